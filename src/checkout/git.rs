@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::environment::Variables;
 use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
-use crate::tools::hook_environment;
+use crate::tools::{Confinement, hook_environment};
 
 /// Maximum length of git's output in an error message, in characters. The end is quoted.
 const REPORT_MAX: usize = 600;
@@ -22,13 +22,14 @@ pub enum GitStep {
     FindRoot,
     FindBase,
     AddWorktree,
+    FillWorktree,
 }
 
 impl fmt::Display for GitStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clone => "clone",
-            Self::Checkout => "checkout",
+            Self::Checkout | Self::FillWorktree => "checkout",
             Self::FindRoot | Self::FindBase => "rev-parse",
             Self::AddWorktree => "worktree add",
         })
@@ -46,6 +47,10 @@ pub enum GitError {
     Failed { step: GitStep, place: String, output: String },
     #[error("{path}: {cause}")]
     Folder { path: String, cause: io::Error },
+    #[error("{path} is a link, which a worktree must not follow; replace it by a folder")]
+    Link { path: String },
+    #[error("the git directory {path} does not belong to the working tree {place}")]
+    Foreign { path: String, place: String },
 }
 
 /// Runs git for one repository. Dropping the future of a step ends git and its child processes.
@@ -74,6 +79,13 @@ impl Git {
         Ok(Self { program, place: place.to_owned(), supervisor, environment })
     }
 
+    /// Fetches no objects that a partial clone lacks: the repository names programs for that.
+    #[must_use]
+    pub(super) fn without_fetching(mut self) -> Self {
+        self.environment.push(("GIT_NO_LAZY_FETCH".into(), "1".into()));
+        self
+    }
+
     /// Runs git, and returns what it printed to standard output.
     ///
     /// # Errors
@@ -83,14 +95,28 @@ impl Git {
         step: GitStep,
         arguments: &[&OsStr],
     ) -> Result<Vec<u8>, GitError> {
+        self.run_within(step, arguments, None).await
+    }
+
+    /// Like [`Self::run`], with the access of a command if a confinement is given.
+    ///
+    /// # Errors
+    /// Git could not be started, or failed.
+    pub(super) async fn run_within(
+        &self,
+        step: GitStep,
+        arguments: &[&OsStr],
+        confinement: Option<&Confinement>,
+    ) -> Result<Vec<u8>, GitError> {
+        let environment = confinement.map_or(&self.environment, |it| &it.environment);
         let job = Job {
             program: self.program.clone(),
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
             cwd: "/".into(),
-            environment: self.environment.clone(),
+            environment: environment.clone(),
             input: false,
             memory: None,
-            landlock: None,
+            landlock: confinement.and_then(|it| it.landlock.clone()),
             terms: ProgramTerms::default(),
         };
         let mut running = self.supervisor.start(&job).await.map_err(GitError::NotStarted)?;

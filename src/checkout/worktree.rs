@@ -4,9 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-use crate::config::environment::Variables;
+use crate::config::environment::{Variables, config_dir, home};
+use crate::tools::{Confinement, owns_git_directory};
 
 use super::git::{Git, GitError, GitStep};
 
@@ -68,14 +70,17 @@ impl Worktree {
     /// exist, it is added on a new branch, which begins at `refs/remotes/origin/HEAD` if that
     /// exists, and otherwise at `HEAD`. Nothing is fetched.
     ///
+    /// Commands of earlier runs could write to the repository. Its hooks and filters therefore run
+    /// only while the files are checked out, with the access of a command.
+    ///
     /// # Errors
-    /// `cwd` is not in a repository, or git could not add the worktree.
+    /// `cwd` is not in a repository, a link leads out of it, or git could not add the worktree.
     pub async fn open(
         name: &WorktreeName,
         cwd: &Path,
         variables: &Variables,
     ) -> Result<Self, GitError> {
-        let git = Git::find(&format!("in {}", cwd.display()), cwd, variables)?;
+        let git = Git::find(&format!("in {}", cwd.display()), cwd, variables)?.without_fetching();
         let find = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
         let found = git.run(GitStep::FindRoot, &within(cwd, &find)).await?;
         let mut lines = found.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new);
@@ -83,7 +88,15 @@ impl Worktree {
         // The main working tree, even if `cwd` is in another worktree of the repository.
         let main = common.parent().filter(|_| common.ends_with(".git"));
         let root = main.unwrap_or(top).to_owned();
+        if main.is_some() && !owns_git_directory(cwd, common) {
+            let (path, place) = (common.display().to_string(), cwd.display().to_string());
+            return Err(GitError::Foreign { path, place });
+        }
         let path = root.join(FOLDER).join(&name.0);
+        let places = path.ancestors().take_while(|place| *place != root);
+        if let Some(link) = places.filter(|place| place.is_symlink()).last() {
+            return Err(GitError::Link { path: link.display().to_string() });
+        }
         if path.join(".git").exists() {
             return Ok(Self { path, new_branch: None });
         }
@@ -93,24 +106,54 @@ impl Worktree {
             Ok(_) => remote,
             Err(GitError::Failed { .. }) => "HEAD",
             Err(
-                error @ (GitError::NotFound | GitError::NotStarted(_) | GitError::Folder { .. }),
+                error @ (GitError::NotFound
+                | GitError::NotStarted(_)
+                | GitError::Folder { .. }
+                | GitError::Link { .. }
+                | GitError::Foreign { .. }),
             ) => {
                 return Err(error);
             }
         };
         let branch = format!("{BRANCH_PREFIX}{}", name.0);
-        let words = ["worktree", "add", "--quiet", "--no-track", "-b", &branch, "--"];
+        let words =
+            ["worktree", "add", "--quiet", "--no-checkout", "--no-track", "-b", &branch, "--"];
         let mut add = within(&root, &words);
         add.extend([path.as_os_str(), OsStr::new(base)]);
         git.run(GitStep::AddWorktree, &add).await?;
+        if let Err(error) = fill(&git, &path, variables).await {
+            // A later run would take it for a worktree in which all files were deleted.
+            let words = ["worktree", "remove", "--force", "--"];
+            let mut remove = within(&root, &words);
+            remove.push(path.as_os_str());
+            let _ = git.run(GitStep::AddWorktree, &remove).await;
+            let words = ["branch", "-D", "--quiet", &branch];
+            let _ = git.run(GitStep::AddWorktree, &within(&root, &words)).await;
+            return Err(error);
+        }
         Ok(Self { path, new_branch: Some(branch) })
     }
 }
 
-/// Returns the arguments of git for a command in a folder.
+/// Checks out the files of a new worktree.
+async fn fill(git: &Git, path: &Path, variables: &Variables) -> Result<(), GitError> {
+    let own: Vec<_> = variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let (folder, home, config_dir) = (path.to_owned(), home(variables), config_dir(variables));
+    let confined =
+        spawn_blocking(move || Confinement::of_command(&folder, home.as_deref(), config_dir, &own));
+    let confined = confined.await.map_err(|error| GitError::NotStarted(error.into()))?;
+    let confined = confined.map_err(GitError::NotStarted)?;
+    let words = ["-C".as_ref(), path.as_os_str(), "checkout".as_ref()];
+    let words = [&words[..], &["--quiet", "--force"].map(OsStr::new)].concat();
+    git.run_within(GitStep::FillWorktree, &words, Some(&confined)).await.map(drop)
+}
+
+/// Returns the arguments of git for a command in a folder, without the programs that the
+/// repository's own configuration names.
 fn within<'a>(folder: &'a Path, words: &'a [&'a str]) -> Vec<&'a OsStr> {
-    let folder = [OsStr::new("-C"), folder.as_os_str()];
-    folder.into_iter().chain(words.iter().map(OsStr::new)).collect()
+    let quiet = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C"];
+    let quiet = quiet.map(OsStr::new).into_iter().chain([folder.as_os_str()]);
+    quiet.chain(words.iter().map(OsStr::new)).collect()
 }
 
 #[cfg(test)]

@@ -86,9 +86,12 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
     match error {
         GitError::Failed { step: GitStep::Clone, .. } => UsageErrorKind::Temporary,
         GitError::Failed {
-            step: GitStep::FindRoot | GitStep::FindBase | GitStep::AddWorktree,
+            step:
+                GitStep::FindRoot | GitStep::FindBase | GitStep::AddWorktree | GitStep::FillWorktree,
             ..
-        } => UsageErrorKind::Usage,
+        }
+        | GitError::Link { .. }
+        | GitError::Foreign { .. } => UsageErrorKind::Usage,
         GitError::Failed { step: GitStep::Checkout, .. }
         | GitError::NotFound
         | GitError::NotStarted(_)

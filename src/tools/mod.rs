@@ -14,6 +14,7 @@ mod capture;
 mod catalog;
 mod coercion;
 mod command;
+mod confinement;
 mod credentials;
 mod domain;
 mod edit;
@@ -83,6 +84,7 @@ pub use background::{
     KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
 pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
+pub use confinement::Confinement;
 pub use domain::InvalidHost;
 pub use environment::hook_environment;
 pub use external::{ExternalResult, ExternalTools, Permission};
@@ -103,7 +105,7 @@ pub use requirement::{Requirement, RequirementCheck, RequirementEnd, Requirement
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, Enforced, InvalidEntry,
     ProbeFailure, ProxyScheme, SandboxError, SandboxGaps, SandboxSettings, SandboxState,
-    TerminalAccess, UpstreamProxy, is_sandbox_path,
+    TerminalAccess, UpstreamProxy, is_sandbox_path, owns_git_directory,
 };
 pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;

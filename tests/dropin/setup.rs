@@ -1,9 +1,11 @@
 //! What scripts ask of the set-up of a run, and plugins that lie on the disk.
 
+use outlast::process::LandlockSupport;
 use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
 use super::{Caller, judge};
+use crate::support::non_temporary_folder;
 
 fn furnished() -> Caller {
     let caller = Caller::new();
@@ -138,6 +140,57 @@ fn a_run_works_in_a_worktree_of_its_own() {
                     "mkdir ../bare && cd ../bare && {run} -w a 2>&1 | grep -c 'not a git repository'; echo ${{PIPESTATUS[0]}}"
                 ),
                 "1\n2",
+            ),
+        ],
+    );
+}
+
+/// An earlier command could have written them.
+#[test]
+fn hooks_and_filters_of_the_repository_run_as_commands_when_a_worktree_is_added() {
+    let caller = Caller::with(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
+    let program = "#!/bin/sh\necho ${0##*/} ${GH_TOKEN-no token} >> \"$HOME/../seen\"\n\
+                   touch \"$OUTSIDE/made\"\ncat";
+    for name in ["hooks/post-checkout", "monitor", "smudge"] {
+        caller.file(&format!("work/.git/{name}"), program);
+    }
+    let (code, _, stderr) = caller.shell(
+        "git init -q -b main . && git config user.email a@b && git config user.name a && \
+         echo x > a && git add a && git commit -qm x && cd .git && \
+         chmod +x hooks/post-checkout monitor smudge && echo '* filter=f' > info/attributes && \
+         git config core.fsmonitor \"$PWD/monitor\" && git config filter.f.smudge \"$PWD/smudge\"",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let outside = non_temporary_folder();
+    let (code, stdout, stderr) = caller.shell(&format!(
+        "export OUTSIDE={}; GH_TOKEN=ghp_0123456789 claude -p go -w a && cat .claude/worktrees/a/a",
+        outside.path().display()
+    ));
+    assert_eq!((code, stdout.as_str()), (0, "Done.\nx\n"), "{stderr}");
+    let seen = std::fs::read_to_string(caller.path("seen")).expect("they ran");
+    for name in ["post-checkout", "smudge"] {
+        assert!(seen.lines().any(|line| line == format!("{name} no token")), "{seen}");
+    }
+    assert!(seen.lines().all(|line| line.ends_with(" no token")), "{seen}");
+    assert!(LandlockSupport::probe().abi == 0 || !outside.path().join("made").exists());
+    // What a link names is not changed.
+    judge(
+        &caller,
+        &[
+            (
+                "ln -s \"$HOME\" .claude/worktrees/b; claude -p go -w b 2>&1 >/dev/null | \
+                 grep -c 'worktrees/b is a link'; echo ${PIPESTATUS[0]}",
+                "1\n2",
+            ),
+            (
+                "rm -r .claude/worktrees; ln -s \"$HOME\" .claude/worktrees; \
+                 claude -p go -w c 2>&1 | grep -c 'worktrees is a link'; ls \"$HOME\" | grep -c c$",
+                "1\n0",
+            ),
+            (
+                "rm .claude/worktrees; mkdir ../other; mv .git ../other/; ln -s ../other/.git; \
+                 claude -p go -w d 2>&1 | grep -c 'does not belong'; ls -A ../other",
+                "1\n.git",
             ),
         ],
     );

@@ -48,6 +48,7 @@ pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope};
 use policy::{PolicyInputs, SandboxPolicy};
+pub use repository::owns_git_directory;
 pub(super) use repository::repository_folders;
 pub use settings::SandboxSettings;
 

@@ -42,6 +42,18 @@ pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path
     folders
 }
 
+/// True if the working tree around `cwd`, a real path, has its git directory at `common`: in the tree
+/// itself, or elsewhere if that refers back to it. A file or a link in place of `.git` could name the
+/// repository of another tree.
+pub fn owns_git_directory(cwd: &Path, common: &Path) -> bool {
+    let top = cwd.ancestors().find(|folder| fs::symlink_metadata(folder.join(".git")).is_ok());
+    top.is_some_and(|top| {
+        let own = top.join(".git");
+        let is_folder = fs::symlink_metadata(&own).is_ok_and(|facts| facts.is_dir());
+        if is_folder { own == common } else { git_dir(top).is_some_and(|data| data == common) }
+    })
+}
+
 /// True if both have one owner: a parent repository of another user must not become writable.
 fn same_owner(top: &Path, cwd: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|facts| facts.uid()).ok();
