@@ -102,11 +102,14 @@ pub struct WorkerCommand {
 }
 
 impl WorkerCommand {
-    fn new(folder: &BatchFolder, index: usize) -> Self {
+    fn new(folder: &BatchFolder, plan: &BatchPlan, index: usize) -> Self {
         let mut arguments: Vec<OsString> = vec!["batch".into(), "worker".into()];
         arguments.push(folder.path().into());
         let parent = std::process::id().to_string();
-        let rest = ["--index".to_owned(), index.to_string(), "--parent".to_owned(), parent];
+        // A command of a task could change the plan, so that later tasks get other flags.
+        let words =
+            [("--index", index.to_string()), ("--parent", parent), ("--plan", plan.digest())];
+        let rest = words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         arguments.extend(rest.map(OsString::from));
         Self { arguments }
     }
@@ -207,7 +210,7 @@ impl LocalBatch<'_> {
             return;
         }
         let log = folder.create().and_then(|()| folder.open_log()).map_err(io::Error::other);
-        let command = WorkerCommand::new(self.folder, index);
+        let command = WorkerCommand::new(self.folder, self.plan, index);
         match log.and_then(|log| WorkerProcess::start(&command.arguments, log)) {
             Ok(worker) => {
                 let attempt = schedule.attempt(index);

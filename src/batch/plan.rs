@@ -140,6 +140,17 @@ impl BatchPlan {
         })
     }
 
+    /// Returns the SHA-256 of the plan, by which a worker recognizes it.
+    pub fn digest(&self) -> String {
+        // Its keys are text, and its numbers finite.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        Sha256::digest(text).iter().fold(String::new(), |mut digits, byte| {
+            // A string can always be written to.
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
+    }
+
     /// Parses a plan.
     ///
     /// # Errors

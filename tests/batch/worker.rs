@@ -4,6 +4,7 @@ use std::fs;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use outlast::batch::BatchPlan;
 use outlast::rehearsal::Scenario;
 use serde_json::Value;
 
@@ -51,6 +52,46 @@ async fn a_task_that_has_its_result_repeats_it_without_a_request() {
     assert_eq!(fixture.server.requests().len(), requests);
     assert!(fixture.path().join("other/tasks/0/result.json").is_file());
     assert!(!fixture.batch().join("tasks").exists(), "--dir has all results");
+}
+
+/// A command of an earlier task could have added flags.
+#[tokio::test]
+async fn a_plan_that_was_changed_after_the_start_is_refused() {
+    let fixture = planned(1).await;
+    let digest = |text: &str| BatchPlan::parse(text).expect("it is a plan").digest();
+    let path = fixture.batch().join("plan.json");
+    let text = fs::read_to_string(&path).expect("there is a plan");
+    let known = digest(&text);
+    let words = ["batch", "worker", "batch", "--index", "0", "--plan", &known];
+    let other = text.replace("\"flags\":[]", "\"flags\":[\"--dangerously-skip-permissions\"]");
+    assert_ne!(digest(&other), known, "{text}");
+    fs::write(&path, &other).expect("it can be written");
+    let ended = fixture.call(&words).await;
+    assert_eq!((ended.code, ended.stderr.contains("was changed")), (Some(2), true), "{ended:?}");
+    assert_eq!(fixture.effects(0), 0);
+    fs::write(&path, &text).expect("it can be written");
+    let ended = fixture.call(&words).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_folder_of_a_batch_is_outside_of_the_working_folders() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(1, |_| Value::Null);
+    fs::write(fixture.path().join("here.jsonl"), r#"{"prompt": "Do number 0."}"#).expect("a file");
+    let said = "is in the working folder";
+    for (tasks, dir, engine, code, is_said) in [
+        ("here.jsonl", "batch", "local", 2, true),
+        ("here.jsonl", ".", "local", 2, true),
+        ("tasks.jsonl", "work/0/new/batch", "local", 2, true),
+        ("here.jsonl", "batch", "matrix", 0, true),
+        ("tasks.jsonl", "other", "matrix", 0, false),
+        // The folder of outlast itself is closed to commands, wherever they work.
+        ("here.jsonl", "home/.outlast/batch/b", "matrix", 0, false),
+    ] {
+        let words = ["batch", tasks, "--dir", dir, "--engine", engine];
+        let ended = fixture.call(&[&words[..], &FREE].concat()).await;
+        assert_eq!((ended.code, ended.stderr.contains(said)), (Some(code), is_said), "{ended:?}");
+    }
 }
 
 #[tokio::test]

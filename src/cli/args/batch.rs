@@ -185,6 +185,9 @@ pub struct BatchWorkerArgs {
     /// The process that ends this one with it
     #[arg(long, value_name = "PID", hide = true)]
     pub parent: Option<u32>,
+    /// The SHA-256 of the plan, without which the task is not run
+    #[arg(long, value_name = "DIGEST", hide = true)]
+    pub plan: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Checks the tasks of a batch before any of them is started.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use crate::batch::{BatchPlan, PlannedTask};
+use crate::batch::{BatchFolder, BatchPlan, PlannedTask};
 use crate::cli::args::{self, BatchEngine, RunArgs};
 use crate::cli::chosen_session;
 use crate::cli::settings;
 use crate::cli::usage::UsageError;
 use crate::config::environment::Variables;
 use crate::journal::Terms;
+
+use super::progress::print_message;
 
 /// Maximum number of different sets of flags for which the settings are read before the start.
 const SETTINGS_READ_MAX: usize = 20;
@@ -112,6 +115,39 @@ pub(super) fn check_folders(
     Ok(())
 }
 
+/// Checks that the folder of the batch is outside of the working folders, where commands could change
+/// the plan and the results. The jobs of a matrix may have other folders: that is a warning.
+///
+/// # Errors
+/// It is in the working folder of a task.
+pub(super) fn check_own_folder(
+    folder: &BatchFolder,
+    plan: &BatchPlan,
+    engine: BatchEngine,
+) -> Result<(), UsageError> {
+    let real = |path: &Path| fs::canonicalize(path);
+    let own = folder.path().ancestors().find_map(|path| real(path).ok());
+    let worked_in = |task: &PlannedTask| match &task.git {
+        None => task.cwd.as_deref().or(plan.cwd.as_deref()).and_then(|cwd| real(cwd).ok()),
+        Some(_) => None,
+    };
+    let is_around = |cwd: &PathBuf| own.as_ref().is_some_and(|own| own.starts_with(cwd));
+    let Some(cwd) = plan.tasks.iter().filter_map(worked_in).find(is_around) else { return Ok(()) };
+    let what = format!(
+        "the folder of the batch {} is in the working folder {}, where commands of the tasks could \
+         change it; name another with --dir",
+        folder.path().display(),
+        cwd.display()
+    );
+    match engine {
+        BatchEngine::Local | BatchEngine::Slurm => return Err(UsageError::new(what)),
+        BatchEngine::Matrix => print_message(&format!("warning: {what}")),
+        // The tasks work in containers.
+        BatchEngine::Kubernetes => {}
+    }
+    Ok(())
+}
+
 /// Reads the settings as the first workers would, so that a missing key or a wrong setting is
 /// reported once, and not by every task. `variables` and `here` are those of this process.
 ///
@@ -141,8 +177,6 @@ pub(super) fn check_settings(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::batch::{PlanRequest, read_tasks};
 

@@ -38,6 +38,12 @@ pub(super) async fn work(args: &BatchWorkerArgs, world: ProcessContext) -> Resul
         return Err(UsageError::interrupted(Interrupt::Sigterm));
     }
     let (folder, plan) = locate(args, &world)?;
+    if args.plan.as_ref().is_some_and(|digest| *digest != plan.digest()) {
+        return Err(UsageError::new(format!(
+            "the plan in {} was changed after the batch was started; start the batch again",
+            folder.path().display()
+        )));
+    }
     let index = worker_index(args.index, &world.variables, plan.tasks.len())
         .map_err(|error| UsageError::new(error.to_string()))?;
     let (task, files) = (&plan.tasks[index], folder.task(index));
