@@ -1,16 +1,16 @@
 //! The summary of a step of GitHub Actions: a report on the run, and an annotation of its failure.
 
-use std::fs::OpenOptions;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-
-use nix::fcntl::OFlag;
 
 use crate::agent::RunOutcome;
 use crate::history::{HistoryContents, read_history};
 use crate::journal::{ModelTotals, SessionId, locate_session};
+use crate::process::HeldFolder;
 use crate::report::{
     Answer, ConversationChanges, JournalDamage, SessionOutcome, SessionReport, SessionSubject,
     SpendSummary, TimeSpent, ToolCounts, WorkDone, shortened_prompt,
@@ -28,11 +28,47 @@ const STEP_LIMIT: Duration = Duration::from_millis(1500);
 /// Like [`STEP_LIMIT`], after an interrupt: the process has to end soon.
 const INTERRUPTED_STEP_LIMIT: Duration = Duration::from_millis(300);
 
+/// Mode of a new summary file, from which the umask is taken.
+const MODE_BEFORE_UMASK: u32 = 0o666;
+
+/// The summary file of a step. Its folder is opened before the first command runs, which could
+/// replace it.
+#[derive(Clone, Debug)]
+pub struct StepSummaryFile {
+    name: OsString,
+    /// `None`: there was no such folder.
+    folder: Option<Arc<HeldFolder>>,
+}
+
+impl StepSummaryFile {
+    pub fn new(path: &Path) -> Self {
+        let folder = path.parent().map(|folder| {
+            HeldFolder::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+        });
+        let folder = folder.and_then(Result::ok);
+        Self { name: path.file_name().unwrap_or_default().to_owned(), folder: folder.map(Arc::new) }
+    }
+
+    /// Appends to a regular file. A program of the run may have put something else in its place.
+    ///
+    /// # Errors
+    /// There is something else, or it cannot be written.
+    fn append(&self, text: &str) -> io::Result<()> {
+        let folder = self.folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let mut file = folder.append(&self.name, MODE_BEFORE_UMASK)?;
+        let facts = file.metadata()?;
+        if !facts.is_file() || facts.nlink() > 1 {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        file.write_all(text.as_bytes())
+    }
+}
+
 impl RunJob {
     /// Returns the summary file of a step of GitHub Actions, if the run reports to one. A host
     /// reports on its turns itself.
-    fn reports_to_step(&self) -> Option<&Path> {
-        self.settings.output.step_summary.as_deref().filter(|_| self.host.is_none())
+    fn reports_to_step(&self) -> Option<&StepSummaryFile> {
+        self.settings.output.step_summary.as_ref().filter(|_| self.host.is_none())
     }
 
     /// Annotates a failed run, for the list of errors of the job.
@@ -48,7 +84,7 @@ impl RunJob {
     /// Appends a report on the run to the summary of the step. It takes little time, and a failure
     /// is a warning: neither changes how the run ended.
     pub(super) async fn write_step_summary(&self, report: &ResultReport<'_>) {
-        let Some(path) = self.reports_to_step().map(Path::to_owned) else { return };
+        let Some(file) = self.reports_to_step().cloned() else { return };
         let is_hurried = self.signals.interrupt().is_some();
         let limit = if is_hurried { INTERRUPTED_STEP_LIMIT } else { STEP_LIMIT };
         let settings = std::sync::Arc::clone(&self.settings);
@@ -62,7 +98,7 @@ impl RunJob {
         // A missing, unreadable or very long journal does not prevent a report.
         let found = read.ok().and_then(Result::ok).flatten();
         let text = self.step_summary(found, report);
-        let writing = tokio::task::spawn_blocking(move || append(&path, &text));
+        let writing = tokio::task::spawn_blocking(move || file.append(&text));
         let written = match tokio::time::timeout(limit, writing).await {
             Ok(Ok(written)) => written,
             Ok(Err(_panic)) => Err(io::Error::other("outlast itself broke")),
@@ -145,17 +181,6 @@ fn answer(outcome: &RunOutcome) -> Option<Answer> {
     structured.or_else(|| text.map(|text| Answer::Text(text.to_owned())))
 }
 
-/// Appends to a regular file. A program of the run may have put something else in its place.
-fn append(path: &Path, text: &str) -> io::Result<()> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let mut file =
-        OpenOptions::new().append(true).create(true).custom_flags(flags.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    file.write_all(text.as_bytes())
-}
-
 /// A workflow command that annotates an error. Its text cannot end it, or begin another.
 pub(super) fn error_command(title: &str, message: &str) -> String {
     let data = |text: &str| {
@@ -168,6 +193,9 @@ pub(super) fn error_command(title: &str, message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -185,14 +213,35 @@ mod tests {
     fn a_summary_is_appended_to_a_regular_file_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("summary.md");
+        let append = |path: &Path, text: &str| StepSummaryFile::new(path).append(text);
         append(&path, "one\n").expect("a new file");
         append(&path, "two\n").expect("the same file");
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\ntwo\n");
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
         assert!(append(&fifo, "x").is_err(), "it does not wait for a reader");
         let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        symlink(&path, &link).expect("a link");
         assert!(append(&link, "x").is_err());
+        fs::hard_link(&path, folder.path().join("second")).expect("a second name");
+        assert!(append(&path, "x").is_err());
+    }
+
+    /// A command may replace the folder during the run.
+    #[test]
+    fn the_folder_of_a_summary_is_the_one_at_the_start() {
+        let root = tempfile::tempdir().expect("a folder");
+        let [own, moved, other] = ["own", "moved", "other"].map(|name| root.path().join(name));
+        for folder in [&own, &other] {
+            fs::create_dir(folder).expect("a folder");
+        }
+        let summary = StepSummaryFile::new(&own.join("summary.md"));
+        fs::rename(&own, &moved).expect("it is moved");
+        symlink(&other, &own).expect("a link");
+        summary.append("text").expect("the folder is there");
+        assert_eq!(fs::read_to_string(moved.join("summary.md")).expect("it is there"), "text");
+        assert!(!other.join("summary.md").exists());
+        let none = StepSummaryFile::new(&root.path().join("none/summary.md"));
+        assert!(none.append("text").is_err());
     }
 }

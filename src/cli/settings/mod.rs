@@ -38,6 +38,7 @@ use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinMode};
+use crate::cli::step_summary::StepSummaryFile;
 use crate::config::Config;
 use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
@@ -150,7 +151,7 @@ pub struct OutputSettings {
     /// True if this is a CI job, whose log users read.
     pub is_ci: bool,
     /// The file that a step of GitHub Actions writes its summary to, unless that is switched off.
-    pub step_summary: Option<PathBuf>,
+    pub step_summary: Option<StepSummaryFile>,
 }
 
 /// The sources of the prompt.

@@ -18,6 +18,7 @@ use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::chosen_session::session_dir;
 use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinMode;
+use crate::cli::step_summary::StepSummaryFile;
 use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
@@ -202,14 +203,15 @@ fn check_credential(settings: &Settings) -> Result<(), UsageError> {
 }
 
 /// Returns the file for the summary of a CI step, unless the setting disables it.
-fn step_summary(config: &Config, variables: &Variables) -> Option<PathBuf> {
-    environment::step_summary_file(variables).filter(|_| config.step_summary)
+fn step_summary(config: &Config, variables: &Variables) -> Option<StepSummaryFile> {
+    let path = environment::step_summary_file(variables).filter(|_| config.step_summary);
+    path.map(|path| StepSummaryFile::new(&path))
 }
 
 fn output(
     args: &RunArgs,
     env: &ProcessEnv,
-    step_summary: Option<PathBuf>,
+    step_summary: Option<StepSummaryFile>,
 ) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
     let is_text = output.print || output.unattended;
