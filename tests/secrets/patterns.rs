@@ -109,6 +109,42 @@ fn known_secret_values_are_redacted_in_every_encoding() {
     assert!(!format!("{known:?}").contains("0123456789"));
 }
 
+#[test]
+fn known_secret_values_are_redacted_as_other_languages_escape_them() {
+    let mask =
+        Redactor::new(KnownSecrets::new(["wo/rd<&>gr\u{fc}\"\u{1f511}x", "Zq~~~???>>>k9abcX??>>"]));
+    for form in [
+        // Go, PHP, Python, HTML.
+        "wo/rd\\u003c\\u0026\\u003egr\u{fc}\\\"\u{1f511}x",
+        "wo\\/rd<&>gr\\u00fc\\\"\\ud83d\\udd11x",
+        "wo/rd<&>gr\\u00fc\\\"\\ud83d\\udd11x",
+        "wo/rd&lt;&amp;&gt;gr\u{fc}&quot;\u{1f511}x",
+        // Base64 for addresses.
+        "WnF-fn4_Pz8-Pj5rOWFiY1g_Pz4-",
+    ] {
+        assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
+    }
+}
+
+/// The program `base64` begins a new line after 76 characters, openssl after 64.
+#[test]
+fn known_secret_values_are_redacted_in_base64_with_line_feeds() {
+    let value =
+        "Ab3dEf6hIj9kLmNopQrStUvWxYz0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcdefghij";
+    let mask = Redactor::new(KnownSecrets::new([value]));
+    for (before, columns) in (0..80).flat_map(|before| [(before, 76), (before, 64)]) {
+        let text = base64(&format!("{}{value}", "-".repeat(before)));
+        let lines = text.as_bytes().chunks(columns).map(String::from_utf8_lossy);
+        let hidden = mask.redact(&lines.collect::<Vec<_>>().join("\n"));
+        let filler = base64(&"-".repeat(before)).trim_end_matches('=').len();
+        let rest = hidden.replace(REDACTED, "").replace(['\n', '='], "").len();
+        // A line feed leaves less than a half of a part on either side.
+        assert!(rest < filler + 3 * 24, "{before}, {columns}: {hidden}");
+    }
+    // An unbroken one is redacted at once, also in pieces of a stream.
+    assert_eq!(mask.redact(&base64(value)).matches(REDACTED).count(), 1);
+}
+
 fn base64(text: &str) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode(text)
