@@ -317,10 +317,11 @@ fn is_git_setting(name: &str) -> bool {
 }
 
 /// Names of secrets that have none of the parts and words below.
-const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL"];
+const SECRET_NAMES: [&str; 3] =
+    ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL", "FASTLANE_SESSION"];
 
 /// Parts of a name that mark a secret.
-const SECRET_PARTS: [&str; 10] = [
+const SECRET_PARTS: [&str; 12] = [
     "SECRET",
     "PASSWORD",
     "PASSWD",
@@ -331,6 +332,8 @@ const SECRET_PARTS: [&str; 10] = [
     "CONNSTR",
     "CONNECTION_STR",
     "CONNECTIONSTR",
+    "AUTH_HEADER",
+    "SEED_PHRASE",
 ];
 
 /// Endings of any word of a name that mark a secret: APIKEY, AUTHTOKEN. False positives such as
@@ -353,8 +356,9 @@ const SECRET_ENDINGS: [&str; 14] = [
 ];
 
 /// Last words of a name that mark a secret. `PWD` and `OLDPWD` are folders, and `SSH_AUTH_SOCK`,
-/// `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets.
-const SECRET_LAST_WORDS: [&str; 4] = ["PWD", "AUTH", "SAS", "PSK"];
+/// `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets. Jenkins ends the names of passwords in
+/// `PSW`.
+const SECRET_LAST_WORDS: [&str; 7] = ["PWD", "AUTH", "SAS", "PSK", "PSW", "PW", "AUTHORIZATION"];
 
 pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();

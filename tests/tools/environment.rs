@@ -164,6 +164,11 @@ async fn a_scrubbed_secret_is_hidden_under_other_names_unless_passed() {
         ("CI_REPOSITORY_URL", "https://ci:job-0123456789@git.invalid/x"),
         ("CI_JOB_JWT_V2", "e"),
         ("MYSQL_PWD", "p"),
+        ("NEXUS_PSW", "p"),
+        ("LDAP_BIND_PW", "p"),
+        ("AUTHORIZATION", "Bearer p"),
+        ("PROXY_AUTH_HEADER", "Bearer p"),
+        ("FASTLANE_SESSION", "p"),
         ("DATABASE_URL", "postgres://me:pw@localhost/test"),
         ("SSH_AUTH_SOCK", "/run/agent"),
         ("OLDPWD", "/"),
@@ -173,7 +178,11 @@ async fn a_scrubbed_secret_is_hidden_under_other_names_unless_passed() {
         settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
     });
     let shown = seen(&bench).await;
-    for name in ["CI_JOB_TOKEN", "CI_REPOSITORY_URL", "CI_JOB_JWT_V2", "MYSQL_PWD"] {
+    for name in ["CI_JOB_TOKEN", "CI_REPOSITORY_URL", "CI_JOB_JWT_V2", "MYSQL_PWD"]
+        .into_iter()
+        .chain(["NEXUS_PSW", "LDAP_BIND_PW", "AUTHORIZATION", "PROXY_AUTH_HEADER"])
+        .chain(["FASTLANE_SESSION"])
+    {
         assert!(!shown.contains_key(name), "{name} is seen");
     }
     for name in ["DATABASE_URL", "SSH_AUTH_SOCK"] {
