@@ -1,7 +1,14 @@
 //! Paths that decide what other programs run: files that take effect automatically, when a shell or
 //! an editor starts, a folder is entered, a commit is made or a push is built.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most entries of one folder that are looked at below a folder to be removed.
+const ENTRIES_MAX: usize = 1_000;
+
+/// Folders of version control. One of these holds the history of the folder around it.
+const REPOSITORIES: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
 /// Folders whose contents decide what other programs run.
 #[rustfmt::skip]
@@ -13,7 +20,8 @@ const PROTECTED_FOLDERS: &[&str] = &[
     ".emacs.d", ".doom.d", ".devcontainer", ".codesandbox", ".idx", ".theia",
     // Agents.
     ".claude", ".outlast", ".codex", ".cursor", ".gemini", ".windsurf", ".continue", ".kiro",
-    ".opencode", ".roo",
+    ".opencode", ".roo", ".qwen", ".amazonq", ".augment", ".junie", ".crush", ".kilocode",
+    ".clinerules", ".factory", ".trae",
     // Continuous integration.
     ".circleci", ".buildkite", ".woodpecker", ".semaphore", ".teamcity", ".tekton", ".harness",
     ".builds", ".azure-pipelines", ".azuredevops", ".gitlab", ".gitea", ".forgejo", ".cirrus",
@@ -33,6 +41,8 @@ const PROTECTED_PAIRS: &[(&str, &str)] = &[
     (".config", "autostart"), (".config", "environment.d"), (".config", "mise"),
     (".config", "direnv"), (".config", "tmux"), (".config", "zsh"), (".config", "nushell"),
     (".config", "powershell"), (".config", "helix"), (".config", "emacs"), (".config", "pip"),
+    (".config", "code"), (".config", "i3"), (".config", "sway"), (".config", "hypr"),
+    (".config", "kitty"), (".julia", "config"), (".docker", "cli-plugins"),
 ];
 
 /// Prefixes of protected file names. Any ending may follow: `.lintstagedrc.json`.
@@ -41,7 +51,7 @@ const PROTECTED_FILES: &[&str] = &[
     // Shells and programs that run in them.
     ".bash", ".zsh", ".zlog", ".zprofile", ".profile", ".kshrc", ".mkshrc", ".shrc", ".cshrc",
     ".tcshrc", ".login", ".logout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xserverrc",
-    ".pam_environment", ".envrc", ".autoenv", ".tmux", ".screenrc",
+    ".pam_environment", ".forward", ".envrc", ".autoenv", ".tmux", ".screenrc",
     ".tool-versions", "mise.", ".mise", ".rtx.", "devenv.",
     // Editors, debuggers and interpreters.
     ".vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".exrc", ".lvimrc", ".emacs", ".dir-locals",
@@ -51,7 +61,8 @@ const PROTECTED_FILES: &[&str] = &[
     // Version control, and its hooks.
     ".gitconfig", ".gitmodules", ".hgrc", ".pre-commit-", "lefthook", ".lefthook", ".huskyrc",
     ".overcommit", ".simple-git-hooks", "simple-git-hooks", ".lintstagedrc", "lint-staged.config",
-    ".mcp.json",
+    // Agents.
+    ".mcp.json", "opencode.json", "crush.json", ".crush.json",
     // Continuous integration.
     ".gitlab-ci", ".travis.", "appveyor.", ".appveyor.", "azure-pipelines", "bitbucket-pipelines",
     "jenkinsfile", ".drone.", ".woodpecker.", ".cirrus.", ".build.yml", ".zuul.", "cloudbuild.",
@@ -76,6 +87,36 @@ pub(super) fn is_protected(path: &Path, cwd: &Path) -> bool {
         || pairs.any(|pair| PROTECTED_PAIRS.contains(&pair))
         || names.last().is_some_and(is_file)
         || is_in_git_folder(path, cwd)
+}
+
+/// Finds what must not be removed with a folder: a protected path in it, and a repository or a
+/// protected pair one folder deeper. Not deeper, where builds keep clones of their own. Installed
+/// packages have settings of their authors, which take no effect.
+pub(super) fn protected_below(folder: &Path, cwd: &Path) -> Option<PathBuf> {
+    if folder.file_name().is_some_and(|name| name == "node_modules") {
+        return None;
+    }
+    let found = |path: &PathBuf| is_protected(path, cwd);
+    let inner = |path: PathBuf| {
+        let is_kept = |below: &PathBuf| {
+            let name = below.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+            REPOSITORIES.contains(&name.as_str()) || is_pair(&path, &name)
+        };
+        entries(&path).find(is_kept)
+    };
+    entries(folder).find(found).or_else(|| entries(folder).find_map(inner))
+}
+
+/// True if a folder and a name in it are a protected pair.
+fn is_pair(folder: &Path, name: &str) -> bool {
+    let above = folder.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    PROTECTED_PAIRS.contains(&(above.as_str(), name))
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    // A link is removed, and not what is behind it.
+    let listed = (!folder.is_symlink()).then(|| fs::read_dir(folder).ok()).flatten();
+    listed.into_iter().flatten().flatten().map(|entry| entry.path()).take(ENTRIES_MAX)
 }
 
 /// True if a path is in a folder that git treats as a repository: in `.git`, or in another folder

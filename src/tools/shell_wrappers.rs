@@ -17,10 +17,13 @@ pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
     while let Some(first) = words.first() {
         let skipped = match (first.assigns(), first.raw.as_str()) {
             (Some(name), _) => usize::from(HARMLESS_VARIABLES.contains(&name) && first.is_literal),
-            (None, "nohup" | "builtin") => 1,
-            (None, "command" | "time" | "nice") if !is_flag(1, words) => 1,
-            (None, "timeout") if !is_flag(1, words) => 2,
-            (None, "nice") if words.get(1).is_some_and(|word| word.raw == "-n") => 3,
+            (None, "nohup" | "builtin" | "command") => after_flags(words, |_| None),
+            (None, "time") => after_flags(words, |flag| (flag == "-p").then_some(1)),
+            (None, "nice") => after_flags(words, flag_of_nice),
+            (None, "timeout") => match after_flags(words, flag_of_timeout) {
+                0 => 0,
+                duration => duration + 1,
+            },
             (None, "stdbuf") => 1 + (1..words.len()).take_while(|at| is_flag(*at, words)).count(),
             (None, _) => 0,
         };
@@ -32,4 +35,39 @@ pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
         words = &words[skipped..];
     }
     words
+}
+
+/// The number of words before the first operand. `words_of` is the number of words that a flag takes.
+/// 0 if one is not known: it may take a value, or change what is run.
+fn after_flags(words: &[ShellWord], words_of: impl Fn(&str) -> Option<usize>) -> usize {
+    let mut at = 1;
+    while let Some(flag) = words.get(at).map(|word| word.raw.as_str()) {
+        if flag == "--" {
+            return at + 1;
+        }
+        if !flag.starts_with('-') {
+            break;
+        }
+        let Some(count) = words_of(flag) else { return 0 };
+        at += count;
+    }
+    at
+}
+
+fn flag_of_timeout(flag: &str) -> Option<usize> {
+    let alone = ["-f", "-p", "-v", "--foreground", "--preserve-status", "--verbose"];
+    let has_value =
+        ["-k", "-s", "--kill-after=", "--signal="].iter().any(|it| flag.starts_with(it));
+    match flag {
+        "-k" | "-s" | "--kill-after" | "--signal" => Some(2),
+        _ => (alone.contains(&flag) || has_value).then_some(1),
+    }
+}
+
+fn flag_of_nice(flag: &str) -> Option<usize> {
+    if ["-n", "--adjustment"].contains(&flag) {
+        return Some(2);
+    }
+    let value = ["--adjustment=", "-n", "-"].iter().find_map(|start| flag.strip_prefix(start));
+    value.is_some_and(|value| value.parse::<i32>().is_ok()).then_some(1)
 }

@@ -163,6 +163,17 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Allow(&["Bash(cargo test *)", "Edit(src/**)"]), "cargo test > src/log", Yes),
     (Default, Allow(&["Bash(cargo test *)"]), "cargo test $(rm x)", No),
     (Default, Allow(&["Bash(cargo test *)"]), "timeout 60 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout -k 5 -s KILL 60 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout --signal=INT -v -k5 60 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout --preserve-status 60 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "time -p cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "nice -5 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "nice --adjustment=5 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "nohup -- cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "command -v cargo test x", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout --unknown 60 cargo test x", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout -s $_ 60 cargo test x", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "time -o cargo test x", No),
     (Default, Allow(&["Bash(cargo test *)"]), "timeout {5,sh,-c,x} cargo test x", No),
     (Default, Allow(&["Bash(cargo test *)"]), "nice -n $_ cargo test x", No),
     (Default, Allow(&["Bash(cargo test *)"]), "stdbuf -o$_ cargo test x", No),
@@ -194,6 +205,9 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "time { rm -r src; }", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "env -i rm -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "timeout -k 1 5 rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "ionice -c 3 rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "flock /tmp/l rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "taskset 1 strace -f rm -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "ls | xargs -n 1 rm -r", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "find src -exec rm {} +", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "trap 'rm -r src' EXIT", No),
@@ -337,6 +351,41 @@ fn file_permissions_match_this_table() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_folder_with_a_protected_file_or_a_repository_is_not_removed_without_a_rule() {
+    let bench = bench(AcceptEdits, Rules::None);
+    for file in [
+        ".github/workflows/ci.yml",
+        "sub/.git/HEAD",
+        "services/a/.git/HEAD",
+        "pkg/.husky/pre-commit",
+        "pkg/.github/dependabot.yml",
+        "mono/.github/actions/a.yml",
+        "build/_deps/test-src/.git/HEAD",
+        "node_modules/x/.vscode/settings.json",
+        "empty/a",
+    ] {
+        bench.file(file, "x\n");
+    }
+    for (folder, expected) in [
+        (".github", No),
+        ("sub", No),
+        ("services", No),
+        ("services/a", No),
+        ("pkg", No),
+        ("mono", No),
+        // Clones that a build makes, and settings of the authors of packages.
+        ("build", Yes),
+        ("node_modules", Yes),
+        ("empty src", Yes),
+    ] {
+        let answer = answer(&bench, "Bash", json!({ "command": format!("rm -rf {folder}") }));
+        assert_eq!(answer, Ok(expected), "{folder}");
+    }
+    fs::remove_dir_all(bench.cwd.join("pkg/.husky")).expect("it is ours");
+    assert_eq!(answer(&bench, "Bash", json!({ "command": "rm -rf pkg" })), Ok(Yes));
 }
 
 #[test]

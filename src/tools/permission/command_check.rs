@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::ResolvedPath;
+use super::super::protected_paths::protected_below;
 use super::super::shell_lexer::{self, NotPlain, ShellWord, SimpleCommand, base_name};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
@@ -210,8 +211,13 @@ impl LineCheck<'_> {
                 self.check_change(path)?;
                 let place = self.place(path)?;
                 let removes = part.words[0].raw == "rm" && place.real.is_dir();
-                let is_open = !removes || !self.permissions.denies_below(&place);
-                if is_open { Ok(()) } else { Err(self.permissions.refusal(part, None)) }
+                if removes && self.permissions.denies_below(&place) {
+                    return Err(self.permissions.refusal(part, None));
+                }
+                match protected_below(&place.real, &self.permissions.cwd).filter(|_| removes) {
+                    Some(path) => Err(Denial::DecidesWhatRuns { path }),
+                    None => Ok(()),
+                }
             }),
             PlainEffect::Transfers => self.check_transfer(part, &known.operands),
         }
