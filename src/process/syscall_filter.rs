@@ -122,7 +122,7 @@ mod kernel {
         (libc::SYS_request_key, &[]),
     ];
 
-    /// Calls that change attributes of files. The numbers of the last two are the same on all
+    /// Calls that change attributes of files. The numbers of the last three are the same on all
     /// architectures.
     const ATTRIBUTES: &[Refused] = &[
         #[cfg(target_arch = "x86_64")]
@@ -151,11 +151,15 @@ mod kernel {
         (libc::SYS_fremovexattr, &[]),
         (SETXATTRAT, &[]),
         (REMOVEXATTRAT, &[]),
+        (FILE_SETATTR, &[]),
     ];
 
     /// From asm-generic/unistd.h, Linux 6.13.
     const SETXATTRAT: c_long = 463;
     const REMOVEXATTRAT: c_long = 466;
+
+    /// From the same file, Linux 6.17.
+    const FILE_SETATTR: c_long = 469;
 
     /// System V shared memory, semaphores and message queues, and POSIX message queues. (POSIX
     /// shared memory and semaphores are files.)

@@ -288,7 +288,7 @@ async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
 /// What a program tries that git runs because a checkout says so. Each line prints `FAILED` if it
 /// was stopped.
 const ATTEMPTS: &str = r#"#!/usr/bin/python3
-import os, resource, socket, sys
+import ctypes, os, resource, socket, sys
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def attempt(name, act):
     try:
@@ -296,6 +296,12 @@ def attempt(name, act):
         print("DONE " + name, file=sys.stderr)
     except OSError:
         print("FAILED " + name, file=sys.stderr)
+def set_file_attributes():
+    # file_setattr, in Linux 6.17 and later, on all architectures.
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = ctypes.create_string_buffer(24)
+    if libc.syscall(469, -100, (root + "/outside/file").encode(), flags, 24, 0) != 0:
+        raise OSError(ctypes.get_errno(), "file_setattr")
 def connect(family, kind, protocol, address):
     socket.socket(family, kind, protocol).connect(address)
 attempt("write here", lambda: open("written", "w"))
@@ -304,6 +310,7 @@ attempt("change a mode outside", lambda: os.chmod(root + "/outside/file", 0o777)
 attempt("change an owner", lambda: os.chown("a", 12345, 12345))
 attempt("change times", lambda: os.utime(root + "/outside/file", (0, 0)))
 attempt("change an attribute", lambda: os.setxattr("a", "user.x", b"y"))
+attempt("change flags outside", set_file_attributes)
 attempt("limit the parent", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)))
 attempt("make a socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
 attempt("write above", lambda: open(root + "/outside/file", "w"))

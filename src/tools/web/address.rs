@@ -3,11 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// IPv4 networks that are not on the public internet, with descriptions.
-const PRIVATE_V4: [(Ipv4Addr, u32, &str); 15] = [
+const PRIVATE_V4: [(Ipv4Addr, u32, &str); 16] = [
     (Ipv4Addr::UNSPECIFIED, 8, "this host"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private network"),
     (Ipv4Addr::new(100, 64, 0, 0), 10, "a carrier's inner network"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "this machine"),
+    // Virtual machines of Azure get certificates and settings with secrets from it.
+    (Ipv4Addr::new(168, 63, 129, 16), 32, "the host service of a cloud"),
     (Ipv4Addr::new(169, 254, 0, 0), 16, "the local link, where clouds keep credentials"),
     (Ipv4Addr::new(172, 16, 0, 0), 12, "a private network"),
     (Ipv4Addr::new(192, 0, 0, 0), 24, "a reserved network"),
@@ -93,6 +95,7 @@ mod tests {
             "100.127.255.255",
             "127.0.0.1",
             "127.255.255.254",
+            "168.63.129.16",
             "169.254.169.254",
             "172.16.0.1",
             "172.31.255.255",
@@ -136,6 +139,7 @@ mod tests {
             "9.255.255.255",
             "11.0.0.0",
             "100.63.255.255",
+            "168.63.129.15",
             "100.128.0.0",
             "126.255.255.255",
             "128.0.0.0",
