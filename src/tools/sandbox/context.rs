@@ -18,6 +18,16 @@ use super::known_paths::{
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
 
+/// Files by which a step of GitHub Actions changes the variables, programs and inputs of later steps,
+/// which have secrets.
+const STEP_FILES: [&str; 4] = ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"];
+
+/// The user id of the first user that is a person, on most systems.
+const FIRST_PERSON: u32 = 1000;
+
+/// Maximum number of homes of other users that are closed to commands of root.
+const OTHER_HOMES_MAX: usize = 16;
+
 /// System folders that every program needs, besides the folders of programs.
 const SYSTEM_FOLDERS: &[&str] = &["/etc", "/proc", "/dev", "/sys"];
 
@@ -143,12 +153,26 @@ impl SandboxContext<'_> {
             && (denial.changes_only || !needs.into_iter().any(within))
     }
 
+    /// The folders for temporary files that commands may write to: without `TMPDIR` if the runner of
+    /// a CI job has its own files there.
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
         let usual = TEMPORARY.iter().map(|path| self.real(Path::new(path)));
-        let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
+        let own = self.folder("TMPDIR").filter(|folder| !self.has_step_files(folder));
+        let mut all: Vec<PathBuf> = own.into_iter().chain(usual).collect();
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// True if `TMPDIR` is not one of the folders for temporary files of commands.
+    pub(super) fn is_temporary_folder_closed(&self) -> bool {
+        self.folder("TMPDIR").is_some_and(|folder| self.has_step_files(&folder))
+    }
+
+    fn has_step_files(&self, folder: &Path) -> bool {
+        let files = STEP_FILES.iter().filter_map(|name| self.variable(name)).map(Path::new);
+        let mut files = files.filter(|path| path.is_absolute()).map(|path| self.real(path));
+        files.any(|path| path.starts_with(folder))
     }
 
     /// Resolves paths in the home folder, or in the folder to which a variable moves their parent.
@@ -243,11 +267,23 @@ impl SandboxContext<'_> {
     }
 
     /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.
+    /// Root can read the logins of all users.
     fn homes(&self) -> &[PathBuf] {
         self.looked_up.homes.get_or_init(|| {
             let system = user_home(Uid::current());
-            let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
-            homes.filter(|home| home.is_absolute()).collect()
+            let own = self.home.map(Path::to_path_buf).into_iter().chain(system);
+            let passwd = Uid::effective().is_root().then(|| fs::read("/etc/passwd").ok());
+            let passwd = passwd.flatten().unwrap_or_default();
+            let others = listed_homes(&passwd).filter(|(uid, _)| *uid >= FIRST_PERSON);
+            let others = others.map(|(_, home)| home).filter(|home| home.is_dir());
+            let all = own.chain(others.take(OTHER_HOMES_MAX));
+            let mut homes: Vec<PathBuf> = Vec::new();
+            for home in all.filter(|home| home.is_absolute() && home.parent().is_some()) {
+                if !homes.contains(&home) {
+                    homes.push(home);
+                }
+            }
+            homes
         })
     }
 
@@ -272,17 +308,19 @@ impl SandboxContext<'_> {
 /// The home folder of a user in the user database.
 fn user_home(uid: Uid) -> Option<PathBuf> {
     // The file is usually the first source of the database, which asks a cache service before it.
-    let listed = fs::read("/etc/passwd").ok().and_then(|passwd| listed_home(&passwd, uid));
+    let passwd = fs::read("/etc/passwd").unwrap_or_default();
+    let listed = listed_homes(&passwd).find(|(listed, _)| *listed == uid.as_raw());
+    let listed = listed.map(|(_, home)| home);
     listed.or_else(|| User::from_uid(uid).ok().flatten().map(|user| user.dir))
 }
 
-/// The home folder of a user in the text of `/etc/passwd`.
-fn listed_home(passwd: &[u8], uid: Uid) -> Option<PathBuf> {
-    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+/// The users in the text of `/etc/passwd`, each with the home folder.
+fn listed_homes(passwd: &[u8]) -> impl Iterator<Item = (u32, PathBuf)> {
+    passwd.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
         let [_, _, number, _, _, home, _] = fields[..] else { return None };
-        let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
-        (number == uid.as_raw()).then(|| PathBuf::from(OsStr::from_bytes(home)))
+        let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+        Some((number, PathBuf::from(OsStr::from_bytes(home))))
     })
 }
 
@@ -305,12 +343,39 @@ mod tests {
     fn the_home_of_a_user_is_found_in_the_user_database() {
         let passwd =
             b"root:x:0:0:root:/root:/bin/sh\nbroken:x:7\nme:x:1000:1000::/home/me:/bin/sh\n";
-        let home = |uid| listed_home(passwd, Uid::from_raw(uid));
+        let home = |uid| listed_homes(passwd).find(|(user, _)| *user == uid).map(|(_, home)| home);
         assert_eq!(home(0), Some(PathBuf::from("/root")));
         assert_eq!(home(1000), Some(PathBuf::from("/home/me")));
         assert_eq!([home(7), home(1)], [None, None]);
         let own = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
         assert_eq!(user_home(Uid::current()), own);
+    }
+
+    /// Later steps of the job, which have secrets, obey the files of the runner.
+    #[test]
+    fn a_temporary_folder_with_the_files_of_a_ci_job_is_not_granted() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let top = folder.path().canonicalize().expect("it is there");
+        let is_granted = |environment: &[(OsString, OsString)]| {
+            let around = SandboxContext {
+                cwd: &top,
+                home: None,
+                folders: &[],
+                scratch: &top,
+                environment,
+                rules: Vec::new(),
+                looked_up: LookedUp::default(),
+            };
+            let is_granted = around.temporary_folders().contains(&top.join("runner"));
+            assert_eq!(around.is_temporary_folder_closed(), !is_granted);
+            is_granted
+        };
+        let temporary = ("TMPDIR".into(), top.join("runner").into());
+        assert!(is_granted(&[temporary.clone()]));
+        for (file, expected) in [("runner/_commands/env_1", false), ("runner_2/env_1", true)] {
+            let file = ("GITHUB_ENV".into(), top.join(file).into());
+            assert_eq!(is_granted(&[temporary.clone(), file]), expected);
+        }
     }
 
     #[test]

@@ -97,8 +97,7 @@ impl SandboxPolicy {
             list.push(around.real(&rule.place));
         }
         let (is_off, read_only) = (settings.mode == SandboxMode::Off, settings.mode.is_read_only());
-        let scratch = around.real(around.scratch);
-        let mut tree = around.tree();
+        let (scratch, mut tree) = (around.real(around.scratch), around.tree());
         let temporary = around.temporary_folders();
         let mut policy = Self {
             denied_by_user: [&deny_read[..], &deny_write].concat(),
@@ -108,7 +107,7 @@ impl SandboxPolicy {
         if read_only {
             let holds_tree = |temp: &&PathBuf| !tree.iter().any(|part| part.starts_with(temp));
             policy.roots = temporary.iter().filter(holds_tree).cloned().collect();
-            let lost = policy.roots.len() < temporary.len();
+            let lost = policy.roots.len() < temporary.len() || around.is_temporary_folder_closed();
             policy.own_temp = lost.then(|| scratch.join("tmp"));
             // The calls that make queues are closed.
             policy.roots.retain(|root| root != Path::new(MESSAGE_QUEUES));
@@ -122,6 +121,7 @@ impl SandboxPolicy {
             policy.roots = [&tree[..], &caches, &temporary].concat();
             policy.roots.extend(around.cache_locks().into_iter().filter(is_open));
             policy.tool_caches = if is_off { PathSet::default() } else { around.creatable(caches) };
+            policy.own_temp = around.is_temporary_folder_closed().then(|| scratch.join("tmp"));
         }
         policy.roots.retain(|root| !deny_write.iter().any(|denied| root.starts_with(denied)));
         policy.roots.push(scratch.clone());
