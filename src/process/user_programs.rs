@@ -30,7 +30,7 @@ const INTERPRETERS: [&str; 20] = [
 ];
 
 /// Programs that run code from the working folder or a cache: packages, build files, hooks of git.
-const RUNNERS: [&str; 40] = [
+const RUNNERS: [&str; 64] = [
     "npx",
     "npm",
     "pnpm",
@@ -71,6 +71,30 @@ const RUNNERS: [&str; 40] = [
     "pre-commit",
     "lefthook",
     "git",
+    "hg",
+    "husky",
+    "lint-staged",
+    "commitlint",
+    "gitleaks",
+    "jest",
+    "vitest",
+    "mocha",
+    "stylelint",
+    "ts-node",
+    "nx",
+    "turbo",
+    "mypy",
+    "pylint",
+    "flake8",
+    "invoke",
+    "scons",
+    "rubocop",
+    "rspec",
+    "phpunit",
+    "phpstan",
+    "mix",
+    "sbt",
+    "Rscript",
 ];
 
 /// The most folders in which the words of a job are looked up.
@@ -470,6 +494,8 @@ mod tests {
             "bash $UNKNOWN",
             "bash -ec 'exec ~/guard.sh'",
             "$UNKNOWN/guard.sh",
+            "jest --ci",
+            "lint-staged",
             "~/../work/guard.sh",
             "tools/../../home/guard.sh",
         ] {

@@ -244,7 +244,7 @@ async fn variables_of_secrets_are_dropped_and_others_stay() {
 }
 
 /// Places below the home folder that hold credentials or what was typed.
-const PLACES: [&str; 26] = [
+const PLACES: [&str; 33] = [
     ".claude.json",
     ".claude/.credentials.json",
     ".config/github-copilot/hosts.json",
@@ -271,6 +271,13 @@ const PLACES: [&str; 26] = [
     ".local/share/keyrings/login.keyring",
     ".supabase/access-token",
     ".aliyun/config.json",
+    ".gitcookies",
+    ".dbt/profiles.yml",
+    ".config/openstack/clouds.yaml",
+    ".minikube/profiles/minikube/client.key",
+    ".config/syncthing/key.pem",
+    ".local/share/gopass/stores/root/x",
+    ".foundry/keystores/x",
 ];
 
 #[tokio::test]

@@ -60,7 +60,7 @@ credentials! {
         ["@config/glab-cli", "$GLAB_CONFIG_DIR"];
     ["git"] Only(GIT_VERBS) =>
         ["GIT_CONFIG_*", "GIT_TOKEN", "GIT_PASSWORD", "GIT_AUTH_TOKEN"]
-        ["~/.git-credentials", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC"];
+        ["~/.git-credentials", "~/.gitcookies", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC"];
     ["ssh", "scp", "sftp", "rsync", "ssh-add", "ssh-copy-id", "sshpass"] =>
         ["SSHPASS"]
         ["~/.ssh"];
@@ -102,7 +102,8 @@ credentials! {
     ["docker", "podman", "buildah", "skopeo", "nerdctl", "crane", "oras"] =>
         ["DOCKER_PASSWORD", "DOCKER_AUTH_CONFIG", "DOCKER_TOKEN", "DOCKERHUB_*",
          "REGISTRY_PASSWORD"]
-        ["~/.docker/config.json", "~/.docker/contexts", "~/.dockercfg",
+        ["~/.docker/config.json", "~/.docker/contexts", "~/.docker/machine", "~/.docker/trust",
+         "~/.dockercfg",
          "@config/containers/auth.json",
          "@runtime/containers/auth.json", "$DOCKER_CONFIG/config.json", "$DOCKER_CONFIG/contexts",
          "~/snap/docker", "$REGISTRY_AUTH_FILE",
@@ -110,7 +111,8 @@ credentials! {
     ["kubectl", "helm", "k9s", "oc", "flux", "argocd", "stern", "kustomize"] =>
         ["KUBE_TOKEN", "ARGOCD_AUTH_TOKEN", "HELM_KUBETOKEN", "HELM_REGISTRY_PASSWORD"]
         ["~/.kube", "$KUBECONFIG", "@config/helm/registry", "@config/helm/repositories.yaml",
-         "$HELM_REGISTRY_CONFIG", "@config/argocd", "@config/flux", "~/snap/kubectl"]
+         "$HELM_REGISTRY_CONFIG", "@config/argocd", "@config/flux", "~/snap/kubectl",
+         "~/.minikube/profiles"]
         writes ["~/.kube/cache"];
     ["terraform", "tofu", "terragrunt", "packer"] =>
         ["TF_TOKEN_*", "TF_VAR_*", "ARM_CLIENT_SECRET", "ARM_ACCESS_KEY"]
@@ -138,7 +140,7 @@ credentials! {
     ["firebase"] => ["FIREBASE_TOKEN"] ["@config/configstore"];
     ["stripe"] => ["STRIPE_API_KEY"] ["@config/stripe"];
     ["sentry-cli"] => ["SENTRY_AUTH_TOKEN"] ["~/.sentryclirc"];
-    ["snow", "snowsql"] => ["SNOWFLAKE_PASSWORD", "SNOWSQL_PWD"] ["~/.snowflake", "~/.snowsql"];
+    ["snow", "snowsql"] => ["SNOWFLAKE_PASSWORD", "SNOWSQL_PWD"] ["~/.snowflake", "~/.snowsql", "@config/snowflake"];
     ["databricks"] => ["DATABRICKS_TOKEN"] ["~/.databrickscfg", "$DATABRICKS_CONFIG_FILE"];
     ["oci"] => ["OCI_CLI_KEY_CONTENT"] ["~/.oci", "$OCI_CLI_CONFIG_FILE"];
     ["psql", "pg_dump", "pg_restore", "createdb", "dropdb"] =>
@@ -154,11 +156,31 @@ credentials! {
     ["composer"] => ["COMPOSER_AUTH"] ["@config/composer/auth.json", "$COMPOSER_HOME/auth.json"];
     ["svn"] => [] ["~/.subversion/auth"];
     ["gpg", "gpg2"] => [] ["~/.gnupg", "$GNUPGHOME"];
-    ["pass"] => [] ["~/.password-store", "$PASSWORD_STORE_DIR"];
+    ["pass", "gopass"] => [] ["~/.password-store", "$PASSWORD_STORE_DIR", "@data/gopass"];
+    ["tea"] => ["GITEA_TOKEN"] ["@config/tea"];
+    ["dbt"] => [] ["~/.dbt/profiles.yml"];
+    ["mc"] => ["MC_HOST_*"] ["~/.mc"];
+    ["modal"] => ["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"] ["~/.modal.toml"];
+    ["openstack"] => ["OS_PASSWORD", "OS_TOKEN"] ["@config/openstack"];
+    ["clasp"] => [] ["~/.clasprc.json"];
+    ["cqlsh"] => [] ["~/.cassandra/cqlshrc"];
+    ["b2"] => ["B2_APPLICATION_KEY"] ["~/.b2_account_info"];
+    ["kopia"] => ["KOPIA_PASSWORD"] ["@config/kopia"];
+    ["lein"] => [] ["~/.lein/credentials.clj", "~/.lein/credentials.clj.gpg"];
+    ["lxc"] => [] ["@config/lxc/client.key"];
+    ["incus"] => [] ["@config/incus/client.key"];
+    ["talosctl"] => [] ["~/.talos"];
+    ["earthengine"] => [] ["@config/earthengine"];
+    ["pscale"] => ["PLANETSCALE_SERVICE_TOKEN"] ["~/.planetscale", "@config/planetscale"];
+    ["akamai"] => [] ["~/.edgerc"];
+    ["fastly"] => ["FASTLY_API_TOKEN"] ["@config/fastly"];
+    ["twilio"] => ["TWILIO_AUTH_TOKEN"] ["~/.twilio-cli"];
+    ["jf", "jfrog"] => ["JFROG_CLI_ACCESS_TOKEN"] ["~/.jfrog"];
+    ["p4"] => ["P4PASSWD"] ["~/.p4tickets"];
     ["op"] => ["OP_SERVICE_ACCOUNT_TOKEN", "OP_SESSION_*"] ["@config/op", "~/.op"];
     ["sops", "age"] => ["SOPS_AGE_KEY"] ["@config/sops", "@config/age", "$SOPS_AGE_KEY_FILE"];
     ["ansible", "ansible-playbook", "ansible-vault"] => [] ["$ANSIBLE_VAULT_PASSWORD_FILE"];
-    ["msmtp", "mutt"] => [] ["~/.msmtprc", "@config/msmtp", "~/.mutt", "@config/mutt"];
+    ["msmtp", "mutt"] => [] ["~/.msmtprc", "@config/msmtp", "~/.mutt", "~/.muttrc", "@config/mutt"];
     // Further services.
     [] => [] [
         "~/.aliyun", "~/.bluemix", "~/.railway", "~/.supabase", "~/.ngrok2", "@config/ngrok",
@@ -171,6 +193,12 @@ credentials! {
         "@config/turso", "@config/neonctl", "~/.okta", "~/.saml2aws", "~/.granted",
         "~/.smbcredentials", "~/.fetchmailrc", "~/.authinfo", "~/.authinfo.gpg", "~/.offlineimaprc",
         "~/.mbsyncrc", "@config/borg", "@config/restic", "@config/rbw", "@data/rbw",
+        "@config/aerc", "@config/himalaya", "~/.awsvault", "~/.acme.sh", "@config/cachix", "~/.arcrc",
+        "~/actions-runner/.credentials", "~/actions-runner/.credentials_rsaparams",
+        "@config/syncthing", "~/.local/state/syncthing", "~/.vast_api_key", "~/.runpod",
+        "~/.ovh.conf", "@config/exoscale", "~/.cvspass", "~/.davfs2/secrets", "@config/onedrive",
+        "@data/caddy/pki/authorities/local/root.key", "@data/signal-cli", "@config/binstar", "@data/python_keyring",
+        "~/.appcfg_oauth2_tokens",
     ];
     // Secrets of the machine, mounted for this container or service.
     [] => [] [
@@ -191,7 +219,8 @@ credentials! {
         "~/.continue/sessions", "~/.aider.chat.history.md", "~/.aider.input.history",
         "@config/goose", "@data/goose", "~/.cursor/projects", "~/.cursor/chats", "@config/cursor",
         "~/.qwen/oauth_creds.json", "@config/io.datasette.llm", "@config/openai", "@data/amp",
-        "~/.factory/auth.json", "~/.factory/sessions", "@data/crush",
+        "~/.factory/auth.json", "~/.factory/sessions", "@data/crush", "@config/crush",
+        "@data/amazon-q", "~/.cline/data", "~/.augment/session.json", "~/.codeium/config.json",
     ];
     // Browsers, mail, chat and managers of passwords.
     [] => [] [
@@ -225,7 +254,8 @@ credentials! {
     [] => [] [
         "@data/keyrings", "@data/kwalletd", "~/.pki", "~/.krb5", "@config/libaccounts-glib",
         "~/.bitcoin", "~/.ethereum", "~/.electrum", "~/.monero", "@config/Exodus",
-        "@config/Ledger Live",
+        "@config/Ledger Live", "~/.foundry/keystores", "~/.sui/sui_config/sui.keystore",
+        "~/.aptos/config.yaml", "~/.near-credentials",
     ];
     // Histories of shells and clients: passwords are typed there.
     [] => [] [
