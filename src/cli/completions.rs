@@ -38,11 +38,17 @@ const SESSIONS_MAX: usize = 50;
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
 /// Lets bash quote completions if all of them are paths: it would insert blanks unquoted otherwise.
-/// The word is taken without the backslashes that bash itself has put there.
+/// The word is taken without the backslashes that bash itself has put there. As bash completes only
+/// what follows the `=` of `--flag=value`, the value is completed as that of `--flag value`.
 const BASH_PATHS: &str = r#"
 _outlast_complete() {
-    _clap_complete_outlast "$1" "${2//\\/}" "$3"
-    local candidate
+    local word="${2//\\/}" at=$COMP_CWORD candidate
+    [[ ${COMP_WORDS[at]} == = ]] || at=$((at - 1))
+    if [[ $at -ge 2 && ${COMP_WORDS[at]} == = && ${COMP_WORDS[at - 1]} == --* ]]; then
+        COMP_WORDS=("${COMP_WORDS[@]:0:at}" "$word")
+        COMP_CWORD=$at
+    fi
+    _clap_complete_outlast "$1" "$word" "$3"
     [[ ${#COMPREPLY[@]} -gt 0 ]] || return 0
     for candidate in "${COMPREPLY[@]}"; do
         [[ -e ${candidate/#\~\//$HOME/} ]] || return 0
@@ -153,6 +159,7 @@ fn with_values(command: Command) -> Command {
             "scenario" => arg.add(ArgValueCompleter::new(scenarios)),
             "topic" => arg.add(ArgValueCandidates::new(help_topics)),
             "output_fields" => arg.add(ArgValueCandidates::new(fields)),
+            _other if placeholders(&arg).eq(["DIR"]) => arg.value_hint(ValueHint::DirPath),
             _other if takes_path(&arg) => arg.value_hint(ValueHint::AnyPath),
             _other => arg,
         })
@@ -162,8 +169,12 @@ fn with_values(command: Command) -> Command {
 /// Returns true if an argument may be a path, by the placeholders in its help. Its type does not
 /// show it, as many such arguments accept other texts too.
 fn takes_path(arg: &Arg) -> bool {
-    let mut names = arg.get_value_names().into_iter().flatten();
-    names.any(|name| name.split('|').any(|form| ["PATH", "FILE", "DIR"].contains(&form)))
+    placeholders(arg).any(|form| ["PATH", "FILE", "DIR"].contains(&form))
+}
+
+fn placeholders(arg: &Arg) -> impl Iterator<Item = &str> {
+    let names = arg.get_value_names().into_iter().flatten();
+    names.flat_map(|name| name.split('|'))
 }
 
 fn help_topics() -> Vec<CompletionCandidate> {

@@ -144,6 +144,11 @@ fn bash_is_told_which_words_are_paths_so_that_it_quotes_them() {
     assert_eq!(complete("--json-schema", "a\\ f"), "paths: a file.json\n");
     assert_eq!(complete("--add-dir", "a d"), "paths: a dir\n");
     assert_eq!(complete("--permission-mode", "acce"), "acceptEdits\n");
+    fs::write(user.fixture.work().join("a dir.txt"), "").expect("a new file");
+    assert_eq!(complete("--add-dir", "a d"), "paths: a dir\n");
+    // Bash makes three words of `--flag=value`.
+    assert_eq!(complete("--permission-mode '='", "acce"), "acceptEdits\n");
+    assert_eq!(complete("--settings '='", "a f"), "paths: a file.json\n");
 }
 
 /// A real zsh on a pseudo-terminal: the keys are typed ahead, and read in their order.
