@@ -13,7 +13,7 @@ use crate::agent::{
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::{ContentForm, Damage, SessionTotals};
-use crate::mcp::{ServerEnvironment, Servers};
+use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
@@ -21,7 +21,7 @@ use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{AgentDefinition, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
-use crate::types::HostChannel;
+use crate::types::{HostChannel, PermissionPrompt};
 
 use super::chosen_session::ChosenSession;
 use super::host_turn::HostTurn;
@@ -75,7 +75,7 @@ pub(super) fn assemble(
     let prompt = session.remaining_prompt(&task.prompt);
     let doubts = session.unknown_start_warning().into_iter();
     let doubts = doubts.chain(session.moved_warning(settings)).collect();
-    let required = session.required_servers(settings);
+    let required = with_prompt_server(settings, session.required_servers(settings));
     let kept_servers = host.and_then(|host| host.resources.servers.clone());
     let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));
     let servers = kept_servers.unwrap_or_else(|| {
@@ -456,8 +456,20 @@ pub(super) fn start_shared_servers(
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let required = settings.mcp.required.clone().unwrap_or_default();
+    let required = with_prompt_server(settings, required);
     let servers = servers(settings, &toolbox, &supervisor, Some(host)).with_required(required);
     Ok(Arc::new(servers))
+}
+
+/// Adds the server of the tool that decides on calls, so that no call is denied because it is still
+/// starting. With `--mcp-required none`, no server is waited for.
+fn with_prompt_server(settings: &Settings, mut required: Vec<String>) -> Vec<String> {
+    let Some(PermissionPrompt::Tool(tool)) = &settings.tools.prompt_tool else { return required };
+    let waits = settings.mcp.required.as_ref().is_none_or(|named| !named.is_empty());
+    let servers = settings.mcp.servers.iter().filter(|_| waits);
+    let of_tool = servers.filter(|server| tool.starts_with(&tool_name_prefix(&server.name)));
+    required.extend(of_tool.max_by_key(|server| server.name.len()).map(|it| it.name.clone()));
+    required
 }
 
 /// Opens the rate-limit state shared with other runs, if it is enabled. Not with scaled time, which

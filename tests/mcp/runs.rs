@@ -361,9 +361,10 @@ async fn a_late_servers_tools_join_at_the_next_turn_and_the_model_is_told() {
 
 #[tokio::test]
 async fn a_required_server_that_cannot_be_had_ends_it_before_it_begins() {
-    for (names, mode) in [("all", "never"), ("test", "never")] {
+    let tool = ["--permission-prompt-tool", "mcp__test__go"];
+    for flags in [["--mcp-required", "all"], ["--mcp-required", "test"], tool] {
         let server = serve(Scenario::new().reply("Done."));
-        let trial = trial(&server, &[mode]).args(["--mcp-required", names]);
+        let trial = trial(&server, &["never"]).args(flags);
         let ended = trial.env("MCP_TIMEOUT", "700").run().await;
         let result = ended.result();
         assert_eq!(ended.code, Some(1), "{ended:?}");
