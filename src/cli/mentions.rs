@@ -6,7 +6,7 @@ use crate::agent::Setup;
 use crate::tools::{GrantSource, LineRange, NotAttached};
 use crate::transcript::Block;
 
-use super::memory::references;
+use super::memory::{references, unescaped};
 
 /// Maximum number of files that are shown.
 const FILES_MAX: usize = 20;
@@ -31,6 +31,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     let (mut shown, mut bytes) = (0, 0);
     for mention in mentions(text) {
         let Mention { written, path, lines } = mention;
+        let path = &*unescaped(path);
         if shown == FILES_MAX {
             let warning = format!(
                 "{written} in the prompt and what follows are not shown to the \

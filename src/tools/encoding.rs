@@ -236,6 +236,21 @@ pub(super) fn decode(format: TextFormat, bytes: &[u8]) -> String {
     format.encoding.decode_without_bom_handling(bytes).0.into_owned()
 }
 
+/// Decodes a text of unknown encoding, as the tools read files. `None`: it is not text.
+pub fn decode_text(bytes: Vec<u8>) -> Option<String> {
+    // Reading from memory does not fail.
+    let format = FileStart::read(&mut bytes.as_slice()).ok()?.format;
+    match (format, String::from_utf8(bytes)) {
+        (Some(format), Ok(text)) if format.is_utf_8() => Some(text),
+        (Some(format), Ok(text)) => Some(decode(format, text.as_bytes())),
+        (Some(format), Err(error)) => {
+            let text = decode(format, error.as_bytes());
+            Some(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
+        }
+        (None, text) => text.ok(),
+    }
+}
+
 /// The error for a character that an encoding does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} has no {letter:?} (U+{:04X})", encoding.name(), u32::from(*letter))]

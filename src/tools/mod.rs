@@ -86,6 +86,7 @@ pub use background::{
 pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use confinement::Confinement;
 pub use domain::InvalidHost;
+pub use encoding::decode_text;
 pub use environment::hook_environment;
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};

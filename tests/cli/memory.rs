@@ -59,6 +59,8 @@ impl Home {
 fn files_are_read_from_the_most_general_to_the_most_special() {
     let home = Home::new();
     home.write("config/CLAUDE.md", "user")
+        .write("config/rules/style.md", "own rule")
+        .write("config/rules/go.md", "---\npaths: '*.go'\n---\nown, not always")
         .write("shared/CLAUDE.md", "shared")
         .write("code/CLAUDE.md", "above")
         .write("code/project/CLAUDE.md", "project")
@@ -70,15 +72,19 @@ fn files_are_read_from_the_most_general_to_the_most_special() {
         .write("code/project/.claude/rules/d.txt", "no rule")
         .write("code/project/CLAUDE.local.md", "local")
         .write("code/project/src/CLAUDE.md", "below");
-    let expected =
-        ["shared", "user", "above", "project", "hidden", "agents", "rule a", "rule b", "local"];
+    let expected = [
+        "shared", "user", "own rule", "above", "project", "hidden", "agents", "rule a", "rule b",
+        "local",
+    ];
     assert_eq!(home.texts(), expected);
     let prompt = home.read().prompt().expect("there is something to tell");
     let places: Vec<usize> = expected.iter().filter_map(|text| prompt.find(text)).collect();
     assert!(places.len() == expected.len() && prompt.contains("AGENTS.md (kept with the project)"));
     assert_eq!(home.read().warnings, Vec::<String>::new());
     let rule = home.path("code/project/.claude/rules/c.md").display().to_string();
-    assert!(prompt.ends_with(&format!("follow it:\n- src/**: {rule}\n")), "{prompt}");
+    let own = home.path("config/rules/go.md").display().to_string();
+    let rules = format!("follow it:\n- *.go: {own}\n- src/**: {rule}\n");
+    assert!(prompt.ends_with(&rules), "{prompt}");
     assert!(!prompt.contains("not always"), "{prompt}");
 }
 
@@ -157,16 +163,28 @@ fn a_project_that_is_not_trusted_leads_nowhere_outside() {
 }
 
 #[test]
+fn memory_files_of_other_encodings_are_read_and_imports_may_have_blanks() {
+    let home = Home::new();
+    let latin = b"Gr\xfc\xdfe, see @my\\ own.md";
+    fs::write(home.path("code/project/CLAUDE.md"), latin).expect("written");
+    let wide: Vec<u8> = "\u{feff}wide".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(home.path("code/project/CLAUDE.local.md"), wide).expect("written");
+    home.write("code/project/my own.md", "imported");
+    assert_eq!(home.texts(), ["Grüße, see imported", "wide"]);
+}
+
+#[test]
 fn memory_files_that_are_not_text_are_skipped_and_named() {
     let home = Home::new();
-    fs::write(home.path("code/project/CLAUDE.md"), [0xff, 0xfe, 0x00]).expect("written");
+    let program = b"\x7fELF\x02\x01\x01\0\0\xff\0\x01\x02\x03";
+    fs::write(home.path("code/project/CLAUDE.md"), program).expect("written");
     mkfifo(&home.path("code/project/AGENTS.md"), Mode::S_IRWXU).expect("made");
     home.write("code/project/CLAUDE.local.md", &"x".repeat(300 << 10));
     home.write("code/CLAUDE.md", "kept");
     let memory = home.read();
     assert_eq!(memory.files.len(), 1);
     for (name, why) in [
-        ("project/CLAUDE.md", "not UTF-8"),
+        ("project/CLAUDE.md", "not text"),
         ("project/AGENTS.md", "no regular file"),
         ("project/CLAUDE.local.md", "larger than 256 kB"),
     ] {

@@ -111,7 +111,15 @@ fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
 fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = within.start;
-    for word in text[within].split_inclusive(char::is_whitespace) {
+    let (mut is_start, mut is_reference, mut is_escaped) = (true, false, false);
+    let ends = |letter: char| {
+        is_reference = if is_start { letter == '@' } else { is_reference };
+        // `@my\ file.md` is one path.
+        is_start = letter.is_whitespace() && !(is_reference && is_escaped && letter == ' ');
+        is_escaped = letter == '\\';
+        is_start
+    };
+    for word in text[within].split_inclusive(ends) {
         let (start, end) = (at, at + word.trim_end().len());
         at += word.len();
         let Some(path) = text[start..end].strip_prefix('@') else { continue };
@@ -121,6 +129,11 @@ fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// The path that a reference writes with a backslash before each blank.
+pub(in crate::cli) fn unescaped(path: &str) -> String {
+    path.replace("\\ ", " ")
 }
 
 #[cfg(test)]
@@ -145,7 +158,7 @@ mod tests {
 
     #[test]
     fn at_words_that_look_like_paths_are_memory_imports() {
-        let rows: [(&str, &[&str]); 9] = [
+        let rows: [(&str, &[&str]); 11] = [
             ("see @docs/style.md and @README.md.", &["docs/style.md", "README.md"]),
             ("@~/own.md\n- @../up.md, @/etc/x", &["~/own.md", "../up.md", "/etc/x"]),
             ("mail me@example.org or ask @alice", &[]),
@@ -154,6 +167,8 @@ mod tests {
             ("    @indented/code.md\n\n@this.md", &["this.md"]),
             ("<!-- @not/this.md -->\n\n@this.md", &["this.md"]),
             ("@scope/package@1.0", &[]),
+            ("see @docs/my\\ own\\ file.md, and b", &["docs/my\\ own\\ file.md"]),
+            ("a\\ @this.md @dir\\\n@that.md", &["this.md", "that.md"]),
             ("", &[]),
         ];
         for (text, expected) in rows {

@@ -6,7 +6,7 @@ mod search;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-pub(super) use imports::references;
+pub(super) use imports::{references, unescaped};
 pub use search::MemorySearch;
 
 /// Instructions found for a run, the most general first.

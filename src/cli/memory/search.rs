@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::front_matter;
 use crate::process::{TrustedOwners, file_reads};
+use crate::tools::decode_text;
 
-use super::imports::{ImportPiece, pieces};
+use super::imports::{ImportPiece, pieces, unescaped};
 use super::{ConditionalMemory, Memory, MemoryFile, MemoryOrigin};
 
 /// The names of memory files, in each folder.
@@ -16,8 +17,11 @@ const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
 /// The name of the user's own memory file for a project.
 const LOCAL_NAME: &str = "CLAUDE.local.md";
 
-/// Further instructions of a project, one file a subject.
-const RULES: &str = ".claude/rules";
+/// Further instructions, one file a subject, in a folder of settings.
+const RULES: &str = "rules";
+
+/// The folder of a project with settings of the reference.
+const PROJECT_FOLDER: &str = ".claude";
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -56,6 +60,15 @@ struct MemoryCandidate {
     path: PathBuf,
     origin: MemoryOrigin,
     bound: Option<PathBuf>,
+    /// True if it is a rule, which may be for some files only.
+    is_rule: bool,
+}
+
+impl MemoryCandidate {
+    /// A file of the user or of the administrator of this machine.
+    fn unbound(path: PathBuf, origin: MemoryOrigin) -> Self {
+        Self { path, origin, bound: None, is_rule: false }
+    }
 }
 
 /// Origin of a file and of its imports, and the folder that they must not lead out of.
@@ -63,6 +76,7 @@ struct MemoryCandidate {
 struct FileScope<'a> {
     origin: MemoryOrigin,
     bound: Option<&'a Path>,
+    is_rule: bool,
 }
 
 /// Reads files, each once.
@@ -92,8 +106,8 @@ impl MemorySearch<'_> {
             warnings: Vec::new(),
         };
         let mut files: Vec<MemoryFile> = Vec::new();
-        for MemoryCandidate { path, origin, bound } in leads {
-            let whose = FileScope { origin, bound: bound.as_deref() };
+        for MemoryCandidate { path, origin, bound, is_rule } in leads {
+            let whose = FileScope { origin, bound: bound.as_deref(), is_rule };
             let Some(text) = reader.read(&path, whose, 0) else { continue };
             if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
                 files.push(MemoryFile { path, origin, text });
@@ -122,20 +136,16 @@ impl MemorySearch<'_> {
     fn candidates(&self) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
-            leads.push(MemoryCandidate {
-                path: path.to_owned(),
-                origin: MemoryOrigin::Machine,
-                bound: None,
-            });
+            leads.push(MemoryCandidate::unbound(path.to_owned(), MemoryOrigin::Machine));
         }
         for folder in self.own.iter().rev() {
             for name in ["CLAUDE.md", "AGENTS.md"] {
-                leads.push(MemoryCandidate {
-                    path: folder.join(name),
-                    origin: MemoryOrigin::User,
-                    bound: None,
-                });
+                leads.push(MemoryCandidate::unbound(folder.join(name), MemoryOrigin::User));
             }
+            leads.extend(rules(folder).into_iter().map(|path| MemoryCandidate {
+                is_rule: true,
+                ..MemoryCandidate::unbound(path, MemoryOrigin::User)
+            }));
         }
         let root = self.project_root();
         let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
@@ -152,17 +162,24 @@ impl MemorySearch<'_> {
         let bound = if folder.starts_with(root) { root } else { folder };
         let bound = (!self.trusted).then(|| bound.to_owned());
         if self.project {
-            let names = NAMES.iter().map(|name| folder.join(name)).chain(rules(folder));
-            leads.extend(names.map(|path| MemoryCandidate {
+            let names = NAMES.iter().map(|name| (folder.join(name), false));
+            let rules = rules(&folder.join(PROJECT_FOLDER)).into_iter().map(|path| (path, true));
+            leads.extend(names.chain(rules).map(|(path, is_rule)| MemoryCandidate {
                 path,
                 origin: MemoryOrigin::Project,
                 bound: bound.clone(),
+                is_rule,
             }));
         }
         if self.local {
             let path = folder.join(LOCAL_NAME);
             // A checkout may contain a file of this name.
-            leads.push(MemoryCandidate { path, origin: MemoryOrigin::Local, bound });
+            leads.push(MemoryCandidate {
+                path,
+                origin: MemoryOrigin::Local,
+                bound,
+                is_rule: false,
+            });
         }
     }
 
@@ -173,7 +190,7 @@ impl MemorySearch<'_> {
     }
 }
 
-/// The files of a folder's rules, by name.
+/// The files of the rules in a folder of settings, by name.
 fn rules(folder: &Path) -> Vec<PathBuf> {
     let folder = folder.join(RULES);
     if !folder.exists() {
@@ -186,10 +203,6 @@ fn rules(folder: &Path) -> Vec<PathBuf> {
         .build();
     let is_rule = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "md");
     walk.flatten().map(ignore::DirEntry::into_path).filter(is_rule).take(FILES_MAX).collect()
-}
-
-fn is_rule(path: &Path) -> bool {
-    path.ancestors().any(|folder| folder.ends_with(RULES))
 }
 
 impl MemoryReader<'_> {
@@ -214,7 +227,7 @@ impl MemoryReader<'_> {
         };
         // A rule with patterns is not included: the model gets its path, to read it when a file
         // matches.
-        let paths = if depth == 0 && is_rule(path) { self.paths(path, &text) } else { None };
+        let paths = if depth == 0 && scope.is_rule { self.paths(path, &text) } else { None };
         if let Some(paths) = paths {
             self.waiting.push(ConditionalMemory { path: path.to_owned(), paths });
             return None;
@@ -252,7 +265,7 @@ impl MemoryReader<'_> {
                 file_reads::read_owned(path, FILE_BYTES_MAX, &self.owners)
             }
         }?;
-        String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
+        decode_text(bytes).ok_or_else(|| io::Error::other("it is not text"))
     }
 
     /// Returns the file patterns of a rule. `None`: it applies to all files.
@@ -267,6 +280,7 @@ impl MemoryReader<'_> {
     }
 
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {
+        let path = &*unescaped(path);
         match (path.strip_prefix("~/"), self.home) {
             (Some(rest), Some(home)) => home.join(rest),
             (Some(_), None) | (None, _) => folder.join(path),
