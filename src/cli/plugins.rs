@@ -8,9 +8,10 @@
 //! .mcp.json                    MCP servers
 //! ```
 //!
-//! Hooks and servers may be in `plugin.json` instead, or in a file that it names.
+//! Hooks and servers may be in `plugin.json` instead, or in a file that it names. It may name further
+//! files and folders of commands, agents, skills and output styles.
 //!
-//! `${CLAUDE_PLUGIN_ROOT}` in hooks and servers stands for the folder.
+//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder. Its hooks and servers have the variable as well.
 
 use std::fs;
 use std::io;
@@ -28,6 +29,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const MANIFEST: &str = ".claude-plugin/plugin.json";
 const HOOKS: &str = "hooks/hooks.json";
 const SERVERS: &str = ".mcp.json";
+
+/// The placeholder and variable of a plugin's folder.
+const ROOT: &str = "CLAUDE_PLUGIN_ROOT";
 
 /// Entries of a plugin's folder. Every plugin has at least one of them.
 const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVERS];
@@ -93,6 +97,48 @@ impl Plugin {
         self.part(HOOKS, "hooks")
     }
 
+    /// The variables of its hooks and servers.
+    pub(super) fn variables(&self) -> Vec<(String, String)> {
+        vec![(ROOT.to_owned(), self.folder.to_string_lossy().into_owned())]
+    }
+
+    /// Names a server as the reference does, so that it is another one than the user's server of the
+    /// same name, and gives it the plugin's variables.
+    pub(super) fn adopt_server(&self, name: &mut String, entry: &mut Value) {
+        *name = format!("plugin:{}:{name}", self.name);
+        let Some(members) = entry.as_object_mut().filter(|entry| entry.contains_key("command"))
+        else {
+            return;
+        };
+        let own = members.entry("env").or_insert_with(|| json!({}));
+        if let Value::Object(own) = own {
+            for (variable, value) in self.variables() {
+                own.entry(variable).or_insert_with(|| json!(value));
+            }
+        }
+    }
+
+    /// Fills the plugin's folder in a text. `None`: the text does not name it.
+    pub(super) fn fill(&self, text: &str) -> Option<String> {
+        let placeholder = format!("${{{ROOT}}}");
+        text.contains(&placeholder)
+            .then(|| text.replace(&placeholder, &self.folder.to_string_lossy()))
+    }
+
+    /// The files and folders with prompts of a kind, such as `commands`: the folder of this name, and
+    /// those that the description names.
+    pub(super) fn prompt_places(&self, kind: &str) -> Vec<PathBuf> {
+        let key = if kind == "output-styles" { "outputStyles" } else { kind };
+        let named = match &self.manifest[key] {
+            Value::String(one) => vec![one.as_str()],
+            Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+        };
+        // Without the `.` of `./commands`.
+        let place = |path: &str| self.folder.join(path).components().collect();
+        [kind].into_iter().chain(named).map(place).collect()
+    }
+
     /// The file of its MCP servers with the text of it, if it has one.
     ///
     /// # Errors
@@ -123,7 +169,7 @@ impl Plugin {
         // The text is JSON, so the folder is written as in a JSON string, without its quotes.
         let quoted = json!(self.folder.to_string_lossy()).to_string();
         let root = &quoted[1..quoted.len() - 1];
-        let text = text.map(|text| text.replace("${CLAUDE_PLUGIN_ROOT}", root));
+        let text = text.map(|text| text.replace(&format!("${{{ROOT}}}"), root));
         Ok(text.map(|text| (path.display().to_string(), text)))
     }
 

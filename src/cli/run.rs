@@ -296,8 +296,9 @@ impl RunJob {
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
         let mut settings = Settings::clone(&self.settings);
-        let RequestedSettings { grants, model, effort, withheld } = called.requested;
-        if model.is_some() || effort.is_some() || !grants.is_empty() {
+        let RequestedSettings { grants, denials, model, effort, withheld } = called.requested;
+        let has_rules = !grants.is_empty() || !denials.is_empty();
+        if model.is_some() || effort.is_some() || has_rules {
             let mut wanted = args.clone();
             if let Some(model) = &model {
                 wanted.flags.give_default("model", model);
@@ -306,6 +307,7 @@ impl RunJob {
                 wanted.flags.give_default("effort", &effort.name());
             }
             wanted.flags.extend("allowed-tools", grants);
+            wanted.flags.extend("disallowed-tools", denials);
             let terms = session.terms();
             let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
             settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)

@@ -62,7 +62,7 @@ impl Fold {
         if let Some(word) = parsed.get::<String>("permissions.disableBypassPermissionsMode") {
             self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| parsed.name.clone());
         }
-        self.add_hooks(parsed);
+        self.add_hooks(parsed, &[]);
         let places = JsonPaths::scan(&parsed.text);
         let at = |path: &[&str]| {
             let index = places.nearest(path.iter().copied());
@@ -96,7 +96,16 @@ impl Fold {
         }
     }
 
-    fn add_hooks(&mut self, parsed: &ParsedSettings) {
+    /// Adds the hooks of a plugin, with variables of their own. Other keys of the file have no effect,
+    /// and are reported only if there are no hooks: such a file describes itself.
+    pub fn add_plugin_hooks(&mut self, parsed: &ParsedSettings, variables: &[(String, String)]) {
+        if parsed.value.get("hooks").is_none() {
+            self.warnings.extend(parsed.warnings.iter().cloned());
+        }
+        self.add_hooks(parsed, variables);
+    }
+
+    fn add_hooks(&mut self, parsed: &ParsedSettings, variables: &[(String, String)]) {
         let hooks = parsed.value.get("hooks");
         let Some(Ok(hooks)) = hooks.map(|hooks| HookSettings::parse(hooks, &parsed.name)) else {
             return;
@@ -104,7 +113,7 @@ impl Fold {
         for SkippedHook { place, why, .. } in &hooks.skipped {
             self.warnings.push(format!("{}: {place} has no effect: {why}", parsed.name));
         }
-        self.hooks.merge(hooks);
+        self.hooks.merge(hooks.with_variables(variables));
     }
 
     /// Merges a variable over the values so far. `file` is the file that sets the variable, if any.

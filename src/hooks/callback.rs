@@ -110,6 +110,7 @@ fn read_group(event: HookEvent, group: &Value, place: &str) -> Result<Vec<HookHa
         fail_closed: group.on_failure == Some(OnFailure::Block),
         background: false,
         agent_type: None,
+        variables: Vec::new(),
         source: SOURCE.to_owned(),
         place: format!("{place}.hookCallbackIds[{index}]"),
     };

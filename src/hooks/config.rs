@@ -47,6 +47,8 @@ pub struct HookHandler {
     pub background: bool,
     /// The sub-agent type that it is limited to. `None` for the run and all sub-agents.
     pub agent_type: Option<String>,
+    /// Variables of its own, such as the folder of its plugin.
+    pub variables: Vec<(String, String)>,
     /// Its settings file, or the flag.
     pub source: String,
     /// Its path in the settings: `hooks.PreToolUse[0].hooks[1]`.
@@ -235,6 +237,15 @@ impl HookSettings {
         self
     }
 
+    /// Sets the variables of the hooks of a plugin.
+    #[must_use]
+    pub fn with_variables(mut self, variables: &[(String, String)]) -> Self {
+        for handler in &mut self.handlers {
+            handler.variables = variables.to_vec();
+        }
+        self
+    }
+
     /// Adds the hooks of another file.
     pub fn merge(&mut self, other: Self) {
         other.handlers.into_iter().for_each(|handler| self.add(handler));
@@ -314,6 +325,7 @@ impl HookEntry {
             fail_closed: self.fail_closed,
             background: self.detached || self.async_rewake,
             agent_type: None,
+            variables: Vec::new(),
             source: source.to_owned(),
             place: place.to_owned(),
         })
@@ -389,6 +401,7 @@ impl HookHandler {
             && self.agent_type == other.agent_type
             && self.condition == other.condition
             && self.command == other.command
+            && self.variables == other.variables
     }
 }
 

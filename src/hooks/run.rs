@@ -355,11 +355,12 @@ impl Hooks {
             }
             HookCommand::Callback { .. } => return None,
         };
+        let own = handler.variables.iter().map(|(name, value)| (name.into(), value.into()));
         Some(Job {
             program,
             arguments,
             cwd: self.environment.cwd.clone(),
-            environment: self.environment.environment.clone(),
+            environment: self.environment.environment.iter().cloned().chain(own).collect(),
             input: true,
             memory: None,
             landlock: None,

@@ -53,6 +53,7 @@ impl Home {
             trust: &trust,
             anywhere: self.trusted,
             commands: true,
+            lists_skills: true,
         };
         search.read()
     }
@@ -169,7 +170,7 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
         ("no-description.md", b"---\nname: x\n---\n".to_vec(), "has no \"description\""),
         ("yaml.md", b"---\nname: x\ntools: [Read\n---\n".to_vec(), ".md:"),
         ("large.md", vec![b'x'; 10 << 20], "larger than 256 kB"),
-        ("latin.md", b"---\nname: \xe9\n---\n".to_vec(), "not UTF-8"),
+        ("program.md", b"\x7fELF\x02\x01\x01\0\0\xff\0\x01".to_vec(), "not text"),
         ("nul.md", b"---\nname: \"a\\0b\"\ndescription: d\n---\n".to_vec(), "no plain text"),
         ("open.md", b"---\nname: x\n".to_vec(), "has no \"name\""),
     ];
@@ -202,11 +203,13 @@ fn agent_files_with_odd_encodings_are_read_and_readmes_are_skipped() {
         "repo/.claude/agents/bom.md",
         "\u{feff}---\r\nname: b\r\ndescription: d\r\n---\r\nP\r\nQ",
     )
+    .write("repo/.claude/agents/latin.md", b"---\nname: l\ndescription: pr\xfcfen\n---\nP")
     .write("repo/.claude/agents/README.md", "How we write agents")
     .write("repo/.claude/agents/notes.txt", "---\nname: no\ndescription: no\n---\n");
     let library = home.read();
     assert_eq!(library.agents[0].definition.prompt, "P\nQ");
-    assert_eq!((library.agents.len(), library.warnings.len()), (1, 0), "{:?}", library.warnings);
+    assert_eq!(library.agents[1].definition.description, "prüfen");
+    assert_eq!((library.agents.len(), library.warnings.len()), (2, 0), "{:?}", library.warnings);
 }
 
 #[test]
@@ -390,6 +393,20 @@ fn slash_commands_are_named_by_folder_and_file_name() {
     let file = home.path("config/skills/pdf/SKILL.md").display().to_string();
     assert!(instructions.contains(&format!("- pdf: For PDFs ({file})")), "{instructions}");
     assert!(!instructions.contains("asked"), "{instructions}");
+}
+
+#[test]
+fn what_a_skill_denies_counts_without_trust_and_what_has_no_effect_is_known() {
+    let text = "---\ndisallowed-tools: Bash, Write\nallowed-tools: Read\narguments: [issue, branch]\n\
+        hooks: {}\ncontext: fork\n---\nGo";
+    let home = Home::new();
+    home.write("repo/.claude/skills/s/SKILL.md", text);
+    let library = home.read();
+    let skill = &library.commands[0];
+    assert_eq!(skill.requested.denials, ["Bash", "Write"]);
+    assert_eq!(skill.requested.grants, Vec::<String>::new());
+    assert_eq!(skill.arguments, ["issue", "branch"]);
+    assert_eq!(skill.without_effect, ["hooks", "context"]);
 }
 
 #[test]

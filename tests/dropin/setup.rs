@@ -90,6 +90,83 @@ fn plugins_of_a_marketplace_that_settings_name_are_used() {
     assert!(body.contains("Greet the world. now"), "{body}");
 }
 
+/// Manifest, commands, hooks and servers as plugins for the reference have them.
+#[test]
+fn plugins_as_they_are_published_are_used_and_broken_ones_are_left_out() {
+    let caller = Caller::new();
+    let manifest = r#"{"name": "kit", "commands": ["./extra/one.md", "./commands"],
+        "agents": "./more", "skills": ["./abilities/pp"]}"#;
+    caller.file("work/kit/.claude-plugin/plugin.json", manifest);
+    caller.file("work/kit/extra/one.md", "Run ${CLAUDE_PLUGIN_ROOT}/x.sh");
+    caller.file("work/kit/commands/two.md", "Two");
+    caller.file("work/kit/more/aa.md", "---\nname: aa\ndescription: d\n---\nAgent");
+    caller.file("work/kit/abilities/pp/SKILL.md", "Read ${CLAUDE_PLUGIN_ROOT}/notes");
+    let hooks = r#"{"description": "What it is for", "hooks": {"SessionStart": [{"hooks": [
+        {"type": "command", "command": "echo \"$CLAUDE_PLUGIN_ROOT\" > \"$HOME/root\""}]}]}}"#;
+    caller.file("work/kit/hooks/hooks.json", hooks);
+    let settings = r#"{"enabledPlugins": {"bad@shop": true}, "outputStyle": "My Style"}"#;
+    caller.file("home/.claude/settings.json", settings);
+    let style = "---\nname: My Style\n---\nStyled";
+    caller.file("home/.claude/output-styles/my-style.md", style);
+    caller.file("home/.claude/plugins/cache/shop/bad/1.0.0/.claude-plugin/plugin.json", "{bad");
+    let (code, stdout, stderr) = caller.shell("claude -p /kit:one --plugin-dir kit");
+    assert_eq!((code, stdout.as_str()), (0, "feat: add parser\n"), "{stderr}");
+    assert!(stderr.contains("plugin.json") && stderr.contains("not used"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let body = caller.server().requests()[0].body.to_string();
+    assert!(body.contains("/work/kit/x.sh") && body.contains("Styled"), "{body}");
+    assert!(body.contains("; CLAUDE_PLUGIN_ROOT in it is"), "{body}");
+    let root = std::fs::read_to_string(caller.path("home/root")).expect("its hook ran");
+    assert!(root.trim_end().ends_with("/work/kit"), "{root}");
+    caller.file("work/kit/.mcp.json", r#"{"mcpServers": {"echo": {"command": "false"}}}"#);
+    let init = "claude -p hi --plugin-dir kit --output-format stream-json 2>/dev/null | head -n 1";
+    judge(
+        &caller,
+        &[
+            (&format!("{init} | jq -r '.mcp_servers[].name'"), "plugin:kit:echo"),
+            (&format!("{init} | jq -c .slash_commands"), r#"["kit:pp","kit:one","kit:two"]"#),
+            (&format!("{init} | jq -c '.agents | index(\"kit:aa\") != null'"), "true"),
+        ],
+    );
+}
+
+#[test]
+fn what_is_found_by_itself_is_left_out_of_bare_and_safe_runs() {
+    let caller = Caller::new();
+    caller.file("work/.mcp.json", r#"{"mcpServers": {"s": {"command": "false"}}}"#);
+    caller.file("work/.claude/skills/s/SKILL.md", "Do");
+    caller.file("home/.claude/settings.json", r#"{"outputStyle": "st"}"#);
+    caller.file("home/.claude/output-styles/st.md", "Styled");
+    caller.file("home/.claude/agents/a.md", "---\nname: a\ndescription: d\n---\nx");
+    let init = |flag: &str, fields: &str| {
+        let run = "claude -p hi --trust-project --output-format stream-json 2>/dev/null";
+        format!("{run} {flag} | head -n 1 | jq -c '{fields}'")
+    };
+    let found = "[[.mcp_servers[].name], .skills, .slash_commands]";
+    judge(
+        &caller,
+        &[
+            (&init("", found), r#"[["s"],["s"],["s"]]"#),
+            (&init("--bare", found), r#"[[],[],["s"]]"#),
+            (&init("--safe-mode", r#".agents | index("a")"#), "null"),
+        ],
+    );
+    let last = caller.server().requests().last().expect("a request").body.to_string();
+    assert!(!last.contains("Styled"), "{last}");
+}
+
+#[test]
+fn a_skill_denies_tools_to_the_run_that_it_begins() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "echo ran > made" }));
+    let caller = Caller::with(scenario.reply("Done.").after(AfterLast::RepeatLast));
+    let skill = "---\ndisallowed-tools: Bash\narguments: issue\nhooks: {}\n---\nFix $issue";
+    caller.file("home/.claude/skills/s/SKILL.md", skill);
+    let (_, _, stderr) = caller.shell("claude -p '/s 12' --dangerously-skip-permissions");
+    assert!(stderr.contains("SKILL.md: hooks: not supported for skills"), "{stderr}");
+    assert!(caller.server().requests()[0].body.to_string().contains("Fix 12"));
+    assert!(!caller.path("work/made").exists(), "the command was not denied");
+}
+
 #[test]
 fn a_run_works_in_a_worktree_of_its_own() {
     let write = json!({ "command": "pwd; git branch --show-current; echo x > made" });

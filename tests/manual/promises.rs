@@ -38,7 +38,8 @@ const FOREIGN: [&str; 22] = [
 ];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
-const GIVEN: [&str; 8] = [
+const GIVEN: [&str; 9] = [
+    "CLAUDE_PLUGIN_ROOT",
     "CLAUDE_EFFORT",
     "CLAUDE_CODE_MCP_SERVER_NAME",
     "CLAUDE_CODE_MCP_SERVER_URL",

@@ -21,10 +21,10 @@ pub struct CompatibilityArgs {
     /// Let a host choose the mode bypassPermissions later
     #[arg(long, hide = true)]
     pub allow_dangerously_skip_permissions: bool,
-    /// Run only managed hooks, and read no memory files
+    /// Run only managed hooks; no memory files, listed skills and servers but those of flags
     #[arg(long)]
     pub bare: bool,
-    /// Like --bare; skills, commands and servers only from flags
+    /// Like --bare; no skills and commands, agents only from flags, and no output style
     #[arg(long)]
     pub safe_mode: bool,
     /// Use only managed settings; no Bash and no web tools without --tools

@@ -78,6 +78,11 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         );
     }
     let mut definition = define(name, fields, front_matter::body(&prompt_file.text));
+    if let (Some(plugin), Some(servers)) = (&prompt_file.namespace, &mut definition.servers) {
+        // It may name the servers of its plugin as the plugin does.
+        let own = fields.words("mcpServers").unwrap_or_default().into_iter();
+        servers.extend(own.map(|it| tool_name_prefix(&format!("plugin:{plugin}:{it}"))));
+    }
     if let Some(why) = prompt_file.trust.distrust() {
         let harmless = |field: &str| {
             field == "model" && fields.text(field).is_some_and(|model| model == "inherit")

@@ -91,14 +91,17 @@ impl ExpandedCommand {
 impl ExpandedCommand {
     /// Removes invalid permission rules, with a warning each.
     pub(in crate::cli) fn with_valid_rules(mut self, cwd: &Path, home: Option<&Path>) -> Self {
-        for rule in std::mem::take(&mut self.requested.grants) {
-            match check_rule(&rule, RuleList::Deny, cwd, home) {
-                Ok(()) => self.requested.grants.push(rule),
-                Err(why) => self.warnings.push(format!(
-                    "{}: allowed-tools: {rule:.200?} has no effect: {why}",
-                    self.file
-                )),
-            }
+        let RequestedSettings { grants, denials, .. } = &mut self.requested;
+        for (field, rules) in [("allowed-tools", grants), ("disallowed-tools", denials)] {
+            rules.retain(|rule| match check_rule(rule, RuleList::Deny, cwd, home) {
+                Ok(()) => true,
+                Err(why) => {
+                    let file = &self.file;
+                    let what = format!("{file}: {field}: {rule:.200?} has no effect: {why}");
+                    self.warnings.push(what);
+                    false
+                }
+            });
         }
         self
     }
@@ -177,7 +180,8 @@ fn of(
     placeholders: Placeholders<'_>,
 ) -> Result<ExpandedCommand, UsageError> {
     let folder = command.path.parent().unwrap_or(Path::new("/")).display().to_string();
-    let placeholders = Placeholders { folder: &folder, ..placeholders };
+    let names = &command.arguments;
+    let placeholders = Placeholders { folder: &folder, names, ..placeholders };
     let mut prompt = fill(&command.body, arguments, placeholders).map_err(|ExpansionTooLong| {
         UsageError::new(format!(
             "/{}: its text becomes longer than 12 MB with these arguments; name a file in the \
@@ -196,6 +200,14 @@ fn of(
         ));
         prompt += "\n\n(Where this text has !`a command`, it has not been run. Run those whose \
                    output you need.)";
+    }
+    if !command.without_effect.is_empty() {
+        warnings.push(format!(
+            "{}: {}: not supported for {}s by this version of outlast, no effect",
+            command.file,
+            command.without_effect.join(", "),
+            command.kind.word()
+        ));
     }
     let requested = command.requested.clone();
     if let Some(IgnoredSetting { file, why, .. }) = requested.withheld.first() {
@@ -230,7 +242,8 @@ fn unknown(name: &str, library: &PromptLibrary) -> String {
     };
     format!(
         "unknown command /{name}: {there} (if it is no command, begin with another word, or add \
-         --disable-slash-commands)"
+         --disable-slash-commands){}",
+        library.left_out()
     )
 }
 

@@ -48,8 +48,17 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.chars().all(|letter| letter.is_alphanumeric() || MARKS.contains(letter))
 }
 
-/// Adds the command or skill that a file defines to the library.
-pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut PromptLibrary) {
+/// Fields of other tools that have no effect here.
+const WITHOUT_EFFECT: [&str; 3] = ["hooks", "context", "agent"];
+
+/// Adds the command or skill that a file defines to the library. The model is told about it if it
+/// `is_listed`.
+pub(super) fn add_command(
+    entry: &LibraryEntry,
+    kind: CommandKind,
+    is_listed: bool,
+    library: &mut PromptLibrary,
+) {
     let LibraryEntry { prompt_file, fields, name } = entry;
     let body = front_matter::body(&prompt_file.text).trim().to_owned();
     if body.is_empty() {
@@ -67,20 +76,25 @@ pub(super) fn add_command(entry: &LibraryEntry, kind: CommandKind, library: &mut
         path: prompt_file.path.clone(),
         file: prompt_file.shown.clone(),
         body,
+        arguments: fields.words("arguments").unwrap_or_default(),
+        plugin_root: prompt_file.plugin_root.clone(),
+        without_effect: WITHOUT_EFFECT.into_iter().filter(|field| fields.has(field)).collect(),
         requested: requested_settings(prompt_file, fields),
         trusted: prompt_file.is_trusted(),
         user_callable: fields.flag("user-invocable").unwrap_or(true),
-        model_callable: !fields.flag("disable-model-invocation").unwrap_or_default(),
+        model_callable: is_listed && !fields.flag("disable-model-invocation").unwrap_or_default(),
         rank: prompt_file.rank,
     });
 }
 
 fn requested_settings(prompt_file: &PromptFile, fields: &FrontMatter) -> RequestedSettings {
     let grants = fields.words("allowed-tools").unwrap_or_default();
+    // What only restricts needs no trust.
+    let denials = fields.words("disallowed-tools").unwrap_or_default();
     let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
     let effort = fields.text("effort").and_then(|level| Effort::parse(&level));
     let Some(why) = prompt_file.trust.distrust() else {
-        return RequestedSettings { grants, model, effort, withheld: Vec::new() };
+        return RequestedSettings { grants, denials, model, effort, withheld: Vec::new() };
     };
     let wanted = [
         (!grants.is_empty(), "allowed-tools"),
@@ -93,7 +107,8 @@ fn requested_settings(prompt_file: &PromptFile, fields: &FrontMatter) -> Request
         key: Some(field.to_owned()),
         why: why.to_owned(),
     });
-    RequestedSettings { withheld: withheld.collect(), ..RequestedSettings::default() }
+    let withheld = withheld.collect();
+    RequestedSettings { denials, withheld, ..RequestedSettings::default() }
 }
 
 fn first_line(body: &str) -> String {

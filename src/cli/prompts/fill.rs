@@ -16,9 +16,21 @@ pub(in crate::cli) struct Placeholders<'a> {
     pub(in crate::cli) project: &'a str,
     /// `${CLAUDE_SESSION_ID}`.
     pub(in crate::cli) session: &'a str,
+    /// The names of the words: `$NAME`.
+    pub(in crate::cli) names: &'a [String],
 }
 
 impl Placeholders<'_> {
+    /// The index of the argument whose name follows the dollar sign, and what follows it.
+    fn argument<'t>(&self, rest: &'t str) -> Option<(usize, &'t str)> {
+        let is_part = |letter: char| letter.is_alphanumeric() || "_-".contains(letter);
+        let mut names = self.names.iter().enumerate();
+        names.find_map(|(index, name)| {
+            let after = rest.strip_prefix('$')?.strip_prefix(name.as_str())?;
+            (!after.starts_with(is_part)).then_some((index, after))
+        })
+    }
+
     /// The value of the placeholder that `rest` begins with, and what follows it.
     fn take<'t>(&self, rest: &'t str) -> Option<(&str, &'t str)> {
         let known = [
@@ -31,7 +43,8 @@ impl Placeholders<'_> {
 }
 
 /// Replaces `$ARGUMENTS` by all that follows the name, `$0`, `$1` and `$ARGUMENTS[0]` by single
-/// words of it, counted from 0 (quotes hold words together), and the placeholders by their values.
+/// words of it, counted from 0 (quotes hold words together) or named by the front matter, and the
+/// placeholders by their values.
 /// If the text has no placeholder for arguments, they are appended.
 pub(super) fn fill(
     text: &str,
@@ -47,7 +60,8 @@ pub(super) fn fill(
         rest = &rest[at..];
         let by_index = rest.strip_prefix("$ARGUMENTS[").and_then(index_in_brackets);
         let by_number = number(&rest[1..]).filter(|(index, _)| *index < 10 || *index < words.len());
-        if let Some((index, after)) = by_index.or(by_number) {
+        if let Some((index, after)) = by_index.or(by_number).or_else(|| placeholders.argument(rest))
+        {
             filled.push_str(word(index));
             (rest, used) = (after, true);
         } else if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
@@ -141,8 +155,13 @@ mod tests {
             ("in ${CLAUDE_SKILL_DIR}/x, $HOME, $", "", "in /skill/x, $HOME, $"),
             ("${CLAUDE_PROJECT_DIR}/${CLAUDE_SESSION_ID}.log", "", "/project/id-1.log"),
             ("[$0]", "\"open", "[open]"),
+            ("Fix $issue on $branch.", "12 'my main'", "Fix 12 on my main."),
+            ("$issue-$issues $issue_2", "12", "$issue-$issues $issue_2\n\nArguments: 12"),
+            ("$branch", "12", ""),
         ];
-        let placeholders = Placeholders { folder: "/skill", project: "/project", session: "id-1" };
+        let names = &["issue".to_owned(), "branch".to_owned()];
+        let placeholders =
+            Placeholders { folder: "/skill", project: "/project", session: "id-1", names };
         for (text, arguments, expected) in rows {
             assert_eq!(fill(text, arguments, placeholders).as_deref(), Ok(expected), "{text}");
         }

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::plugins::Plugin;
 use crate::process::{TrustedOwners, file_reads};
+use crate::tools::decode_text;
 
 /// The searched folders of a project, highest precedence first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
+
+/// The file of a skill, in its folder.
+const SKILL: &str = "SKILL.md";
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -41,6 +45,8 @@ pub struct LibrarySearch<'a> {
     pub anywhere: bool,
     /// True if commands and skills are read.
     pub commands: bool,
+    /// True if the model is told about skills other than those of plugins.
+    pub lists_skills: bool,
 }
 
 /// The trust in a file that defines an agent, a command or a skill.
@@ -62,7 +68,7 @@ impl FileTrust {
 }
 
 /// A folder that holds `agents`, `commands` and `skills`.
-struct PromptFolder {
+struct PromptFolder<'a> {
     folder: PathBuf,
     /// The name for messages, with a slash at its end.
     shown: String,
@@ -71,8 +77,33 @@ struct PromptFolder {
     whose: FolderOwner,
     /// Its distance from the working folder.
     distance: usize,
-    /// The prefix of the names of its files: the name of a plugin.
-    namespace: Option<String>,
+    /// The plugin that it is. The names of its files begin with the plugin's.
+    plugin: Option<&'a Plugin>,
+}
+
+/// A file or folder with prompts of one kind.
+struct PromptPlace {
+    path: PathBuf,
+    /// The folder that the names of its prompts are relative to.
+    base: PathBuf,
+    /// The name of that folder for messages, with a slash at its end.
+    shown: String,
+}
+
+impl PromptFolder<'_> {
+    fn places(&self, kind: &str) -> Vec<PromptPlace> {
+        let Some(plugin) = self.plugin else {
+            let (path, shown) = (self.folder.join(kind), format!("{}{kind}/", self.shown));
+            return vec![PromptPlace { base: path.clone(), path, shown }];
+        };
+        let place = |path: PathBuf| {
+            let is_one = path.is_file() || kind == "skills" && path.join(SKILL).exists();
+            let base = path.parent().filter(|_| is_one).unwrap_or(&path).to_owned();
+            let shown = format!("{}/", base.display());
+            PromptPlace { path, base, shown }
+        };
+        plugin.prompt_places(kind).into_iter().map(place).collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +123,8 @@ pub(super) struct PromptFile {
     pub(super) text: String,
     /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
+    /// The folder of the plugin, if the text names it.
+    pub(super) plugin_root: Option<PathBuf>,
     pub(super) trust: FileTrust,
     /// Precedence: the lowest rank wins if several files define the same name.
     pub(super) rank: usize,
@@ -112,14 +145,14 @@ enum PromptFileError {
     LeadsOut,
     #[error("all such files together are larger than {} MB", ALL_BYTES_MAX >> 20)]
     TooMuch,
-    #[error("it is not UTF-8")]
-    NotUtf8,
+    #[error("it is not text")]
+    NotText,
 }
 
 /// Finds and reads files, and collects warnings about those that could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
-    candidates: Vec<PromptFolder>,
+    candidates: Vec<PromptFolder<'a>>,
     /// The owners of the project's files.
     owners: TrustedOwners,
     bytes: usize,
@@ -141,8 +174,13 @@ impl<'a> PromptFinder<'a> {
     /// The `SKILL.md` of each folder in the folders of this name.
     pub(super) fn skills(&mut self, kind: &str) -> Vec<PromptFile> {
         self.sheets(kind, |root, _, _| {
+            // A plugin may name the folder of one skill.
+            let own = root.join(SKILL);
+            if own.exists() {
+                return vec![own];
+            }
             let entries = fs::read_dir(root).into_iter().flatten().take(ENTRIES_MAX).flatten();
-            let skill = |entry: fs::DirEntry| entry.path().join("SKILL.md");
+            let skill = |entry: fs::DirEntry| entry.path().join(SKILL);
             let mut files: Vec<PathBuf> = entries.map(skill).filter(|path| path.exists()).collect();
             files.sort_unstable();
             files
@@ -157,20 +195,24 @@ impl<'a> PromptFinder<'a> {
         let mut sheets = Vec::new();
         let candidates = std::mem::take(&mut self.candidates);
         for candidate in &candidates {
-            let root = candidate.folder.join(kind);
-            let Ok(real) = file_reads::canonicalize(&root) else { continue };
-            let shown = format!("{}{kind}/", candidate.shown);
-            if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
-                self.warn(&shown, &PromptFileError::LeadsOut.to_string());
-                continue;
-            }
-            for path in list(&root, candidate.bound.as_deref(), &mut self.warnings) {
-                if sheets.len() >= FILES_MAX {
-                    let why = format!("only {FILES_MAX} files of a kind are read");
-                    self.warn(&shown, &why);
-                    break;
+            let mut known = HashSet::new();
+            for PromptPlace { path: root, base, shown } in candidate.places(kind) {
+                let Ok(real) = file_reads::canonicalize(&root) else { continue };
+                if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+                    self.warn(&shown, &PromptFileError::LeadsOut.to_string());
+                    continue;
                 }
-                sheets.extend(self.read(candidate, &root, &shown, path));
+                for path in list(&root, candidate.bound.as_deref(), &mut self.warnings) {
+                    if sheets.len() >= FILES_MAX {
+                        let why = format!("only {FILES_MAX} files of a kind are read");
+                        self.warn(&shown, &why);
+                        break;
+                    }
+                    // A plugin may name a file in a folder that is searched anyway.
+                    if known.insert(path.clone()) {
+                        sheets.extend(self.read(candidate, &base, &shown, path));
+                    }
+                }
             }
         }
         self.candidates = candidates;
@@ -179,7 +221,7 @@ impl<'a> PromptFinder<'a> {
 
     fn read(
         &mut self,
-        place: &PromptFolder,
+        place: &PromptFolder<'_>,
         root: &Path,
         shown: &str,
         path: PathBuf,
@@ -194,8 +236,13 @@ impl<'a> PromptFinder<'a> {
                     (FolderOwner::User, _) => USER_RANK + place.distance,
                     (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
                 };
-                let namespace = place.namespace.clone();
-                Some(PromptFile { path, shown, relative, text, namespace, trust, rank })
+                let filled = place.plugin.and_then(|plugin| plugin.fill(&text));
+                let plugin_root = filled.is_some().then(|| place.folder.clone());
+                let (text, namespace) =
+                    (filled.unwrap_or(text), place.plugin.map(|plugin| plugin.name.clone()));
+                let file =
+                    PromptFile { path, shown, relative, text, namespace, plugin_root, trust, rank };
+                Some(file)
             }
             Err(error) => {
                 self.warn(&shown, &error.to_string());
@@ -207,7 +254,7 @@ impl<'a> PromptFinder<'a> {
     /// Returns the trust in a file, and its text.
     fn text(
         &mut self,
-        place: &PromptFolder,
+        place: &PromptFolder<'_>,
         path: &Path,
     ) -> Result<(FileTrust, String), PromptFileError> {
         let real = path.canonicalize()?;
@@ -223,7 +270,7 @@ impl<'a> PromptFinder<'a> {
         if self.bytes > ALL_BYTES_MAX {
             return Err(PromptFileError::TooMuch);
         }
-        let text = String::from_utf8(bytes).map_err(|_| PromptFileError::NotUtf8)?;
+        let text = decode_text(bytes).ok_or(PromptFileError::NotText)?;
         let trust = match place.whose {
             FolderOwner::User => FileTrust::Trusted,
             FolderOwner::Project => (self.search.trust)(&text),
@@ -243,10 +290,10 @@ const USER_RANK: usize = 1 << 16;
 const UNTRUSTED_RANK: usize = 1 << 17;
 
 /// Returns the folders to search, highest precedence first.
-fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
-    let mut candidates: Vec<PromptFolder> = Vec::new();
+fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
+    let mut candidates: Vec<PromptFolder<'a>> = Vec::new();
     let mut known = HashSet::new();
-    let mut add = |candidate: PromptFolder| {
+    let mut add = |candidate: PromptFolder<'a>| {
         // The home folder may be the project as well: the user's own folders keep their rank.
         if let Ok(place) = file_reads::canonicalize(&candidate.folder)
             && known.insert(place)
@@ -257,8 +304,8 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
     for (distance, folder) in search.own.iter().enumerate() {
         let shown = format!("{}/", folder.display());
         let whose = FolderOwner::User;
-        let (folder, namespace) = (folder.clone(), None);
-        add(PromptFolder { folder, shown, bound: None, whose, distance, namespace });
+        let (folder, plugin) = (folder.clone(), None);
+        add(PromptFolder { folder, shown, bound: None, whose, distance, plugin });
     }
     for plugin in search.plugins {
         add(PromptFolder {
@@ -267,7 +314,7 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
             bound: None,
             whose: FolderOwner::User,
             distance: search.own.len(),
-            namespace: Some(plugin.name.clone()),
+            plugin: Some(plugin),
         });
     }
     if search.project {
@@ -282,7 +329,7 @@ fn search_folders(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
                     bound: bound.clone(),
                     whose: FolderOwner::Project,
                     distance: level * NAMES.len() + place,
-                    namespace: None,
+                    plugin: None,
                 });
             }
         }

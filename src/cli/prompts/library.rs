@@ -41,7 +41,10 @@ pub struct NamedAgent {
 /// An output style, which is chosen by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputStyle {
+    /// The name of its file.
     pub name: String,
+    /// The name in its front matter, which names it as well.
+    pub title: Option<String>,
     /// Text that is added to the system prompt.
     pub text: String,
 }
@@ -60,6 +63,12 @@ pub struct PromptCommand {
     /// The file, for messages.
     pub file: String,
     pub body: String,
+    /// The names of its arguments: `$issue` is the first word if the first of them is `issue`.
+    pub arguments: Vec<String>,
+    /// The folder of its plugin, if the file names it.
+    pub plugin_root: Option<PathBuf>,
+    /// Fields of its front matter that have no effect here.
+    pub without_effect: Vec<&'static str>,
     pub requested: RequestedSettings,
     pub trusted: bool,
     /// True if a prompt may call it.
@@ -73,8 +82,10 @@ pub struct PromptCommand {
 /// The settings that a command requests for the run that calls it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedSettings {
-    /// Permission rules.
+    /// Permission rules that allow calls.
     pub grants: Vec<String>,
+    /// Permission rules that deny calls.
+    pub denials: Vec<String>,
     pub model: Option<String>,
     pub effort: Option<Effort>,
     /// The settings among them that are ignored because the command is not trusted.
@@ -128,6 +139,9 @@ const LIST_MAX: usize = 8_000;
 /// The maximum total length of the preloaded skills of an agent, in bytes.
 const PRELOADED_MAX: usize = 100_000;
 
+/// The maximum number of warnings that an error repeats.
+const NAMED_MAX: usize = 3;
+
 /// The maximum length of a skill's description in the list, in characters.
 const DESCRIPTION_MAX: usize = 400;
 
@@ -164,6 +178,11 @@ impl PromptLibrary {
                 agent.definition.prompt.push_str(&text);
             }
         }
+    }
+
+    /// Returns the warnings about files that were left out, for errors about something missing.
+    pub(in crate::cli) fn left_out(&self) -> String {
+        self.warnings.iter().take(NAMED_MAX).map(|warning| format!("; {warning}")).collect()
     }
 
     pub(super) fn withhold(&mut self, prompt_file: &PromptFile, key: Option<&str>, why: &str) {
@@ -212,7 +231,11 @@ impl PromptLibrary {
         let start = text.len();
         for skill in self.skills() {
             let description: String = skill.description.chars().take(DESCRIPTION_MAX).collect();
-            let line = format!("- {}: {description} ({})", skill.name, skill.path.display());
+            let root = skill.plugin_root.as_ref().map_or_else(String::new, |root| {
+                format!("; CLAUDE_PLUGIN_ROOT in it is {}", root.display())
+            });
+            let file = skill.path.display();
+            let line = format!("- {}: {description} ({file}{root})", skill.name);
             if text.len() + line.len() > start + LIST_MAX {
                 untold += 1;
             } else {

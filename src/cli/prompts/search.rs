@@ -26,21 +26,24 @@ impl LibrarySearch<'_> {
             for prompt_file in select_entries(skills, &mut library, |prompt_file, _| {
                 commands::skill_name(prompt_file)
             }) {
-                commands::add_command(&prompt_file, CommandKind::Skill, &mut library);
+                let is_listed = self.lists_skills || prompt_file.prompt_file.namespace.is_some();
+                commands::add_command(&prompt_file, CommandKind::Skill, is_listed, &mut library);
             }
             let files = finder.files("commands");
             for prompt_file in select_entries(files, &mut library, |prompt_file, _| {
                 commands::command_name(prompt_file)
             }) {
-                commands::add_command(&prompt_file, CommandKind::Command, &mut library);
+                commands::add_command(&prompt_file, CommandKind::Command, false, &mut library);
             }
         }
         let styles = finder.files("output-styles");
         for prompt_file in select_entries(styles, &mut library, |prompt_file, _| {
             commands::command_name(prompt_file)
         }) {
-            let text = front_matter::body(&prompt_file.prompt_file.text).trim().to_owned();
-            library.styles.push(OutputStyle { name: prompt_file.name, text });
+            let LibraryEntry { prompt_file: file, fields, name } = prompt_file;
+            let text = front_matter::body(&file.text).trim().to_owned();
+            let title = fields.text("name").map(|it| qualified(file.namespace.as_deref(), it));
+            library.styles.push(OutputStyle { name, title, text });
         }
         library.warnings.extend(finder.warnings);
         let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);

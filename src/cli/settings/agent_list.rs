@@ -27,6 +27,7 @@ pub(super) fn load(
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
     choose(agent, library)
+        .map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))
 }
 
 /// Like [`load`], for a resumed session. Its agent may be gone; the contract has the tools and

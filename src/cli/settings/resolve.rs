@@ -79,7 +79,7 @@ pub fn resolve_resumed(
     let mut inputs = Inputs::read(args, variables, &cwd, managed, held);
     UsageError::all(&inputs.mistakes).map_or(Ok(()), Err)?;
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
-    let of_library = std::mem::take(&mut inputs.sources.library.warnings);
+    let of_library = inputs.sources.library.warnings.clone();
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, variables, config_dir, role, .. } = &inputs;
     let sources = EndpointSources { args, env, config, config_dir, variables };

@@ -49,7 +49,7 @@ pub enum FileState {
     Untrusted,
     /// It has a mistake, and a run would not begin.
     Broken,
-    /// It belongs to the reference CLI and has a mistake: none of it is used.
+    /// It belongs to the reference CLI or an installed plugin, and has a mistake: none of it is used.
     Skipped,
     /// It belongs to the reference CLI, and a variable names another folder of settings.
     Foreign,
@@ -110,8 +110,11 @@ pub(super) fn read_all(
     managed: &[PathBuf],
     held: Held<'_>,
 ) -> SettingsSources {
-    let mut reading =
-        SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
+    let mut reading = SourceReader {
+        strict: args.mcp.strict_mcp_config,
+        bare: args.compatibility.bare,
+        ..SourceReader::default()
+    };
     let session = &args.session;
     let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
     let is_trusted = reading.take(by_variable).unwrap_or_default()
@@ -147,7 +150,7 @@ pub(super) fn read_all(
     for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
         reading.repository(file, &paths, &trust);
     }
-    if wants("project") && !reading.strict {
+    if wants("project") && reading.reads_servers_of(ServerAuthor::Project) {
         reading.project_servers(cwd, &trust);
     }
     reading.files.extend(above);
@@ -167,19 +170,33 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    let own = memory.user.then(|| environment::own_folders(variables));
+    let library = read_library(args, variables, cwd, (&memory, &trust), &plugins);
+    reading.ignored.definitions(&library.withheld);
+    reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
+}
+
+/// Reads agents, commands, skills and output styles. `--safe-mode` leaves only those of plugins, and
+/// with `--bare` the model is not told about others.
+fn read_library(
+    args: &RunArgs,
+    variables: &Variables,
+    cwd: &Path,
+    (memory, trust): (&MemorySources, &Trust),
+    plugins: &[Plugin],
+) -> PromptLibrary {
+    let finds = !args.compatibility.safe_mode;
+    let own = (memory.user && finds).then(|| environment::own_folders(variables));
     let search = LibrarySearch {
         cwd,
         own: own.unwrap_or_default(),
-        plugins: &plugins,
-        project: memory.project,
-        trust: &|text| definition_trust(text, cwd, &trust),
+        plugins,
+        project: memory.project && finds,
+        trust: &|text| definition_trust(text, cwd, trust),
         anywhere: memory.trusted,
         commands: !args.prompts.disable_slash_commands,
+        lists_skills: !args.compatibility.bare,
     };
-    let library = search.read();
-    reading.ignored.definitions(&library.withheld);
-    reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
+    search.read()
 }
 
 /// Reads the files, and collects their settings and mistakes.
@@ -190,13 +207,19 @@ struct SourceReader {
     mistakes: Vec<String>,
     ignored: IgnoredSettings,
     servers: Vec<NamedServer>,
-    /// True if only servers that flags name count.
+    /// True if only the servers of `--mcp-config` count.
     strict: bool,
+    /// True if only servers that flags name count.
+    bare: bool,
     /// The keys that `--settings` sets.
     of_flag: BTreeSet<&'static str>,
 }
 
 impl SourceReader {
+    fn reads_servers_of(&self, author: ServerAuthor) -> bool {
+        !self.strict && (!self.bare || author == ServerAuthor::Settings)
+    }
+
     fn take<T>(&mut self, read: Result<T, UsageError>) -> Option<T> {
         read.map_err(|error| self.mistakes.push(error.to_string())).ok()
     }
@@ -306,6 +329,7 @@ impl SourceReader {
     ) -> Vec<Plugin> {
         let found = Plugin::find(&args.prompts.plugin_dir, cwd);
         let mut plugins = self.take(found).unwrap_or_default();
+        let named = plugins.len();
         if !args.compatibility.disables_hooks() {
             let mut marketplaces = Marketplaces::default();
             let named = self.plugin_entries("extraKnownMarketplaces", managed);
@@ -324,15 +348,31 @@ impl SourceReader {
                 ));
             }
             for folder in enabled.folders {
+                let before = (self.mistakes.len(), self.files.len());
                 let plugin = self.take(Plugin::read(folder));
+                self.forgive(before);
                 let is_new = |one: &Plugin| plugins.iter().all(|known| known.folder != one.folder);
                 plugins.extend(plugin.filter(is_new));
             }
         }
-        for plugin in &plugins {
+        for (index, plugin) in plugins.iter().enumerate() {
+            let before = (self.mistakes.len(), self.files.len());
             self.plugin(plugin, !args.compatibility.disables_hooks());
+            if index >= named {
+                self.forgive(before);
+            }
         }
         plugins
+    }
+
+    /// Turns the mistakes and files after the first ones into warnings and unused files: they are in a
+    /// plugin that was installed for other work, and must not end this run.
+    fn forgive(&mut self, (mistakes, files): (usize, usize)) {
+        let mistakes = self.mistakes.split_off(mistakes).into_iter();
+        self.fold.warnings.extend(mistakes.map(|why| format!("{why} (it is not used)")));
+        for file in self.files[files..].iter_mut().filter(|file| file.state == FileState::Broken) {
+            file.state = FileState::Skipped;
+        }
     }
 
     /// Returns the entries of settings for plugins or marketplaces. Managed settings win.
@@ -352,15 +392,18 @@ impl SourceReader {
         if with_hooks && let Some(Some((name, text))) = self.take(plugin.hooks()) {
             let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
-                self.fold.add_file(&parsed);
+                self.fold.add_plugin_hooks(&parsed, &plugin.variables());
             }
         }
         if !self.strict
             && let Some(Some((name, text))) = self.take(plugin.servers())
         {
             let servers = servers::parse(&name, &text, ServerAuthor::User);
-            let servers = self.take(servers).flatten();
-            self.servers.extend(servers.unwrap_or_default());
+            let mut servers = self.take(servers).flatten().unwrap_or_default();
+            for NamedServer { name, entry, .. } in &mut servers {
+                plugin.adopt_server(name, entry);
+            }
+            self.servers.extend(servers);
         }
     }
 
@@ -452,7 +495,7 @@ impl SourceReader {
     }
 
     fn merge(&mut self, parsed: &ParsedSettings, author: ServerAuthor) {
-        if !self.strict {
+        if self.reads_servers_of(author) {
             self.servers.extend(servers::from_settings(parsed, author));
         }
         self.fold.add_file(parsed);

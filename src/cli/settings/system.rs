@@ -9,7 +9,7 @@ use crate::cli::usage::UsageError;
 use crate::process::file_reads;
 
 /// Reads the system prompt from the flags, and from the files that they name, and adds the output
-/// style. Returns a warning too, if there is no style of the name.
+/// style, which `--safe-mode` leaves out. Returns a warning too, if there is no style of the name.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -34,6 +34,9 @@ pub(super) fn resolve(inputs: &Inputs) -> Result<(SystemPrompt, Option<String>),
         )?,
         role: None,
     };
+    if inputs.args.compatibility.safe_mode {
+        return Ok((system, None));
+    }
     let styles = &inputs.sources.library.styles;
     let warning = add_style(&mut system, &inputs.config.output_style, styles);
     Ok((system, warning))
@@ -47,10 +50,13 @@ fn add_style(system: &mut SystemPrompt, name: &str, styles: &[OutputStyle]) -> O
     if name.eq_ignore_ascii_case(DEFAULT_STYLE) {
         return None;
     }
-    let Some(style) = styles.iter().find(|style| style.name.eq_ignore_ascii_case(name)) else {
+    let by_file = styles.iter().find(|style| style.name.eq_ignore_ascii_case(name));
+    let is_titled = |title: &String| title.eq_ignore_ascii_case(name);
+    let by_title = || styles.iter().find(|style| style.title.as_ref().is_some_and(is_titled));
+    let Some(style) = by_file.or_else(by_title) else {
         return Some(format!(
-            "the setting outputStyle names {name:?}, and there is no file output-styles/{name}.md \
-             in .claude, .outlast or the user's own folder; it has no effect"
+            "the setting outputStyle names {name:?}, and there is no such file output-styles/*.md in \
+             .claude, .outlast or the user's own folder; it has no effect"
         ));
     };
     let texts = [Some(style.text.clone()), system.appended.take()];
