@@ -23,7 +23,7 @@ pub(in crate::cli) struct Placeholders<'a> {
 impl Placeholders<'_> {
     /// The index of the argument whose name follows the dollar sign, and what follows it.
     fn argument<'t>(&self, rest: &'t str) -> Option<(usize, &'t str)> {
-        let is_part = |letter: char| letter.is_alphanumeric() || "_-".contains(letter);
+        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let mut names = self.names.iter().enumerate();
         names.find_map(|(index, name)| {
             let after = rest.strip_prefix('$')?.strip_prefix(name.as_str())?;
@@ -156,7 +156,7 @@ mod tests {
             ("${CLAUDE_PROJECT_DIR}/${CLAUDE_SESSION_ID}.log", "", "/project/id-1.log"),
             ("[$0]", "\"open", "[open]"),
             ("Fix $issue on $branch.", "12 'my main'", "Fix 12 on my main."),
-            ("$issue-$issues $issue_2", "12", "$issue-$issues $issue_2\n\nArguments: 12"),
+            ("$issue-$issues $issue_2", "12", "12-$issues $issue_2"),
             ("$branch", "12", ""),
         ];
         let names = &["issue".to_owned(), "branch".to_owned()];

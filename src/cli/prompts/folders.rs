@@ -31,6 +31,7 @@ const ENTRIES_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 8;
 
 /// The folders to search for prompt files, and the trust in them.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
     /// The user's own folders, highest precedence first; empty if they are not read.

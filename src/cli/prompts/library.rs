@@ -182,7 +182,8 @@ impl PromptLibrary {
 
     /// Returns the warnings about files that were left out, for errors about something missing.
     pub(in crate::cli) fn left_out(&self) -> String {
-        self.warnings.iter().take(NAMED_MAX).map(|warning| format!("; {warning}")).collect()
+        let named = self.warnings.iter().take(NAMED_MAX).map(String::as_str);
+        [""].into_iter().chain(named).collect::<Vec<_>>().join("; ")
     }
 
     pub(super) fn withhold(&mut self, prompt_file: &PromptFile, key: Option<&str>, why: &str) {
