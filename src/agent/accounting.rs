@@ -131,11 +131,6 @@ impl Accounting {
         self.stats.answered_by(model);
     }
 
-    /// Returns true if `model` has answered a turn.
-    pub(super) fn has_answered(&self, model: &str) -> bool {
-        self.stats.models.iter().any(|span| span.model == model)
-    }
-
     /// Counts repairs of the history before a request.
     pub(super) fn record_repairs(&mut self, repairs: usize) {
         self.stats.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);

@@ -278,7 +278,7 @@ impl ContextView<'_> {
                 || messages.iter().flat_map(|message| &message.content).any(Block::is_thinking);
             fault.fault.refuses(OptionalField::Thinking) && !has_thinking
         } else {
-            class == ErrorClass::InvalidModel && self.caller.has_answered()
+            false
         }
     }
 

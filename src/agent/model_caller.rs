@@ -264,11 +264,6 @@ impl ModelCaller {
         self.accounting.record_turn(&self.chain.endpoint().label);
     }
 
-    /// Returns true if the model in use has answered a turn of this run.
-    pub(super) fn has_answered(&self) -> bool {
-        self.accounting.has_answered(&self.chain.endpoint().label)
-    }
-
     /// Counts repairs of the history before a request.
     pub(super) fn record_repairs(&mut self, repairs: usize) {
         self.accounting.record_repairs(repairs);

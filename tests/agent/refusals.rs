@@ -147,12 +147,6 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
             StopReason::ModelError(ErrorClass::InvalidApiKey),
         ),
         (
-            404,
-            "not_found_error",
-            "model: claude-x",
-            StopReason::ModelError(ErrorClass::InvalidModel),
-        ),
-        (
             400,
             "invalid_request_error",
             "thinking: Extra inputs are not permitted",
@@ -173,10 +167,6 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
     let played = RunFixture::of(rejected.reply("Done.")).run().await;
     let end = StopReason::ModelError(ErrorClass::InvalidApiKey);
     assert_eq!(played.ending.reason, end, "the key has never worked");
-    let unknown = Scenario::new().status(404).error("not_found_error", "model: x", None);
-    let played = RunFixture::of(unknown.reply("Done.")).run().await;
-    let end = StopReason::ModelError(ErrorClass::InvalidModel);
-    assert_eq!(played.ending.reason, end, "the model has never answered");
 }
 
 /// A portal before the first good answer; a page at a wrong address is not one.

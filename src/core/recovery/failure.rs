@@ -25,8 +25,8 @@ pub struct Failure {
     /// Proven if the endpoint has given a good answer before.
     #[serde(alias = "standing")]
     pub endpoint_status: EndpointStatus,
-    /// True if known facts contradict the refusal: the request is far smaller than any limit, or
-    /// lacks the content that it is refused for, or the model has answered before.
+    /// True if the request contradicts the refusal: it is far smaller than any limit, or lacks the
+    /// content that it is refused for.
     pub contradicted: bool,
 }
 
@@ -154,13 +154,11 @@ impl Failure {
     }
 
     /// True if known facts contradict a refusal of the API: the endpoint has accepted the
-    /// credential or the model before, or the request lacks the content that it is refused for.
+    /// credential before, or the request lacks the content that it is refused for.
     pub(super) fn is_doubtful_refusal(self) -> bool {
-        let may_be_contradicted = matches!(
-            self.class,
-            ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch | ErrorClass::InvalidModel
-        );
-        self.is_doubtful_rejection() || (may_be_contradicted && self.contradicted)
+        let is_about_request =
+            matches!(self.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
+        self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 
     /// True if the API rejects a credential although the endpoint has accepted one.

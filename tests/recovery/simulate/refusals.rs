@@ -31,11 +31,9 @@ pub(super) fn is_odd(failure: Failure) -> bool {
 /// Whether what is known contradicts a refusal.
 fn is_doubtful(failure: Failure) -> bool {
     let of_key = failure.class == ErrorClass::InvalidApiKey;
-    let may_be_contradicted = matches!(
-        failure.class,
-        ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch | ErrorClass::InvalidModel
-    );
+    let of_request =
+        matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
     let proven =
         failure.body == ErrorBody::Api && failure.endpoint_status == EndpointStatus::Proven;
-    (of_key && proven) || (may_be_contradicted && failure.contradicted)
+    (of_key && proven) || (of_request && failure.contradicted)
 }
