@@ -124,9 +124,9 @@ impl Worktree {
         if let Err(error) = fill(&git, &path, variables).await {
             // A later run would take it for a worktree in which all files were deleted.
             let words = ["worktree", "remove", "--force", "--"];
-            let mut remove = within(&root, &words);
-            remove.push(path.as_os_str());
-            let _ = git.run(GitStep::AddWorktree, &remove).await;
+            let mut undo = within(&root, &words);
+            undo.push(path.as_os_str());
+            let _ = git.run(GitStep::AddWorktree, &undo).await;
             let words = ["branch", "-D", "--quiet", &branch];
             let _ = git.run(GitStep::AddWorktree, &within(&root, &words)).await;
             return Err(error);

@@ -163,7 +163,7 @@ pub(super) fn parse_output(
         hides_prompt: output.suppress_original_prompt,
         ..HookOutput::default()
     };
-    let misplaced = output.misplaced_restriction(event, &clipped);
+    let misplaced = output.misplaced_restriction(event, clipped);
     match (output.decision.as_deref().map(decision_word).as_deref(), event) {
         (None, _) => {}
         (Some("approve" | "allow"), HookEvent::PreToolUse) => {

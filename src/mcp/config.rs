@@ -220,7 +220,9 @@ pub fn is_disabled(entry: &Map<String, Value>) -> bool {
 fn millis(value: &Value) -> Option<Duration> {
     let millis = match value {
         Value::String(text) => text.trim().parse().ok(),
-        value => value.as_f64(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.as_f64()
+        }
     };
     let millis = millis.filter(|millis: &f64| *millis >= 1.0)?;
     Duration::try_from_secs_f64(millis / 1000.0).ok()

@@ -85,9 +85,10 @@ fn convert_keywords(schema: &mut Value) {
                 | Value::Array(_) => {}
             }
         } else if DIRECT.contains(&name.as_str()) {
-            match value {
-                Value::Array(items) => items.iter_mut().for_each(convert_keywords),
-                one => convert_keywords(one),
+            if let Value::Array(items) = value {
+                items.iter_mut().for_each(convert_keywords);
+            } else {
+                convert_keywords(value);
             }
         }
     }
@@ -190,7 +191,9 @@ fn replace_references(
             inner.for_each(|(_, value)| replace_references(value, is_value, resolve));
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| replace_references(item, is_value, resolve));
+            for item in items {
+                replace_references(item, is_value, resolve);
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }

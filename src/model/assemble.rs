@@ -473,10 +473,10 @@ pub(super) fn is_thinking(kind: &Value) -> bool {
 
 /// The index of the content block that an event is about. `None` if the event has none.
 fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
-    match &event["index"] {
-        Value::Null => Ok(None),
-        index => index.as_u64().map(Some).ok_or_else(|| {
-            invalid_response(format!("an event has the content block index {index}"))
-        }),
+    let index = &event["index"];
+    if index.is_null() {
+        return Ok(None);
     }
+    let why = || invalid_response(format!("an event has the content block index {index}"));
+    index.as_u64().map(Some).ok_or_else(why)
 }

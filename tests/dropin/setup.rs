@@ -198,7 +198,7 @@ fn a_run_works_in_a_worktree_of_its_own() {
                     "ANTHROPIC_BASE_URL=http://127.0.0.1:1 {run} -w fix-1 --max-retries 0 \
                      --output-format json | jq -r .resume.command | sed 's/-C .* --resume [^ ]* /ID /'"
                 ),
-                "outlast ID --worktree=fix-1",
+                "outlast ID --worktree=fix-1 --max-retries=0",
             ),
             // A name is found for another one.
             (&format!("{run} --worktree; ls .claude/worktrees | wc -l"), "Done.\n2"),

@@ -47,13 +47,14 @@ fn reply_of(blocks: &str) -> Result<ModelReply, FaultKind> {
 /// Some gateways split texts between UTF-16 code units.
 #[test]
 fn halves_of_a_surrogate_pair_are_joined_and_never_run_alone() {
+    type Row<'a> = (&'a str, &'a [&'a str], Result<Vec<Block>, String>);
     let whole = |text: &str| Ok(vec![Block::text(text)]);
     let refused = Err("a tool call has half of a surrogate pair".to_owned());
     let input = |text: &str| Ok(vec![tool_use("toolu_1", "Bash", json!({ "a": text }))]);
     let thinking = |text: &str| {
         Ok(vec![Block::Thinking { thinking: text.to_owned(), signature: String::new() }])
     };
-    let rows: [(&str, &[&str], Result<Vec<Block>, String>); 9] = [
+    let rows: [Row<'_>; 9] = [
         ("text", &[r"a \ud83d", r"\ude00 b"], whole("a \u{1f600} b")),
         ("text", &[r"a \ud83d", " b"], whole("a \u{fffd} b")),
         ("text", &[r"a \ud83d"], whole("a \u{fffd}")),
@@ -66,9 +67,9 @@ fn halves_of_a_surrogate_pair_are_joined_and_never_run_alone() {
     ];
     for (kind, deltas, wanted) in rows {
         let result = reply_of(&(block(Some(0), kind, deltas) + &stop(Some(0))));
-        let found = result.map(|answer| answer.content).map_err(|kind| match kind {
-            FaultKind::InvalidContent { detail } => detail,
-            other => panic!("{deltas:?}: {other:?}"),
+        let found = result.map(|answer| answer.content).map_err(|kind| {
+            let FaultKind::InvalidContent { detail } = kind else { panic!("{deltas:?}: {kind:?}") };
+            detail
         });
         assert_eq!(found, wanted, "{deltas:?}");
     }

@@ -50,7 +50,7 @@ impl GivenFlags {
     /// values hold a secret are left out.
     pub fn as_command_line(&self, mask: &Redactor) -> String {
         let printable = self.0.iter().filter(|flag| !flag.is_secret(mask));
-        printable.map(|flag| format!(" {}", flag.word())).collect()
+        printable.flat_map(|flag| [" ".to_owned(), flag.word()]).collect()
     }
 
     /// Warns that the command line which resumes the session lacks flags that hold a secret.
@@ -137,7 +137,8 @@ mod tests {
 
     fn given(words: &[&str]) -> GivenFlags {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let Ok(CliRequest::Run(args)) = parse(&words) else { panic!("{words:?}") };
+        let parsed = parse(&words);
+        let Ok(CliRequest::Run(args)) = parsed else { panic!("{words:?}: {:?}", parsed.err()) };
         args.given
     }
 
@@ -148,7 +149,7 @@ mod tests {
             (&["go"], ""),
             (&["--settings", r#"{"env": {}}"#, "go"], r#" --settings='{"env": {}}'"#),
             (
-                &["--mcp-config", "a.json", "b.json", "--", "go"],
+                &["--mcp-config", "a.json", "--mcp-config", "b.json", "go"],
                 " --mcp-config=a.json --mcp-config=b.json",
             ),
             (&["--effort", "high", "--bare", "go"], " --bare --effort=high"),

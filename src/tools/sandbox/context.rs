@@ -371,7 +371,7 @@ mod tests {
             is_granted
         };
         let temporary = ("TMPDIR".into(), top.join("runner").into());
-        assert!(is_granted(&[temporary.clone()]));
+        assert!(is_granted(std::slice::from_ref(&temporary)));
         for (file, expected) in [("runner/_commands/env_1", false), ("runner_2/env_1", true)] {
             let file = ("GITHUB_ENV".into(), top.join(file).into());
             assert_eq!(is_granted(&[temporary.clone(), file]), expected);
