@@ -75,15 +75,14 @@ async fn a_plan_that_was_changed_after_the_start_is_refused() {
 }
 
 #[tokio::test]
-async fn the_folder_of_a_batch_is_outside_of_the_working_folders() {
-    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(1, |_| Value::Null);
+async fn a_folder_of_a_batch_in_a_working_folder_is_warned_of() {
+    let fixture = BatchFixture::new(Scenario::new()).tasks(1, |_| Value::Null);
     fs::write(fixture.path().join("here.jsonl"), r#"{"prompt": "Do number 0."}"#).expect("a file");
     let said = "is in the working folder";
     for (tasks, dir, engine, code, is_said) in [
-        ("here.jsonl", "batch", "local", 2, true),
-        ("here.jsonl", ".", "local", 2, true),
-        ("tasks.jsonl", "work/0/new/batch", "local", 2, true),
         ("here.jsonl", "batch", "matrix", 0, true),
+        ("here.jsonl", ".", "matrix", 0, true),
+        ("tasks.jsonl", "work/0/new/batch", "matrix", 0, true),
         ("tasks.jsonl", "other", "matrix", 0, false),
         // The folder of outlast itself is closed to commands, wherever they work.
         ("here.jsonl", "home/.outlast/batch/b", "matrix", 0, false),

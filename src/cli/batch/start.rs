@@ -21,7 +21,7 @@ use super::open::{batches, folder_error, newest_of, open, resume_command};
 use super::progress::{BatchProgress, print_message};
 use super::report::BatchOverview;
 use super::submit;
-use super::task_check::{check_flags, check_folders, check_own_folder, check_settings};
+use super::task_check::{check_flags, check_folders, check_settings, warn_of_own_folder};
 
 /// A planned batch, none of whose tasks was started.
 struct PreparedBatch {
@@ -45,7 +45,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     check_folders(&plan, &place, args.engine)?;
     // Commands have no access to the folder of outlast's own files.
     if !folder.path().starts_with(batches(&world)) {
-        check_own_folder(&folder, &plan, args.engine)?;
+        warn_of_own_folder(&folder, &plan, args.engine);
     }
     let lock = lock(&folder)?;
     let is_printed = args.render || args.engine == BatchEngine::Matrix;

@@ -115,16 +115,14 @@ pub(super) fn check_folders(
     Ok(())
 }
 
-/// Checks that the folder of the batch is outside of the working folders, where commands could change
-/// the plan and the results. The jobs of a matrix may have other folders: that is a warning.
-///
-/// # Errors
-/// It is in the working folder of a task.
-pub(super) fn check_own_folder(
-    folder: &BatchFolder,
-    plan: &BatchPlan,
-    engine: BatchEngine,
-) -> Result<(), UsageError> {
+/// Warns if the folder of the batch is in a working folder, where commands could change the results.
+/// Local workers refuse a changed plan.
+pub(super) fn warn_of_own_folder(folder: &BatchFolder, plan: &BatchPlan, engine: BatchEngine) {
+    match engine {
+        BatchEngine::Local | BatchEngine::Slurm | BatchEngine::Matrix => {}
+        // The tasks work in containers.
+        BatchEngine::Kubernetes => return,
+    }
     let real = |path: &Path| fs::canonicalize(path);
     let own = folder.path().ancestors().find_map(|path| real(path).ok());
     let worked_in = |task: &PlannedTask| match &task.git {
@@ -132,20 +130,14 @@ pub(super) fn check_own_folder(
         Some(_) => None,
     };
     let is_around = |cwd: &PathBuf| own.as_ref().is_some_and(|own| own.starts_with(cwd));
-    let Some(cwd) = plan.tasks.iter().filter_map(worked_in).find(is_around) else { return Ok(()) };
-    let what = format!(
-        "the folder of the batch {} is in the working folder {}, where commands of the tasks could \
-         change it; name another with --dir",
-        folder.path().display(),
-        cwd.display()
-    );
-    match engine {
-        BatchEngine::Local | BatchEngine::Slurm => return Err(UsageError::new(what)),
-        BatchEngine::Matrix => print_message(&format!("warning: {what}")),
-        // The tasks work in containers.
-        BatchEngine::Kubernetes => {}
+    if let Some(cwd) = plan.tasks.iter().filter_map(worked_in).find(is_around) {
+        print_message(&format!(
+            "warning: the folder of the batch {} is in the working folder {}, where commands of the \
+             tasks could change it; name another with --dir",
+            folder.path().display(),
+            cwd.display()
+        ));
     }
-    Ok(())
 }
 
 /// Reads the settings as the first workers would, so that a missing key or a wrong setting is
