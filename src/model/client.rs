@@ -11,8 +11,8 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::recovery::{
-    CallPurpose, EndpointStatus, ErrorClass, FailureStage, Fault, FaultKind, ModelCall,
-    OptionalField, classify,
+    CallPurpose, ConnectionChoice, EndpointStatus, ErrorClass, FailureStage, Fault, FaultKind,
+    ModelCall, OptionalField, classify,
 };
 
 use super::answer::{ModelReply, StreamProgress};
@@ -97,12 +97,9 @@ impl ModelClient {
         progress(StreamProgress::Sending);
         let bytes = request.body().map_or(0, body_size);
         let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.describe_route());
-        let result = match self.transport.client(ask.connection) {
+        let result = match self.http(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
-            Err(error) => {
-                let detail = error.to_string();
-                Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-            }
+            Err(fault) => Err(*fault),
         };
         if let Some(limits) = exchange.rate_limits() {
             *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
@@ -123,7 +120,7 @@ impl ModelClient {
                 if let Some(secret) = secret.as_ref().filter(|_| blamed) {
                     self.keyring.reject(secret).await;
                 }
-                Err(Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref())))
+                Err(self.reported(fault, secret.as_ref()))
             }
         }
     }
@@ -195,6 +192,19 @@ impl ModelClient {
             Some(proxy) => format!("{host} through the proxy {proxy}"),
             None => host,
         }
+    }
+
+    /// The HTTP client for a request.
+    fn http(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, Box<Fault>> {
+        self.transport.client(connection).map_err(|error| {
+            let detail = error.to_string();
+            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
+        })
+    }
+
+    /// A fault as it is reported: the proxy is named, and the secret of the request redacted.
+    fn reported(&self, fault: Fault, secret: Option<&Secret>) -> Box<Fault> {
+        Box::new(redacted(self.attribute_to_proxy(fault), secret))
     }
 
     /// Attributes a 407 to the proxy and names it: the proxy's own message seldom helps.

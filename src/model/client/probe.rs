@@ -7,7 +7,7 @@ use reqwest::{Method, Request};
 use serde_json::json;
 
 use super::ModelClient;
-use crate::model::fault::{fault_of_response, fault_without_response, redacted};
+use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestBody;
 use crate::model::service::ServiceKind;
@@ -121,15 +121,11 @@ impl ModelClient {
     ) -> Result<ProbeAnswer, Box<Fault>> {
         *request.headers_mut() = self.headers.clone();
         let secret = self.keyring.sign(&mut request).await?;
-        let hidden =
-            |fault: Fault| Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref()));
-        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|error| {
-            let detail = error.to_string();
-            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-        })?;
+        let reported = |fault: Fault| self.reported(fault, secret.as_ref());
+        let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
         let sent = http.execute(request).await;
         let mut response = sent.map_err(|error| {
-            hidden(fault_without_response(error, &self.describe_route(), FailureStage::Unsent))
+            reported(fault_without_response(error, &self.describe_route(), FailureStage::Unsent))
         })?;
         let (status, headers, now) =
             (response.status().as_u16(), response.headers().clone(), wall_clock());
@@ -145,7 +141,7 @@ impl ModelClient {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let page = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
         let fault = if status >= 300 {
-            Some(*hidden(fault_of_response(status, &headers, &body, now)))
+            Some(*reported(fault_of_response(status, &headers, &body, now)))
         } else {
             page.then(|| {
                 let detail = "a web page came instead of an answer".to_owned();

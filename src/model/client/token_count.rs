@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ModelClient;
-use crate::model::fault::{fault_of_response, fault_without_response, redacted};
+use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestContent;
-use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
+use crate::recovery::{ConnectionChoice, FailureStage, Fault};
 use crate::transcript::{Message, ToolDefinition};
 
 /// Maximum size of a response, in bytes.
@@ -47,15 +47,11 @@ impl ModelClient {
         *request.headers_mut() = self.headers.clone();
         *request.body_mut() = Some(body.into());
         let secret = self.keyring.sign(&mut request).await?;
-        let hidden =
-            |fault: Fault| Box::new(redacted(self.attribute_to_proxy(fault), secret.as_ref()));
-        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|error| {
-            let detail = error.to_string();
-            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-        })?;
+        let reported = |fault: Fault| self.reported(fault, secret.as_ref());
+        let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
         let mut response = http.execute(request).await.map_err(|error| {
             let stage = FailureStage::FreshConnection;
-            hidden(fault_without_response(error, &self.describe_route(), stage))
+            reported(fault_without_response(error, &self.describe_route(), stage))
         })?;
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
@@ -69,7 +65,7 @@ impl ModelClient {
             let lacks = (300..500).contains(&status) && status != 429 || status == 501;
             self.lacks_token_count.store(lacks, Ordering::Relaxed);
             let fault = || fault_of_response(status, response.headers(), &body, wall_clock());
-            return if lacks { Ok(None) } else { Err(hidden(fault())) };
+            return if lacks { Ok(None) } else { Err(reported(fault())) };
         }
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         Ok(answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0))
