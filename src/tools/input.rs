@@ -162,7 +162,7 @@ pub(super) struct GrepInput {
     pub(super) pattern: String,
     pub(super) path: Option<String>,
     pub(super) glob: Option<String>,
-    #[serde(rename = "type")]
+    #[serde(default, rename = "type", deserialize_with = "text_if_any")]
     pub(super) kind: Option<String>,
     #[serde(default)]
     pub(super) output_mode: GrepMode,
@@ -179,6 +179,11 @@ pub(super) struct GrepInput {
     pub(super) head_limit: Option<usize>,
     #[serde(default)]
     pub(super) multiline: bool,
+}
+
+/// Takes empty text for no text.
+fn text_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
 #[derive(Debug, Deserialize)]

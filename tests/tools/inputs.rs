@@ -143,7 +143,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         ),
         ("Grep", json!({ "pattern": "2", "output_mode": "content", "-n": "true" }), "a:2:2"),
         ("Grep", json!({ "pattern": 2, "output_mode": "content", "head_limit": "" }), "a:2:2"),
-        ("Grep", json!({ "pattern": "2", "output_mode": "" }), "a"),
+        ("Grep", json!({ "pattern": "2", "output_mode": "", "type": "" }), "a"),
         ("Write", json!({ "file_path": "j", "content": { "b": 1, "a": [] } }), "Created"),
         ("Read", json!({ "file_path": "j" }), "     2\t  \"b\": 1,\n     3\t  \"a\": []"),
         ("Read", json!({ "file_path": "\n\"/etc/hostname\"\n", "offset": "" }), "     1\t"),
