@@ -27,7 +27,8 @@ const MARKETPLACE: &str = ".claude-plugin/marketplace.json";
 /// The folders of the enabled plugins, and the names of those that are not on this disk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EnabledPlugins {
-    pub(super) folders: Vec<PathBuf>,
+    /// By identifier.
+    pub(super) folders: Vec<(String, PathBuf)>,
     pub(super) missing: Vec<String>,
 }
 
@@ -45,7 +46,7 @@ impl EnabledPlugins {
         for (id, _) in enabled.iter().filter(|(_, value)| is_enabled(value)) {
             let of_settings = || marketplaces.folder_of(id);
             match roots.iter().find_map(|root| folder_of(id, root)).or_else(of_settings) {
-                Some(folder) => found.folders.push(folder),
+                Some(folder) => found.folders.push((id.clone(), folder)),
                 None => found.missing.push(id.clone()),
             }
         }
@@ -202,10 +203,12 @@ mod tests {
         let folders = [config.path().to_owned()];
         let found = EnabledPlugins::find(&enabled, &folders, &Marketplaces::default());
         let root = config.path().join("plugins");
-        assert_eq!(
-            found.folders,
-            [place, root.join("cache/shop/three/1.0"), root.join("marketplaces/shop/./kits/two")]
-        );
+        let folders = [
+            ("one@shop", place),
+            ("three@shop", root.join("cache/shop/three/1.0")),
+            ("two@shop", root.join("marketplaces/shop/./kits/two")),
+        ];
+        assert_eq!(found.folders, folders.map(|(id, folder)| (id.to_owned(), folder)));
         assert_eq!(
             found.missing,
             ["../two@shop", "far@shop", "gone@shop", "out@shop", "two", "two@../shop"]
@@ -235,7 +238,8 @@ mod tests {
         });
         let enabled = serde_json::from_value(enabled).expect("an object");
         let found = EnabledPlugins::find(&enabled, &[], &marketplaces);
-        let folders = ["listed/./kit", "near/./kit"].map(|folder| config.path().join(folder));
+        let folders = ["listed", "near"]
+            .map(|shop| (format!("kit@{shop}"), config.path().join(shop).join("./kit")));
         assert_eq!(found.folders, folders);
         assert_eq!(found.missing, ["kit@far", "kit@odd", "no@near"]);
     }

@@ -8,10 +8,11 @@
 //! .mcp.json                    MCP servers
 //! ```
 //!
-//! Hooks and servers may be in `plugin.json` instead, or in a file that it names. It may name further
-//! files and folders of commands, agents, skills and output styles.
+//! Further hooks and servers may be in `plugin.json`, or in files that it names, as may further files
+//! and folders of commands, agents, skills and output styles.
 //!
-//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder. Its hooks and servers have the variable as well.
+//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for one that outlives its
+//! updates. Its hooks and servers have both variables as well.
 
 use std::fs;
 use std::io;
@@ -33,6 +34,12 @@ const SERVERS: &str = ".mcp.json";
 /// The placeholder and variable of a plugin's folder.
 const ROOT: &str = "CLAUDE_PLUGIN_ROOT";
 
+/// The placeholder and variable of the folder for what a plugin keeps.
+const DATA: &str = "CLAUDE_PLUGIN_DATA";
+
+/// In place of a marketplace in the identifier of a plugin of `--plugin-dir`.
+const NO_MARKETPLACE: &str = "inline";
+
 /// Entries of a plugin's folder. Every plugin has at least one of them.
 const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVERS];
 
@@ -43,15 +50,22 @@ pub struct Plugin {
     pub version: Option<String>,
     /// Absolute path of the plugin's folder.
     pub folder: PathBuf,
+    /// The folder for what it keeps.
+    data: PathBuf,
     manifest: Value,
 }
 
 impl Plugin {
-    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or holds plugins.
+    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or holds plugins. What
+    /// they keep is below `data_root`.
     ///
     /// # Errors
     /// A folder does not exist or contains no plugin, or a description is not JSON.
-    pub(super) fn find(folders: &[PathBuf], cwd: &Path) -> Result<Vec<Self>, UsageError> {
+    pub(super) fn find(
+        folders: &[PathBuf],
+        cwd: &Path,
+        data_root: &Path,
+    ) -> Result<Vec<Self>, UsageError> {
         let mut plugins = Vec::new();
         for given in folders {
             let folder = cwd.join(given);
@@ -65,17 +79,21 @@ impl Plugin {
                 return Err(wrong("holds no plugin: there is no .claude-plugin/plugin.json"));
             }
             for folder in found {
-                plugins.push(Self::read(folder)?);
+                plugins.push(Self::read(folder, None, data_root)?);
             }
         }
         Ok(plugins)
     }
 
-    /// Reads the plugin in a folder.
+    /// Reads the plugin in a folder. `id` is `NAME@MARKETPLACE`, if settings enable it.
     ///
     /// # Errors
     /// Its description is not JSON.
-    pub(super) fn read(folder: PathBuf) -> Result<Self, UsageError> {
+    pub(super) fn read(
+        folder: PathBuf,
+        id: Option<&str>,
+        data_root: &Path,
+    ) -> Result<Self, UsageError> {
         let manifest: Value = match read(&folder.join(MANIFEST))? {
             None => Value::Null,
             Some(text) => serde_json::from_str(&text).map_err(|error| {
@@ -86,20 +104,25 @@ impl Plugin {
         let text = |key: &str| manifest[key].as_str().map(ToOwned::to_owned);
         let of_folder = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = text("name").or_else(of_folder).unwrap_or_default();
-        Ok(Self { name, version: text("version"), folder, manifest })
+        let id = id.map_or_else(|| format!("{name}-{NO_MARKETPLACE}"), ToOwned::to_owned);
+        let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        let data = data_root.join(id.replace(|letter| !is_kept(letter), "-"));
+        Ok(Self { name, version: text("version"), folder, data, manifest })
     }
 
-    /// The file of its hooks with the text of it, if it has one.
+    /// Its hooks: files with their texts.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub(super) fn hooks(&self) -> Result<Option<(String, String)>, UsageError> {
+    /// One cannot be read.
+    pub(super) fn hooks(&self) -> Result<Vec<(String, String)>, UsageError> {
         self.part(HOOKS, "hooks")
     }
 
     /// The variables of its hooks and servers.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
-        vec![(ROOT.to_owned(), self.folder.to_string_lossy().into_owned())]
+        let variable =
+            |name: &str, path: &Path| (name.to_owned(), path.to_string_lossy().into_owned());
+        vec![variable(ROOT, &self.folder), variable(DATA, &self.data)]
     }
 
     /// Names a server as the reference does, so that it is another one than the user's server of the
@@ -118,11 +141,31 @@ impl Plugin {
         }
     }
 
-    /// Fills the plugin's folder in a text. `None`: the text does not name it.
-    pub(super) fn fill(&self, text: &str) -> Option<String> {
-        let placeholder = format!("${{{ROOT}}}");
-        text.contains(&placeholder)
-            .then(|| text.replace(&placeholder, &self.folder.to_string_lossy()))
+    /// Fills the plugin's variables in a text. Returns those that it names, too.
+    pub(super) fn fill(&self, mut text: String) -> (String, Vec<(String, String)>) {
+        let mut named = self.variables();
+        named.retain(|(name, value)| {
+            let filled = text.replace(&format!("${{{name}}}"), value);
+            let is_named = filled != text;
+            text = filled;
+            is_named
+        });
+        (text, named)
+    }
+
+    /// Fills the plugin's variables in a text that is JSON.
+    fn fill_json(&self, mut text: String) -> String {
+        // A script that uses the folder need not make it. Where it cannot be made, the script says
+        // so.
+        if text.contains(DATA) {
+            let _ = fs::create_dir_all(&self.data);
+        }
+        for (name, value) in self.variables() {
+            // As in a JSON string, without its quotes.
+            let quoted = json!(value).to_string();
+            text = text.replace(&format!("${{{name}}}"), &quoted[1..quoted.len() - 1]);
+        }
+        text
     }
 
     /// The files and folders with prompts of a kind, such as `commands`: the folder of this name, and
@@ -134,43 +177,62 @@ impl Plugin {
             Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
         };
-        // Without the `.` of `./commands`.
-        let place = |path: &str| self.folder.join(path).components().collect();
-        [kind].into_iter().chain(named).map(place).collect()
+        [kind].into_iter().chain(named).map(|path| self.place(path)).collect()
     }
 
-    /// The file of its MCP servers with the text of it, if it has one.
+    /// Its MCP servers: files with their texts.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub(super) fn servers(&self) -> Result<Option<(String, String)>, UsageError> {
+    /// One cannot be read.
+    pub(super) fn servers(&self) -> Result<Vec<(String, String)>, UsageError> {
         self.part(SERVERS, "mcpServers")
     }
 
-    /// Returns a file of the plugin, or its substitute in the description, with its text.
-    fn part(&self, file: &str, key: &str) -> Result<Option<(String, String)>, UsageError> {
-        let (path, text) = match &self.manifest[key] {
-            Value::Object(part) => {
-                // The members of `hooks` are events, or the file's own object.
-                let whole = if part.contains_key(key) { json!(part) } else { json!({ key: part }) };
-                (self.folder.join(MANIFEST), Some(whole.to_string()))
-            }
-            Value::String(named) => {
-                let path = self.folder.join(named);
-                let text = read(&path)?;
-                (path, text)
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-                let path = self.folder.join(file);
-                let text = read(&path)?;
-                (path, text)
-            }
+    /// Returns what the plugin has of a kind, each with the file that it is from: its own file, the
+    /// files that the description names, and what stands in the description.
+    fn part(&self, file: &str, key: &str) -> Result<Vec<(String, String)>, UsageError> {
+        let given: Vec<&Value> = match &self.manifest[key] {
+            Value::Array(several) => several.iter().collect(),
+            one => vec![one],
         };
-        // The text is JSON, so the folder is written as in a JSON string, without its quotes.
-        let quoted = json!(self.folder.to_string_lossy()).to_string();
-        let root = &quoted[1..quoted.len() - 1];
-        let text = text.map(|text| text.replace(&format!("${{{ROOT}}}"), root));
-        Ok(text.map(|text| (path.display().to_string(), text)))
+        let manifest = self.folder.join(MANIFEST);
+        let mut files = vec![self.folder.join(file)];
+        let mut texts: Vec<_> =
+            read(&files[0])?.map(|text| (files[0].clone(), text)).into_iter().collect();
+        for value in given {
+            match value {
+                Value::Object(part) => {
+                    // The members of `hooks` are events, or the file's own object.
+                    let is_whole = part.contains_key(key);
+                    let whole = if is_whole { json!(part) } else { json!({ key: part }) };
+                    texts.push((manifest.clone(), whole.to_string()));
+                }
+                Value::String(named) => {
+                    let path = self.place(named);
+                    // Many descriptions name the plugin's own file.
+                    if files.contains(&path) {
+                        continue;
+                    }
+                    let text = read(&path)?.ok_or_else(|| {
+                        let manifest = manifest.display();
+                        UsageError::new(format!(
+                            "{manifest}: {key} names {named}, which is missing"
+                        ))
+                    })?;
+                    texts.push((path.clone(), text));
+                    files.push(path);
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
+            }
+        }
+        let filled =
+            |(path, text): (PathBuf, String)| (path.display().to_string(), self.fill_json(text));
+        Ok(texts.into_iter().map(filled).collect())
+    }
+
+    /// A path in the plugin's folder, without the `.` of `./commands`.
+    fn place(&self, path: &str) -> PathBuf {
+        self.folder.join(path).components().collect()
     }
 
     /// Its entry in the init message.

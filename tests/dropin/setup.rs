@@ -95,14 +95,17 @@ fn plugins_of_a_marketplace_that_settings_name_are_used() {
 fn plugins_as_they_are_published_are_used_and_broken_ones_are_left_out() {
     let caller = Caller::new();
     let manifest = r#"{"name": "kit", "commands": ["./extra/one.md", "./commands"],
-        "agents": "./more", "skills": ["./abilities/pp"]}"#;
+        "agents": "./more", "skills": ["./abilities/pp"], "mcpServers": "./servers.json",
+        "hooks": ["./hooks/hooks.json", {"SessionStart": [{"hooks": [{"type": "command",
+            "command": "echo \"$CLAUDE_PLUGIN_DATA\" > ${CLAUDE_PLUGIN_DATA}/kept"}]}]}]}"#;
     caller.file("work/kit/.claude-plugin/plugin.json", manifest);
     caller.file("work/kit/extra/one.md", "Run ${CLAUDE_PLUGIN_ROOT}/x.sh");
     caller.file("work/kit/commands/two.md", "Two");
     caller.file("work/kit/more/aa.md", "---\nname: aa\ndescription: d\n---\nAgent");
     caller.file("work/kit/abilities/pp/SKILL.md", "Read ${CLAUDE_PLUGIN_ROOT}/notes");
     let hooks = r#"{"description": "What it is for", "hooks": {"SessionStart": [{"hooks": [
-        {"type": "command", "command": "echo \"$CLAUDE_PLUGIN_ROOT\" > \"$HOME/root\""}]}]}}"#;
+        {"type": "command", "command": "echo \"$CLAUDE_PLUGIN_ROOT\" >> \"$HOME/root\""}]}]}}"#;
+    caller.file("work/kit/servers.json", "{}");
     caller.file("work/kit/hooks/hooks.json", hooks);
     let settings = r#"{"enabledPlugins": {"bad@shop": true}, "outputStyle": "My Style"}"#;
     caller.file("home/.claude/settings.json", settings);
@@ -118,16 +121,30 @@ fn plugins_as_they_are_published_are_used_and_broken_ones_are_left_out() {
     assert!(body.contains("; CLAUDE_PLUGIN_ROOT in it is"), "{body}");
     let root = std::fs::read_to_string(caller.path("home/root")).expect("its hook ran");
     assert!(root.trim_end().ends_with("/work/kit"), "{root}");
+    assert_eq!(root.lines().count(), 1, "its file of hooks counts once: {root}");
+    let data = caller.path("home/.claude/plugins/data/kit-inline");
+    let kept = std::fs::read_to_string(data.join("kept")).expect("the other hook ran");
+    assert_eq!(kept.trim_end(), data.to_string_lossy());
     caller.file("work/kit/.mcp.json", r#"{"mcpServers": {"echo": {"command": "false"}}}"#);
+    caller.file("work/kit/servers.json", r#"{"mcpServers": {"more": {"command": "false"}}}"#);
     let init = "claude -p hi --plugin-dir kit --output-format stream-json 2>/dev/null | head -n 1";
     judge(
         &caller,
         &[
-            (&format!("{init} | jq -r '.mcp_servers[].name'"), "plugin:kit:echo"),
+            (
+                &format!("{init} | jq -c '[.mcp_servers[].name]'"),
+                r#"["plugin:kit:echo","plugin:kit:more"]"#,
+            ),
             (&format!("{init} | jq -c .slash_commands"), r#"["kit:pp","kit:one","kit:two"]"#),
             (&format!("{init} | jq -c '.agents | index(\"kit:aa\") != null'"), "true"),
         ],
     );
+    // A guard that is not there must not be left out silently.
+    caller
+        .file("work/kit/.claude-plugin/plugin.json", r#"{"name": "kit", "hooks": "./guard.json"}"#);
+    let (code, _, stderr) = caller.shell("claude -p hi --plugin-dir kit");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("hooks names ./guard.json, which is missing"), "{stderr}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub(super) fn add_command(
         file: prompt_file.shown.clone(),
         body,
         arguments: fields.words("arguments").unwrap_or_default(),
-        plugin_root: prompt_file.plugin_root.clone(),
+        variables: prompt_file.variables.clone(),
         without_effect: WITHOUT_EFFECT.into_iter().filter(|field| fields.has(field)).collect(),
         requested: requested_settings(prompt_file, fields),
         trusted: prompt_file.is_trusted(),

@@ -124,8 +124,8 @@ pub(super) struct PromptFile {
     pub(super) text: String,
     /// The prefix of its name: the name of a plugin.
     pub(super) namespace: Option<String>,
-    /// The folder of the plugin, if the text names it.
-    pub(super) plugin_root: Option<PathBuf>,
+    /// The variables of the plugin that the text names.
+    pub(super) variables: Vec<(String, String)>,
     pub(super) trust: FileTrust,
     /// Precedence: the lowest rank wins if several files define the same name.
     pub(super) rank: usize,
@@ -237,12 +237,13 @@ impl<'a> PromptFinder<'a> {
                     (FolderOwner::User, _) => USER_RANK + place.distance,
                     (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
                 };
-                let filled = place.plugin.and_then(|plugin| plugin.fill(&text));
-                let plugin_root = filled.is_some().then(|| place.folder.clone());
-                let (text, namespace) =
-                    (filled.unwrap_or(text), place.plugin.map(|plugin| plugin.name.clone()));
+                let (text, variables) = match place.plugin {
+                    Some(plugin) => plugin.fill(text),
+                    None => (text, Vec::new()),
+                };
+                let namespace = place.plugin.map(|plugin| plugin.name.clone());
                 let file =
-                    PromptFile { path, shown, relative, text, namespace, plugin_root, trust, rank };
+                    PromptFile { path, shown, relative, text, namespace, variables, trust, rank };
                 Some(file)
             }
             Err(error) => {

@@ -65,8 +65,8 @@ pub struct PromptCommand {
     pub body: String,
     /// The names of its arguments: `$issue` is the first word if the first of them is `issue`.
     pub arguments: Vec<String>,
-    /// The folder of its plugin, if the file names it.
-    pub plugin_root: Option<PathBuf>,
+    /// The variables of its plugin that the file names.
+    pub variables: Vec<(String, String)>,
     /// Fields of its front matter that have no effect here.
     pub without_effect: Vec<&'static str>,
     pub requested: RequestedSettings,
@@ -232,11 +232,11 @@ impl PromptLibrary {
         let start = text.len();
         for skill in self.skills() {
             let description: String = skill.description.chars().take(DESCRIPTION_MAX).collect();
-            let root = skill.plugin_root.as_ref().map_or_else(String::new, |root| {
-                format!("; CLAUDE_PLUGIN_ROOT in it is {}", root.display())
-            });
+            let stands_for =
+                |(name, value): &(String, String)| format!("; {name} in it is {value}");
+            let variables: String = skill.variables.iter().map(stands_for).collect();
             let file = skill.path.display();
-            let line = format!("- {}: {description} ({file}{root})", skill.name);
+            let line = format!("- {}: {description} ({file}{variables})", skill.name);
             if text.len() + line.len() > start + LIST_MAX {
                 untold += 1;
             } else {

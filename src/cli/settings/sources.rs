@@ -40,6 +40,9 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
 /// The user's settings of the reference, below the home folder.
 const SHARED_FILE: &str = ".claude/settings.json";
 
+/// Where plugins keep their data, below the folder of the user's settings.
+const PLUGIN_DATA: &str = "plugins/data";
+
 /// State of a settings file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
@@ -327,7 +330,10 @@ impl SourceReader {
         config_folders: &[PathBuf],
         managed: &[ParsedSettings],
     ) -> Vec<Plugin> {
-        let found = Plugin::find(&args.prompts.plugin_dir, cwd);
+        // That of the reference, which is the last of them.
+        let data_root =
+            config_folders.last().map_or_else(PathBuf::new, |folder| folder.join(PLUGIN_DATA));
+        let found = Plugin::find(&args.prompts.plugin_dir, cwd, &data_root);
         let mut plugins = self.take(found).unwrap_or_default();
         let named = plugins.len();
         if !args.compatibility.disables_hooks() {
@@ -347,9 +353,9 @@ impl SourceReader {
                      its folder with --plugin-dir"
                 ));
             }
-            for folder in enabled.folders {
+            for (id, folder) in enabled.folders {
                 let before = (self.mistakes.len(), self.files.len());
-                let plugin = self.take(Plugin::read(folder));
+                let plugin = self.take(Plugin::read(folder, Some(&id), &data_root));
                 self.forgive(before);
                 let is_new = |one: &Plugin| plugins.iter().all(|known| known.folder != one.folder);
                 plugins.extend(plugin.filter(is_new));
@@ -389,15 +395,15 @@ impl SourceReader {
 
     /// Adds the hooks and servers of a plugin.
     fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
-        if with_hooks && let Some(Some((name, text))) = self.take(plugin.hooks()) {
+        let hooks = if with_hooks { self.take(plugin.hooks()) } else { None };
+        for (name, text) in hooks.unwrap_or_default() {
             let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
                 self.fold.add_plugin_hooks(&parsed, &plugin.variables());
             }
         }
-        if !self.strict
-            && let Some(Some((name, text))) = self.take(plugin.servers())
-        {
+        let servers = if self.strict { None } else { self.take(plugin.servers()) };
+        for (name, text) in servers.unwrap_or_default() {
             let servers = servers::parse(&name, &text, ServerAuthor::User);
             let mut servers = self.take(servers).flatten().unwrap_or_default();
             for NamedServer { name, entry, .. } in &mut servers {
