@@ -57,7 +57,8 @@ impl FinalCwd {
     pub(super) fn trap(&self) -> String {
         let path = self.path.display().to_string().replace('\'', "'\\''");
         let saving = format!("{{ pwd -P 1<> '{path}'; }} 2> /dev/null").replace('\'', "'\\''");
-        format!("trap '{saving}' EXIT\n")
+        // On one line with the command, whose lines bash counts in errors.
+        format!("trap '{saving}' EXIT; ")
     }
 
     /// Reads the file after the command has ended. Also returns the file, if another command can

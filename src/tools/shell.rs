@@ -349,7 +349,8 @@ impl ShellSession {
         scope: &CommandScope,
     ) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
-        let script = format!("{trap}eval \"$1\"");
+        // The text is no argument of itself: scripts that it sources look at theirs.
+        let script = format!("{trap}eval \"shift; $1\"");
         let granted = match scope {
             CommandScope::Sandbox(granted) => granted.as_slice(),
             CommandScope::Reading | CommandScope::Plain(_) => &[],

@@ -186,6 +186,15 @@ async fn the_working_directory_carries_over_and_variables_do_not() {
     assert!(!bench.read("here").await.is_error);
 }
 
+/// Scripts that a command sources look at its arguments.
+#[tokio::test]
+async fn a_command_has_no_arguments_and_begins_at_line_one() {
+    let bench = Bench::open();
+    bench.file("setup.sh", "[ $# = 0 ] && FOUND=${1:-none}\n");
+    let outcome = bench.bash("echo \"[$@]\"; . ./setup.sh; echo $FOUND\necho $LINENO").await;
+    assert_eq!(text(&outcome), "[]\nnone\n2");
+}
+
 #[tokio::test]
 async fn leaving_the_working_directories_is_reverted_and_reported() {
     let bench = Bench::open();
