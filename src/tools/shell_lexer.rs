@@ -1,38 +1,53 @@
 //! Splits a shell command into simple commands, where that is certain.
 //!
 //! This is deliberately not a shell parser. It recognizes words, plain quotes, the operators
-//! between simple commands, and redirections to named files. Everything else is [`NotPlain`], and
-//! no rule for single commands covers it.
+//! between simple commands, redirections to named files, and here-documents that are literal.
+//! Everything else is [`NotPlain`], and no rule for single commands covers it.
 
 use std::str::Chars;
 
+/// What the shell expands in a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Expansion {
+    #[default]
+    Nothing,
+    /// Numbers that the shell sets, such as `$?`.
+    Status,
+    /// A pattern of file names.
+    Files,
+    /// Something else, or more than one of these.
+    Other,
+}
+
 /// A word of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShellWord {
     /// The word as written, with quotes.
     pub(super) raw: String,
     /// The word with quotes removed.
     pub(super) plain: String,
-    /// True if the program gets exactly `plain`: the shell expands no variable, pattern, brace or
-    /// tilde.
-    pub(super) is_literal: bool,
-}
-
-impl Default for ShellWord {
-    fn default() -> Self {
-        Self { raw: String::new(), plain: String::new(), is_literal: true }
-    }
+    pub(super) expansion: Expansion,
 }
 
 impl ShellWord {
+    /// True if the program gets exactly `plain`: the shell expands no variable, pattern, brace or
+    /// tilde.
+    pub(super) fn is_literal(&self) -> bool {
+        self.expansion == Expansion::Nothing
+    }
+
+    fn expand(&mut self, by: Expansion) {
+        let is_same = self.is_literal() || self.expansion == by;
+        self.expansion = if is_same { by } else { Expansion::Other };
+    }
+
     /// The variable that the word sets, if it is an assignment.
     pub(super) fn assigns(&self) -> Option<&str> {
         let (name, _) = self.raw.split_once('=')?;
         let name = name.strip_suffix('+').unwrap_or(name);
         let name = name.split_once('[').map_or(name, |(array, _)| array);
-        let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let begins = name.starts_with(|first: char| !first.is_ascii_digit());
-        (begins && name.chars().all(fits)).then_some(name)
+        (begins && name.chars().all(is_part_of_name)).then_some(name)
     }
 }
 
@@ -43,6 +58,10 @@ pub(super) struct SimpleCommand {
     /// Files that it is redirected to.
     pub(super) writes: Vec<ShellWord>,
     pub(super) reads: Vec<ShellWord>,
+    /// True if a here-document is its input.
+    pub(super) has_document: bool,
+    /// True if it reads the output of the command before it.
+    pub(super) is_piped: bool,
     /// True if `&&` follows, so that the next command runs only if this one succeeds.
     pub(super) is_joined: bool,
 }
@@ -67,7 +86,10 @@ pub(super) enum NotPlain {
     Parentheses,
     #[error("it is a loop, a choice or a group: write single commands, joined by && or ;")]
     Compound,
-    #[error("it contains a here-document: write the text to a file with Write")]
+    #[error(
+        "it contains a here-document that may be more than text: quote its delimiter, as in \
+         <<'EOF', and end it by a line EOF, or write the text to a file with Write"
+    )]
     HereDocument,
     #[error("it has a redirection without a plain target")]
     Redirection,
@@ -87,6 +109,9 @@ const KEYWORDS: &[&str] = &[
     "select", "function", "coproc", "[[", "]]", "{", "}", "!",
 ];
 
+/// What may follow `$` for numbers that the shell sets.
+const STATUS: &[&str] = &["?", "#", "!", "{PIPESTATUS[0]}", "{PIPESTATUS[1]}", "{PIPESTATUS[@]}"];
+
 /// Splits a command into its simple commands.
 ///
 /// # Errors
@@ -104,13 +129,16 @@ pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
         word: None,
         command: SimpleCommand::default(),
         target: None,
+        is_piped: false,
+        documents: Vec::new(),
+        is_uncertain: false,
         commands: Vec::new(),
     };
     while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
     lexer.end_command(false)?;
-    Ok(lexer.commands)
+    if lexer.documents.is_empty() { Ok(lexer.commands) } else { Err(NotPlain::HereDocument) }
 }
 
 /// The kind of the word after a redirection operator.
@@ -122,12 +150,60 @@ enum RedirectTarget {
     Stream,
 }
 
+/// A here-document that is literal, as its delimiter is quoted.
+struct HereDocument {
+    end: String,
+    /// True for `<<-`, which removes tabs at the beginning of lines.
+    removes_tabs: bool,
+}
+
+impl HereDocument {
+    /// Reads what follows `<<`, up to the end of the delimiter. `None` if that is more than a quoted
+    /// name. Returns the rest of the text, too.
+    fn begin(text: &str) -> Option<(Self, &str)> {
+        let word = text.strip_prefix('-').unwrap_or(text);
+        let removes_tabs = word.len() < text.len();
+        let word = word.trim_start_matches([' ', '\t']);
+        let mark = word.chars().next().filter(|mark| matches!(mark, '\'' | '"' | '\\'))?;
+        let name = &word[mark.len_utf8()..];
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        let (end, rest) = name.split_at(name.find(|letter| !is_part(letter))?);
+        let rest = if mark == '\\' { rest } else { rest.strip_prefix(mark)? };
+        (!end.is_empty()).then(|| (Self { end: end.to_owned(), removes_tabs }, rest))
+    }
+
+    /// Takes the lines up to the delimiter from the rest of a text. `None` if shells may disagree on
+    /// where the document ends: in a substitution, bash ends it at a line that only begins with the
+    /// delimiter.
+    fn take_from<'a>(&self, text: &'a str) -> Option<(String, &'a str)> {
+        let (mut document, mut rest) = (String::new(), Some(text));
+        loop {
+            let text = rest?;
+            let (line, next) =
+                text.split_once('\n').map_or((text, None), |(it, next)| (it, Some(next)));
+            let line = if self.removes_tabs { line.trim_start_matches('\t') } else { line };
+            match line.strip_prefix(&self.end) {
+                Some("") => return Some((document, next.unwrap_or_default())),
+                Some(_) => return None,
+                None => document.extend([line, "\n"]),
+            }
+            rest = next;
+        }
+    }
+}
+
 struct Lexer<'a> {
     letters: Chars<'a>,
     word: Option<ShellWord>,
     command: SimpleCommand,
     /// The kind of redirection that the next word is the target of.
     target: Option<RedirectTarget>,
+    /// True if the next command reads the output of the last one.
+    is_piped: bool,
+    /// The here-documents that begin after the line.
+    documents: Vec<HereDocument>,
+    /// True if shells may disagree on where a here-document begins.
+    is_uncertain: bool,
     commands: Vec<SimpleCommand>,
 }
 
@@ -137,7 +213,13 @@ impl Lexer<'_> {
     fn join_lines(&mut self) {
         while let Some(rest) = self.letters.as_str().strip_prefix("\\\n") {
             self.letters = rest.chars();
+            self.go_on_after_line();
         }
+    }
+
+    /// Notes that the next line belongs to this one.
+    fn go_on_after_line(&mut self) {
+        self.is_uncertain |= !self.documents.is_empty();
     }
 
     fn next(&mut self) -> Option<char> {
@@ -161,7 +243,20 @@ impl Lexer<'_> {
     fn take(&mut self, letter: char) -> Result<(), NotPlain> {
         match letter {
             ' ' | '\t' => self.end_word(),
-            '\n' | ';' | '|' => self.end_command(false),
+            '\n' => {
+                self.end_command(false)?;
+                self.skip_documents()
+            }
+            ';' => self.end_command(false),
+            '|' => {
+                let is_or = self.eat('|');
+                if !is_or {
+                    self.eat('&');
+                }
+                self.end_command(false)?;
+                self.is_piped = !is_or;
+                Ok(())
+            }
             '&' if self.peek() == Some('>') => self.redirect('&'),
             '&' => {
                 let is_joined = self.eat('&');
@@ -188,11 +283,21 @@ impl Lexer<'_> {
             }
             _ => {
                 let before = self.word.as_ref().map_or("", |word| word.raw.as_str());
-                // The shell replaces a tilde at the beginning of a word, and after `=` and `:`.
-                let expands = matches!(letter, '*' | '?' | '{')
-                    || letter == '~' && !before.ends_with(char::is_alphanumeric)
-                    || letter == ']' && before.contains('[');
-                self.push(letter, &[letter]).is_literal &= !expands;
+                // In a subscript, blanks and ends of lines belong to the word.
+                self.is_uncertain |=
+                    letter == '[' && !before.is_empty() && before.chars().all(is_part_of_name);
+                let expansion = match letter {
+                    '*' | '?' => Expansion::Files,
+                    ']' if before.contains('[') => Expansion::Files,
+                    '{' => Expansion::Other,
+                    // The shell replaces a tilde at the beginning of a word, after `=` and `:`.
+                    '~' if !before.ends_with(char::is_alphanumeric) => Expansion::Other,
+                    _ => Expansion::Nothing,
+                };
+                let word = self.push(letter, &[letter]);
+                if expansion != Expansion::Nothing {
+                    word.expand(expansion);
+                }
                 Ok(())
             }
         }
@@ -216,8 +321,13 @@ impl Lexer<'_> {
         loop {
             match self.letters.next().ok_or(NotPlain::Unclosed)? {
                 '\'' => break,
-                letter => self.push(letter, &[letter]),
-            };
+                letter => {
+                    self.push(letter, &[letter]);
+                    if letter == '\n' {
+                        self.go_on_after_line();
+                    }
+                }
+            }
         }
         self.push_quote('\'');
         Ok(())
@@ -229,6 +339,7 @@ impl Lexer<'_> {
             match self.next().ok_or(NotPlain::Unclosed)? {
                 '"' => break,
                 '`' => return Err(NotPlain::Substitution),
+                '$' if self.cat() => {}
                 '$' => self.dollar()?,
                 '\\' => match self.letters.next().ok_or(NotPlain::Unclosed)? {
                     escaped @ ('$' | '`' | '"' | '\\') => {
@@ -241,6 +352,9 @@ impl Lexer<'_> {
                 },
                 letter => {
                     self.push(letter, &[letter]);
+                    if letter == '\n' {
+                        self.go_on_after_line();
+                    }
                 }
             }
         }
@@ -248,19 +362,52 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Takes the beginning of `$NAME`, `${NAME}`, or a single `$`. Other expansions may run commands, or
-    /// decode text.
+    /// Takes the rest of `$(cat <<'EOF'`, a here-document and `)`, which is the same as its text in
+    /// quotes. False if it is anything else.
+    fn cat(&mut self) -> bool {
+        let all = self.letters.as_str();
+        let read = text_of_cat(all).filter(|_| !self.is_uncertain);
+        let Some((text, rest)) = read else { return false };
+        let spelt = &all[..all.len() - rest.len()];
+        self.letters = rest.chars();
+        self.go_on_after_line();
+        let word = self.word.get_or_insert_default();
+        word.plain.push_str(text.trim_end_matches('\n'));
+        word.raw.extend(["$", spelt]);
+        true
+    }
+
+    /// Takes a number of [`STATUS`], `${NAME}`, the beginning of `$NAME`, or a single `$`. Other
+    /// expansions may run commands, or decode text.
     fn dollar(&mut self) -> Result<(), NotPlain> {
-        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let next = self.peek().unwrap_or(' ');
-        self.push('$', &['$']).is_literal &= !(is_name(next) || "{@*#?!$-".contains(next));
+        let rest = self.letters.as_str();
+        let word = self.word.get_or_insert_default();
+        word.plain.push('$');
+        word.raw.push('$');
+        if let Some(status) = STATUS.iter().find(|status| rest.starts_with(**status)) {
+            word.expand(Expansion::Status);
+            word.plain.push_str(status);
+            word.raw.push_str(status);
+            self.letters = rest[status.len()..].chars();
+            return Ok(());
+        }
+        if is_part_of_name(next) || "{@*#?!$-".contains(next) {
+            word.expand(Expansion::Other);
+        }
         match next {
             '(' => return Err(NotPlain::Substitution),
             '[' => return Err(NotPlain::Expansion),
             '{' => {}
+            // The second one begins no substitution.
+            '$' => {
+                self.next();
+                self.push('$', &['$']);
+                return Ok(());
+            }
             _ => return Ok(()),
         }
-        while let Some(letter) = self.next_if(|letter| is_name(letter) || letter == '{') {
+        while let Some(letter) = self.next_if(|letter| is_part_of_name(letter) || letter == '{') {
             self.push(letter, &[letter]);
         }
         self.next_if(|letter| letter == '}').ok_or(NotPlain::Expansion)?;
@@ -277,7 +424,7 @@ impl Lexer<'_> {
             return Err(NotPlain::Redirection);
         }
         self.target = Some(match first {
-            '<' if self.eat('<') => return Err(NotPlain::HereDocument),
+            '<' if self.eat('<') => return self.begin_document(),
             '<' => RedirectTarget::Read,
             '&' => {
                 self.eat('>');
@@ -297,6 +444,28 @@ impl Lexer<'_> {
         Ok(())
     }
 
+    /// Takes the delimiter of a here-document.
+    fn begin_document(&mut self) -> Result<(), NotPlain> {
+        let begun = HereDocument::begin(self.letters.as_str());
+        let ends_word = |rest: &str| rest.starts_with([' ', '\t', '\n', ';', '&', '|', '<', '>']);
+        let (document, rest) =
+            begun.filter(|(_, rest)| ends_word(rest)).ok_or(NotPlain::HereDocument)?;
+        self.letters = rest.chars();
+        self.documents.push(document);
+        self.command.has_document = true;
+        Ok(())
+    }
+
+    /// Skips the here-documents that begin after a line.
+    fn skip_documents(&mut self) -> Result<(), NotPlain> {
+        for document in std::mem::take(&mut self.documents) {
+            let taken = document.take_from(self.letters.as_str()).filter(|_| !self.is_uncertain);
+            let (_, rest) = taken.ok_or(NotPlain::HereDocument)?;
+            self.letters = rest.chars();
+        }
+        Ok(())
+    }
+
     fn end_word(&mut self) -> Result<(), NotPlain> {
         let Some(word) = self.word.take() else { return Ok(()) };
         let is_stream = word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit());
@@ -306,12 +475,12 @@ impl Lexer<'_> {
                 if is_first && KEYWORDS.contains(&word.raw.as_str()) {
                     return Err(NotPlain::Compound);
                 }
-                if is_first && word.assigns().is_none() && !word.is_literal {
+                if is_first && word.assigns().is_none() && !word.is_literal() {
                     return Err(NotPlain::ProgramName);
                 }
                 self.command.words.push(word);
             }
-            Some(_) if !word.is_literal => return Err(NotPlain::Redirection),
+            Some(_) if !word.is_literal() => return Err(NotPlain::Redirection),
             Some(RedirectTarget::Stream) if is_stream => {}
             Some(RedirectTarget::Stream) => return Err(NotPlain::Redirection),
             Some(RedirectTarget::Write) => self.command.writes.push(word),
@@ -330,10 +499,28 @@ impl Lexer<'_> {
             return Err(NotPlain::TooLong);
         }
         if command != SimpleCommand::default() {
-            self.commands.push(SimpleCommand { is_joined, ..command });
+            let is_piped = std::mem::take(&mut self.is_piped);
+            self.commands.push(SimpleCommand { is_piped, is_joined, ..command });
         }
         Ok(())
     }
+}
+
+/// Reads `(cat <<'EOF'`, the text of a here-document, a line `EOF` and `)`. Returns the text and the
+/// rest.
+fn text_of_cat(text: &str) -> Option<(String, &str)> {
+    let begun = text.strip_prefix("(cat <<")?;
+    let is_usual = begun.trim_start_matches(['-', ' ']).starts_with('\'');
+    let (document, rest) = HereDocument::begin(begun).filter(|_| is_usual)?;
+    let (text, rest) = document.take_from(rest.strip_prefix('\n')?)?;
+    // Older versions of bash join lines before they look for the delimiter.
+    let is_certain = !text.contains("\\\n");
+    Some((text, rest.strip_prefix(')')?)).filter(|_| is_certain)
+}
+
+/// True if this may be part of the name of a variable.
+fn is_part_of_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
 }
 
 /// The words as written, with blanks normalised.

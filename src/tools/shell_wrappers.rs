@@ -9,32 +9,51 @@ const HARMLESS_VARIABLES: &[&str] = &[
     "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TZ",
 ];
 
+/// Programs that limit, time or slow down another one, and do nothing else.
+const TIMERS: &[&str] = &["nice", "time", "timeout"];
+
 /// Returns the command inside `timeout 5 ...`, `nohup ...`, `NO_COLOR=1 ...` and the like.
-pub(super) fn inner_command(mut words: &[ShellWord]) -> &[ShellWord] {
-    let is_flag = |at: usize, words: &[ShellWord]| {
-        words.get(at).is_some_and(|word| word.raw.starts_with('-'))
-    };
-    while let Some(first) = words.first() {
-        let skipped = match (first.assigns(), first.raw.as_str()) {
-            (Some(name), _) => usize::from(HARMLESS_VARIABLES.contains(&name) && first.is_literal),
-            (None, "nohup" | "builtin" | "command") => after_flags(words, |_| None),
-            (None, "time") => after_flags(words, |flag| (flag == "-p").then_some(1)),
-            (None, "nice") => after_flags(words, flag_of_nice),
-            (None, "timeout") => match after_flags(words, flag_of_timeout) {
-                0 => 0,
-                duration => duration + 1,
-            },
-            (None, "stdbuf") => 1 + (1..words.len()).take_while(|at| is_flag(*at, words)).count(),
-            (None, _) => 0,
-        };
+pub(super) fn inner_command(words: &[ShellWord]) -> &[ShellWord] {
+    within(words, |_| true)
+}
+
+/// Returns the command inside `timeout 5 ...`, `time ...` and `nice ...`.
+pub(super) fn timed_command(words: &[ShellWord]) -> &[ShellWord] {
+    within(words, |name| TIMERS.contains(&name))
+}
+
+fn within(mut words: &[ShellWord], is_wrapper: impl Fn(&str) -> bool) -> &[ShellWord] {
+    while let Some(first) = words.first().filter(|first| is_wrapper(&first.raw)) {
+        let skipped = skipped(words, first);
         // A word that the shell expands may become several, and the command begins elsewhere.
-        let is_certain = words.iter().take(skipped).all(|word| word.is_literal);
+        let is_certain = words.iter().take(skipped).all(ShellWord::is_literal);
         if skipped == 0 || skipped >= words.len() || !is_certain {
             return words;
         }
         words = &words[skipped..];
     }
     words
+}
+
+/// The number of words before the command inside. 0 if there is none.
+fn skipped(words: &[ShellWord], first: &ShellWord) -> usize {
+    let is_flag = |at: &usize| words.get(*at).is_some_and(|word| word.raw.starts_with('-'));
+    match (first.assigns(), first.raw.as_str()) {
+        (Some(name), spelt) => {
+            // In a subscript, the shell runs what is written there.
+            let is_whole = spelt[name.len()..].starts_with('=');
+            usize::from(HARMLESS_VARIABLES.contains(&name) && is_whole && first.is_literal())
+        }
+        (None, "nohup" | "builtin" | "command") => after_flags(words, |_| None),
+        (None, "time") => after_flags(words, |flag| (flag == "-p").then_some(1)),
+        (None, "nice") => after_flags(words, flag_of_nice),
+        (None, "timeout") => match after_flags(words, flag_of_timeout) {
+            0 => 0,
+            duration => duration + 1,
+        },
+        (None, "stdbuf") => 1 + (1..words.len()).take_while(is_flag).count(),
+        (None, _) => 0,
+    }
 }
 
 /// The number of words before the first operand. `words_of` is the number of words that a flag takes.

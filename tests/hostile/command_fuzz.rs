@@ -39,23 +39,52 @@ const WRAPPERS: [&str; 12] = [
 ];
 
 #[rustfmt::skip]
-const REDIRECTIONS: [&str; 20] = [
+const REDIRECTIONS: [&str; 26] = [
     ">/dev/null", "2>&1", "2>/dev/null", ">b", ">>b", "> new", "&>b", "&>>b", ">|b", ">&b", ">&2",
     "<a", "< secret", "2>b", ">secret", "1>&2", ">&-", "12>b",
     ">$Y", ">&$Y",
+    "<<'E'", "<<'E'", "<<-\"E\"", "<< \\E", "3<<'F'", "<<E",
+];
+
+/// What may follow a line with a here-document.
+const BODIES: [&str; 12] = [
+    "x\nE\n",
+    "alpha\nE\n",
+    "$(alpha)\nE\n",
+    "x\n\tE\n",
+    "E x\nE\n",
+    "`alpha`\nF\nE\n",
+    "x\\\nE\n",
+    "E\nF\n",
+    "F\nx\nE\n",
+    "'\nE\n",
+    "x\nE",
+    "E)\nE\n",
+];
+
+/// Words that are texts.
+const TEXTS: [&str; 6] = [
+    "\"$(cat <<'E'\nx\nE\n)\"",
+    "\"$(cat <<'E'\n$(alpha)\nE\n)\"",
+    "\"$(cat <<-'E'\n\t`alpha`\n\tE\n)\"",
+    "\"a$(cat <<'E'\n'\n\nE\n)b\"",
+    "\"$(cat <<'E'\nE)\nE\n)\"",
+    "\"$(cat <<'E'\nx\nE\n; alpha)\"",
 ];
 
 const OPERATORS: [&str; 10] = [";", "&&", "||", "|", "|&", "&", "\n", " # x\n", "\\\n&&", ";\n"];
 
 /// What is put in anywhere.
 #[rustfmt::skip]
-const DAMAGE: [&str; 72] = [
+const DAMAGE: [&str; 84] = [
     "$(alpha)", "`alpha`", "$(", "`", ")", "\"", "'", "\\", "\\\n", "\n", "#", " #", ";", "&", "|",
     "<", ">", "<<E\n", "<<<", "<(", ">(", ">&", "&>", "<&", "<>", "{", "}", "(", ")", "[", "]", "$",
     "${", "$'", "$\"", "$[", "$((", "))", "*", "?", "~", "!", "=", "+=", "-", "1", "2", " ", "\t",
     "\r", "\u{a0}", "\u{b}", "\u{85}", "\u{2028}", "\u{3000}", "; alpha", "| gamma", "\nalpha\n",
     " if ", " then ", "; fi", " do ", "; done", " time ", " coproc ", " function ", " eval ",
     " exec ", " a[", "${X:-", "@(", "%n",
+    "<<'E'", "<<-'E'", "\nE\n", "\n\tE\n", "E)", "$(cat <<'E'\n", "\nE\n)", "CI[a=1 ", "]=1 ",
+    "\"a\nE\n\"", "$?", "${PIPESTATUS[0]}",
 ];
 
 struct Dice(u64);
@@ -109,6 +138,9 @@ impl Dice {
             let argument = self.pick(&ARGUMENTS);
             words.push(self.spelled(argument));
         }
+        if self.one_in(12) {
+            words.push(self.pick(&TEXTS).to_owned());
+        }
         if self.one_in(5) {
             let at = self.below(words.len() + 1);
             words.insert(at, self.pick(&REDIRECTIONS).to_owned());
@@ -123,6 +155,14 @@ impl Dice {
             let (operator, next) = (self.pick(&OPERATORS), self.simple());
             let blank = if self.one_in(3) { "" } else { " " };
             line = format!("{line}{blank}{operator}{blank}{next}");
+        }
+        let documents = line.matches("<<").count() - line.matches("(cat <<").count();
+        for at in 0..documents {
+            let begin = if at == 0 { "\n" } else { "" };
+            line = format!("{line}{begin}{}", self.pick(&BODIES));
+        }
+        if documents > 0 && self.one_in(2) {
+            line = format!("{line}{}", self.simple());
         }
         for _ in 0..[0, 0, 0, 1, 1, 2][self.below(6)] {
             let ends: Vec<usize> =

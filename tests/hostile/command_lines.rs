@@ -24,7 +24,34 @@ fn a_plain_command_needs_a_rule_beside_one_that_has_a_rule() {
     for command in [
         "make x; ls",
         "ls && make x",
-        "make x | tail -n 5",
+        "make x; tail -n 5",
+        "make x || cat",
+        "make x | tail -n 5 a",
+        "make x | tail a -n 5",
+        "make x | head -c 5 -- a",
+        "make x | cat - a",
+        "make x | grep -r x",
+        "make x | grep -nr x",
+        "make x | grep --recursive x",
+        "make x | grep x a",
+        "make x | grep -e x a",
+        "make x | grep -ne x a",
+        "make x | grep --regexp=x a",
+        "make x | grep -A 3 x a",
+        "make x | sed -n 1p a",
+        "make x | sort -k 2 a",
+        "make x | cut -d , -f 1 a",
+        "make x | uniq a",
+        "make x | wc -l a",
+        "make x | paste - a",
+        "make x | nl a",
+        "make x | tail < a",
+        "make x | jq env",
+        "make x | ls",
+        "make x | find .",
+        "make x | du",
+        "make x | tail; ls",
+        "ls | make x | tail",
         "make x & wc -l a",
         "cat a | make x",
         "cd sub && make x; ls",
@@ -42,6 +69,184 @@ fn a_plain_command_needs_a_rule_beside_one_that_has_a_rule() {
         };
         assert!(reason.contains("in a call of its own"), "{command}: {reason}");
         assert!(reason.contains("--allowedTools 'Bash("), "{command}: {reason}");
+    }
+}
+
+/// They open nothing, whatever their flags.
+#[test]
+fn filters_of_a_pipe_go_along_with_rules() {
+    let bench = bench("Bash(make *)");
+    for command in [
+        "make x 2>&1 | tail -20",
+        "make x | tail -n 3",
+        "make x | tail -n -3",
+        "make x |& head -c 100",
+        "make x |\n head",
+        "make x | grep -E '^4' | head",
+        "make x | grep -A 3 -e x",
+        "make x | grep -nv -- -x",
+        "make x | egrep -c x -",
+        "make x | wc -l",
+        "make x | sort -t , -k 2 | uniq -c | sort -rn",
+        "make x | cut -d , -f 1 | tr a-z A-Z",
+        "make x | sed -n 1,5p",
+        "make x | sed s/a/b/g 2> /dev/null",
+        "make x | nl -ba | tac | rev | fold -w 80 | paste -sd , | column -t",
+        "make x | cat -A - > /dev/null",
+        "make x 2>&1 | tee /dev/null | tail -2",
+        "cd sub && make x | tail; make y | head",
+        "make x; echo \"exit: $?\"",
+        "make x || echo failed: $? && printf '%s %s\\n' $# $!",
+        "make x | tail; echo ${PIPESTATUS[0]} \"${PIPESTATUS[@]}\"",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        assert!(admitted.is_ok(), "{command}: {admitted:?}");
+    }
+    for command in [
+        "make x | tee b",
+        "make x | tee -a",
+        "make x | tail > b",
+        "make x | sort -o b",
+        "make x | sed 'w b'",
+        "make x | sed -i s/a/b/",
+        "make x | tail -f",
+        "make x | tail $X",
+        "make x | grep $?",
+        "make x | xargs touch",
+        "make x | ./mark",
+        "make x; echo $X",
+        "make x; echo $$ $0",
+        "make x; echo $?$X",
+        "make x; echo ${PIPESTATUS[x]}",
+        "make x; echo ${PIPESTATUS[0]:-$(./mark)}",
+        "make x; printf \"%$?n\" PATH",
+        "make x; $?",
+        "make x > $?",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        // `tee -a` alone writes nowhere.
+        assert_eq!(admitted.is_ok(), command.ends_with("tee -a"), "{command}");
+    }
+}
+
+/// A here-document is text if its delimiter is quoted, and it begins and ends where every shell
+/// says so.
+#[test]
+fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
+    let bench = bench("Bash(beta *)");
+    for command in [
+        "beta <<'E'\n$(./mark) `./mark` \"'\nE",
+        "beta <<\"E\"\nx\nE\n",
+        "beta <<\\E\nx\nE",
+        "beta <<-'E'\n\tx\n\t\tE\nbeta y",
+        "beta << 'E-O_F1' \nx\nE-O_F1\n",
+        "beta <<'E' && beta y\nx\nE\nbeta z",
+        "beta <<'E' | beta\nx\nE",
+        "beta x; beta <<'E' >/dev/null\nx\nE",
+        "beta x |\nbeta 3<<'E'\nx\nE",
+        "beta <<'E' <<-'F'\nF\nE\nE\n\tF",
+        "beta <<'E' # it's\nx\nE",
+        "beta <<'E'\nx\\\nE",
+        "cat <<'E' | beta\nx\nE",
+        "beta src/[ab] a=[b] <<'E'\nx\nE",
+        "beta -m \"$(cat <<'E'\n$(./mark) ) ' \\\" `./mark`\n\nE\n)\" y",
+        "beta \"a $(cat <<-'E'\n\tx\n\tE\n) b\"; beta",
+        "beta \"\\$(cat <<'E'\nx\nE\n)\"",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        assert!(admitted.is_ok(), "{command:?}: {admitted:?}");
+    }
+    for command in [
+        // What follows it.
+        "beta <<'E'\nx\nE\n./mark",
+        "beta <<'E'; ./mark\nx\nE",
+        "beta <<'E' | ./mark\nx\nE",
+        "beta <<-'E'\nx\n\tE\n./mark",
+        "beta <<'E' <<'F'\nE\nF\n./mark",
+        "beta <<'E' <<'F'\nF\nE\n./mark",
+        // Its end.
+        "beta <<'E'",
+        "beta <<'E'\nx",
+        "beta <<'E'\nx\n E\n./mark",
+        "beta <<'E'\nx\n\tE\n./mark",
+        "beta <<-'E'\nx\n \tE\n./mark",
+        "beta <<'E'\nx\nE \n./mark",
+        "beta <<'E'\nE) ./mark\nE",
+        "beta <<'E'\r\nx\r\nE\r\n",
+        "beta <<'E'\nx\r\nE\n",
+        // Its delimiter.
+        "beta <<E\n$(./mark)\nE",
+        "beta <<-E\n\t`./mark`\n\tE",
+        "beta <<''\n./mark\n\n",
+        "beta <<'a b'\nx\na b",
+        "beta <<'a'b\nx\nab",
+        "beta <<a'b'\nx\nab",
+        "beta <<'a'\"b\"\nx\nab",
+        "beta <<\"a\\b\"\nx\na\\b",
+        "beta <<\"$X\"\nx\n$X",
+        "beta <<\\\\E\nx\n\\E",
+        "beta <<\\E\\F\nx\nEF",
+        "beta <<$'E'\nx\nE",
+        "beta <<'\u{e9}'\nx\n\u{e9}",
+        "beta <<'E'#\nx\nE#",
+        "beta <<'E'\\\nF\nx\nEF",
+        "beta <<\\\nE\n$(./mark)\nE",
+        "beta <<<'E'\n./mark\nE",
+        "beta << -'E'\nx\n-E",
+        // Its beginning.
+        "beta <<'E' \\\nbeta\nE\n./mark\nE",
+        "beta <<'E' \"a\nE\n\"\n./mark\nE",
+        "beta <<'E' 'a\nE\n'\n./mark\nE",
+        "beta <<'E' \"$(cat <<'F'\nE\nF\n)\"\n./mark\nE",
+        // In a subscript.
+        "CI[a=1 beta <<'E'\n$(./mark)\nE\necho ]=1",
+        "CI[a=1 beta; beta <<'E'\n$(./mark)\nE\necho ]=1",
+        "CI[a=1 beta \"$(cat <<'E'\nx[$(./mark)]\nE\n)\" ]=1",
+        "CI[a='x[$(./mark)]' beta ]=1",
+        "beta <<'E' CI[\nE\n./mark\n]",
+        // A substitution that is more than the text.
+        "beta \"$(cat <<'E'; ./mark\nx\nE\n)\"",
+        "beta \"$(cat <<'E' | ./mark\nx\nE\n)\"",
+        "beta \"$(cat <<'E' <<'F'\nE\nF\n)\"",
+        "beta \"$(cat <<'E' a\nx\nE\n)\"",
+        "beta \"$(cat a <<'E'\nx\nE\n)\"",
+        "beta \"$( cat <<'E'\nx\nE\n)\"",
+        "beta \"$(./mark; cat <<'E'\nx\nE\n)\"",
+        "beta \"$(./mark <<'E'\nx\nE\n)\"",
+        "beta \"$(cat <<'E'\nx\nE\n./mark\n)\"",
+        "beta \"$(cat <<'E'\nx\nE\n )\"",
+        "beta \"$(cat <<'E'\nx\nE)\"",
+        "beta \"$(cat <<'E'\nE) $(./mark)\nE\n)\"",
+        "beta \"$(cat <<'E'\nx\n E\n)\"",
+        "beta \"$(cat <<'E'\nx\\\nE\n)\"",
+        "beta \"$(cat <<E\n$(./mark)\nE\n)\"",
+        "beta \"$(cat <<'E'\nx\nE\n)$(./mark)\"",
+        "beta \"$(cat <<'E'\n$(cat <<'F'\nE\nF\n)\nE\n)\"",
+        "beta \"`cat <<'E'\nx\nE\n`\"",
+        "beta \"$$(cat <<'E'\n$(./mark)\nE\n)\"",
+        "beta \"$\\\n$(cat <<'E'\n$(./mark)\nE\n)\"",
+        "beta $(cat <<'E'\nx\nE\n)",
+        "beta \"$\\\n(./mark <<'E'\nx\nE\n)\"",
+        "\"$(cat <<'E'\n./mark\nE\n)\" beta",
+    ] {
+        let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        assert!(admitted.is_err(), "{command:?}");
+    }
+}
+
+/// The text reaches the program as it is written.
+#[tokio::test]
+async fn the_text_of_a_here_document_is_what_the_program_gets() {
+    let bench = bench("Bash(/bin/echo *)");
+    let text = "a `b` $(c) $d ' \\ \\\\ .\n\n\tx";
+    for (command, expected) in [
+        (format!("/bin/echo -n \"$(cat <<'E'\n{text}\nE\n)\""), text.to_owned()),
+        (format!("/bin/echo x | cat <<'E'\n{text}\nE"), format!("{text}\n")),
+        (format!("cat <<'E'\n{text}\nE"), format!("{text}\n")),
+        (format!("cat <<'E'\n{}\nE", "x".repeat(9_000)), format!("{}\n", "x".repeat(9_000))),
+    ] {
+        let outcome = bench.bash(&command).await;
+        assert_eq!(outcome.detail["stdout"], expected, "{command}: {outcome:?}");
     }
 }
 
@@ -143,6 +348,11 @@ async fn plain_lines_read_nothing_outside_although_a_part_has_a_rule() {
         "git status; find -L . -newer a -type f",
         "git diff --no-index a ../outside/file; git status",
         "git status; rg -L kept",
+        "git status; cat l*/file 2> /dev/null",
+        "git status; cat l*/f* 2> /dev/null",
+        "git status; head -n 1 [l]ink/file 2> /dev/null",
+        "git status; timeout 5 cat lin?/file 2> /dev/null",
+        "git -C link status; git -C link grep --no-index -h kept",
     ] {
         let outcome = fixture.bash(command).await;
         let shown = text(&outcome);

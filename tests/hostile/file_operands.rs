@@ -154,6 +154,9 @@ async fn versions_that_git_keeps_are_hidden_like_the_file() {
             "git status --verbose",
             "git --no-pager show HEAD~1:.env",
             "cd sub && git show HEAD~1:.env",
+            "git -C sub show HEAD~1:.env",
+            "timeout 5 git -C . --no-pager show HEAD~1:.env",
+            "git stash list -p",
         ] {
             let shown = text(&bench.bash(command).await);
             assert!(!shown.contains("hidden-value"), "{command}: {shown}");

@@ -59,7 +59,7 @@ impl CredentialSet {
     fn is_used_by(&self, words: &[ShellWord]) -> bool {
         let Some((first, arguments)) = words.split_first() else { return false };
         let name = program_name(&first.plain);
-        if !first.is_literal || !name.is_some_and(|name| self.programs.contains(&name)) {
+        if !first.is_literal() || !name.is_some_and(|name| self.programs.contains(&name)) {
             return false;
         }
         match self.verbs {
@@ -67,7 +67,7 @@ impl CredentialSet {
             Verbs::Only(verbs) => verb(arguments).is_some_and(|verb| verbs.contains(&verb)),
             Verbs::AllBut(verbs) => arguments
                 .iter()
-                .all(|word| word.is_literal && !verbs.contains(&word.plain.as_str())),
+                .all(|word| word.is_literal() && !verbs.contains(&word.plain.as_str())),
         }
     }
 }
@@ -116,9 +116,9 @@ fn verb(arguments: &[ShellWord]) -> Option<&str> {
         "--config",
     ];
     let mut words = arguments.iter();
-    while let Some(word) = words.next().filter(|word| word.is_literal) {
+    while let Some(word) = words.next().filter(|word| word.is_literal()) {
         if WITH_VALUE.contains(&word.plain.as_str()) {
-            words.next().filter(|value| value.is_literal)?;
+            words.next().filter(|value| value.is_literal())?;
         } else if !word.plain.starts_with(['-', '+']) {
             return Some(&word.plain);
         }

@@ -9,8 +9,9 @@ use super::super::shell_lexer::{self, NotPlain, ShellWord, SimpleCommand, base_n
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
-use super::plain_commands::{PlainCommand, PlainEffect, recognize};
+use super::plain_commands::{PlainCommand, PlainEffect, is_filter, recognize};
 use super::rule::PermissionRule;
+use crate::transcript::one_line;
 use crate::types::PermissionMode;
 
 /// The confinement of a command by the kernel.
@@ -28,6 +29,9 @@ pub(in super::super) enum Confinement {
     Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool, runs_git: bool },
 }
 
+/// The maximum number of characters of a command in a message.
+const SHOWN_MAX: usize = 1_000;
+
 /// Resolves a path against a folder.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
@@ -40,7 +44,9 @@ const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
 /// True if a command may run together with commands that have a rule: it opens no files and sets no
 /// variables.
 pub(super) fn goes_along(part: &SimpleCommand) -> bool {
-    recognize(part).is_some() && BESIDE_RULES.contains(&part.words[0].raw.as_str())
+    let is_beside = || BESIDE_RULES.contains(&part.words[0].raw.as_str());
+    let has_input = part.is_piped || part.has_document;
+    has_input && is_filter(part) || recognize(part).is_some() && is_beside()
 }
 
 impl Permissions {
@@ -186,6 +192,23 @@ impl LineCheck<'_> {
         part: &SimpleCommand,
         known: &PlainCommand<'_>,
     ) -> Result<(), Denial> {
+        let Some(folder) = known.folder else { return self.check_effect(part, known) };
+        self.check_read(folder, |_| true)?;
+        let place = self.place(folder)?;
+        if place.written != place.real || !place.real.is_dir() {
+            return Err(self.permissions.refusal(part, None));
+        }
+        let before = self.folder.replace(place.real);
+        let checked = self.check_effect(part, known);
+        self.folder = before;
+        checked
+    }
+
+    fn check_effect(
+        &mut self,
+        part: &SimpleCommand,
+        known: &PlainCommand<'_>,
+    ) -> Result<(), Denial> {
         let accepts = self.permissions.mode == PermissionMode::AcceptEdits;
         let mut operands = known.operands.iter();
         match known.effect {
@@ -302,18 +325,21 @@ impl Permissions {
     /// Returns the denial of a command without a rule. `beside` is a command of the line with a
     /// rule.
     fn refusal(&self, part: &SimpleCommand, beside: Option<&SimpleCommand>) -> Denial {
-        let command = shell_lexer::raw_text(&part.words);
+        let command = shown(part);
         if self.mode == PermissionMode::Plan {
             return Denial::CommandWhilePlanning { command };
         }
         let rule = suggestion(part);
         match beside.filter(|_| recognize(part).is_some()) {
-            Some(beside) => {
-                Denial::Beside { command, ruled: shell_lexer::raw_text(&beside.words), rule }
-            }
+            Some(beside) => Denial::Beside { command, ruled: shown(beside), rule },
             None => Denial::Command { command, rule },
         }
     }
+}
+
+/// A command in a message, in one line.
+fn shown(part: &SimpleCommand) -> String {
+    one_line(&shell_lexer::raw_text(&part.words), SHOWN_MAX)
 }
 
 /// True if a rule covers a simple command, with the words that rules look through or without.
@@ -324,7 +350,7 @@ pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
 
 /// A rule that would allow a command: `Bash(cargo test *)`.
 fn suggestion(part: &SimpleCommand) -> String {
-    let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal;
+    let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal();
     let words = inner_command(&part.words);
     let Some(first) = words.first().filter(simple) else { return "Bash".to_owned() };
     let is_verb = |word: &&ShellWord| {

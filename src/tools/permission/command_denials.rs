@@ -161,6 +161,9 @@ impl Permissions {
         cwd: &Path,
         resolve: Resolve<'_>,
     ) -> Result<(), Denial> {
+        // The program may run the text of a here-document.
+        let is_read = |parts: &&[SimpleCommand]| !parts.iter().any(|part| part.has_document);
+        let parts = parts.filter(is_read);
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
         let mut folders = vec![cwd.to_path_buf()];

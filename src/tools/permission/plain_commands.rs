@@ -1,13 +1,17 @@
 //! The commands that need no rule: a short list of programs and flags.
 
-use super::super::shell_lexer::{ShellWord, SimpleCommand};
+use super::super::shell_lexer::{Expansion, ShellWord, SimpleCommand};
+use super::super::shell_wrappers::timed_command;
 
 /// A command on the list, all of whose flags are on it, too.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainCommand<'a> {
     pub(super) effect: PlainEffect,
-    /// The words that may name files, and values of flags.
+    /// The words that may name files, and values of flags. For a pattern of file names, the folder in
+    /// which it is looked for.
     pub(super) operands: Vec<&'a str>,
+    /// The folder in which it works, if it names one.
+    pub(super) folder: Option<&'a str>,
     /// True if the first operand may be a pattern or a script instead.
     pub(super) has_pattern: bool,
 }
@@ -50,6 +54,7 @@ const PROGRAMS: &[Row] = &[
     (&["basename", "dirname", "type", "which", "whoami", "nproc", "seq", "sleep"], "as", "", &[
         "--all"], Prints),
     (&["printf"], ANY, "", &[], Prints),
+    (&["tee"], "ai", "", &[], Prints),
     (&["pwd"], "LP", "", &[], Prints),
     (&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
     (&["date"], "uRI", "", &["--iso-8601", "--utc"], Prints),
@@ -109,10 +114,37 @@ const PROGRAMS: &[Row] = &[
 /// Programs whose first operand may be a pattern or a script.
 const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
 
+/// Programs that read only their input if no operand names a file.
+const FILTERS: &[&str] = &[
+    "cat", "column", "cut", "egrep", "fgrep", "fold", "grep", "head", "nl", "paste", "rev", "sed",
+    "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
+];
+
+/// Programs that write nothing and run nothing, whatever their flags: the name of a file that a
+/// pattern stands for may look like one.
+const HARMLESS: &[&str] = &[
+    "cat",
+    "cksum",
+    "cmp",
+    "du",
+    "egrep",
+    "fgrep",
+    "grep",
+    "head",
+    "jq",
+    "ls",
+    "md5sum",
+    "sha1sum",
+    "sha256sum",
+    "stat",
+    "tail",
+    "wc",
+];
+
 /// Read-only commands of git, and whether they show contents of files.
 #[rustfmt::skip]
 const GIT_COMMANDS: &[(&[&str], PlainEffect)] = &[
-    (&["branch", "describe", "ls-files", "ls-tree", "merge-base", "name-rev", "remote", "rev-list",
+    (&["branch", "check-ignore", "describe", "ls-files", "ls-tree", "merge-base", "name-rev", "remote", "rev-list",
         "rev-parse", "shortlog", "show-ref", "status"], ReadsRepository),
     (&["blame", "cat-file", "diff", "grep", "log", "reflog", "show"], ReadsVersions),
 ];
@@ -124,53 +156,181 @@ const GIT_LOG_NAMES: &[&str] = &[
     "--shortstat", "--stat", "-n",
 ];
 
-/// Recognizes a command that consists of literal words of the list.
+/// Flags with which `git tag` lists.
+const GIT_TAG_LISTS: &[&str] = &["-l", "--list", "-n", "--contains", "--merged", "--points-at"];
+
+/// Recognizes a command that consists of words of the list: literal ones, and patterns of file names
+/// for programs that only read.
 pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
-    let (first, rest) = command.words.split_first()?;
-    if command.words.iter().any(|word| !word.is_literal) {
+    let words = timed_command(&command.words);
+    let (first, rest) = words.split_first().filter(|(first, _)| first.is_literal())?;
+    let known = match first.raw.as_str() {
+        "git" => of_git(rest),
+        "command" => of_command(rest),
+        name => of_list(name, rest),
+    }?;
+    let is_timed = words.len() < command.words.len();
+    let may_be_timed = matches!(known.effect, Prints | Reads | ReadsRepository | ReadsVersions);
+    (may_be_timed || !is_timed).then_some(known)
+}
+
+/// `command -v NAME` tells which program a name stands for.
+fn of_command(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
+    let tells = matches!(words.first()?.raw.as_str(), "-v" | "-V");
+    let fits = tells && words.iter().all(ShellWord::is_literal);
+    let (operands, folder, has_pattern) = (Vec::new(), None, false);
+    fits.then_some(PlainCommand { effect: Prints, operands, folder, has_pattern })
+}
+
+fn of_git(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
+    if !words.iter().all(ShellWord::is_literal) {
         return None;
     }
-    if first.raw == "git" {
-        let mut words = rest.iter().map(|word| word.plain.as_str());
-        let verb = words.by_ref().find(|word| *word != "--no-pager")?;
-        let (flags, operands): (Vec<&str>, Vec<&str>) =
-            words.partition(|word| word.starts_with('-'));
-        let (_, effect) = GIT_COMMANDS.iter().find(|(verbs, _)| verbs.contains(&verb))?;
-        let is_count = |flag: &str| flag[1..].bytes().all(|byte| byte.is_ascii_digit());
-        let lists = flags.iter().all(|flag| GIT_LOG_NAMES.contains(flag) || is_count(flag));
-        let effect = match verb {
-            "log" if lists => ReadsRepository,
-            // It shows the changed lines.
-            "status" if flags.iter().any(|flag| flag.contains('v')) => ReadsVersions,
-            _ => *effect,
-        };
-        return Some(PlainCommand { effect, operands, has_pattern: true });
+    let mut words = words.iter().map(|word| word.plain.as_str());
+    let mut folder = None;
+    let verb = loop {
+        match words.next()? {
+            "--no-pager" => {}
+            "-C" if folder.is_none() => folder = Some(words.next()?),
+            verb => break verb,
+        }
+    };
+    let next = words.clone().next();
+    let (flags, operands): (Vec<&str>, Vec<&str>) = words.partition(|word| word.starts_with('-'));
+    let is_count = |flag: &str| flag[1..].bytes().all(|byte| byte.is_ascii_digit());
+    let lists = flags.iter().all(|flag| GIT_LOG_NAMES.contains(flag) || is_count(flag));
+    let listed = GIT_COMMANDS.iter().find(|(verbs, _)| verbs.contains(&verb));
+    let effect = match (verb, next) {
+        ("log", _) if lists => ReadsRepository,
+        // It shows the changed lines.
+        ("status", _) if flags.iter().any(|flag| flag.contains('v')) => ReadsVersions,
+        ("--version", None) => Prints,
+        ("stash", Some("list")) if lists => ReadsRepository,
+        ("worktree", Some("list")) => ReadsRepository,
+        ("tag", Some("-l" | "--list")) => {
+            flags.iter().all(|flag| GIT_TAG_LISTS.contains(flag)).then_some(ReadsRepository)?
+        }
+        _ => listed?.1,
+    };
+    Some(PlainCommand { effect, operands, folder, has_pattern: true })
+}
+
+fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
+    let row = row_of(name)?;
+    let is_known = |word: &ShellWord| match word.expansion {
+        Expansion::Nothing => true,
+        Expansion::Status => matches!(name, "echo" | "printf"),
+        Expansion::Files => HARMLESS.contains(&name) && is_only_operand(row, &word.plain),
+        Expansion::Other => false,
+    };
+    if !rest.iter().all(is_known) {
+        return None;
     }
-    let row = PROGRAMS.iter().find(|(names, ..)| names.contains(&first.raw.as_str()))?;
     let mut operands = operands(row, rest)?;
-    let fits = match first.raw.as_str() {
+    let fits = match name {
         // Anything else sets the clock.
         "date" => operands.iter().all(|word| word.starts_with('+')),
         // It writes to the second file.
         "uniq" => operands.len() <= 1,
+        "tee" => operands.iter().all(|word| *word == "/dev/null"),
         "cd" => operands.len() == 1 && operands != ["-"],
         "sed" => operands.first().is_some_and(|script| edits_lines(script)),
-        // `%n` sets a variable, as `-v` does.
-        "printf" => rest.first().is_some_and(|format| {
-            let mut conversions = format.plain.split('%').skip(1);
-            let is_width =
-                |letter: char| letter.is_ascii_digit() || " #+-.*'hjlLtz".contains(letter);
-            !format.plain.starts_with('-')
-                && !conversions.any(|rest| rest.trim_start_matches(is_width).starts_with('n'))
-        }),
+        "printf" => rest.first().is_some_and(prints_only),
         _ => true,
     };
-    let edits = first.raw == "sed" && rest.iter().any(|word| word.plain == "-i");
+    let edits = name == "sed" && rest.iter().any(|word| word.plain == "-i");
     let effect = if edits { Changes } else { row.4 };
     // The script of sed is not a file.
-    let operands = operands.split_off(usize::from(first.raw == "sed" && fits));
-    let has_pattern = PATTERN_FIRST.contains(&first.raw.as_str());
-    fits.then_some(PlainCommand { effect, operands, has_pattern })
+    let operands = operands.split_off(usize::from(name == "sed" && fits));
+    let has_pattern = PATTERN_FIRST.contains(&name);
+    // What a pattern or a script is must not depend on the names of files.
+    let is_certain = !has_pattern || rest.iter().find(is_operand).is_none_or(ShellWord::is_literal);
+    (fits && is_certain).then_some(PlainCommand { effect, operands, folder: None, has_pattern })
+}
+
+fn row_of(name: &str) -> Option<&'static Row> {
+    PROGRAMS.iter().find(|(names, ..)| names.contains(&name))
+}
+
+fn is_operand(word: &&ShellWord) -> bool {
+    !word.plain.starts_with('-')
+}
+
+/// True if a format of printf is no flag, and sets no variable, as `%n` and `-v` do.
+fn prints_only(format: &ShellWord) -> bool {
+    let mut conversions = format.plain.split('%').skip(1);
+    let is_width = |letter: char| letter.is_ascii_digit() || " #+-.*'hjlLtz".contains(letter);
+    !format.plain.starts_with('-')
+        && (format.is_literal() || !format.plain.contains('%'))
+        && !conversions.any(|rest| rest.trim_start_matches(is_width).starts_with('n'))
+}
+
+/// Returns the text before the first wildcard. A quoted one is taken for one, too.
+fn before_wildcard(pattern: &str) -> &str {
+    &pattern[..pattern.find(['*', '?', '[']).unwrap_or(pattern.len())]
+}
+
+/// True if all that a pattern of file names stands for is below a folder that it names, or is the
+/// value of one flag, as in `--include=*.c`.
+fn is_only_operand(row: &Row, pattern: &str) -> bool {
+    let begin = before_wildcard(pattern);
+    let flag = begin.split_once('=').map_or(begin, |(flag, _)| flag);
+    let is_value = flag.len() < begin.len() && row.3.contains(&flag);
+    is_value || !begin.starts_with('-') && !pattern[begin.len()..].contains("..")
+}
+
+/// The file that an operand names, or the folder in which a pattern is looked for.
+fn place_of(word: &ShellWord) -> &str {
+    if word.expansion != Expansion::Files {
+        return &word.plain;
+    }
+    let begin = before_wildcard(&word.plain);
+    begin.rfind('/').map_or(".", |end| &begin[..=end])
+}
+
+/// True if a command on the list reads only its input, and opens no file.
+pub(super) fn is_filter(command: &SimpleCommand) -> bool {
+    let Some((first, rest)) = command.words.split_first() else { return false };
+    let name = first.raw.as_str();
+    let Some((_, _, valued, ..)) = row_of(name).filter(|_| FILTERS.contains(&name)) else {
+        return false;
+    };
+    let is_open = |word: &ShellWord| word.plain != "/dev/null";
+    let is_read = recognize(command).is_some_and(|known| matches!(known.effect, Prints | Reads));
+    let opens = command.reads.iter().chain(&command.writes).any(is_open);
+    if !is_read || opens || !rest.iter().all(ShellWord::is_literal) {
+        return false;
+    }
+    let is_grep = name.ends_with("grep");
+    let (mut operands, mut has_pattern) = (0, !is_grep && name != "sed");
+    let mut words = rest.iter().map(|word| word.plain.as_str());
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            None => operands += 1,
+            Some("") => {}
+            Some("-") => operands += words.by_ref().count(),
+            Some(flag) if flag.starts_with('-') => {
+                has_pattern |= word.starts_with("--regexp");
+                if word.starts_with("--rec") {
+                    return false;
+                }
+            }
+            Some(flag) => {
+                let at = flag.find(|letter| valued.contains(letter));
+                let (alone, value) = flag.split_at(at.unwrap_or(flag.len()));
+                has_pattern |= is_grep && value.starts_with('e');
+                if is_grep && alone.contains('r') {
+                    return false;
+                }
+                // The value is the next word.
+                if value.len() == 1 {
+                    words.next();
+                }
+            }
+        }
+    }
+    // What tr and tee name is no file that they read.
+    matches!(name, "tr" | "tee") || operands <= usize::from(!has_pattern)
 }
 
 /// True if a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write
@@ -200,16 +360,17 @@ fn edits_lines(script: &str) -> bool {
 fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
     let (_, letters, valued, others, _) = row;
     let mut operands = Vec::new();
-    let mut words = words.iter().map(|word| word.plain.as_str());
-    while let Some(word) = words.next() {
+    let mut words = words.iter();
+    while let Some(next) = words.next() {
+        let word = next.plain.as_str();
         let flag = word.strip_prefix('-').filter(|flag| !flag.is_empty());
         let name = word.split_once('=').filter(|_| word.starts_with("--"));
         let name = name.map_or(word, |(name, _)| name);
         match flag {
-            None => operands.push(word),
+            None => operands.push(place_of(next)),
             Some(_) if *letters == ANY => {}
             // For programs without one-letter flags, words after it may still be flags.
-            Some("-") if !letters.is_empty() => operands.extend(words.by_ref()),
+            Some("-") if !letters.is_empty() => operands.extend(words.by_ref().map(place_of)),
             Some(_) if others.contains(&name) => {}
             Some(flag) => {
                 // The rest after a flag with a value is the value.
