@@ -14,7 +14,7 @@ use super::comments::blank_comments;
 use super::spans;
 use crate::json;
 use crate::process::file_reads;
-use crate::tools::anchor_rule;
+use crate::tools::{absolute_rule, anchor_rule};
 
 /// The maximum size of a settings file, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -59,17 +59,24 @@ impl ParsedSettings {
         self.values.len() < before
     }
 
-    /// Resolves relative path rules against the folder of the file.
+    /// Resolves path rules for `/x` against the folder of the file. In a deny or ask rule, `/x` is
+    /// the absolute path, too.
     #[must_use]
     pub fn anchored(mut self, root: &Path) -> Self {
         let lists = RULES.map(|list| format!("permissions.{list}"));
         let own = self.values.iter_mut();
         for list in own.filter(|value| lists.iter().any(|list| list == value.setting.key)) {
-            for rule in list.value.as_array_mut().into_iter().flatten() {
+            let is_allow = list.setting.key == lists[0];
+            let Some(rules) = list.value.as_array_mut() else { continue };
+            let texts = rules.iter().filter_map(Value::as_str);
+            let absolute: Vec<Value> =
+                texts.filter_map(absolute_rule).filter(|_| !is_allow).map(Value::String).collect();
+            for rule in rules.iter_mut() {
                 if let Some(text) = rule.as_str() {
                     *rule = Value::String(anchor_rule(text, root));
                 }
             }
+            rules.extend(absolute);
         }
         self
     }

@@ -97,7 +97,8 @@ pub use offered_name::offered_name;
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
 pub use permission::{
-    LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, anchor_rule, check_rule,
+    LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, absolute_rule,
+    anchor_rule, check_rule,
 };
 pub use permit::{DelegatedCall, Permit};
 pub use prepared_call::PreparedCall;

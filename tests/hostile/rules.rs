@@ -178,6 +178,9 @@ async fn a_deny_rule_for_a_path_holds_for_commands_or_is_reported() {
         // Outside the working directories: the kernel holds it.
         (vec!["Read(//ROOT/outside/**)"], &READS[..], vec![]),
         (vec!["Read(//ROOT/outside/file)"], &READS[..], vec![]),
+        (vec!["Read(/ROOT/outside/**)"], &READS[..], vec![]),
+        // What may be meant by a path below the working directory is no gap.
+        (vec!["Read(/usr/**)", "Edit(/tmp/**)"], &[], vec![]),
         (vec!["Read(~/notes)"], &["cat ../ho*/notes", "p=notes; cat ../ho*/$p"][..], vec![]),
         (vec!["Edit(~/.npm/**)"], &["d=np; mkdir -p ~/.${d}m && echo x > ~/.${d}m/new"], vec![]),
         // Inside, or a pattern, or what programs need: it is reported.

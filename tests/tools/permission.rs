@@ -357,6 +357,14 @@ const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
     (Default, Deny(&["Read(src/**)"]), "Read", "src/a.rs", No),
     (Default, Deny(&["Read(src/**)"]), "Read", "lib/src/a.rs", No),
     (Default, Deny(&["Read(/src/**)"]), "Read", "lib/src/a.rs", Yes),
+    // A path from the root may be meant by either.
+    (BypassPermissions, Deny(&["Read(/etc/**)"]), "Read", "/etc/passwd", No),
+    (BypassPermissions, Deny(&["Read(/etc/**)"]), "Read", "etc/passwd", No),
+    (BypassPermissions, Deny(&["Read( /etc )"]), "Grep", "/etc", No),
+    (BypassPermissions, Deny(&["Read(/*.key)"]), "Read", "/x.key", Yes),
+    (BypassPermissions, Ask(&["Edit(/elsewhere/x)"]), "Write", "/elsewhere/x", No),
+    (BypassPermissions, Deny(&["Edit(/elsewhere/x)"]), "Write", "/elsewhere/y", Yes),
+    (Default, Allow(&["Read(/etc/**)"]), "Read", "/etc/passwd", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "Write", ".env", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "Edit", ".env", No),
     (BypassPermissions, Ask(&["Edit(*.lock)"]), "Write", "Cargo.lock", No),
@@ -403,6 +411,21 @@ fn file_permissions_match_this_table() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_deny_rule_for_a_folder_of_a_project_does_not_deny_the_project() {
+    for (has_folder, expected) in [(true, Yes), (false, No)] {
+        let bench = Bench::with(|settings| {
+            let top = settings.cwd.components().nth(1).expect("it is no root").as_os_str();
+            settings.permissions.deny = vec![format!("Read(/{}/**)", top.display())];
+            if has_folder {
+                fs::create_dir_all(settings.cwd.join(top)).expect("a new folder");
+            }
+        });
+        bench.file("a", "x\n");
+        assert_eq!(answer(&bench, "Read", json!({ "file_path": "a" })), Ok(expected));
+    }
 }
 
 #[test]

@@ -90,9 +90,9 @@ impl Permissions {
         };
         for (list, texts) in lists {
             for text in texts {
-                let rule = PermissionRule::parse(text, list, cwd, home);
-                let rule = rule.map_err(|why| BadRule { rule: text.clone(), why })?;
-                permissions.rules.push(rule);
+                let rules = PermissionRule::parse_all(text, list, cwd, home);
+                let rules = rules.map_err(|why| BadRule { rule: text.clone(), why })?;
+                permissions.rules.extend(rules);
             }
         }
         Ok(permissions)

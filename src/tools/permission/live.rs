@@ -151,9 +151,9 @@ impl LivePermissions {
         let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let parse = |(list, text): &(RuleList, String)| {
             // Rules were checked when they were added.
-            PermissionRule::parse(text, *list, cwd, home).ok()
+            PermissionRule::parse_all(text, *list, cwd, home).unwrap_or_default()
         };
-        changes.rules.iter().filter_map(parse).collect()
+        changes.rules.iter().flat_map(parse).collect()
     }
 }
 

@@ -20,5 +20,5 @@ pub(super) use command_check::{Confinement, may_only_read};
 pub(super) use denial::Denial;
 pub use live::{LivePermissions, PermissionUpdate, UpdateError};
 pub(super) use rule::wildcard;
-pub use rule::{anchor_rule, check_rule};
+pub use rule::{absolute_rule, anchor_rule, check_rule};
 pub use rule_error::{RuleError, RuleList};

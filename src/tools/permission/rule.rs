@@ -21,6 +21,17 @@ pub(super) struct PermissionRule {
     tool: String,
     pub(super) list: RuleList,
     scope: RuleScope,
+    meaning: Meaning,
+}
+
+/// How certain it is that a rule means its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Certain,
+    /// It may mean a path below the working directory, where there is none now.
+    Likely,
+    /// It may mean a path below the working directory, where there is one.
+    Possible,
 }
 
 #[derive(Clone, Debug)]
@@ -51,13 +62,27 @@ pub fn check_rule(
 /// Rewrites a rule from a settings file in another folder: there, `/x` is a path below the file's
 /// own folder.
 pub fn anchor_rule(text: &str, root: &Path) -> String {
-    let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
-    let takes_paths = BuiltinTool::named(tool.trim()).and_then(BuiltinTool::path_field).is_some();
-    let below = spec.trim_start().strip_prefix('/').filter(|rest| !rest.starts_with('/'));
-    match below.filter(|_| takes_paths) {
-        Some(rest) => format!("{tool}(/{}/{rest}", escaped(&root.to_string_lossy())),
+    match rooted(text) {
+        Some((tool, rest)) => format!("{tool}(/{}/{rest}", escaped(&root.to_string_lossy())),
         None => text.to_owned(),
     }
+}
+
+/// Returns the rule for the absolute path `/x`, for a deny or ask rule from a settings file: in
+/// `anchor_rule`, `/x` is another path.
+pub fn absolute_rule(text: &str) -> Option<String> {
+    let (tool, rest) = rooted(text)?;
+    let first = rest.split(['/', ')']).next()?;
+    let is_name = !first.is_empty() && !first.contains(['*', '?', '[', '{', '\\']);
+    is_name.then(|| format!("{tool}(//{rest}"))
+}
+
+/// Splits a rule for a path `/x` into its tool and what follows the slash.
+fn rooted(text: &str) -> Option<(&str, &str)> {
+    let (tool, spec) = text.split_once('(')?;
+    BuiltinTool::named(tool.trim()).and_then(BuiltinTool::path_field)?;
+    let rest = spec.trim_start().strip_prefix('/')?;
+    (!rest.starts_with('/')).then_some((tool, rest))
 }
 
 /// Escapes a path so that, as a pattern, it matches only itself.
@@ -101,7 +126,39 @@ impl PermissionRule {
             None => RuleScope::Everything,
             Some(spec) => Self::scope(tool, spec, list, cwd, home)?,
         };
-        Ok(Self { text: text.to_string(), tool: tool.to_string(), list, scope })
+        let (text, tool) = (text.to_string(), tool.to_string());
+        Ok(Self { text, tool, list, scope, meaning: Meaning::Certain })
+    }
+
+    /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
+    /// the absolute path as well.
+    ///
+    /// # Errors
+    /// The text is not a valid rule.
+    pub(super) fn parse_all(
+        text: &str,
+        list: RuleList,
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> Result<Vec<Self>, RuleError> {
+        let rule = Self::parse(text, list, cwd, home)?;
+        let absolute = absolute_rule(text).filter(|_| list != RuleList::Allow);
+        let second = absolute.and_then(|text| Self::parse(&text, list, cwd, home).ok());
+        let meaning = if rule.names_file(cwd) { Meaning::Possible } else { Meaning::Likely };
+        let second = second.filter(|second| {
+            // A project in /src may have a folder src.
+            let is_around = second.literal_prefix().is_some_and(|it| cwd.starts_with(it));
+            !is_around || meaning == Meaning::Likely
+        });
+        let second = second.map(|second| Self { text: rule.text.clone(), meaning, ..second });
+        Ok(std::iter::once(rule).chain(second).collect())
+    }
+
+    /// True if there is a file at the first part below `cwd` of the paths that the rule matches.
+    fn names_file(&self, cwd: &Path) -> bool {
+        let below = self.literal_prefix().and_then(|it| it.strip_prefix(cwd).ok());
+        let first = below.and_then(|below| below.components().next());
+        first.is_some_and(|first| cwd.join(first).symlink_metadata().is_ok())
     }
 
     fn scope(
@@ -216,11 +273,17 @@ impl PermissionRule {
             return None;
         };
         let changes_only = self.names(BuiltinTool::Write);
-        (changes_only || self.names(BuiltinTool::Read)).then(|| RuleDenial {
+        let is_meant = match self.meaning {
+            Meaning::Certain => true,
+            Meaning::Likely => !changes_only,
+            Meaning::Possible => false,
+        };
+        (is_meant && (changes_only || self.names(BuiltinTool::Read))).then(|| RuleDenial {
             rule: self.text.clone(),
             place: literal_prefix.clone(),
             is_whole: *is_whole,
             changes_only,
+            is_second_meaning: self.meaning == Meaning::Likely,
         })
     }
 

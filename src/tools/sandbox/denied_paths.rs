@@ -63,6 +63,8 @@ pub(in super::super) struct RuleDenial {
     pub(in super::super) is_whole: bool,
     /// True if the rule denies changes, but not reads.
     pub(in super::super) changes_only: bool,
+    /// True if the rule may mean another path, so that it is no gap if this one stays open.
+    pub(in super::super) is_second_meaning: bool,
 }
 
 impl DeniedPlaces {

@@ -218,7 +218,8 @@ impl SandboxPolicy {
     fn not_held(&self, around: &SandboxContext<'_>, kept: &[&RuleDenial]) -> Vec<String> {
         let open = |rule: &&RuleDenial| {
             let place = around.real(&rule.place);
-            let is_kept = kept.iter().any(|kept| kept.rule == rule.rule);
+            let is_first = |kept: &&&RuleDenial| !kept.is_second_meaning;
+            let is_kept = kept.iter().filter(is_first).any(|kept| kept.rule == rule.rule);
             let mut roots = self.roots.iter();
             match (rule.changes_only, is_kept) {
                 (true, true) => false,
@@ -231,7 +232,8 @@ impl SandboxPolicy {
                 }
             }
         };
-        around.rules.iter().filter(open).map(|rule| rule.rule.clone()).collect()
+        let first = around.rules.iter().filter(|rule| !rule.is_second_meaning);
+        first.filter(open).map(|rule| rule.rule.clone()).collect()
     }
 
     /// True if this exposure requires a warning: not if it is in temporary folders only.
