@@ -82,7 +82,9 @@ impl ExternalTools for McpToolProvider {
     fn permission_for(&self, call: &ToolCall) -> LeaveTaken {
         match self.0.permission_for(&call.name, &call.input) {
             CallPermission::NotNeeded => LeaveTaken::NotNeeded,
-            CallPermission::Rule { name, reads_only } => LeaveTaken::Needed { name, reads_only },
+            CallPermission::Rule { name, server, reads_only } => {
+                LeaveTaken::Needed { name, server, reads_only }
+            }
         }
     }
 

@@ -76,9 +76,8 @@ impl Servers {
         if tool == LIST {
             return CallPermission::NotNeeded;
         }
-        let name =
-            format!("{}{READ}", tool_name_prefix(input["server"].as_str().unwrap_or_default()));
-        CallPermission::Rule { name, reads_only: true }
+        let server = tool_name_prefix(input["server"].as_str().unwrap_or_default());
+        CallPermission::Rule { name: format!("{server}{READ}"), server, reads_only: true }
     }
 
     /// Executes one of the two tools.

@@ -30,6 +30,8 @@ pub enum CallPermission {
     /// A permission rule for this name.
     Rule {
         name: String,
+        /// What the names of all tools of its server begin with.
+        server: String,
         /// True if a server that the user configured declares it read-only.
         reads_only: bool,
     },
@@ -281,10 +283,12 @@ impl Servers {
         if self.resource_tool(tool).is_some() {
             return Self::resource_tool_permission(tool, input);
         }
-        let reads_only = self
-            .find(tool)
-            .is_some_and(|(member, offer)| member.config.trusted && offer.reads_only);
-        CallPermission::Rule { name: tool.to_owned(), reads_only }
+        let found = self.find(tool);
+        let server = found.as_ref().map(|(member, _)| tool_name_prefix(&member.config.name));
+        let reads_only =
+            found.is_some_and(|(member, offer)| member.config.trusted && offer.reads_only);
+        let server = server.unwrap_or_else(|| tool.to_owned());
+        CallPermission::Rule { name: tool.to_owned(), server, reads_only }
     }
 
     pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {

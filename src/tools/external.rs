@@ -50,6 +50,8 @@ pub enum Permission {
     /// An allow rule that matches this name.
     Needed {
         name: String,
+        /// What the names of all tools of its server begin with.
+        server: String,
         /// True if a source that the user trusts declares the tool read-only.
         reads_only: bool,
     },

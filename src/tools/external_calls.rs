@@ -94,8 +94,8 @@ impl Toolbox {
         }
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
-            Permission::Needed { name, reads_only } => {
-                permissions.check_external(&name, reads_only, source)
+            Permission::Needed { name, server, reads_only } => {
+                permissions.check_external(&name, &server, reads_only, source)
             }
         }
     }

@@ -101,6 +101,27 @@ async fn an_mcp_tool_needs_a_permission_rule() {
     }
 }
 
+/// The names of servers and tools may have the letters between them.
+#[tokio::test]
+async fn a_rule_for_a_server_is_no_rule_for_one_whose_name_begins_alike() {
+    for (rule, wanted) in [
+        ("mcp__test", false),
+        ("mcp__test__*", false),
+        ("mcp__test__two", true),
+        ("mcp__test__two__*", true),
+    ] {
+        let call = Scenario::new().tool("mcp__test__two__echo", json!({ "text": "hello" }));
+        let server = serve(call.reply("Done."));
+        let one: Value = serde_json::from_str(&config(&["well"], &json!({}))).expect("JSON");
+        let own = &one["mcpServers"]["test"];
+        let config = json!({ "mcpServers": { "test": own, "test__two": own } }).to_string();
+        let trial = RunBuilder::bare(&server.base_url()).args(["go", "--mcp-config", &config]);
+        let ended = trial.args(["--allowedTools", rule]).run().await;
+        succeeded(&ended);
+        assert_eq!(told(&server).contains("echo: hello"), wanted, "{rule}: {}", told(&server));
+    }
+}
+
 #[tokio::test]
 async fn a_rule_may_name_a_tool_as_its_server_does() {
     for (flags, wanted) in [

@@ -196,15 +196,17 @@ impl Permissions {
         self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
-    /// Checks a call of an external tool. Its effects are unknown, so the call needs a rule that
-    /// names the tool or its server, or the approval of a hook. A tool that a trusted source
-    /// declares read-only may be used in plan mode.
+    /// Checks a call of an external tool. `server` is what the names of all tools of its server begin
+    /// with. The effects are unknown, so the call needs a rule that names the tool or its server, or
+    /// the approval of a hook. A tool that a trusted source declares read-only may be used in plan
+    /// mode.
     ///
     /// # Errors
     /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
         name: &str,
+        server: &str,
         reads_only: bool,
         source: GrantSource,
     ) -> Result<(), Denial> {
@@ -218,7 +220,7 @@ impl Permissions {
         }
         let allowed = current.mode == PermissionMode::BypassPermissions
             || source != GrantSource::Rules
-            || current.allowed_by(|rule| rule.covers_external(name));
+            || current.allowed_by(|rule| rule.allows_external(name, server));
         allowed.then_some(()).ok_or_else(|| Denial::External { name: name.to_owned() })
     }
 

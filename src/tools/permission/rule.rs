@@ -214,22 +214,22 @@ impl PermissionRule {
         }
     }
 
-    /// True if this rule covers an external tool: it names the tool, or its server as
-    /// `mcp__server`. An allow rule may use a wildcard only after a complete server name. A rule
-    /// for some calls of a tool denies all of them, and allows none.
+    /// True if this ask or deny rule covers an external tool: it names the tool, or its server as
+    /// `mcp__server`. A rule for some calls of a tool covers all of them.
     pub(super) fn covers_external(&self, name: &str) -> bool {
-        let whole = matches!(self.scope, RuleScope::Everything);
         let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
             && self.tool.starts_with("mcp__");
-        match self.list {
-            RuleList::Allow => {
-                let server = self.tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
-                let bounded = server.is_some_and(|(server, _)| !server.contains('*'));
-                let fits = self.tool == name || bounded && wildcard(&self.tool, name);
-                whole && (fits || of_server)
-            }
-            RuleList::Ask | RuleList::Deny => wildcard(&self.tool, name) || of_server,
-        }
+        wildcard(&self.tool, name) || of_server
+    }
+
+    /// True if this allow rule covers an external tool: it names the tool, or its server, with a
+    /// wildcard at most after the server. `server` is what the names of all of the server's tools
+    /// begin with: `mcp__a` is no rule for a server `a__b`. A rule for some calls of a tool allows
+    /// none.
+    pub(super) fn allows_external(&self, name: &str, server: &str) -> bool {
+        let is_server = server.strip_suffix("__") == Some(self.tool.as_str());
+        let is_tool = self.tool.starts_with(server) && wildcard(&self.tool, name);
+        matches!(self.scope, RuleScope::Everything) && (is_server || is_tool)
     }
 
     /// True if this rule covers sub-agents: of every kind, or of one, as in `Agent(Explore)`.
