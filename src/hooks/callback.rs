@@ -153,6 +153,7 @@ fn interpret_reply(reply: Result<Value, HostError>) -> HookRun {
     let silent = || HookRun::of(HookEnd::Exited(0));
     match reply {
         Err(HostError::Closed) => HookRun::of(HookEnd::HostClosed),
+        Err(HostError::NotSent(why)) => HookRun::of(HookEnd::NotSent(why)),
         Err(error @ HostError::Refused(_)) => {
             let why = Some(error.to_string()).filter(|why| !why.trim().is_empty());
             let why = why.unwrap_or_else(|| "the host reports an error without a text".to_owned());

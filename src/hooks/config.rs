@@ -372,10 +372,12 @@ impl HookHandler {
         // Changing a hook that may forbid a call must not disable it.
         let is_disarmed = can_forbid && failure == HookFailureKind::Changed;
         // A host expects its callbacks to run before a call is made or a prompt is sent.
-        let is_late = matches!(failure, HookFailureKind::TimedOut | HookFailureKind::HostClosed)
-            && matches!(self.command, HookCommand::Callback { .. })
+        let is_unheard = matches!(
+            failure,
+            HookFailureKind::TimedOut | HookFailureKind::HostClosed | HookFailureKind::NotSent
+        ) && matches!(self.command, HookCommand::Callback { .. })
             && matches!(self.event, HookEvent::PreToolUse | HookEvent::UserPromptSubmit);
-        self.is_guard() || is_disarmed || is_late
+        self.is_guard() || is_disarmed || is_unheard
     }
 
     /// Its command line and source, for users and the model.

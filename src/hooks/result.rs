@@ -38,6 +38,8 @@ pub(super) enum HookEnd {
     ProgramChanged(String),
     /// The host did not run its callback to the end, for this reason.
     NoReply(String),
+    /// The host was not asked to run its callback, for this reason.
+    NotSent(String),
     /// The host has closed standard input, so that it cannot reply.
     HostClosed,
     /// The host's reply is not an object.
@@ -104,6 +106,8 @@ pub enum HookFailureKind {
     Missing,
     /// One of its files has changed since the run began.
     Changed,
+    /// It runs in a host that was not asked: its input is too long.
+    NotSent,
     /// It runs in a host that can no longer reply.
     HostClosed,
     /// Its matcher failed with an error.
@@ -118,6 +122,7 @@ impl HookFailureKind {
             Self::InvalidOutput => "invalid_output",
             Self::Missing => "missing",
             Self::Changed => "changed",
+            Self::NotSent => "not_sent",
             Self::HostClosed => "host_closed",
             Self::MatcherFailed => "matcher_failed",
         }
@@ -151,6 +156,10 @@ pub(super) fn interpret_result(
         HookEnd::Failed(why) => return failure(HookFailureKind::Missing, why),
         HookEnd::ProgramChanged(why) => return failure(HookFailureKind::Changed, why),
         HookEnd::NoReply(why) => return failure(HookFailureKind::Crash, why),
+        HookEnd::NotSent(why) => {
+            let why = format!("the input is too long for the host's hook: {why}");
+            return failure(HookFailureKind::NotSent, &why);
+        }
         HookEnd::HostClosed => {
             return failure(HookFailureKind::HostClosed, &HostError::Closed.to_string());
         }

@@ -98,7 +98,7 @@ impl PendingRequests {
         let bytes = StreamMessage::from(message.clone()).to_value().to_string().len();
         if bytes > REQUEST_BYTES_MAX {
             let why = format!("the request is {bytes} bytes long, and a host reads at most 1 MB");
-            return Err(HostError::Refused(why));
+            return Err(HostError::NotSent(why));
         }
         let (sender, reply) = oneshot::channel();
         {

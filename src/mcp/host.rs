@@ -81,7 +81,7 @@ impl HostServer {
             Err(HostError::Closed) => {
                 return Err(ExchangeFault::ConnectionLost(HostError::Closed.to_string()));
             }
-            Err(HostError::Refused(why)) => failure(why, id),
+            Err(HostError::Refused(why) | HostError::NotSent(why)) => failure(why, id),
         };
         let permit = self.inbox.reserve(0).await;
         self.inbox.put(answer, permit).await;

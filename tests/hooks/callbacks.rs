@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::hooks::HookFailureKind::{self, Crash, HostClosed, InvalidOutput, Missing, TimedOut};
+use outlast::hooks::HookFailureKind::{
+    self, Crash, HostClosed, InvalidOutput, Missing, NotSent, TimedOut,
+};
 use outlast::hooks::{
     HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, Hooks, callbacks,
 };
@@ -211,9 +213,12 @@ async fn a_callback_of_a_host_that_cannot_reply_denies_what_it_could_forbid() {
         (HookEvent::UserPromptSubmit, true),
         (HookEvent::PostToolUse, false),
     ] {
-        let verdict = decision(event, "continue", Err(HostError::Closed)).await;
-        assert_eq!(failures(&verdict), [HostClosed], "{event:?}");
-        assert_eq!(verdict.denial().is_some(), denies, "{event:?}");
+        let long = || HostError::NotSent("it is too long".to_owned());
+        for (error, kind) in [(HostError::Closed, HostClosed), (long(), NotSent)] {
+            let verdict = decision(event, "continue", Err(error)).await;
+            assert_eq!(failures(&verdict), [kind], "{event:?}");
+            assert_eq!(verdict.denial().is_some(), denies, "{event:?}");
+        }
     }
 }
 

@@ -28,6 +28,9 @@ pub enum HostError {
     /// Standard input was closed, so that no reply can come.
     #[error("the host has closed standard input, so it cannot reply")]
     Closed,
+    /// The request was not sent, for this reason.
+    #[error("{0}")]
+    NotSent(String),
     /// The host's own error text.
     #[error("{0}")]
     Refused(String),
