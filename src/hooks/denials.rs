@@ -1,8 +1,10 @@
 //! Finds denials in the output of a hook that is not one valid object. Pure.
 //!
 //! A denial counts on any line of the output, and even in malformed JSON. Nothing else counts
-//! there: a line may repeat the hook's own input.
+//! there: a line may repeat the hook's own input. In the middle of a line, even a denial may be a
+//! quotation, so there the output is invalid.
 
+use console::strip_ansi_codes;
 use serde::de::IgnoredAny;
 
 use crate::json;
@@ -18,11 +20,32 @@ const MISSES_MAX: usize = 100;
 const KEYS: [&str; 3] = ["permissionDecision", "decision", "behavior"];
 const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
 
+/// The keys of objects with decisions.
+const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decision"];
+
 /// The characters around the objects of a list.
 const LIST: [char; 3] = ['[', ',', ']'];
 
 /// Returns the prohibitions in the output of a hook. `None` if there are none.
 pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
+    denial_in(event, out, mask).or_else(|| denial_in(event, &as_displayed(out), mask))
+}
+
+/// The output without terminal sequences, and with a line for each part that a carriage return ends:
+/// an object may follow those of a progress display.
+fn as_displayed(out: &str) -> String {
+    strip_ansi_codes(out).replace('\r', "\n")
+}
+
+/// Returns true if output that is no JSON mentions a decision in the middle of a line. Where plain
+/// text counts, only prohibitions are decisions.
+pub(super) fn mentions_decision(event: HookEvent, out: &str) -> bool {
+    let stops = || values_of(out, "continue").any(|value| value.starts_with("false"));
+    let decides = || DECIDING.into_iter().any(|key| values_of(out, key).next().is_some());
+    event.can_be_guarded() && (denies(out) || stops() || !event.takes_plain_text() && decides())
+}
+
+fn denial_in(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
     let mut found = HookOutput::default();
     let (mut rest, mut misses) = (out, 0);
     while let Some(text) = next_object(rest) {
@@ -67,15 +90,18 @@ fn denial_of(event: HookEvent, object: &str, mask: &Redactor) -> HookOutput {
 
 /// Returns true if text that is not valid output plainly denies.
 fn denies(text: &str) -> bool {
-    let after = |key: &'static str| {
-        text.match_indices(key).map(move |(at, _)| text[at + key.len()..].trim_start())
-    };
-    let values = KEYS.into_iter().flat_map(after).filter_map(|rest| rest.strip_prefix('"'));
-    let mut values = values.filter_map(|rest| rest.trim_start().strip_prefix(':'));
-    values.any(|value| {
-        let written = |denial: &&str| value.trim_start().get(..denial.len());
+    KEYS.into_iter().flat_map(|key| values_of(text, key)).any(|value| {
+        let written = |denial: &&str| value.get(..denial.len());
         DENIALS.iter().any(|it| written(it).is_some_and(|there| there.eq_ignore_ascii_case(it)))
     })
+}
+
+/// The text after each occurrence of a key with its colon, wherever it stands.
+fn values_of<'a>(text: &'a str, key: &'static str) -> impl Iterator<Item = &'a str> {
+    let after = text.match_indices(key).map(move |(at, _)| text[at + key.len()..].trim_start());
+    let ended = after.filter_map(|rest| rest.strip_prefix('"'));
+    let values = ended.filter_map(|rest| rest.trim_start().strip_prefix(':'));
+    values.map(str::trim_start)
 }
 
 #[cfg(test)]
@@ -119,6 +145,8 @@ mod tests {
             block.replace("block", "Block"),
             format!("[{block}]"),
             format!("loading\n[\n{{\"decision\": \"approve\"}}, {deny}\n]"),
+            format!("\u{1b}[0m\u{1b}[K{block}\u{1b}[0m"),
+            format!("working |\rworking /\r{one_line}"),
             // Where it belongs to other events, or to none.
             r#"{"permissionDecision": "deny", "permissionDecisionReason": "no"}"#.to_owned(),
             r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
@@ -157,6 +185,26 @@ mod tests {
         }
         let stop = found(HookEvent::Stop, "x\n{\"continue\": false, \"stopReason\": \"late\"}");
         assert_eq!(stop.and_then(|say| say.stop_run).as_deref(), Some("late"));
+    }
+
+    #[test]
+    fn a_decision_in_the_middle_of_a_line_is_mentioned() {
+        for (out, call, prompt) in [
+            ("checking... {\"decision\": \"block\"}", true, true),
+            ("Result: {\"decision\" : \"Deny\", \"reason\": \"use of \"rm\"\"}", true, true),
+            ("x {\"continue\":false,\"stopReason\":\"r\"}", true, true),
+            ("[INFO] {\"decision\": \"approve\"}", true, false),
+            ("x {\"hookSpecificOutput\": {", true, false),
+            ("x {\"continue\": true}", false, false),
+            ("the decision: \"block\"", false, false),
+            (r#"{\"decision\": \"block\"}"#, false, false),
+        ] {
+            assert_eq!(mentions_decision(HookEvent::PreToolUse, out), call, "{out}");
+            assert_eq!(mentions_decision(HookEvent::UserPromptSubmit, out), prompt, "{out}");
+            for event in [HookEvent::PostToolUse, HookEvent::SessionStart] {
+                assert!(!mentions_decision(event, out), "nothing can be denied: {out}");
+            }
+        }
     }
 
     #[test]

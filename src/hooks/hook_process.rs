@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ impl Following {
 
     /// Returns the output so far.
     pub(super) fn output_so_far(&self, end: HookEnd) -> HookRun {
-        HookRun { end, stdout: self.out.text(), stderr: self.err.text() }
+        HookRun { end, stdout: self.out.text(), stderr: self.err.text(), is_cut: self.out.is_cut() }
     }
 
     /// Kills a hook that has not ended by itself, and reads the remaining output.
@@ -160,7 +161,7 @@ impl Following {
         let stderr = self.err.text();
         let is_denied = confined && end != HookEnd::Exited(0) && looks_denied(&stderr);
         let stderr = if is_denied { with_sandbox_hint(&stderr) } else { stderr };
-        HookRun { end, stdout: self.out.text(), stderr }
+        HookRun { end, stdout: self.out.text(), stderr, is_cut: self.out.is_cut() }
     }
 }
 
@@ -176,6 +177,8 @@ fn with_sandbox_hint(stderr: &str) -> String {
 struct StreamTail {
     bytes: Arc<Mutex<Vec<u8>>>,
     grown: Arc<Notify>,
+    /// True if bytes were discarded.
+    is_cut: Arc<AtomicBool>,
 }
 
 impl StreamTail {
@@ -189,6 +192,9 @@ impl StreamTail {
                 let mut received = self.bytes();
                 let room = STREAM_BYTES_MAX.saturating_sub(received.len()).min(count);
                 received.extend_from_slice(&chunk[..room]);
+                if room < count {
+                    self.is_cut.store(true, Ordering::Relaxed);
+                }
             }
             self.grown.notify_one();
         }
@@ -196,6 +202,10 @@ impl StreamTail {
 
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
     }
 
     fn text(&self) -> String {

@@ -13,7 +13,7 @@ use super::event::{HookEvent, ObjectionUse};
 /// The most characters of any text that a hook returns.
 const TEXT_MAX: usize = 10_000;
 
-/// The most positions of a text at which JSON is searched for.
+/// The most objects of an output, and positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
 
 /// The decision that a hook returned.
@@ -36,6 +36,22 @@ pub(super) struct HookOutput {
 }
 
 impl HookOutput {
+    /// Joins the objects of one output: of those after the first, prohibitions and texts count.
+    pub(super) fn merge(says: Vec<Self>) -> Self {
+        let joined = |one: Option<String>, other: Option<String>| match (one, other) {
+            (Some(one), Some(other)) => Some(format!("{one}\n\n{other}")),
+            (one, other) => one.or(other),
+        };
+        let merge = |mut all: Self, mut say: Self| {
+            all.context = joined(all.context.take(), say.context.take());
+            all.message = joined(all.message.take(), say.message.take());
+            all.hides_prompt |= say.hides_prompt;
+            all.restrict(say);
+            all
+        };
+        says.into_iter().reduce(merge).unwrap_or_default()
+    }
+
     /// Adds the prohibitions of another output, and none of its grants.
     pub(super) fn restrict(&mut self, other: Self) {
         let strict = other.permission.filter(|(word, _)| *word > HookPermission::Allow);
@@ -144,7 +160,37 @@ pub(super) enum InvalidHookOutput {
     Echo,
 }
 
-/// Parses the JSON output of a hook.
+/// Parses the JSON output of a hook, which is one object. Events that take plain text take several
+/// objects, too, as tools print one each.
+///
+/// # Errors
+/// It is not valid hook output.
+pub(super) fn parse_outputs(
+    event: HookEvent,
+    text: &str,
+    mask: &Redactor,
+) -> Result<Vec<HookOutput>, InvalidHookOutput> {
+    let whole = parse_output(event, text, mask);
+    match event.takes_plain_text().then(|| objects(text)).flatten() {
+        Some(objects) if whole.is_err() => {
+            objects.into_iter().map(|object| parse_output(event, object, mask)).collect()
+        }
+        Some(_) | None => whole.map(|say| vec![say]),
+    }
+}
+
+/// Splits text that is nothing but JSON objects. `None`: it is something else.
+fn objects(text: &str) -> Option<Vec<&str>> {
+    let (mut rest, mut objects) = (text.trim_end(), Vec::new());
+    while rest.starts_with('{') && objects.len() < ANSWERS_MAX {
+        let (object, further) = rest.split_at_checked(json::value_end(rest)?)?;
+        objects.push(object);
+        rest = further.trim_start();
+    }
+    rest.is_empty().then_some(objects)
+}
+
+/// Parses one object of the output of a hook.
 ///
 /// # Errors
 /// It is not valid hook output.

@@ -6,12 +6,12 @@ use crate::secrets::Redactor;
 use crate::types::HostError;
 
 use super::background::Opening;
-use super::denials::find_denial;
+use super::denials::{find_denial, mentions_decision};
 use super::echo::GivenText;
 use super::event::{HookEvent, ObjectionUse};
 use super::matcher::MatcherError;
 use super::output::{
-    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_output, truncate,
+    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_outputs, truncate,
 };
 
 /// The most characters of the description of a hook's failure.
@@ -52,12 +52,14 @@ pub(super) struct HookRun {
     pub(super) end: HookEnd,
     pub(super) stdout: String,
     pub(super) stderr: String,
+    /// True if only the beginning of the output was kept.
+    pub(super) is_cut: bool,
 }
 
 impl HookRun {
     /// A result without any output.
     pub(super) fn of(end: HookEnd) -> Self {
-        Self { end, stdout: String::new(), stderr: String::new() }
+        Self { end, stdout: String::new(), stderr: String::new(), is_cut: false }
     }
 
     /// Returns true if it requested to continue in the background, so that its output has no
@@ -169,10 +171,14 @@ pub(super) fn interpret_result(
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
-    let parsed = match out.starts_with('{').then(|| parse_output(event, out, mask)) {
-        Some(Ok(say)) if !GivenText::of(input).is_echoed(&say) => Some(Ok(say)),
+    let is_echo = |says: &[HookOutput]| {
+        let given = GivenText::of(input);
+        says.iter().any(|say| given.is_echoed(say))
+    };
+    let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, mask)) {
+        Some(Ok(says)) if !is_echo(&says) => Some(Ok(HookOutput::merge(says))),
         other => {
-            let other = other.map(|say| say.and(Err(InvalidHookOutput::Echo)));
+            let other = other.map(|says| says.and(Err(InvalidHookOutput::Echo)));
             find_denial(event, out, mask).map(Ok).or(other)
         }
     };
@@ -185,6 +191,14 @@ pub(super) fn interpret_result(
         (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
+            failure(HookFailureKind::InvalidOutput, why)
+        }
+        (0, None) if mentions_decision(event, out) => {
+            let why = "what it printed has a decision in the middle of a line";
+            failure(HookFailureKind::InvalidOutput, why)
+        }
+        (0, None) if hook.is_cut && event.can_be_guarded() => {
+            let why = "its output is too long, so that the end of it is not read";
             failure(HookFailureKind::InvalidOutput, why)
         }
         (0, None) => {
@@ -233,12 +247,15 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::secrets::KnownSecrets;
 
     use super::*;
 
     fn performed(code: i32, out: &str, err: &str) -> HookRun {
-        HookRun { end: HookEnd::Exited(code), stdout: out.to_owned(), stderr: err.to_owned() }
+        let (stdout, stderr) = (out.to_owned(), err.to_owned());
+        HookRun { stdout, stderr, ..HookRun::of(HookEnd::Exited(code)) }
     }
 
     fn judged(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
@@ -346,11 +363,8 @@ mod tests {
         assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), HookFailureKind::Crash);
         assert_eq!(failed(HookEvent::PreToolUse, 127, ""), HookFailureKind::Missing);
         assert_eq!(failed(HookEvent::PreToolUse, 126, ""), HookFailureKind::Missing);
-        let killed = HookRun {
-            end: HookEnd::Killed { signal: 9 },
-            stdout: String::new(),
-            stderr: "last words\nmore".to_owned(),
-        };
+        let stderr = "last words\nmore".to_owned();
+        let killed = HookRun { stderr, ..HookRun::of(HookEnd::Killed { signal: 9 }) };
         let failure = judged(HookEvent::Stop, &killed).unwrap_err();
         assert_eq!(failure.detail, "killed by signal 9: last words");
         let late = HookRun { end: HookEnd::TimedOut, ..killed };
@@ -389,6 +403,7 @@ mod tests {
             ("[{\"decision\": \"approve\"}]".to_owned(), true, false),
             ("caf\u{fffd}".to_owned(), false, false),
             ("[info] all is well".to_owned(), false, false),
+            (format!("checking... {deny}"), true, false),
         ];
         for (out, guard, start) in rows {
             for (event, rubbish) in
@@ -406,6 +421,49 @@ mod tests {
             ] {
                 assert!(result_of(event, code, &out, "").objection.is_some(), "{event:?}: {out}");
             }
+        }
+    }
+
+    #[test]
+    fn several_hook_objects_add_text_where_plain_text_counts() {
+        let added = |event: HookEvent| {
+            let name = event.name();
+            let specific = json!({ "hookEventName": name, "additionalContext": "mind the gap" });
+            json!({ "hookSpecificOutput": specific }).to_string()
+        };
+        for event in [HookEvent::SessionStart, HookEvent::UserPromptSubmit] {
+            let text = added(event);
+            for out in [
+                format!("{{}}{text}"),
+                format!("{{\"type\": \"message\", \"message\": \"hi\"}}\n{text}"),
+                format!("{{\"continue\": true, \"suppressOutput\": true}}\n{text}"),
+                format!("{text}\n{{\"continue\": true}}"),
+            ] {
+                let say = result_of(event, 0, &out, "");
+                assert_eq!(say.context.as_deref(), Some("mind the gap"), "{event:?}: {out}");
+            }
+            let twice = result_of(event, 0, &format!("{text}{text}"), "").context;
+            assert_eq!(twice.as_deref(), Some("mind the gap\n\nmind the gap"));
+            let stop = result_of(event, 0, &format!("{text}{{\"continue\": false}}"), "");
+            assert!(stop.stop_run.is_some());
+            let input = json!({ "prompt": text });
+            let mask = Redactor::new(KnownSecrets::default());
+            let echoed = performed(0, &format!("{{}}{text}"), "");
+            assert!(interpret_result(event, &echoed, &input, &mask).is_err());
+            assert_eq!(
+                failed(event, 0, &format!("{{}}{text} text")),
+                HookFailureKind::InvalidOutput
+            );
+        }
+        let grant = format!("{{}}{}", added(HookEvent::PreToolUse));
+        assert_eq!(failed(HookEvent::PreToolUse, 0, &grant), HookFailureKind::InvalidOutput);
+    }
+
+    #[test]
+    fn plain_hook_output_that_is_cut_is_invalid_where_it_may_deny() {
+        let cut = HookRun { is_cut: true, ..performed(0, "xxx", "") };
+        for event in HookEvent::ALL {
+            assert_eq!(judged(event, &cut).is_err(), event.can_be_guarded(), "{event:?}");
         }
     }
 

@@ -33,6 +33,12 @@ async fn a_blocking_hook_with_text_before_its_json_denies_the_call() {
     let verdict = stage.before_bash(&[guard(allow)]).await;
     assert_eq!(verdict.runs.failures[0].1.kind, InvalidOutput);
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
+    let amid = r#"printf 'checking... '; echo '{"decision": "block", "reason": "no"}'"#;
+    let verdict = stage.before_bash(&[guard(amid)]).await;
+    assert!(verdict.denial().is_some_and(|why| why.contains("in the middle of a line")));
+    let late = r#"head -c 10000001 /dev/zero | tr '\0' x; echo; echo '{"decision": "block"}'"#;
+    let verdict = stage.before_bash(&[guard(late)]).await;
+    assert!(verdict.denial().is_some_and(|why| why.contains("is too long")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;
     assert_eq!((fine.denial(), fine.runs.failures.len()), (None, 0), "plain text is consent");
 }
