@@ -157,7 +157,7 @@ impl ChainSources<'_> {
     /// Builds the chain.
     ///
     /// # Errors
-    /// The first entry that is invalid, comes twice, or names a key that is not set.
+    /// The first entry that is invalid, or names a key that is not set.
     pub(super) fn chain(self) -> Result<ModelChain, UsageError> {
         let origin = if self.is_flag { ChainOrigin::Flag } else { ChainOrigin::Settings };
         let ModelEntryList(entries) = &self.config.fallback_model;
@@ -167,19 +167,11 @@ impl ChainSources<'_> {
         let mut builder = ChainBuilder::begin(&self, self.windows.clone());
         for entry in entries {
             let link = builder.link(entry).map_err(|why| origin.error(why))?;
-            let same = |known: &ChainEntry| known.label == link.label;
-            match builder.chain.links.iter().position(same) {
-                // Lists of several files are joined, and were not written for this one primary.
-                Some(_) if origin == ChainOrigin::Settings => {}
-                Some(_) => {
-                    let why = format!("{:?} comes twice in the chain; name it once", link.label);
-                    return Err(origin.error(why));
-                }
-                None => {
-                    let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
-                    builder.chain.entries.push(entry);
-                    builder.chain.links.push(link);
-                }
+            // Lists are not written for this one primary, which may be that of another source.
+            if !builder.chain.links.iter().any(|known| known.label == link.label) {
+                let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
+                builder.chain.entries.push(entry);
+                builder.chain.links.push(link);
             }
         }
         let chain = builder.chain;
@@ -190,7 +182,7 @@ impl ChainSources<'_> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum ChainOrigin {
     Flag,
     Settings,
