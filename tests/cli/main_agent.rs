@@ -111,6 +111,45 @@ fn mistakes_in_agents_are_reported_before_the_run_starts() {
 }
 
 #[test]
+fn an_effort_that_is_a_number_has_no_effect() {
+    let world = BinaryFixture::new();
+    let agents = r#"{"a": {"description": "d", "prompt": "p", "effort": 3}}"#;
+    let settings = resolve(&world, &["--agents", agents]).expect("a warning");
+    assert_eq!(settings.agents[0].effort, None);
+    let warnings = settings.warnings.join("\n");
+    assert!(warnings.contains("\"a\": effort: only names of levels"), "{warnings}");
+    assert!(resolve(&world, &["--agents", &agents.replace('3', "\"x\"")]).is_err());
+}
+
+#[test]
+fn skills_that_rules_deny_are_neither_listed_nor_preloaded() {
+    let skill = |name: &str| format!("---\ndescription: for {name}\n---\nBODY-{name}");
+    let agent = "---\nname: a\ndescription: d\nskills: pdf, art\n---\np";
+    let world = || {
+        BinaryFixture::new()
+            .file("home/.claude/skills/pdf/SKILL.md", skill("pdf"))
+            .file("home/.claude/skills/art/SKILL.md", skill("art"))
+            .file("home/.claude/agents/a.md", agent)
+    };
+    let listed = |world: &BinaryFixture, flags: &[&str]| {
+        let settings = resolve(world, flags).expect("it is right");
+        let names: Vec<String> = settings.library.skills().map(|it| it.name.clone()).collect();
+        (names.join(" "), settings.agents[0].prompt.contains("BODY-pdf"))
+    };
+    let world_of = |file: &str| {
+        world().file("work/.claude/settings.json", file).file("home/.outlast/settings.json", file)
+    };
+    assert_eq!(listed(&world(), &[]), ("art pdf".to_owned(), true));
+    assert_eq!(listed(&world(), &["--disallowedTools", "Skill(pdf)"]), ("art".to_owned(), false));
+    assert_eq!(listed(&world(), &["--disallowedTools", "Skill"]), (String::new(), false));
+    let rule = r#"{"permissions": {"deny": ["Skill(pdf *)"]}}"#;
+    assert_eq!(listed(&world_of(rule), &[]), ("art".to_owned(), false));
+    let role = r#"{"a": {"description": "d", "prompt": "p", "disallowedTools": "Skill(art)"}}"#;
+    let (names, _) = listed(&world(), &["--agents", role, "--agent", "a"]);
+    assert_eq!(names, "pdf");
+}
+
+#[test]
 fn an_agent_s_turn_limit_and_mode_apply_unless_overridden() {
     let agents = |mode: &str| {
         format!(r#"{{"a": {{"description": "d", "prompt": "p", "maxTurns": 4{mode}}}}}"#)

@@ -396,6 +396,39 @@ fn slash_commands_are_named_by_folder_and_file_name() {
 }
 
 #[test]
+fn skills_are_limited_to_those_that_are_listed_and_not_denied() {
+    let home = Home::new();
+    for name in ["art", "pdf", "pdf-fill"] {
+        home.write(&format!("config/skills/{name}/SKILL.md"), "---\ndescription: d\n---\nDo");
+    }
+    let none: &[&str] = &[];
+    for (only, denied, listed, callable) in [
+        (None, none, "art pdf pdf-fill", "art pdf pdf-fill"),
+        (Some(&["pdf"][..]), none, "pdf", "art pdf pdf-fill"),
+        (Some(none), none, "", "art pdf pdf-fill"),
+        (Some(&["/pdf", "art"][..]), &["Skill(art)"], "pdf", "pdf pdf-fill"),
+        (None, &["Skill"], "", ""),
+        (None, &["Skill(*)"], "", ""),
+        (None, &["Skill(pdf)"], "art pdf-fill", "art pdf-fill"),
+        (None, &["Skill(pdf *)", "Skill(/art:*)"], "pdf-fill", "pdf-fill"),
+        (None, &["Skill(pdf*)"], "art", "art"),
+        (
+            None,
+            &["Skills", "Skill(p)", "SkillX(pdf)", "Bash(pdf)"],
+            "art pdf pdf-fill",
+            "art pdf pdf-fill",
+        ),
+    ] {
+        let mut library = home.read();
+        let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        library.limit_skills(only.map(owned).as_deref(), &owned(denied));
+        let skills: Vec<&str> = library.skills().map(|skill| skill.name.as_str()).collect();
+        assert_eq!(skills.join(" "), listed, "{only:?} {denied:?}");
+        assert_eq!(commands(&library).join(" "), callable, "{only:?} {denied:?}");
+    }
+}
+
+#[test]
 fn what_a_skill_denies_counts_without_trust_and_what_has_no_effect_is_known() {
     let text = "---\ndisallowed-tools: Bash, Write\nallowed-tools: Read\narguments: [issue, branch]\n\
         hooks: {}\ncontext: fork\n---\nGo";

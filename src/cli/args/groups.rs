@@ -181,6 +181,12 @@ pub struct PromptArgs {
     /// Kinds of sub-agents, by name: JSON, or a file
     #[arg(long, value_name = "JSON|PATH")]
     pub agents: Option<String>,
+    /// True if agents that are not known yet may follow. Not a flag: set by the program.
+    #[arg(skip)]
+    pub more_agents_follow: bool,
+    /// The skills that the model may know, if not all. Not a flag: set by the program.
+    #[arg(skip)]
+    pub skills: Option<Vec<String>>,
     /// Turn off commands (/NAME at the beginning of the prompt) and skills
     #[arg(long)]
     pub disable_slash_commands: bool,

@@ -243,7 +243,13 @@ pub(in crate::cli) fn parse_flag(
     let (mut agents, mut warnings) = (Vec::<NamedAgent>::new(), Vec::new());
     for (name, value) in all {
         let wrong = |what: &str| UsageError::new(format!("{place}: {name:?} {what}"));
-        let Value::Object(fields) = value else { return Err(wrong("is no object")) };
+        let Value::Object(mut fields) = value else { return Err(wrong("is no object")) };
+        if fields.get("effort").is_some_and(Value::is_number) {
+            // The SDKs allow one, and do not say which level it is.
+            fields.shift_remove("effort");
+            warnings
+                .push(format!("{place}: {name:?}: effort: only names of levels have an effect"));
+        }
         let fields = FrontMatter::of(fields);
         for field in ["description", "prompt"] {
             if fields.text(field).is_none() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::commands::is_name;
 use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands, words};
-use super::library::{PromptCommand, PromptLibrary, RequestedSettings};
+use super::library::{PromptCommand, PromptLibrary, RequestedSettings, names_skill};
 use crate::cli::usage::UsageError;
 use crate::config::repository::IgnoredSetting;
 use crate::mcp::{ServerConfig, tool_name_prefix};
@@ -219,6 +219,9 @@ fn of(
 }
 
 fn unknown(name: &str, library: &PromptLibrary) -> String {
+    if library.denied.iter().any(|denied| names_skill(name, denied)) {
+        return format!("/{name}: a deny rule forbids this skill; take the rule out to use it");
+    }
     if let Some((_, hint)) = INTERACTIVE_COMMANDS.iter().find(|(known, _)| *known == name) {
         return format!("/{name} is for interactive use, and outlast does not have it: {hint}");
     }

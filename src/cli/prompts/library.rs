@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use wildmatch::WildMatchPattern;
+
 use crate::hooks::HookHandler;
 use crate::tools::AgentDefinition;
 
@@ -19,6 +21,8 @@ pub struct PromptLibrary {
     pub agents: Vec<NamedAgent>,
     /// Commands and skills.
     pub commands: Vec<PromptCommand>,
+    /// The names of the skills that deny rules forbid. They are not among the commands.
+    pub denied: Vec<String>,
     pub styles: Vec<OutputStyle>,
     /// Messages about files that were left out, with the reasons.
     pub warnings: Vec<String>,
@@ -159,6 +163,20 @@ impl PromptLibrary {
         all.chain(own.map(HookHandler::for_main_agent)).collect()
     }
 
+    /// Leaves out the skills that are not among `only`, if there is such a list, and those that a
+    /// deny rule names: `Skill`, `Skill(name)`, `Skill(name *)`.
+    pub fn limit_skills(&mut self, only: Option<&[String]>, denied: &[String]) {
+        let is_listed =
+            |name: &str| only.is_none_or(|only| only.iter().any(|one| names_skill(one, name)));
+        let is_denied = |name: &str| denied.iter().any(|rule| covers_skill(rule, name));
+        self.commands.retain_mut(|command| {
+            command.model_callable &= is_listed(&command.name);
+            let is_denied = command.kind == CommandKind::Skill && is_denied(&command.name);
+            self.denied.extend(is_denied.then(|| command.name.clone()));
+            !is_denied
+        });
+    }
+
     /// Inserts preloaded skills into the prompts of agents.
     pub fn preload(&mut self) {
         for agent in &mut self.agents {
@@ -248,6 +266,26 @@ impl PromptLibrary {
         }
         (text.len() > start).then_some(text)
     }
+}
+
+/// Returns true if a skill may be called by this name: its own, or that without its plugin.
+pub(super) fn names_skill(written: &str, skill: &str) -> bool {
+    let written = written.trim().trim_start_matches('/');
+    skill == written || skill.rsplit(':').next() == Some(written)
+}
+
+/// Returns true if a permission rule is about this skill.
+fn covers_skill(rule: &str, skill: &str) -> bool {
+    let Some(rest) = rule.trim().strip_prefix("Skill") else { return false };
+    let Some(named) = rest.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) else {
+        return rest.trim().is_empty();
+    };
+    // The arguments of the skill are not known, so that a pattern for them covers all of it.
+    let named = named.trim().trim_start_matches('/');
+    let name = named.split(char::is_whitespace).next().unwrap_or_default();
+    let name = name.strip_suffix(":*").unwrap_or(name);
+    let fits = |skill: &str| WildMatchPattern::<'*', '\0'>::new(name).matches(skill);
+    name.is_empty() || fits(skill) || skill.rsplit(':').next().is_some_and(fits)
 }
 
 /// A skill as a part of a prompt.

@@ -14,7 +14,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::Config;
 use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
-use crate::config::flags::{SettingFlags, thinking_budget};
+use crate::config::flags::{FlagValue, SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
 use crate::config::kinds::UnattendedRetry;
 use crate::config::registry;
@@ -74,8 +74,11 @@ impl Inputs {
         let is_kept = held.is_there() && agent.is_none();
         let of_file = || of_files.agent.as_deref().map(|name| ("the setting agent", name));
         let agent = agent.or_else(of_file);
+        // Before they become parts of the prompts of agents.
+        limit_skills(&args, &of_files, &flags, &mut sources.library);
         let role = role(&args, agent, is_kept, &mut sources.library, &mut mistakes);
         if let Some(role) = &role {
+            sources.library.limit_skills(None, &role.disallowed_tools);
             let file = file_of(role, &sources.library);
             let managed = |key: &str| sources.managed.determines_key(key);
             let may_set = |key: &str| !is_kept && !managed(key);
@@ -113,6 +116,20 @@ impl Inputs {
             mistakes,
         }
     }
+}
+
+/// Leaves out the skills that the host does not list, and those that rules deny.
+fn limit_skills(
+    args: &RunArgs,
+    of_files: &Config,
+    flags: &[FlagValue],
+    library: &mut PromptLibrary,
+) {
+    let of_flags = flags.iter().filter(|flag| flag.setting.key == "permissions.deny");
+    let of_flags = of_flags.filter_map(|flag| flag.value.as_array()).flatten();
+    let of_flags = of_flags.filter_map(|rule| rule.as_str().map(ToOwned::to_owned));
+    let denied: Vec<String> = of_files.permissions.deny.iter().cloned().chain(of_flags).collect();
+    library.limit_skills(args.prompts.skills.as_deref(), &denied);
 }
 
 /// The settings so far. Without those that are invalid, which is a mistake of its own.
