@@ -68,9 +68,11 @@ impl<'a> EnvironmentFacts<'a> {
     }
 }
 
-/// The system prompt of a run. A prompt of the user's own is taken as it is, without facts.
+/// The system prompt of a run. A prompt of the user's own is taken as it is, without facts. An empty
+/// one leaves the prompt of an agent: the SDKs send it if their user gives none.
 pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
-    let mut text = match &prompt.replaced {
+    let is_own = |own: &&String| prompt.role.is_none() || !own.trim().is_empty();
+    let mut text = match prompt.replaced.as_ref().filter(is_own) {
         Some(own) => own.clone(),
         None => {
             prompt.role.as_deref().unwrap_or(BUILT_IN_PROMPT).trim_end().to_owned()

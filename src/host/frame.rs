@@ -30,9 +30,12 @@ pub enum HostFrame {
 pub enum ControlRequest {
     Initialize(Box<Initialize>),
     /// End the current turn.
-    Interrupt,
+    Interrupt {
+        /// True if the prompts that wait are dropped.
+        cancels_queued: bool,
+    },
     SetPermissionMode(String),
-    /// Use this model. `None`: the model of the flags and settings.
+    /// Use this model. `None`: the model before the first such request.
     SetModel(Option<String>),
     /// Stop a background command or a sub-agent, by its task id.
     StopTask(String),
@@ -140,7 +143,7 @@ impl ControlRequest {
         let subtype = request["subtype"].as_str().unwrap_or_default();
         match subtype {
             "initialize" => Self::Initialize(Box::new(Initialize::parse(request))),
-            "interrupt" => Self::Interrupt,
+            "interrupt" => Self::Interrupt { cancels_queued: request["cancel_queued"] == true },
             "set_permission_mode" => {
                 Self::SetPermissionMode(text(request, "mode").unwrap_or_default())
             }

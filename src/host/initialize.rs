@@ -20,6 +20,10 @@ pub struct Initialize {
     pub sdk_servers: Vec<String>,
     /// Further MCP servers, by name (`--await-initialize`).
     pub servers: Option<Value>,
+    /// Plugins (`--await-initialize`).
+    pub plugins: Option<Value>,
+    /// The skills that the model may know; `None`: all.
+    pub skills: Option<Vec<String>>,
     pub forwards_subagent_text: bool,
 }
 
@@ -34,6 +38,8 @@ impl Initialize {
             hooks: some("hooks"),
             sdk_servers: names(&request["sdkMcpServers"]),
             servers: some("mcpServers"),
+            plugins: some("plugins"),
+            skills: request["skills"].is_array().then(|| names(&request["skills"])),
             forwards_subagent_text: request["forwardSubagentText"] == true,
         }
     }

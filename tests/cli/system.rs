@@ -58,6 +58,9 @@ fn a_user_system_prompt_replaces_the_default_and_may_be_empty() {
     };
     assert_eq!(told(cwd, &now, &own("", None)), "");
     assert_eq!(told(cwd, &now, &own("Mine.", Some("More."))), "Mine.\n\nMore.");
+    let agent = SystemPrompt { role: Some("You lead.".to_owned()), ..own("", None) };
+    assert!(told(cwd, &now, &agent).starts_with("You lead.\n"));
+    assert_eq!(told(cwd, &now, &SystemPrompt { role: agent.role, ..own("Mine.", None) }), "Mine.");
     let added = SystemPrompt { appended: Some("More.".to_owned()), ..SystemPrompt::default() };
     let text = told(cwd, &now, &added);
     assert!(text.starts_with("You are outlast") && text.ends_with("\n\nMore."), "{text}");

@@ -126,7 +126,8 @@ async fn model_and_permission_mode_change_between_turns() {
         .reply("written");
     let server = serve(script);
     let run = crate::support::RunBuilder::bare(&server.base_url());
-    let mut host = HostDriver::with(run, &["--model", "claude-sonnet-5-5"]);
+    // The model to go back to is the default.
+    let mut host = HostDriver::with(run, &[]);
     host.prompt("one").await;
     host.result().await;
     let reply = host.ask(&json!({ "subtype": "set_model", "model": "claude-opus-5" })).await;
@@ -188,12 +189,77 @@ async fn initialize_sets_prompts_agents_and_the_schema() {
             "appendSystemPrompt": "Stand still.", "jsonSchema": schema,
             "agents": { "fisher": { "description": "Catches fish", "prompt": "Fish." } } }))
         .await;
-    let agents = reply["response"]["agents"].as_array().expect("a list");
-    assert!(agents.iter().any(|agent| agent["name"] == "fisher"), "{reply}");
+    let agents = reply["response"]["agents"].as_array().expect("a list").iter();
+    let names: Vec<&Value> = agents.map(|agent| &agent["name"]).collect();
+    assert_eq!(names, ["general-purpose", "fisher"]);
     host.prompt("how many?").await;
     assert_eq!(host.result().await["structured_output"], json!({ "n": 4 }));
     let system = server.requests()[0].body["system"].to_string();
     assert!(system.contains("You are a heron.") && system.contains("Stand still."), "{system}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done."));
+    let run = crate::support::RunBuilder::against(&server);
+    let plugin = run.work().join("kits/hello");
+    let skills = run.work().join(".claude/skills");
+    let hook = json!({ "type": "command", "command": "echo GUARDED >&2; exit 2" });
+    let hooks = json!({ "hooks": { "PreToolUse": [{ "hooks": [hook] }] } });
+    for (file, text) in [
+        (plugin.join("commands/greet.md"), "Greet $ARGUMENTS now".to_owned()),
+        (plugin.join("hooks/hooks.json"), hooks.to_string()),
+        (skills.join("pdf/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
+        (skills.join("art/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
+    ] {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        std::fs::write(file, text).expect("written");
+    }
+    let mut host = HostDriver::with(run, &["--agent=lead", "--allowedTools", "Bash"]);
+    let lead = json!({ "description": "Leads", "prompt": "You lead.", "tools": ["Bash"] });
+    let initialize = json!({ "subtype": "initialize", "systemPrompt": [""],
+        "agents": { "lead": lead }, "skills": ["pdf"],
+        "plugins": [{ "type": "local", "path": plugin }] });
+    let reply = host.ask(&initialize).await;
+    assert_eq!(reply["response"]["plugins_applied"], true, "{reply}");
+    host.prompt("/hello:greet Bob").await;
+    let init = host.wait_for("init", |frame| frame["subtype"] == "init").await;
+    assert_eq!((&init["skills"], &init["plugins"][0]["name"]), (&json!(["pdf"]), &json!("hello")));
+    host.result().await;
+    let bodies = server.requests();
+    assert!(bodies[0].body["system"].to_string().contains("You lead."), "{}", bodies[0].body);
+    assert!(conversation(&bodies[0].body).contains("Greet Bob now"));
+    assert!(conversation(&bodies[1].body).contains("GUARDED"), "the plugin's hook runs");
+    host.end().await;
+
+    for (initialize, why) in [
+        (json!({ "subtype": "initialize" }), "there is no agent \"lead\""),
+        (json!({ "subtype": "initialize", "plugins": [{}] }), "names no folder"),
+    ] {
+        let mut host = HostDriver::start(&server, &["--agent=lead"]);
+        let reply = host.ask(&initialize).await;
+        assert!(reply["error"].as_str().is_some_and(|it| it.contains(why)), "{reply}");
+        assert_eq!(host.end().await.0.code, Some(1), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn prompts_that_wait_are_dropped_if_an_interrupt_asks_for_it() {
+    let server = serve(Scenario::new().reply("late").delay(HOUR).reply("Here."));
+    let mut host = HostDriver::start(&server, &[]);
+    let prompt = |id: &str| json!({ "type": "user", "uuid": id, "message": { "role": "user", "content": id } });
+    for id in ["p-1", "p-2"] {
+        host.send(&prompt(id)).await;
+    }
+    wait_for_requests(&server, 1).await;
+    let reply = host.ask(&json!({ "subtype": "interrupt", "cancel_queued": true })).await;
+    let wanted = json!({ "still_queued": [], "cancelled": ["p-2"] });
+    assert_eq!(reply["response"], wanted);
+    host.result().await;
+    host.send(&prompt("p-2")).await;
+    assert_eq!(host.result().await["result"], "Here.");
+    assert_eq!(server.requests().len(), 2);
     host.end().await;
 }
 

@@ -1,5 +1,6 @@
 //! The session and the settings of a host's next turn, as they are before it begins.
 
+use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::SessionChoice;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
@@ -9,23 +10,24 @@ use crate::journal::Terms;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin. Returns the id of their session, and whether a hook has deferred
-    /// its last call.
+    /// Checks that turns can begin, whatever agents the host defines. Returns the id of their session,
+    /// and whether a hook has deferred its last call.
     pub(super) async fn start(&self) -> Result<(String, bool), UsageError> {
         let session = self.step("reading the session", SessionChoice::read).await?;
-        self.resolve(session.terms()).await?;
+        let mut args = self.args.run.clone();
+        args.prompts.more_agents_follow = true;
+        self.resolve(args, session.terms()).await?;
         Ok((session.id.to_string(), session.has_deferred_call()))
     }
 
     /// Resolves the settings of the next turn.
     pub(super) async fn settings(&self) -> Result<Settings, UsageError> {
         let terms = self.step("reading the session", |session| Ok(session.terms())).await?;
-        self.resolve(terms).await
+        self.resolve(self.args.run.clone(), terms).await
     }
 
-    async fn resolve(&self, terms: Terms) -> Result<Settings, UsageError> {
-        let (args, variables) = (self.args.run.clone(), self.context.variables.clone());
-        let cwd = self.context.cwd.clone();
+    async fn resolve(&self, args: RunArgs, terms: Terms) -> Result<Settings, UsageError> {
+        let (variables, cwd) = (self.context.variables.clone(), self.context.cwd.clone());
         let resolve = move || settings::resolve(&args, variables, cwd, &terms);
         self.steps().step("reading the settings", resolve).await
     }

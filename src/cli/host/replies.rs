@@ -2,16 +2,24 @@
 
 use serde_json::{Value, json};
 
+use crate::agent::agent_kinds;
 use crate::cli::prompts::PromptCommand;
 use crate::cli::settings::Settings;
 use crate::cli::version::REFERENCE_VERSION;
 use crate::mcp::{ServerIdentity, ServerReport, Servers, tool_name_prefix};
 use crate::tools::AgentDefinition;
 
+/// The parts of `initialize` that were there, and have been applied.
+pub(super) struct AppliedParts {
+    pub(super) hooks: bool,
+    pub(super) servers: bool,
+    pub(super) plugins: bool,
+}
+
 /// The reply to `initialize` (PROTOCOL 3.4).
-pub(super) fn initialized(settings: &Settings, had_hooks: bool, had_servers: bool) -> Value {
+pub(super) fn initialized(settings: &Settings, applied: &AppliedParts) -> Value {
     let commands: Vec<Value> = settings.library.callable().map(command).collect();
-    let agents: Vec<Value> = settings.agents.iter().map(agent).collect();
+    let agents: Vec<Value> = agent_kinds(settings.agents.clone()).iter().map(agent).collect();
     let models =
         settings.chain.links.iter().map(
             |link| json!({ "value": link.label, "displayName": link.label, "description": "" }),
@@ -30,9 +38,9 @@ pub(super) fn initialized(settings: &Settings, had_hooks: bool, had_servers: boo
         "current_permission_mode": settings.config.permissions.mode.name(),
         "session_state": "idle",
         "hook_on_failure_supported": true,
-        "hooks_applied": had_hooks,
-        "mcp_servers_applied": had_servers,
-        "plugins_applied": false,
+        "hooks_applied": applied.hooks,
+        "mcp_servers_applied": applied.servers,
+        "plugins_applied": applied.plugins,
     })
 }
 

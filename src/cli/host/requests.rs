@@ -20,7 +20,7 @@ use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
 use super::context_usage;
-use super::replies;
+use super::replies::{self, AppliedParts};
 use super::run_args::TurnArgs;
 use super::session::{DEFERRED_PATIENCE, HostSession, InputStep, system_message};
 
@@ -45,16 +45,21 @@ impl HostSession {
     ) -> InputStep {
         let reply: anyhow::Result<Value> = match request {
             ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
-            ControlRequest::Interrupt => {
+            ControlRequest::Interrupt { cancels_queued } => {
                 if let Some(turn) = turn {
                     agent::interrupt(turn, Interrupt::HostRequest);
                 }
-                Ok(json!({ "still_queued": self.queued() }))
+                let queued = self.queued();
+                Ok(if cancels_queued {
+                    self.queue.clear();
+                    // The host may send them again.
+                    self.prompt_ids.retain(|id| !queued.contains(id));
+                    json!({ "still_queued": [], "cancelled": queued })
+                } else {
+                    json!({ "still_queued": queued })
+                })
             }
-            ControlRequest::SetModel(model) => {
-                self.args.set_model(model.clone());
-                Ok(json!({ "model": model }))
-            }
+            ControlRequest::SetModel(model) => self.set_model(model).await.map_err(Into::into),
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
             ControlRequest::StopTask(task) => match self.resources.stops.stop(&task) {
                 Ok(()) => Ok(json!({})),
@@ -128,8 +133,18 @@ impl HostSession {
     }
 
     /// The ids of the prompts that wait.
-    fn queued(&self) -> Vec<&str> {
-        self.queue.iter().filter_map(|prompt| prompt.uuid.as_deref()).collect()
+    fn queued(&self) -> Vec<String> {
+        self.queue.iter().filter_map(|prompt| prompt.uuid.clone()).collect()
+    }
+
+    /// Sets the model of the turns to come; `None`: the one before the host's first change.
+    async fn set_model(&mut self, model: Option<String>) -> Result<Value, UsageError> {
+        if model.is_some() && self.args.lacks_first_model() {
+            let settings = self.settings().await?;
+            self.args.set_first_model(&settings.chain.links[0].model);
+        }
+        self.args.set_model(model.clone());
+        Ok(json!({ "model": model }))
     }
 
     async fn initialize(&mut self, id: &RequestId, request: Initialize) -> InputStep {
@@ -149,10 +164,15 @@ impl HostSession {
 
     /// Applies what the host sets before its first prompt, and returns the reply.
     async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
-        let (has_servers, hooks) = (request.servers.is_some(), request.hooks.clone());
-        self.args.initialize(request);
+        let hooks = request.hooks.clone();
+        let applied = AppliedParts {
+            hooks: hooks.is_some(),
+            servers: request.servers.is_some(),
+            plugins: request.plugins.is_some(),
+        };
+        self.args.initialize(request)?;
         let settings = self.settings().await?;
-        let reply = replies::initialized(&settings, hooks.is_some(), has_servers);
+        let reply = replies::initialized(&settings, &applied);
         let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.resources.hooks = handlers;

@@ -26,7 +26,7 @@ const THINKING: [&str; 2] = [MAX_THINKING, "thinking"];
 pub(super) struct TurnArgs {
     /// The flags, with the changes of the host.
     pub(super) run: RunArgs,
-    /// The model of the command line.
+    /// The model of the command line, or else the one that the host's first change replaced.
     model: Option<String>,
     /// The budget for thinking of the command line, by flag.
     thinking: [(&'static str, Option<String>); 2],
@@ -53,7 +53,10 @@ impl TurnArgs {
     }
 
     /// Applies what the host sets before its first prompt. Flags of the command line win.
-    pub(super) fn initialize(&mut self, request: Initialize) {
+    ///
+    /// # Errors
+    /// A plugin has no folder.
+    pub(super) fn initialize(&mut self, request: Initialize) -> Result<(), UsageError> {
         let Initialize { system_prompt, append_system_prompt, agents, json_schema, .. } = request;
         let run = &mut self.run;
         if run.model.system_prompt_file.is_none() {
@@ -74,9 +77,29 @@ impl TurnArgs {
         if let Some(servers) = request.servers {
             run.mcp.mcp_config.push(json!({ "mcpServers": servers }).to_string());
         }
+        run.prompts.skills = request.skills;
+        for plugin in request.plugins.iter().filter_map(Value::as_array).flatten() {
+            let folder = plugin["path"].as_str().ok_or_else(|| {
+                UsageError::new(format!(
+                    "initialize: plugins: {plugin} names no folder; give its path"
+                ))
+            })?;
+            run.prompts.plugin_dir.push(folder.into());
+        }
+        Ok(())
     }
 
-    /// Sets the model of the turns to come; `None`: the one of the command line.
+    /// True if it is not known which model to go back to.
+    pub(super) fn lacks_first_model(&self) -> bool {
+        self.model.is_none()
+    }
+
+    /// Sets the model to go back to: a session remembers only the last one.
+    pub(super) fn set_first_model(&mut self, model: &str) {
+        self.model = Some(model.to_owned());
+    }
+
+    /// Sets the model of the turns to come; `None`: the first one.
     pub(super) fn set_model(&mut self, model: Option<String>) {
         let model = model.or_else(|| self.model.clone());
         self.run.flags.replace("model", model);

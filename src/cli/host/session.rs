@@ -142,7 +142,7 @@ pub(super) struct HostSession {
     /// Messages that ask nothing, for the next prompt.
     context_prompts: Vec<UserPrompt>,
     /// The ids of all prompts: a host that is not sure sends a prompt again.
-    prompt_ids: HashSet<String>,
+    pub(super) prompt_ids: HashSet<String>,
     pub(super) resources: SessionResources,
     /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,

@@ -26,8 +26,11 @@ pub(super) fn load(
     library: &mut PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
-    choose(agent, library)
-        .map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))
+    let chosen = choose(agent, library);
+    if args.prompts.more_agents_follow && chosen.is_err() {
+        return Ok(None);
+    }
+    chosen.map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))
 }
 
 /// Like [`load`], for a resumed session. Its agent may be gone; the contract has the tools and
