@@ -7,7 +7,8 @@
 //! <config dir>/plugins/marketplaces/NAME/        a marketplace: .claude-plugin/marketplace.json
 //! <config dir>/plugins/cache/MARKETPLACE/NAME/VERSION/
 //! ```
-//! Marketplaces of the setting `extraKnownMarketplaces` may be folders elsewhere.
+//! Marketplaces of the setting `extraKnownMarketplaces` may be folders elsewhere. The entry of a
+//! plugin in the list of its marketplace may say what the plugin consists of.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,12 +25,29 @@ const LIST_BYTES_MAX: u64 = 8 << 20;
 /// The list of a marketplace's plugins, below its folder.
 const MARKETPLACE: &str = ".claude-plugin/marketplace.json";
 
-/// The folders of the enabled plugins, and the names of those that are not on this disk.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The enabled plugins, and the names of those that are not on this disk.
+#[derive(Debug, Default)]
 pub(super) struct EnabledPlugins {
-    /// By identifier.
-    pub(super) folders: Vec<(String, PathBuf)>,
+    pub(super) found: Vec<EnabledPlugin>,
     pub(super) missing: Vec<String>,
+}
+
+/// A plugin that settings enable.
+#[derive(Debug)]
+pub(super) struct EnabledPlugin {
+    /// `NAME@MARKETPLACE`.
+    pub(super) id: String,
+    pub(super) folder: PathBuf,
+    /// Its entry in the list of its marketplace.
+    pub(super) entry: Option<MarketplaceEntry>,
+}
+
+/// The entry of a plugin in the list of a marketplace.
+#[derive(Debug)]
+pub(super) struct MarketplaceEntry {
+    /// The list.
+    pub(super) file: PathBuf,
+    pub(super) value: Value,
 }
 
 impl EnabledPlugins {
@@ -45,10 +63,16 @@ impl EnabledPlugins {
         let mut found = Self::default();
         for (id, _) in enabled.iter().filter(|(_, value)| is_enabled(value)) {
             let of_settings = || marketplaces.folder_of(id);
-            match roots.iter().find_map(|root| folder_of(id, root)).or_else(of_settings) {
-                Some(folder) => found.folders.push((id.clone(), folder)),
-                None => found.missing.push(id.clone()),
-            }
+            let folder = roots.iter().find_map(|root| folder_of(id, root)).or_else(of_settings);
+            let Some(folder) = folder else {
+                found.missing.push(id.clone());
+                continue;
+            };
+            let lists = roots.iter().filter_map(|root| marketplace_of(id, root));
+            let lists = lists.chain(marketplaces.of(id).map(Path::to_owned));
+            // A plugin may have been unpacked with the list.
+            let entry = lists.chain([folder.clone()]).find_map(|list| entry_of(id, &list));
+            found.found.push(EnabledPlugin { id: id.clone(), folder, entry });
         }
         found
     }
@@ -85,9 +109,13 @@ impl Marketplaces {
         unclear
     }
 
+    fn of(&self, id: &str) -> Option<&Path> {
+        let (_, marketplace) = id.rsplit_once('@')?;
+        self.0.get(marketplace).map(PathBuf::as_path)
+    }
+
     fn folder_of(&self, id: &str) -> Option<PathBuf> {
-        let (name, marketplace) = id.rsplit_once('@')?;
-        of_marketplace(name, self.0.get(marketplace)?)
+        of_marketplace(id, self.of(id)?)
     }
 }
 
@@ -101,14 +129,23 @@ fn is_enabled(value: &Value) -> bool {
 }
 
 fn folder_of(id: &str, root: &Path) -> Option<PathBuf> {
+    let (name, marketplace) = plain_parts(id)?;
+    installed(id, root)
+        .or_else(|| of_marketplace(id, &marketplace_folder(marketplace, root)))
+        .or_else(|| newest(&root.join("cache").join(marketplace).join(name)))
+}
+
+/// The folder of a plugin's marketplace.
+fn marketplace_of(id: &str, root: &Path) -> Option<PathBuf> {
+    let (_, marketplace) = plain_parts(id)?;
+    Some(marketplace_folder(marketplace, root))
+}
+
+/// The name of a plugin and that of its marketplace, if both are names of folders.
+fn plain_parts(id: &str) -> Option<(&str, &str)> {
     let (name, marketplace) = id.rsplit_once('@')?;
     let is_plain = |part: &str| !part.is_empty() && !part.contains('/') && part != "..";
-    if !is_plain(name) || !is_plain(marketplace) {
-        return None;
-    }
-    installed(id, root)
-        .or_else(|| of_marketplace(name, &marketplace_folder(marketplace, root)))
-        .or_else(|| newest(&root.join("cache").join(marketplace).join(name)))
+    (is_plain(name) && is_plain(marketplace)).then_some((name, marketplace))
 }
 
 /// The folder in which the reference has unpacked a plugin.
@@ -130,10 +167,23 @@ fn marketplace_folder(marketplace: &str, root: &Path) -> PathBuf {
         .unwrap_or_else(|| root.join("marketplaces").join(marketplace))
 }
 
+/// The entry of a plugin in the list of a marketplace.
+fn entry_of(id: &str, marketplace: &Path) -> Option<MarketplaceEntry> {
+    let file = marketplace.join(MARKETPLACE);
+    let list = read(&file)?;
+    let value = entry_in(&list, id)?.clone();
+    Some(MarketplaceEntry { file, value })
+}
+
+fn entry_in<'a>(list: &'a Value, id: &str) -> Option<&'a Value> {
+    let (name, _) = id.rsplit_once('@')?;
+    list["plugins"].as_array()?.iter().find(|entry| entry["name"] == name)
+}
+
 /// The folder of a plugin that lies within its marketplace.
-fn of_marketplace(name: &str, marketplace: &Path) -> Option<PathBuf> {
+fn of_marketplace(id: &str, marketplace: &Path) -> Option<PathBuf> {
     let list = read(&marketplace.join(MARKETPLACE))?;
-    let entry = list["plugins"].as_array()?.iter().find(|entry| entry["name"] == name)?;
+    let entry = entry_in(&list, id)?;
     let source = Path::new(entry["source"].as_str()?);
     let below = list["metadata"]["pluginRoot"].as_str().map(Path::new);
     let source = below.map_or_else(|| source.to_owned(), |below| below.join(source));
@@ -168,6 +218,10 @@ mod tests {
         let path = folder.path().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
         fs::write(path, text).expect("a file");
+    }
+
+    fn places(found: &EnabledPlugins) -> Vec<(String, PathBuf)> {
+        found.found.iter().map(|plugin| (plugin.id.clone(), plugin.folder.clone())).collect()
     }
 
     #[test]
@@ -208,7 +262,9 @@ mod tests {
             ("three@shop", root.join("cache/shop/three/1.0")),
             ("two@shop", root.join("marketplaces/shop/./kits/two")),
         ];
-        assert_eq!(found.folders, folders.map(|(id, folder)| (id.to_owned(), folder)));
+        assert_eq!(places(&found), folders.map(|(id, folder)| (id.to_owned(), folder)));
+        let entries: Vec<_> = found.found.iter().map(|plugin| plugin.entry.is_some()).collect();
+        assert_eq!(entries, [false, false, true], "only the last is in the list");
         assert_eq!(
             found.missing,
             ["../two@shop", "far@shop", "gone@shop", "out@shop", "two", "two@../shop"]
@@ -240,7 +296,7 @@ mod tests {
         let found = EnabledPlugins::find(&enabled, &[], &marketplaces);
         let folders = ["listed", "near"]
             .map(|shop| (format!("kit@{shop}"), config.path().join(shop).join("./kit")));
-        assert_eq!(found.folders, folders);
+        assert_eq!(places(&found), folders);
         assert_eq!(found.missing, ["kit@far", "kit@odd", "no@near"]);
     }
 }

@@ -2,14 +2,17 @@
 //! `--plugin-dir` or enabled by settings. Both make a plugin as trusted as the user's own folders.
 //!
 //! ```text
-//! .claude-plugin/plugin.json   its name and version; without it the folder's name counts
+//! .claude-plugin/plugin.json   its name and version; without it the name of its identifier or folder
+//!                              counts
 //! commands, agents, skills     as in `.claude`; their names begin with the plugin's: /kit:hello
 //! hooks/hooks.json             hooks, as in a settings file
 //! .mcp.json                    MCP servers
 //! ```
 //!
 //! Further hooks and servers may be in `plugin.json`, or in files that it names, as may further files
-//! and folders of commands, agents, skills and output styles.
+//! and folders of commands, agents, skills and output styles. The entry of the plugin in the list of
+//! its marketplace may have the same fields. Without `plugin.json`, that is what the plugin consists
+//! of: several plugins may share a folder.
 //!
 //! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for one that outlives its
 //! updates. Its hooks and servers have both variables as well.
@@ -20,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::cli::installed_plugins::{EnabledPlugin, MarketplaceEntry};
 use crate::cli::usage::UsageError;
 use crate::messages::PluginEntry;
 use crate::process::file_reads;
@@ -40,6 +44,9 @@ const DATA: &str = "CLAUDE_PLUGIN_DATA";
 /// In place of a marketplace in the identifier of a plugin of `--plugin-dir`.
 const NO_MARKETPLACE: &str = "inline";
 
+/// The fields of a description that say what a plugin consists of.
+const LISTS: [&str; 6] = ["commands", "agents", "skills", "outputStyles", "hooks", "mcpServers"];
+
 /// Entries of a plugin's folder. Every plugin has at least one of them.
 const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVERS];
 
@@ -53,6 +60,10 @@ pub struct Plugin {
     /// The folder for what it keeps.
     data: PathBuf,
     manifest: Value,
+    /// The file of the description, for messages.
+    manifest_file: PathBuf,
+    /// True if only the entry of the marketplace describes it.
+    is_of_list: bool,
 }
 
 impl Plugin {
@@ -85,29 +96,57 @@ impl Plugin {
         Ok(plugins)
     }
 
-    /// Reads the plugin in a folder. `id` is `NAME@MARKETPLACE`, if settings enable it.
+    /// Reads the plugin that settings enable.
     ///
     /// # Errors
     /// Its description is not JSON.
-    pub(super) fn read(
-        folder: PathBuf,
-        id: Option<&str>,
+    pub(super) fn of_settings(
+        enabled: EnabledPlugin,
         data_root: &Path,
     ) -> Result<Self, UsageError> {
-        let manifest: Value = match read(&folder.join(MANIFEST))? {
+        let EnabledPlugin { id, folder, entry } = enabled;
+        let mut plugin = Self::read(folder, Some(&id), data_root)?;
+        if let Some(entry) = entry {
+            plugin.add_entry(entry);
+        }
+        Ok(plugin)
+    }
+
+    /// Adds what the list of its marketplace says of it.
+    fn add_entry(&mut self, entry: MarketplaceEntry) {
+        let MarketplaceEntry { file, value } = entry;
+        if self.manifest.is_null() {
+            (self.manifest_file, self.is_of_list) = (file, true);
+            self.manifest = json!({});
+        }
+        let Some(manifest) = self.manifest.as_object_mut() else { return };
+        for key in LISTS {
+            let all = [manifest.get(key), value.get(key)].into_iter().flatten();
+            let all: Vec<Value> = all.flat_map(|parts| items(parts).cloned()).collect();
+            manifest.insert(key.to_owned(), json!(all));
+        }
+        let version = value["version"].as_str().map(ToOwned::to_owned);
+        self.version = self.version.take().or(version);
+    }
+
+    /// Reads the plugin in a folder. `id` is `NAME@MARKETPLACE`, if settings enable it.
+    fn read(folder: PathBuf, id: Option<&str>, data_root: &Path) -> Result<Self, UsageError> {
+        let manifest_file = folder.join(MANIFEST);
+        let manifest: Value = match read(&manifest_file)? {
             None => Value::Null,
             Some(text) => serde_json::from_str(&text).map_err(|error| {
-                let path = folder.join(MANIFEST);
-                UsageError::new(format!("{}: {error}; correct it", path.display()))
+                UsageError::new(format!("{}: {error}; correct it", manifest_file.display()))
             })?,
         };
         let text = |key: &str| manifest[key].as_str().map(ToOwned::to_owned);
+        let of_id = id.and_then(|id| id.rsplit_once('@')).map(|(name, _)| name.to_owned());
         let of_folder = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = text("name").or_else(of_folder).unwrap_or_default();
+        let name = text("name").or(of_id).or_else(of_folder).unwrap_or_default();
         let id = id.map_or_else(|| format!("{name}-{NO_MARKETPLACE}"), ToOwned::to_owned);
         let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
         let data = data_root.join(id.replace(|letter| !is_kept(letter), "-"));
-        Ok(Self { name, version: text("version"), folder, data, manifest })
+        let version = text("version");
+        Ok(Self { name, version, folder, data, manifest, manifest_file, is_of_list: false })
     }
 
     /// Its hooks: files with their texts.
@@ -169,15 +208,14 @@ impl Plugin {
     }
 
     /// The files and folders with prompts of a kind, such as `commands`: the folder of this name, and
-    /// those that the description names.
+    /// those that the description names. The folder may be that of several plugins of a list, of which
+    /// each names its own.
     pub(super) fn prompt_places(&self, kind: &str) -> Vec<PathBuf> {
         let key = if kind == "output-styles" { "outputStyles" } else { kind };
-        let named = match &self.manifest[key] {
-            Value::String(one) => vec![one.as_str()],
-            Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
-        };
-        [kind].into_iter().chain(named).map(|path| self.place(path)).collect()
+        let named: Vec<&str> = items(&self.manifest[key]).filter_map(Value::as_str).collect();
+        let is_listed = self.is_of_list && !named.is_empty();
+        let own = (!is_listed).then_some(kind);
+        own.into_iter().chain(named).map(|path| self.place(path)).collect()
     }
 
     /// Its MCP servers: files with their texts.
@@ -191,15 +229,11 @@ impl Plugin {
     /// Returns what the plugin has of a kind, each with the file that it is from: its own file, the
     /// files that the description names, and what stands in the description.
     fn part(&self, file: &str, key: &str) -> Result<Vec<(String, String)>, UsageError> {
-        let given: Vec<&Value> = match &self.manifest[key] {
-            Value::Array(several) => several.iter().collect(),
-            one => vec![one],
-        };
-        let manifest = self.folder.join(MANIFEST);
+        let manifest = &self.manifest_file;
         let mut files = vec![self.folder.join(file)];
         let mut texts: Vec<_> =
             read(&files[0])?.map(|text| (files[0].clone(), text)).into_iter().collect();
-        for value in given {
+        for value in items(&self.manifest[key]) {
             match value {
                 Value::Object(part) => {
                     // The members of `hooks` are events, or the file's own object.
@@ -243,6 +277,12 @@ impl Plugin {
             version: self.version.clone(),
         }
     }
+}
+
+/// The values of a field that has one or a list of them.
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    let one = std::slice::from_ref(value);
+    value.as_array().map_or(one, Vec::as_slice).iter()
 }
 
 fn is_plugin(folder: &Path) -> bool {

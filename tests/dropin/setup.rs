@@ -2,9 +2,9 @@
 
 use outlast::process::LandlockSupport;
 use outlast::rehearsal::{AfterLast, Scenario};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Caller, judge};
+use super::{ANSWER, Caller, judge};
 use crate::support::non_temporary_folder;
 
 fn furnished() -> Caller {
@@ -88,6 +88,43 @@ fn plugins_of_a_marketplace_that_settings_name_are_used() {
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "feat: add parser\n", ""));
     let body = caller.server().requests()[0].body.to_string();
     assert!(body.contains("Greet the world. now"), "{body}");
+}
+
+/// As large marketplaces have them: several plugins of one folder, without a description there.
+#[test]
+fn plugins_that_only_the_list_of_their_marketplace_describes_are_used() {
+    let call = Scenario::new().tool("Bash", json!({ "command": "true" }));
+    let caller = Caller::with(call.reply(ANSWER).after(AfterLast::RepeatLast));
+    let enabled = r#"{"enabledPlugins": {"docs@shop": true, "art@shop": true}}"#;
+    caller.file("home/.claude/settings.json", enabled);
+    let hook = json!({ "type": "command", "command": "echo GUARDED >&2; exit 2" });
+    let list = json!({ "name": "shop", "plugins": [
+        { "name": "docs", "source": "./", "strict": false, "skills": ["./skills/xlsx"] },
+        { "name": "art", "source": "./", "strict": false, "version": "1.2",
+            "skills": "./examples/paint", "commands": ["./cmds/draw.md"],
+            "mcpServers": { "m": { "command": "false" } },
+            "hooks": { "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }] } },
+    ] });
+    let shop = "home/.claude/plugins/marketplaces/shop";
+    caller.file(&format!("{shop}/.claude-plugin/marketplace.json"), &list.to_string());
+    for skill in ["skills/xlsx", "skills/other", "examples/paint"] {
+        caller.file(&format!("{shop}/{skill}/SKILL.md"), "---\ndescription: d\n---\nDo");
+    }
+    caller.file(&format!("{shop}/cmds/draw.md"), "Draw $ARGUMENTS please");
+    let (code, stdout, stderr) = caller.shell(
+        "claude -p '/art:draw a cat' --allowedTools Bash --output-format stream-json --verbose",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let init: Value = serde_json::from_str(stdout.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(init["skills"], json!(["art:paint", "docs:xlsx"]));
+    let plugins: Vec<_> = init["plugins"].as_array().expect("a list").iter().collect();
+    let named: Vec<_> = plugins.iter().map(|it| (&it["name"], &it["version"])).collect();
+    assert_eq!(named, [(&json!("art"), &json!("1.2")), (&json!("docs"), &Value::Null)]);
+    assert_eq!(init["mcp_servers"][0]["name"], "plugin:art:m");
+    let bodies: Vec<String> =
+        caller.server().requests().iter().map(|request| request.body.to_string()).collect();
+    assert!(bodies[0].contains("Draw a cat please"), "{}", bodies[0]);
+    assert!(bodies[1].contains("GUARDED"), "{}", bodies[1]);
 }
 
 /// Manifest, commands, hooks and servers as plugins for the reference have them.

@@ -294,12 +294,17 @@ const UNTRUSTED_RANK: usize = 1 << 17;
 /// Returns the folders to search, highest precedence first.
 fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
     let mut candidates: Vec<PromptFolder<'a>> = Vec::new();
-    let mut known = HashSet::new();
+    let mut known: Vec<(PathBuf, Option<&str>)> = Vec::new();
     let mut add = |candidate: PromptFolder<'a>| {
-        // The home folder may be the project as well: the user's own folders keep their rank.
-        if let Ok(place) = file_reads::canonicalize(&candidate.folder)
-            && known.insert(place)
-        {
+        let Ok(place) = file_reads::canonicalize(&candidate.folder) else { return };
+        let plugin = candidate.plugin.map(|plugin| plugin.name.as_str());
+        // The home folder may be the project as well: the user's own folders keep their rank. Several
+        // plugins may share a folder.
+        let is_known = |(path, name): &(PathBuf, Option<&str>)| {
+            *path == place && (plugin.is_none() || name.is_none() || *name == plugin)
+        };
+        if !known.iter().any(is_known) {
+            known.push((place, plugin));
             candidates.push(candidate);
         }
     };

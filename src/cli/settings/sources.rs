@@ -335,7 +335,7 @@ impl SourceReader {
             config_folders.last().map_or_else(PathBuf::new, |folder| folder.join(PLUGIN_DATA));
         let found = Plugin::find(&args.prompts.plugin_dir, cwd, &data_root);
         let mut plugins = self.take(found).unwrap_or_default();
-        let named = plugins.len();
+        let of_flags = plugins.len();
         if !args.compatibility.disables_hooks() {
             let mut marketplaces = Marketplaces::default();
             let named = self.plugin_entries("extraKnownMarketplaces", managed);
@@ -353,18 +353,24 @@ impl SourceReader {
                      its folder with --plugin-dir"
                 ));
             }
-            for (id, folder) in enabled.folders {
+            for enabled in enabled.found {
                 let before = (self.mistakes.len(), self.files.len());
-                let plugin = self.take(Plugin::read(folder, Some(&id), &data_root));
+                let plugin = self.take(Plugin::of_settings(enabled, &data_root));
                 self.forgive(before);
-                let is_new = |one: &Plugin| plugins.iter().all(|known| known.folder != one.folder);
-                plugins.extend(plugin.filter(is_new));
+                // A folder may hold several plugins of a list. One that a flag names is there as a whole.
+                let is_same = |index: usize, known: &Plugin, one: &Plugin| {
+                    known.folder == one.folder && (index < of_flags || known.name == one.name)
+                };
+                let is_known = |one: &Plugin| {
+                    plugins.iter().enumerate().any(|(index, known)| is_same(index, known, one))
+                };
+                plugins.extend(plugin.filter(|one| !is_known(one)));
             }
         }
         for (index, plugin) in plugins.iter().enumerate() {
             let before = (self.mistakes.len(), self.files.len());
             self.plugin(plugin, !args.compatibility.disables_hooks());
-            if index >= named {
+            if index >= of_flags {
                 self.forgive(before);
             }
         }
