@@ -19,7 +19,7 @@ use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{AgentDefinition, Toolbox, hook_environment};
+use crate::tools::{AgentDefinition, ReadDenial, SandboxState, Toolbox, hook_environment};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::{HostChannel, PermissionPrompt};
 
@@ -61,14 +61,14 @@ pub(super) fn assemble(
     settings.config.limits = session.remaining_limits(&given.config.limits);
     let settings = &settings;
     let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
-    let memory = memory(settings);
-    let system = system_prompt(settings, &here, &memory);
-    let notes = folder_instructions(settings);
-    let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     let supervisor = Supervisor::with_own_binary();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor, host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let memory = memory(settings, &toolbox);
+    let system = system_prompt(settings, &here, &memory);
+    let notes = folder_instructions(settings, &toolbox);
+    let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     // Starts the user's own programs, and the one before it the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let endpoints = model_endpoints(settings, models, clock, secrets, &supervisor)?;
@@ -178,7 +178,7 @@ pub(super) fn request_head(
         model: first.label.clone(),
         window: facts.context_window,
         system,
-        memory: memory(settings),
+        memory: memory(settings, &toolbox),
         tools: toolbox.all_definitions(),
         agents: if toolbox.offers_agents() { agents } else { Vec::new() },
         limits: limits(settings, &[]),
@@ -231,15 +231,15 @@ fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
 }
 
 /// Reads the memory files (CLAUDE.md, AGENTS.md), once for each process.
-fn memory(settings: &Settings) -> Memory {
-    search_memory(settings, None)
+fn memory(settings: &Settings, toolbox: &Toolbox) -> Memory {
+    search_memory(settings, None, &toolbox.read_denial())
 }
 
 /// Reads the memory files of folders below the working one, for a file that the model works on.
-fn folder_instructions(settings: &Settings) -> FolderNotes {
-    let settings = settings.clone();
+fn folder_instructions(settings: &Settings, toolbox: &Toolbox) -> FolderNotes {
+    let (settings, denial) = (settings.clone(), toolbox.read_denial());
     Arc::new(move |file: &Path| {
-        let found = search_memory(&settings, Some(file));
+        let found = search_memory(&settings, Some(file), &denial);
         let text = |file: MemoryFile| FolderNote::Text { path: file.path, text: file.text };
         let warnings = found.warnings.into_iter().map(FolderNote::Warning);
         found.files.into_iter().map(text).chain(warnings).collect()
@@ -247,7 +247,7 @@ fn folder_instructions(settings: &Settings) -> FolderNotes {
 }
 
 /// Searches the memory files of the run, or those in the folders of a file.
-fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
+fn search_memory(settings: &Settings, file: Option<&Path>, denial: &ReadDenial) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
     let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
@@ -259,6 +259,7 @@ fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
         project: sources.project,
         local: sources.local,
         trusted: sources.trusted,
+        denial: denial.as_ref(),
     };
     match file {
         None => search.read(),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,18 @@ pub enum NotAttached {
     Refused(String),
 }
 
+/// Returns the reason why rules keep a file from the model. `None`: they do not.
+pub type ReadDenial = Arc<dyn Fn(&Path) -> Option<String> + Send + Sync>;
+
 impl Toolbox {
+    /// Returns the check of files that are shown to the model without a call of a tool.
+    pub fn read_denial(&self) -> ReadDenial {
+        let permissions = self.tools.permissions.clone();
+        Arc::new(move |path| {
+            permissions.check_reading_rules(path).err().map(|denial| denial.to_string())
+        })
+    }
+
     /// Returns what Read would show of a file, or the names in a folder. Blocks.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ pub use acceptance::Acceptance;
 pub use agents::{
     AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, SubagentToolsError,
 };
-pub use attach::{LineRange, NotAttached};
+pub use attach::{LineRange, NotAttached, ReadDenial};
 pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
     KeptCommands, NoSuchTask, StoppableTask, TaskStops,

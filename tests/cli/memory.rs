@@ -43,6 +43,7 @@ impl Home {
             project: true,
             local: true,
             trusted: false,
+            denial: &|path| path.ends_with(".env").then(|| "a rule denies it".to_owned()),
         })
     }
 
@@ -53,6 +54,19 @@ impl Home {
     fn texts(&self) -> Vec<String> {
         self.read().files.into_iter().map(|file| file.text).collect()
     }
+}
+
+#[test]
+fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
+    let home = Home::new();
+    home.write("code/project/.env", "SECRET").write("code/project/CLAUDE.md", "see @.env now");
+    let memory = home.read();
+    assert_eq!(memory.files[0].text, "see @.env now");
+    assert!(memory.warnings[0].ends_with(".env is left out: a rule denies it"), "{memory:?}");
+    fs::remove_file(home.path("code/project/CLAUDE.md")).expect("it is there");
+    symlink(".env", home.path("code/project/CLAUDE.md")).expect("a link");
+    let memory = home.read();
+    assert!(memory.files.is_empty() && memory.warnings.len() == 1, "{memory:?}");
 }
 
 #[test]

@@ -112,10 +112,14 @@ fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = within.start;
     let (mut is_start, mut is_reference, mut is_escaped) = (true, false, false);
+    let (mut is_at, mut is_quoted) = (false, false);
     let ends = |letter: char| {
         is_reference = if is_start { letter == '@' } else { is_reference };
-        // `@my\ file.md` is one path.
-        is_start = letter.is_whitespace() && !(is_reference && is_escaped && letter == ' ');
+        is_quoted = if letter == '"' { is_at } else { is_quoted && letter != '\n' };
+        is_at = is_start && letter == '@';
+        // `@my\ file.md` and `@"my file.md"` are one path each.
+        let is_part = is_quoted || is_reference && is_escaped;
+        is_start = letter.is_whitespace() && !(is_part && letter == ' ');
         is_escaped = letter == '\\';
         is_start
     };
@@ -123,6 +127,12 @@ fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
         let (start, end) = (at, at + word.trim_end().len());
         at += word.len();
         let Some(path) = text[start..end].strip_prefix('@') else { continue };
+        if let Some((quoted, _)) = path.strip_prefix('"').and_then(|path| path.split_once('"')) {
+            if !quoted.trim().is_empty() {
+                found.push(start..start + quoted.len() + 3);
+            }
+            continue;
+        }
         let path = path.trim_end_matches(['.', ',', ';', ':', ')', ']', '!', '?']);
         if !path.is_empty() && !path.contains('@') {
             found.push(start..start + 1 + path.len());
@@ -131,9 +141,10 @@ fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// The path that a reference writes with a backslash before each blank.
+/// The path that a reference writes in quotes, or with a backslash before each blank.
 pub(in crate::cli) fn unescaped(path: &str) -> String {
-    path.replace("\\ ", " ")
+    let quoted = path.strip_prefix('"').and_then(|path| path.strip_suffix('"'));
+    quoted.map_or_else(|| path.replace("\\ ", " "), ToOwned::to_owned)
 }
 
 #[cfg(test)]
@@ -158,7 +169,7 @@ mod tests {
 
     #[test]
     fn at_words_that_look_like_paths_are_memory_imports() {
-        let rows: [(&str, &[&str]); 11] = [
+        let rows: [(&str, &[&str]); 13] = [
             ("see @docs/style.md and @README.md.", &["docs/style.md", "README.md"]),
             ("@~/own.md\n- @../up.md, @/etc/x", &["~/own.md", "../up.md", "/etc/x"]),
             ("mail me@example.org or ask @alice", &[]),
@@ -169,6 +180,11 @@ mod tests {
             ("@scope/package@1.0", &[]),
             ("see @docs/my\\ own\\ file.md, and b", &["docs/my\\ own\\ file.md"]),
             ("a\\ @this.md @dir\\\n@that.md", &["this.md", "that.md"]),
+            ("see @\"docs/my own.md\", @\"\" and @b.md", &["\"docs/my own.md\"", "b.md"]),
+            (
+                "@\"not closed.md\n@this.md a\"b @that.md",
+                &["\"not closed.md", "this.md", "that.md"],
+            ),
             ("", &[]),
         ];
         for (text, expected) in rows {

@@ -39,7 +39,7 @@ const FILES_MAX: usize = 200;
 const PATTERNS_MAX: usize = 20;
 
 /// The folders to search for memory files, and the trust in them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct MemorySearch<'a> {
     /// The memory file of this machine's administrator.
     pub machine: Option<&'a Path>,
@@ -53,6 +53,8 @@ pub struct MemorySearch<'a> {
     pub local: bool,
     /// True if the project may import files from outside of it.
     pub trusted: bool,
+    /// Returns the reason why a rule keeps a file from the model, also as an import or by a link.
+    pub denial: &'a (dyn Fn(&Path) -> Option<String> + Sync),
 }
 
 /// A file to be read, and the folder that it and its imports must not lead out of.
@@ -82,6 +84,7 @@ struct FileScope<'a> {
 /// Reads files, each once.
 struct MemoryReader<'a> {
     home: Option<&'a Path>,
+    denial: &'a (dyn Fn(&Path) -> Option<String> + Sync),
     /// The owners of the project's files.
     owners: TrustedOwners,
     seen: HashSet<PathBuf>,
@@ -99,6 +102,7 @@ impl MemorySearch<'_> {
     fn follow(&self, leads: Vec<MemoryCandidate>) -> Memory {
         let mut reader = MemoryReader {
             home: self.home,
+            denial: self.denial,
             owners: TrustedOwners::new(self.cwd, self.trusted),
             seen: HashSet::new(),
             bytes: 0,
@@ -213,6 +217,10 @@ impl MemoryReader<'_> {
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
         if scope.bound.is_some_and(outside) {
             self.warn(path, "leads out of the project, which is not trusted");
+            return None;
+        }
+        if let Some(why) = (self.denial)(path).or_else(|| (self.denial)(&real)) {
+            self.warn(path, &why);
             return None;
         }
         if self.seen.len() >= FILES_MAX || !self.seen.insert(real.clone()) {

@@ -235,6 +235,15 @@ impl Permissions {
         self.restriction(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
     }
 
+    /// Applies the rules that deny or ask about reading a file, which its author may have named or
+    /// linked elsewhere.
+    pub(in super::super) fn check_reading_rules(&self, path: &Path) -> Result<(), Denial> {
+        let tool = BuiltinTool::Read;
+        let covers = |rule: &PermissionRule| rule.covers_path(tool, path);
+        let what = |_: &PermissionRule| path.display().to_string();
+        self.current().check_restrictions(covers, tool.name(), Some(tool), what)
+    }
+
     /// True if a search must hide this file.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.restriction(|rule| rule.covers_path(tool, path)).is_some()
