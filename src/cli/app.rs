@@ -198,6 +198,9 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
                 let world = enter_worktree(&args, world).await?;
+                if let Some(prompt) = &args.session.rewind_files {
+                    return host::rewind_files(&args, world, prompt).await;
+                }
                 if args.output.is_driven_by_host() {
                     return host::drive(&args, world, check).await;
                 }

@@ -138,6 +138,9 @@ pub(super) struct RequestHead {
     pub tools: Vec<ToolDefinition>,
     /// The kinds of sub-agents.
     pub agents: Vec<AgentDefinition>,
+    pub sandbox: SandboxState,
+    /// Names of variables that commands do not see.
+    pub dropped_variables: Vec<String>,
     limits: Limits,
     max_output: u32,
 }
@@ -180,6 +183,8 @@ pub(super) fn request_head(
         system,
         memory: memory(settings, &toolbox),
         tools: toolbox.all_definitions(),
+        sandbox: toolbox.sandbox().clone(),
+        dropped_variables: toolbox.dropped_variables().to_vec(),
         agents: if toolbox.offers_agents() { agents } else { Vec::new() },
         limits: limits(settings, &[]),
         max_output: facts.max_output,

@@ -155,7 +155,7 @@ fn framing(output: &settings::OutputSettings) -> PipeFraming {
 }
 
 /// Returns the names of commands, skills and the output style.
-fn capabilities(settings: &Settings) -> Capabilities {
+pub(super) fn capabilities(settings: &Settings) -> Capabilities {
     let library = &settings.library;
     Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),

@@ -21,8 +21,8 @@ pub enum HostFrame {
     Control { id: RequestId, request: ControlRequest },
     /// The reply to a request from outlast: its value, or the host's error text.
     Reply { id: String, reply: Result<Value, String> },
-    /// A message that needs no action: one of an unknown type, or a keep-alive.
-    Ignored,
+    /// A message that needs no action, by its type: an unknown one, or a keep-alive.
+    Ignored(String),
 }
 
 /// A control request (PROTOCOL 3.2).
@@ -77,7 +77,9 @@ pub enum FrameError {
     NoType,
     #[error("a control request has no \"request_id\"")]
     NoRequestId,
-    #[error("the \"content\" of a user message is neither text nor a list of content blocks")]
+    #[error(
+        "the \"content\" of a user message is neither text nor a list of content blocks, each with its content"
+    )]
     BadContent,
 }
 
@@ -101,7 +103,7 @@ pub fn parse(line: &str) -> Result<HostFrame, FrameError> {
             Ok(HostFrame::Control { id, request: ControlRequest::parse(&frame["request"]) })
         }
         "control_response" => Ok(reply(&frame["response"])),
-        _ => Ok(HostFrame::Ignored),
+        other => Ok(HostFrame::Ignored(other.to_owned())),
     }
 }
 
@@ -129,7 +131,9 @@ fn text_after<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn reply(response: &Value) -> HostFrame {
-    let Some(id) = text(response, "request_id") else { return HostFrame::Ignored };
+    let Some(id) = text(response, "request_id") else {
+        return HostFrame::Ignored("control_response".to_owned());
+    };
     let reply = if response["subtype"] == "error" {
         Err(text(response, "error").unwrap_or_else(|| "the host gave no reason".to_owned()))
     } else {

@@ -125,12 +125,23 @@ fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
     let blocks = content.as_array().ok_or(FrameError::BadContent)?;
     let (mut texts, mut others) = (Vec::new(), Vec::new());
     for block in blocks {
-        let block = serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
-        if let Block::Text { text } = block {
-            texts.push(text);
-        } else {
-            others.push(block);
+        if let Some(text) = block.as_str() {
+            texts.push(text.to_owned());
+            continue;
+        }
+        match serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)? {
+            Block::Text { text } => texts.push(text),
+            // A block of a known type that lacks its content, or one without a type.
+            Block::Other(block) if !is_of_other_type(&block) => {
+                return Err(FrameError::BadContent);
+            }
+            block => others.push(block),
         }
     }
     Ok((texts, others))
+}
+
+/// Returns true if a block is of a type that outlast does not know.
+fn is_of_other_type(block: &Value) -> bool {
+    block["type"].as_str().is_some_and(|kind| !["text", "image", "document"].contains(&kind))
 }

@@ -242,7 +242,7 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 102] = [
+const UNMANAGED_FLAGS: [&str; 103] = [
     "advisor", "channels", "dangerously-load-development-channels", "enable-auto-mode", "mcp-debug",
     "rc", "remote", "teammate-mode",
     "color", "image", "last-message-file", "output-fields", "unattended",
@@ -255,7 +255,7 @@ const UNMANAGED_FLAGS: [&str; 102] = [
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",
     "permission-prompts", "plugin-dir", "replay-user-messages", "session-mirror", "task-budget",
-    "thinking-display", "resume-drops-turn", "resume-session-at", "managed-settings",
+    "thinking-display", "resume-drops-turn", "resume-session-at", "rewind-files", "managed-settings",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
     "forward-subagent-text", "heartbeat-file",
     "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",

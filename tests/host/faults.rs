@@ -60,7 +60,7 @@ fn an_unreadable_reply_of_a_host_is_an_error_of_its_request() {
         other => panic!("{other:?}"),
     }
     let deep = format!(r#"{{"type":"keep_alive","a":{}{}}}"#, "[".repeat(900), "]".repeat(900));
-    assert_eq!(outlast::host::parse(&deep), Ok(HostFrame::Ignored));
+    assert_eq!(outlast::host::parse(&deep), Ok(HostFrame::Ignored("keep_alive".to_owned())));
 }
 
 #[tokio::test]
@@ -76,6 +76,38 @@ async fn a_last_line_without_a_line_feed_counts_if_it_is_complete() {
         assert_eq!(ended.stdout.matches(r#""result":"Done.""#).count(), answers, "{last:?}");
         let is_named = ended.stderr.contains("line 2 of standard input");
         assert_eq!(is_named, code == 1, "{last:?}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn input_that_asks_for_nothing_is_reported() {
+    let misspelt = r#"{"type":"User","message":{"role":"user","content":"go"}}"#;
+    let fact = r#"{"type":"user","shouldQuery":false,"message":{"role":"user","content":"go"}}"#;
+    let request =
+        r#"{"type":"control_request","request_id":"1","request":{"subtype":"interrupt"}}"#;
+    for (lines, code, why) in [
+        (&[misspelt, misspelt][..], 1, "had no prompt: 2 lines of the types User were ignored"),
+        (
+            &[r#"{"type":"assistant"}"#, r#"{"type":"keep_alive"}"#],
+            1,
+            "1 line of the types assistant",
+        ),
+        (&[fact], 0, "have no effect: no prompt follows them"),
+        (&[r#"{"type":"keep_alive"}"#], 0, ""),
+        (&[misspelt, request], 0, ""),
+        (&[], 0, ""),
+    ] {
+        let server = serve(Scenario::new());
+        let mut host = HostDriver::start(&server, &[]);
+        for line in lines {
+            host.send_line(line).await;
+        }
+        let (ended, frames) = host.end().await;
+        assert_eq!(ended.code, Some(code), "{lines:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{lines:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.is_empty(), why.is_empty(), "{lines:?}: {}", ended.stderr);
+        let told = frames.iter().any(|frame| !why.is_empty() && frame.to_string().contains(why));
+        assert_eq!(told, !why.is_empty(), "{lines:?}: {frames:?}");
     }
 }
 

@@ -244,6 +244,44 @@ async fn files_are_restored_as_they_were_before_a_prompt() {
 }
 
 #[tokio::test]
+async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
+    let write = json!({ "file_path": "made.txt", "content": "x" });
+    let server = serve(Scenario::new().tool("Write", write).reply("1"));
+    let keeps = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
+    let run = RunBuilder::against(&server).env(keeps, "1");
+    let (again, last) =
+        (run.in_same_folders(&server).env(keeps, "1"), run.in_same_folders(&server));
+    let mut host = HostDriver::with(run, &[]);
+    let made = host.process.work().join("made.txt");
+    prompt_with_id(&mut host, "p-1").await;
+    let session = host.frames.last().expect("a result")["session_id"].clone();
+    let session = session.as_str().expect("an id").to_owned();
+    let first = host.end().await;
+    assert!(made.is_file());
+
+    let mut host = HostDriver::with(again, &["--resume", &session]);
+    host.prompt("").await;
+    assert_eq!(host.next().await.expect("a message")["subtype"], "init");
+    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-1" });
+    assert_eq!(host.ask(&rewind).await["response"]["canRewind"], true);
+    assert_eq!(host.result().await["is_error"], false);
+    assert_eq!(host.end().await.0.code, Some(0));
+    assert!(!made.exists());
+
+    std::fs::write(&made, "later").expect("a file");
+    let ended = last.args(["-p", "--resume", &session, "--rewind-files", "p-1"]).run().await;
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "Restored files: 1\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!made.exists());
+    assert_eq!(server.requests().len(), 2);
+    drop(first);
+}
+
+#[tokio::test]
 async fn no_file_is_restored_through_a_link_or_without_kept_contents() {
     let write = json!({ "file_path": "sub/a.txt", "content": "new" });
     let server = serve(Scenario::new().tool("Write", write).reply("1"));

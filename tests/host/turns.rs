@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast::host::{FrameError, HostFrame};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
@@ -81,6 +82,33 @@ async fn content_blocks_reach_the_model() {
         .collect();
     assert!(kinds.contains(&&json!("image")), "{body}");
     host.end().await;
+}
+
+#[test]
+fn contents_of_a_prompt_are_texts_and_blocks_with_content() {
+    let parse = |content: Value| {
+        let frame = json!({ "type": "user", "message": { "role": "user", "content": content } });
+        outlast::host::parse(&frame.to_string())
+    };
+    for content in [
+        json!(5),
+        json!(null),
+        json!([5]),
+        json!([null]),
+        json!([{}]),
+        json!([{ "type": "text" }]),
+        json!([{ "type": "text", "text": null }]),
+        json!(["hi", { "type": "image" }]),
+    ] {
+        assert_eq!(parse(content.clone()), Err(FrameError::BadContent), "{content}");
+    }
+    match parse(json!(["hi", { "type": "later_kind", "a": 1 }, "there"])) {
+        Ok(HostFrame::User(prompt)) => {
+            assert_eq!((prompt.before.as_str(), prompt.text.as_str()), ("hi\n", "there"));
+            assert_eq!(prompt.attachments.len(), 1);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]

@@ -244,6 +244,9 @@ pub struct SessionArgs {
     /// Refuse to drop more than the turn of this prompt
     #[arg(long, value_name = "UUID", hide = true)]
     pub resume_drops_turn: Option<String>,
+    /// Restore the files that were changed since this prompt of the session, and do nothing else
+    #[arg(long, value_name = "UUID", hide = true)]
+    pub rewind_files: Option<String>,
     /// The id of the new session: a UUID
     #[arg(long, value_name = "UUID")]
     pub session_id: Option<String>,

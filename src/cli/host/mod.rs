@@ -7,6 +7,8 @@
 
 mod background;
 mod context_usage;
+mod empty_prompt;
+mod input_summary;
 mod next_turn;
 mod replies;
 mod requests;
@@ -15,4 +17,5 @@ mod run_args;
 mod server_requests;
 mod session;
 
+pub(super) use rewind::rewind_files;
 pub(super) use session::drive;

@@ -15,7 +15,7 @@ use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
 use crate::host::{ControlRequest, Initialize, control_error, control_success};
 use crate::mcp::{ServerAddress, Servers};
-use crate::messages::{InformationalMessage, RequestId, RunMessage, SystemMessage};
+use crate::messages::{InformationalMessage, RequestId, SystemMessage};
 use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
@@ -177,11 +177,19 @@ impl HostSession {
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.resources.hooks = handlers;
         for warning in warnings {
-            self.out.send_message(warning_message(&warning, &self.session_id.get()), None);
+            self.warn(&warning);
         }
         self.resources.servers = None;
         self.shared_servers().await?;
         Ok(reply)
+    }
+
+    /// Sends a warning to the host.
+    pub(super) fn warn(&self, text: &str) {
+        let content = text.to_owned();
+        let warning = InformationalMessage { content, level: "warning", hook_event: None };
+        let message = SystemMessage::Informational(warning);
+        self.out.send_message(system_message(message, &self.session_id.get()), None);
     }
 
     /// Returns the MCP servers that all turns share. Starts them the first time.
@@ -216,10 +224,4 @@ impl HostSession {
 fn host_servers(settings: &Settings) -> Vec<String> {
     let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
     own.map(|server| server.name.clone()).collect()
-}
-
-fn warning_message(text: &str, session_id: &str) -> RunMessage {
-    let content = text.to_owned();
-    let warning = InformationalMessage { content, level: "warning", hook_event: None };
-    system_message(SystemMessage::Informational(warning), session_id)
 }

@@ -1,9 +1,16 @@
 //! Answers a host's request to restore files.
 
+use std::panic::resume_unwind;
+
 use serde_json::{Value, json};
 
+use crate::cli::args::RunArgs;
+use crate::cli::chosen_session::SessionChoice;
 use crate::cli::host_turn::FILE_HISTORY;
+use crate::cli::run::ProcessContext;
+use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
+use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::journal::SessionFolder;
 use crate::tools::{FileHistory, RestoreMode, RestoredFiles};
@@ -37,19 +44,55 @@ impl HostSession {
         let mode = if is_dry_run { RestoreMode::DryRun } else { RestoreMode::Restore };
         let session = self.session_id.get();
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("restoring files", move || {
-                let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
-                let folder = place.folder().join(session).join(FILE_HISTORY);
-                let further = settings
-                    .config
-                    .permissions
-                    .additional_directories
-                    .iter()
-                    .map(|it| settings.cwd.join(it));
-                let roots: Vec<_> = [settings.cwd.clone()].into_iter().chain(further).collect();
-                FileHistory::restore(&folder, &prompt, &prompts, &roots, mode)
-                    .map_err(|error| UsageError::new(error.to_string()))
-            })
+            .step("restoring files", move || restore(&settings, &session, &prompt, &prompts, mode))
             .await
     }
+}
+
+/// Restores files from the history of a session. `prompts` are the ids of all prompts that are known,
+/// in order. Blocks.
+fn restore(
+    settings: &Settings,
+    session: &str,
+    prompt: &str,
+    prompts: &[String],
+    mode: RestoreMode,
+) -> Result<RestoredFiles, UsageError> {
+    let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
+    let folder = place.folder().join(session).join(FILE_HISTORY);
+    let further = settings.config.permissions.additional_directories.iter();
+    let further = further.map(|it| settings.cwd.join(it));
+    let roots: Vec<_> = [settings.cwd.clone()].into_iter().chain(further).collect();
+    FileHistory::restore(&folder, prompt, prompts, &roots, mode)
+        .map_err(|error| UsageError::new(error.to_string()))
+}
+
+/// Restores the files that were changed since a prompt of an earlier session of a host
+/// (`--rewind-files`), and prints their number.
+///
+/// # Errors
+/// No session is named, or the files cannot be restored.
+pub(in crate::cli) async fn rewind_files(
+    args: &RunArgs,
+    context: ProcessContext,
+    prompt: &str,
+) -> Result<u8, UsageError> {
+    if args.session.resume.is_none() && !args.session.go_on {
+        let why = "--rewind-files needs --resume or --continue; add one of them";
+        return Err(UsageError::new(why));
+    }
+    let (args, prompt) = (args.clone(), prompt.trim().to_owned());
+    let ProcessContext { variables, cwd, .. } = context;
+    let work = move || {
+        let choice = SessionChoice::of(&args, &variables, &cwd)?;
+        let terms = choice.terms();
+        let session = choice.read()?.source().to_string();
+        let settings = settings::resolve(&args, variables, cwd, &terms)?;
+        let restored = restore(&settings, &session, &prompt, &[], RestoreMode::Restore)?;
+        print_report(&format!("Restored files: {}\n", restored.files.len()))
+    };
+    let ended = tokio::task::spawn_blocking(work).await;
+    // Never cancelled: the error is a panic, which continues here.
+    ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
+    Ok(0)
 }

@@ -42,6 +42,8 @@ impl TurnArgs {
     pub(super) fn new(args: &RunArgs) -> Self {
         let mut run = args.clone();
         run.session.trust_project = true;
+        // Its working folder, too: a resumed session goes on there.
+        run.session.names_folder = true;
         run.flags.give_default("budget-mode", "after");
         let mode = run.flags.texts(PERMISSION_MODE).last();
         let may_bypass = run.flags.has(SKIP_PERMISSIONS)

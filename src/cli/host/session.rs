@@ -1,7 +1,7 @@
 //! The session of a host: reads its messages, answers its requests, and runs its prompts in turn.
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -32,6 +32,7 @@ use crate::recovery::Interrupt;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::LivePermissions;
 
+use super::input_summary::InputSummary;
 use super::run_args::TurnArgs;
 
 /// Time limit of the wait for a slow reader of standard error.
@@ -135,6 +136,8 @@ pub(super) struct HostSession {
     has_deferred: bool,
     /// The last line, if the input ended within it. The prompts before it are answered first.
     cut_off_line: Option<u64>,
+    /// What the lines so far were.
+    summary: InputSummary,
     /// Deadline of the wait for a prompt before the session continues with the deferred call.
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
@@ -180,7 +183,8 @@ impl HostSession {
         let reads_state = context.variables.get(OsStr::new(READS_STATE));
         let reads_state = reads_state.is_some_and(|value| value == "1");
         let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
-        let checkpoints = keeps_files.is_some_and(|value| value == "true").then(Vec::new);
+        let is_on = |value: &OsString| value == "true" || value == "1";
+        let checkpoints = keeps_files.is_some_and(is_on).then(Vec::new);
         let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
         let write: FrameWriter = Arc::new(move |message| to_host.send_unmasked(message));
         let reports_state: StateReporter = Arc::new(move |state| {
@@ -204,6 +208,7 @@ impl HostSession {
             session_id,
             has_deferred: false,
             cut_off_line: None,
+            summary: InputSummary::default(),
             deferred_until: None,
             queue: VecDeque::new(),
             context_prompts: Vec::new(),
@@ -239,10 +244,10 @@ impl HostSession {
                     continue;
                 }
                 if prompt.is_empty() {
-                    let why = "the prompt is empty; give it text, or a block such as an image";
-                    let error = UsageError::new(why);
-                    self.report(&error);
-                    code = error.verdict().exit_code();
+                    match self.answer_empty_prompt(&mut input, &mut is_open).await {
+                        Ok(ended) => code = ended,
+                        Err(fatal) => return fatal,
+                    }
                     continue;
                 }
                 self.has_deferred = false;
@@ -266,9 +271,7 @@ impl HostSession {
             }
             if !is_open {
                 let ended = self.await_last_commands().await;
-                if let Some(number) = self.cut_off_line {
-                    code = self.report_line(number, "the input ends within it");
-                }
+                code = self.report_unused_input().unwrap_or(code);
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
             let (waits, until) = (self.has_deferred, self.deferred_until);
@@ -408,7 +411,7 @@ impl HostSession {
     }
 
     /// Handles one message of the host. `turn` interrupts the running turn, if there is one.
-    async fn handle(
+    pub(super) async fn handle(
         &mut self,
         line: Option<HostInput>,
         turn: Option<&InterruptSender>,
@@ -428,6 +431,22 @@ impl HostSession {
         InputStep::Fatal(self.report_line(number, &why))
     }
 
+    /// Reports input that had no effect, at its end. Returns the exit code if that is an error.
+    fn report_unused_input(&self) -> Option<u8> {
+        if !self.context_prompts.is_empty() {
+            let warning = "the last messages with \"shouldQuery\": false have no effect: no prompt \
+                           follows them";
+            self.warn(warning);
+            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+        }
+        if let Some(number) = self.cut_off_line {
+            return Some(self.report_line(number, "the input ends within it"));
+        }
+        let error = self.summary.lost_task()?;
+        self.report(&error);
+        Some(error.verdict().exit_code())
+    }
+
     /// Reports a line that is no message, and returns the exit code.
     fn report_line(&self, number: u64, why: &str) -> u8 {
         let error = UsageError::new(format!(
@@ -443,6 +462,7 @@ impl HostSession {
         frame: HostFrame,
         turn: Option<&InterruptSender>,
     ) -> InputStep {
+        self.summary.record(&frame);
         match frame {
             HostFrame::User(prompt) => {
                 let is_new = prompt.uuid.clone().is_none_or(|uuid| self.prompt_ids.insert(uuid));
@@ -452,7 +472,7 @@ impl HostSession {
             }
             HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
             // The reader hands replies to their requests itself.
-            HostFrame::Reply { .. } | HostFrame::Ignored => {}
+            HostFrame::Reply { .. } | HostFrame::Ignored(_) => {}
         }
         InputStep::GoesOn
     }
