@@ -69,7 +69,10 @@ async fn a_plan_that_was_changed_after_the_start_is_refused() {
     let ended = fixture.call(&words).await;
     assert_eq!((ended.code, ended.stderr.contains("was changed")), (Some(2), true), "{ended:?}");
     assert_eq!(fixture.effects(0), 0);
+    let result = fixture.batch().join("tasks/0/result.json");
+    assert!(result.is_file(), "another attempt would find the same plan");
     fs::write(&path, &text).expect("it can be written");
+    fs::remove_file(result).expect("it is there");
     let ended = fixture.call(&words).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }

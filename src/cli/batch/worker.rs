@@ -38,12 +38,6 @@ pub(super) async fn work(args: &BatchWorkerArgs, world: ProcessContext) -> Resul
         return Err(UsageError::interrupted(Interrupt::Sigterm));
     }
     let (folder, plan) = locate(args, &world)?;
-    if args.plan.as_ref().is_some_and(|digest| *digest != plan.digest()) {
-        return Err(UsageError::new(format!(
-            "the plan in {} was changed after the batch was started; start the batch again",
-            folder.path().display()
-        )));
-    }
     let index = worker_index(args.index, &world.variables, plan.tasks.len())
         .map_err(|error| UsageError::new(error.to_string()))?;
     let (task, files) = (&plan.tasks[index], folder.task(index));
@@ -53,9 +47,33 @@ pub(super) async fn work(args: &BatchWorkerArgs, world: ProcessContext) -> Resul
         print_report(&format!("{}\n", outcome.result))?;
         return Ok(outcome.exit_code);
     }
+    if args.plan.as_ref().is_some_and(|digest| *digest != plan.digest()) {
+        return refuse_changed_plan(&folder, &files, &world);
+    }
     let code = Box::pin(attempt(&plan, task, &files, world)).await?;
     drop::<FileLock>(lock);
     Ok(code)
+}
+
+/// Writes the result of a task whose plan was changed, which is final: further attempts would find
+/// the same plan.
+///
+/// # Errors
+/// The process is about to end.
+fn refuse_changed_plan(
+    folder: &BatchFolder,
+    files: &TaskFolder,
+    world: &ProcessContext,
+) -> Result<u8, UsageError> {
+    let error = UsageError::new(format!(
+        "the plan in {} was changed after the batch was started; start the batch again, with \
+         --retry-failed",
+        folder.path().display()
+    ));
+    if !world.exit_watchdog.claim(error.verdict().exit_code()) {
+        return Err(error);
+    }
+    Ok(report_usage_error(&error, &requested_output(files)))
 }
 
 /// Finds the plan, and the folder for results.
