@@ -187,6 +187,9 @@ impl RunningCommand<'_> {
                 }
                 send_report(self.control, JobReport::Exited(status));
             }
+            if !is_left {
+                send_report(self.control, JobReport::LeftoversEnded(false));
+            }
             if !ordered {
                 continue;
             }
@@ -197,7 +200,12 @@ impl RunningCommand<'_> {
             let order = control.read_exact(&mut order).ok().map(|()| order[0]);
             match order {
                 Some(wire::TERMINATE) => tree::signal_descendants(Signal::SIGTERM),
-                Some(wire::KILL) => self.end_all(KILLING_MAX),
+                Some(wire::KILL) => {
+                    self.end_all(KILLING_MAX);
+                    if !self.reap() {
+                        send_report(self.control, JobReport::LeftoversEnded(false));
+                    }
+                }
                 Some(wire::SWEEP) => self.end_leftovers(),
                 Some(_) | None => break,
             }

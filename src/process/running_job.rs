@@ -135,6 +135,17 @@ impl RunningJob {
         async move { exited?.await.ok() }
     }
 
+    /// Waits until no process of the job is left. Then [`Self::end_leftovers`] finds none.
+    pub fn last_exit(&mut self) -> impl Future<Output = ()> + use<> {
+        let ended = self.leftovers_ended.take();
+        async move {
+            if let Some(ended) = ended {
+                // Without a job init process, none is left.
+                let _ = ended.await;
+            }
+        }
+    }
+
     /// The memory of the job, in bytes, when it was ended for taking too much. Available once the
     /// main process has ended.
     pub fn memory_taken(&self) -> Option<u64> {

@@ -60,7 +60,7 @@ pub(super) enum JobReport {
     Ended(i32),
     /// It took too much memory and is ended; its memory in MiB.
     MemoryExceeded(i32),
-    /// Leftover processes are ended; true if there were any.
+    /// No process is left; true if some were ended after the command.
     LeftoversEnded(bool),
     /// Nothing is left; the number of processes that were ended.
     AllEnded(i32),

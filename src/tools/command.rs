@@ -48,6 +48,39 @@ pub(super) struct EndedCommand {
     pub(super) left_behind: bool,
 }
 
+/// The process of a command whose end is awaited.
+#[derive(Clone, Copy)]
+pub(super) enum AwaitedEnd<'a> {
+    /// The first one. Those that it leaves are ended.
+    First,
+    /// The last one: the first one may only start others. The status of the first one is reported
+    /// if others are left.
+    Last(&'a (dyn Fn(Option<ExitStatus>) + Sync)),
+}
+
+impl<'a> AwaitedEnd<'a> {
+    /// Waits for the end. Returns the status of the first process.
+    fn of(self, running: &mut RunningJob) -> impl Future<Output = Option<ExitStatus>> + use<'a> {
+        let first = running.exit();
+        let last = match self {
+            Self::First => None,
+            Self::Last(report) => Some((report, running.last_exit())),
+        };
+        async move {
+            let status = first.await;
+            let Some((report, last)) = last else { return status };
+            let mut last = std::pin::pin!(last);
+            tokio::select! {
+                biased;
+                () = &mut last => return status,
+                () = std::future::ready(()) => report(status),
+            }
+            last.await;
+            status
+        }
+    }
+}
+
 /// The stages of a command, from its start to the end of its output.
 ///
 /// ```text
@@ -82,12 +115,13 @@ pub(super) async fn wait_for_end(
     limit: Duration,
     cancel: &CancellationToken,
     capture: &mut OutputCapture,
+    awaited: AwaitedEnd<'_>,
 ) -> EndedCommand {
     let mut out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let mut err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let kills_before = out_of_memory_kills();
     let (mut out_chunk, mut err_chunk) = (vec![0; CHUNK], vec![0; CHUNK]);
-    let mut exit = std::pin::pin!(running.exit());
+    let mut exit = std::pin::pin!(awaited.of(&mut running));
     let mut stage = CommandStage::Running;
     let mut wake = Instant::now() + limit;
     let mut ended = EndedCommand { status: None, cause: CommandEnd::Exited, left_behind: false };

@@ -17,7 +17,7 @@ use crate::transcript::{Block, exit_note};
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
+use super::command::{AwaitedEnd, CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::{BashInput, lowered};
@@ -291,7 +291,7 @@ impl ShellSession {
         cancel: &CancellationToken,
     ) -> (EndedCommand, CapturedOutput) {
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
-        let ended = wait_for_end(running, limit, cancel, &mut capture).await;
+        let ended = wait_for_end(running, limit, cancel, &mut capture, AwaitedEnd::First).await;
         (ended, capture.finish().await)
     }
 

@@ -10,7 +10,9 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::bench::{Bench, PATIENCE, appears, assert_fails_with, assert_gone, call, text};
+use super::bench::{
+    Bench, PATIENCE, appears, assert_fails_with, assert_gone, call, is_alive, text,
+};
 
 use crate::support::stopwatch::Stopwatch;
 
@@ -139,6 +141,45 @@ async fn stopping_a_background_command_ends_all_its_processes() {
         "a stopped task is not reported again"
     );
     assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
+}
+
+/// Looks until only processes are left that the first one has started.
+async fn first_end(bench: &Bench, id: &str) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let shown = text(&bench.run("BashOutput", json!({ "bash_id": id })).await);
+        if shown.contains("its first process has ended") {
+            return shown;
+        }
+        assert!(Instant::now() < end, "{shown}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Servers that detach themselves: their first process ends at once.
+#[tokio::test]
+async fn a_background_command_ends_with_its_last_process() {
+    let bench = Bench::open();
+    let daemon = "(setsid bash -c 'echo $$ > daemon; until [ -e go ]; do sleep 0.01; done' \
+                  > /dev/null 2>&1 &); until [ -s daemon ]; do sleep 0.01; done; exit 3";
+    begin(&bench, daemon).await;
+    let shown = first_end(&bench, "bash_1").await;
+    assert!(shown.contains("with exit code 3, and others go on"), "{shown}");
+    let pid = appears(&bench.cwd.join("daemon")).await;
+    assert!(is_alive(&pid));
+    assert_eq!(bench.toolbox.background_work(), WorkStatus::StillRunning);
+    bench.file("go", "");
+    let shown = text(&end_of(&bench, "bash_1").await);
+    assert!(shown.contains("ended after") && shown.contains("with exit code 3"), "{shown}");
+    assert_gone(&pid).await;
+
+    begin(&bench, "sleep 1000 > /dev/null 2>&1 & echo $! > other").await;
+    first_end(&bench, "bash_2").await;
+    let pid = appears(&bench.cwd.join("other")).await;
+    assert!(is_alive(&pid));
+    let outcome = kill(&bench, "bash_2").await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    assert_gone(&pid).await;
 }
 
 #[tokio::test]

@@ -36,7 +36,15 @@ pub(super) fn status_phrase(task: &BackgroundTask) -> String {
         |code| format!("with exit code {code}"),
     );
     match task.end {
-        None => format!("has been running for {took}"),
+        None => task.first_exit.map_or_else(
+            || format!("has been running for {took}"),
+            |code| {
+                format!(
+                    "has been running for {took}: its first process has ended with exit code \
+                     {code}, and others go on"
+                )
+            },
+        ),
         Some(BackgroundEnd::Completed | BackgroundEnd::Failed) => {
             format!("ended after {took} {code}")
         }

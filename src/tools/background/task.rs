@@ -21,6 +21,8 @@ pub struct BackgroundTask {
     pub took: Duration,
     /// The exit code as a shell reports it; `None` while it runs, or if it is not available.
     pub exit_code: Option<i32>,
+    /// The exit code of its first process, if others go on.
+    pub first_exit: Option<i32>,
     /// The size of the output in bytes. Known once it has ended.
     pub output_bytes: u64,
     /// The file with the output, if that is long.
@@ -44,6 +46,7 @@ impl BackgroundTask {
             end: None,
             took: Duration::ZERO,
             exit_code: None,
+            first_exit: None,
             output_bytes: 0,
             output_file: None,
         }
@@ -98,4 +101,13 @@ impl BackgroundTask {
     pub fn status(&self) -> &'static str {
         self.end.map_or("running", BackgroundEnd::name)
     }
+}
+
+/// No task has this id. Lists the existing ones, for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum UnknownTask {
+    #[error("there is no background command {id:?}: none was started")]
+    NoneStarted { id: String },
+    #[error("there is no background command {id:?}; there are:\n{known}")]
+    Among { id: String, known: String },
 }

@@ -15,14 +15,14 @@ use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::super::command::{CommandEnd, EndedCommand, exit_code, wait_for_end};
+use super::super::command::{AwaitedEnd, CommandEnd, EndedCommand, exit_code, wait_for_end};
 use super::super::output_redactor::OutputStream;
 use super::super::panic_guard::end_tasks;
 use super::super::sandbox::Sandbox;
 use super::super::text;
 use super::descriptions;
 use super::live_output::LiveOutput;
-use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask, UnknownTask};
 use super::task_stops::TaskStops;
 
 /// The maximum number of tasks that run at a time.
@@ -38,15 +38,6 @@ pub(in super::super) enum CapacityError {
          KillShell first:\n{running}"
     )]
     Full { running: String },
-}
-
-/// No task has this id. Lists the existing ones, for the model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in super::super) enum UnknownTask {
-    #[error("there is no background command {id:?}: none was started")]
-    NoneStarted { id: String },
-    #[error("there is no background command {id:?}; there are:\n{known}")]
-    Among { id: String, known: String },
 }
 
 /// The number of ended tasks that keep their unread output: the latest ones.
@@ -278,7 +269,13 @@ impl BackgroundTasks {
         let index = table.add(task, live, stop);
         table.entries[index].keeper = Some(begin.keeper.clone());
         table.command_tasks.spawn(async move {
-            let ended = wait_for_end(running, lifetime, &token, &mut capture).await;
+            let note_first = |status: Option<ExitStatus>| {
+                if let Some(shells) = shells.upgrade() {
+                    shells.table().entries[index].task.first_exit = status.map(exit_code);
+                }
+            };
+            let last = AwaitedEnd::Last(&note_first);
+            let ended = wait_for_end(running, lifetime, &token, &mut capture, last).await;
             let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
             if let Some(note) = sandbox.refusal_note(&refused) {
                 capture.push(OutputStream::Err, format!("{note}\n").as_bytes()).await;
