@@ -315,6 +315,23 @@ pub fn home(variables: &Variables) -> Option<PathBuf> {
     named.map(PathBuf::from).or_else(listed)
 }
 
+/// Returns the `PATH` that settings give. As in a shell, it may refer to the one that outlast was
+/// started with, `outer`, and its parts to the home folder.
+pub fn path_of_settings(value: &str, outer: &Variables) -> OsString {
+    let own = outer.get(OsStr::new("PATH"));
+    let mut parts = Vec::new();
+    for part in std::env::split_paths(value) {
+        if ["$PATH", "${PATH}"].iter().any(|own| part.as_os_str() == *own) {
+            parts.extend(own.map(std::env::split_paths).into_iter().flatten());
+            continue;
+        }
+        let below = ["~", "$HOME", "${HOME}"].iter().find_map(|home| part.strip_prefix(home).ok());
+        let at_home = below.and_then(|below| Some(home(outer)?.join(below)));
+        parts.push(at_home.unwrap_or(part));
+    }
+    std::env::join_paths(parts).unwrap_or_else(|_| value.into())
+}
+
 /// Variables that name the folder of settings and sessions; the first one that is set counts.
 const CONFIG_DIR: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
 
@@ -505,4 +522,28 @@ impl EnvReader<'_> {
 fn is_header_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_settings_may_refer_to_the_one_of_the_environment_and_to_the_home_folder() {
+        let outer = [("PATH", "/usr/bin:/bin"), ("HOME", "/home/me")];
+        let outer: Variables =
+            outer.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+        for (value, expected) in [
+            ("/opt/x:$PATH", "/opt/x:/usr/bin:/bin"),
+            ("${PATH}:/opt/x", "/usr/bin:/bin:/opt/x"),
+            ("$HOME/a:${HOME}/b:~/c:$PATH", "/home/me/a:/home/me/b:/home/me/c:/usr/bin:/bin"),
+            ("/a$PATH:$HOMES:~x:/b", "/a$PATH:$HOMES:~x:/b"),
+        ] {
+            assert_eq!(path_of_settings(value, &outer), expected, "{value}");
+        }
+        assert_eq!(path_of_settings("/a:$PATH:~/b", &Variables::default()), {
+            let home = home(&Variables::default()).unwrap_or_else(|| "~".into());
+            OsString::from(format!("/a:{}/b", home.display()))
+        });
+    }
 }

@@ -13,7 +13,9 @@ use super::sources::{SettingsSources, read_all};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::Config;
-use crate::config::environment::{ProcessEnv, Variables, config_dir, variable_names};
+use crate::config::environment::{
+    ProcessEnv, Variables, config_dir, path_of_settings, variable_names,
+};
 use crate::config::flags::{FlagValue, SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
 use crate::config::kinds::UnattendedRetry;
@@ -60,7 +62,10 @@ impl Inputs {
         let of_files = config(&fold, &mut mistakes);
         let mut all = outer.clone();
         let own = of_files.env.0.iter();
-        all.extend(own.map(|(name, value)| (OsString::from(name), OsString::from(&value.0))));
+        all.extend(own.map(|(name, value)| match (name.as_str(), &value.0) {
+            ("PATH", value) => ("PATH".into(), path_of_settings(value, outer)),
+            (name, value) => (name.into(), value.into()),
+        }));
         sources.managed.remove_outranked(&mut args.flags, &mut all);
         add_variables(&mut fold, &args.flags, (outer, &all), &sources, held, &mut mistakes);
         let flags = args.flags.values(&mut mistakes);
