@@ -18,9 +18,17 @@ use super::known_paths::{
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
 
-/// Files by which a step of GitHub Actions changes the variables, programs and inputs of later steps,
-/// which have secrets.
-const STEP_FILES: [&str; 4] = ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"];
+/// Files by which a step of a CI job changes the variables, programs and inputs of later steps, which
+/// have secrets.
+const STEP_FILES: [&str; 7] = [
+    "GITHUB_ENV",
+    "GITHUB_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STATE",
+    "BASH_ENV",
+    "BITBUCKET_PIPELINES_VARIABLES_PATH",
+    "BUILDKITE_ENV_FILE",
+];
 
 /// The user id of the first user that is a person, on most systems.
 const FIRST_PERSON: u32 = 1000;
@@ -170,9 +178,19 @@ impl SandboxContext<'_> {
     }
 
     fn has_step_files(&self, folder: &Path) -> bool {
+        self.step_files().any(|path| path.starts_with(folder))
+    }
+
+    fn step_files(&self) -> impl Iterator<Item = PathBuf> {
         let files = STEP_FILES.iter().filter_map(|name| self.variable(name)).map(Path::new);
-        let mut files = files.filter(|path| path.is_absolute()).map(|path| self.real(path));
-        files.any(|path| path.starts_with(folder))
+        files.filter(|path| path.is_absolute()).map(|path| self.real(path))
+    }
+
+    /// Lists the files of the CI job's runner that are in these folders.
+    pub(super) fn open_step_files(&self, folders: &[PathBuf]) -> Vec<String> {
+        let is_open = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+        let files = self.step_files().filter(is_open).filter(|path| path.is_file());
+        files.map(|path| path.display().to_string()).collect()
     }
 
     /// Resolves paths in the home folder, or in the folder to which a variable moves their parent.
@@ -376,6 +394,30 @@ mod tests {
             let file = ("GITHUB_ENV".into(), top.join(file).into());
             assert_eq!(is_granted(&[temporary.clone(), file]), expected);
         }
+    }
+
+    #[test]
+    fn files_of_a_ci_job_in_folders_of_commands_are_listed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let top = folder.path().canonicalize().expect("it is there");
+        let file = |name: &str| top.join(name);
+        for name in ["env", "job"] {
+            fs::write(file(name), "").expect("a file");
+        }
+        let named = [("BASH_ENV", "env"), ("BUILDKITE_ENV_FILE", "job"), ("GITHUB_ENV", "none")];
+        let environment = named.map(|(name, path)| (name.into(), file(path).into()));
+        let around = SandboxContext {
+            cwd: &top,
+            home: None,
+            folders: &[],
+            scratch: &top,
+            environment: &environment,
+            rules: Vec::new(),
+            looked_up: LookedUp::default(),
+        };
+        let expected = ["env", "job"].map(|name| file(name).display().to_string());
+        assert_eq!(around.open_step_files(std::slice::from_ref(&top)), expected);
+        assert!(around.open_step_files(&[file("beside")]).is_empty());
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl Sandbox {
             policy: Arc::new(policy),
             state,
             kernel,
+                if is_on { around.open_step_files(policy.writable()) } else { Vec::new() },
             network,
             capabilities: settings.capabilities,
             gaps,
