@@ -109,6 +109,14 @@ const PLAIN_HINT: &str = "[No permission rule allows this command, so it could r
                           may read, write only the files that it names (with acceptEdits), and use \
                           no network. Only the user can add a rule.]";
 
+const SIGNING_HINT: &str = "[This may be the sandbox, which closes signing keys to commands. \
+                            `git commit --no-gpg-sign` commits without a signature. Only the user \
+                            can open a key, with sandbox.filesystem.allowRead, and for GnuPG \
+                            allowWrite of ~/.gnupg.]";
+
+/// Messages about a commit or tag that git could not sign.
+const UNSIGNED: [&str; 2] = ["gpg failed to sign the data", "Couldn't load public key"];
+
 /// The confinement of a command.
 #[derive(Debug)]
 pub(super) enum CommandScope {
@@ -372,6 +380,9 @@ impl Sandbox {
     pub(super) fn hint(&self, stderr: &str, is_plain: bool) -> Option<String> {
         if is_plain && self.can_hold_readers() {
             return looks_denied(stderr).then(|| PLAIN_HINT.to_owned());
+        }
+        if self.is_on() && UNSIGNED.iter().any(|message| stderr.contains(message)) {
+            return Some(SIGNING_HINT.to_owned());
         }
         (self.is_on() && looks_denied(stderr)).then(|| {
             format!(
