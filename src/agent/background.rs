@@ -128,11 +128,13 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Records the start of background work in the journal, before it is reported to the model.
+    /// Records the start of background work in the journal, and a new folder of the shell, before
+    /// the model is told of them.
     pub(super) fn record_started_work(&mut self) {
         let (commands, started) = self.tools.toolbox().take_started_tasks();
         let started = started.into_iter().map(work_of).collect();
-        let changes = BackgroundChanges { commands, started, reported: Vec::new() };
+        let folder = self.tools.toolbox().take_new_folder();
+        let changes = BackgroundChanges { commands, started, reported: Vec::new(), folder };
         self.journal.background(changes);
     }
 

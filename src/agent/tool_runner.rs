@@ -296,9 +296,16 @@ impl ToolRunner {
         self.since.folder.take()
     }
 
-    /// Takes the background work that was lost with an earlier process.
+    /// Takes the background work that was lost with an earlier process, and goes on in the folder of
+    /// its shell. The model is told if that is not possible.
     pub(super) fn take_lost_work(&mut self) -> Vec<BackgroundWork> {
-        let PastBackground { commands, mut lost } = std::mem::take(&mut self.since.background);
+        let PastBackground { commands, mut lost, folder } =
+            std::mem::take(&mut self.since.background);
+        if let Some(before) = folder
+            && let Some(now) = self.toolbox.go_on_in(&before)
+        {
+            self.since.folder.get_or_insert(MovedFolder { before, now });
+        }
         self.toolbox.count_tasks_from(commands);
         lost.retain(|work| !self.toolbox.knows_command(work.id()));
         lost

@@ -174,6 +174,9 @@ pub struct BackgroundChanges {
     /// The ids of ended work whose end was reported to the model.
     #[serde(default, alias = "told", skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<String>,
+    /// The folder in which the next command starts, if it has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
 }
 
 /// A command or sub-agent that was started in the background.

@@ -140,8 +140,8 @@ impl Journal {
             journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
         if work.background != PastBackground::default() {
-            let PastBackground { commands, lost: started } = work.background.clone();
-            let changes = BackgroundChanges { commands, started, reported: Vec::new() };
+            let PastBackground { commands, lost: started, folder } = work.background.clone();
+            let changes = BackgroundChanges { commands, started, reported: Vec::new(), folder };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }
         journal.remove_if_lost()
@@ -417,7 +417,8 @@ impl Journal {
 
     /// Appends changes of background work, if there are any.
     pub fn background(&mut self, changes: BackgroundChanges) {
-        if !changes.started.is_empty() || !changes.reported.is_empty() {
+        let BackgroundChanges { commands: _, started, reported, folder } = &changes;
+        if !started.is_empty() || !reported.is_empty() || folder.is_some() {
             self.record(&JournalRecord::Background(changes), Sync::Later);
         }
     }

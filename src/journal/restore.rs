@@ -127,13 +127,15 @@ pub struct RestoredContract {
     pub damage: Option<Damage>,
 }
 
-/// The background work of earlier processes.
+/// The background work of earlier processes, and the folder of their shell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastBackground {
     /// Number of commands that they started.
     pub commands: usize,
     /// The work whose end was not reported to the model.
     pub lost: Vec<BackgroundWork>,
+    /// The folder in which the next command would have started. `None`: that of the session.
+    pub folder: Option<PathBuf>,
 }
 
 impl PastBackground {
@@ -141,6 +143,7 @@ impl PastBackground {
         self.commands = self.commands.max(changes.commands);
         self.lost.extend(changes.started.iter().cloned());
         self.lost.retain(|work| !changes.reported.iter().any(|id| id == work.id()));
+        self.folder = changes.folder.clone().or(self.folder.take());
     }
 }
 
@@ -497,6 +500,7 @@ impl<'a> SessionReplay<'a> {
         (self.work.run, self.work.ended) = (None, None);
         self.deferred = false;
         self.work.background.lost.clear();
+        self.work.background.folder = None;
         Ok(())
     }
 

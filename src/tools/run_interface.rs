@@ -14,7 +14,7 @@ use super::permission::LivePermissions;
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
 use super::structured::{Delivery, OtherCalls};
-use super::toolbox::Toolbox;
+use super::toolbox::{ToolSet, Toolbox};
 use super::withheld::{names, withheld_variable};
 use crate::types::{OnDenied, PermissionMode, PermissionPrompt};
 
@@ -118,6 +118,19 @@ impl Toolbox {
     /// The shell that runs commands.
     pub fn shell(&self) -> &Path {
         &self.tools.shell.program
+    }
+
+    /// Returns the folder in which the next command starts, if it is another one than at the last
+    /// call.
+    pub fn take_new_folder(&self) -> Option<PathBuf> {
+        self.tools.shell.take_new_cwd()
+    }
+
+    /// Starts the next command in `folder`. If it is gone or the run may not work there, returns the
+    /// folder in which the next command starts instead.
+    pub fn go_on_in(&self, folder: &Path) -> Option<PathBuf> {
+        let ToolSet { shell, places, .. } = &*self.tools;
+        (!shell.go_on_in(folder, places)).then(|| shell.cwd())
     }
 
     /// Adds variables exported by the user's hooks to the environment of later commands. Returns

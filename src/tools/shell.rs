@@ -22,7 +22,7 @@ use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
 use super::input::{BashInput, lowered};
 use super::outcome::ToolOutcome;
-use super::paths::WorkFolders;
+use super::paths::{WorkFolders, resolve};
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::settings::{CommandSettings, ToolSettings};
 use super::shell_lexer::{self, base_name};
@@ -65,6 +65,8 @@ pub(super) struct ShellSession {
     pub(super) background: Arc<BackgroundTasks>,
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
+    /// That folder as the session has recorded it.
+    recorded_cwd: Mutex<PathBuf>,
     /// The file to which the next command reports its final folder, if the last one has left it.
     spare_report: Mutex<Option<FinalCwd>>,
     sandbox: Arc<Sandbox>,
@@ -89,6 +91,7 @@ impl ShellSession {
             supervisor: settings.supervisor.clone(),
             background: background_tasks(settings),
             cwd: Mutex::new(cwd.to_path_buf()),
+            recorded_cwd: Mutex::new(cwd.to_path_buf()),
             spare_report: Mutex::default(),
             sandbox,
             withheld: WithheldNotes::default(),
@@ -97,6 +100,27 @@ impl ShellSession {
 
     pub(super) fn cwd(&self) -> PathBuf {
         self.cwd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the folder in which the next command starts, if it is another one than at the last
+    /// call.
+    pub(super) fn take_new_cwd(&self) -> Option<PathBuf> {
+        let cwd = self.cwd();
+        let mut recorded = self.recorded_cwd.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *recorded != cwd;
+        recorded.clone_from(&cwd);
+        is_new.then_some(cwd)
+    }
+
+    /// Starts the next command in `folder`. Returns false if it is gone, or the run may not work
+    /// there.
+    pub(super) fn go_on_in(&self, folder: &Path, places: &WorkFolders) -> bool {
+        let is_usable = folder.is_dir() && resolve(folder) == folder && places.contains(folder);
+        if is_usable {
+            self.set_cwd(folder.to_path_buf());
+            let _ = self.take_new_cwd();
+        }
+        is_usable
     }
 
     /// The file to which a command reports its final folder.

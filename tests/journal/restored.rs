@@ -227,14 +227,14 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     };
     let agent = BackgroundWork::Agent { id: "a1".to_owned(), description: "a part".to_owned() };
     let started = vec![command("bash_1"), agent.clone(), command("bash_2")];
-    journal.background(BackgroundChanges { commands: 2, started, reported: Vec::new() });
+    journal.background(BackgroundChanges { commands: 2, started, ..Default::default() });
     let reported =
         |id: &str| BackgroundChanges { reported: vec![id.to_owned()], ..Default::default() };
     journal.background(reported("bash_1"));
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
     let lost = vec![agent.clone(), command("bash_2")];
-    assert_eq!(restored.work.background, PastBackground { commands: 2, lost });
+    assert_eq!(restored.work.background, PastBackground { commands: 2, lost, folder: None });
     // A fork goes on with the same ids, and its source with the same losses.
     let fork = |restored: &RestoredSession| {
         let forked = SessionId::generate();
@@ -245,15 +245,36 @@ fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     journal.background(reported("bash_2"));
     drop(journal);
     let lost = vec![agent.clone()];
-    assert_eq!(sandbox.read(&id).work.background, PastBackground { commands: 2, lost });
+    assert_eq!(
+        sandbox.read(&id).work.background,
+        PastBackground { commands: 2, lost, folder: None }
+    );
 
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &MessageMeta::default());
     let started = vec![agent.clone()];
-    journal.background(BackgroundChanges { commands: 0, started, reported: Vec::new() });
+    journal.background(BackgroundChanges { started, ..Default::default() });
     drop(journal);
     let lost = vec![agent];
-    assert_eq!(fork(&sandbox.read(&id)), PastBackground { commands: 0, lost });
+    assert_eq!(fork(&sandbox.read(&id)), PastBackground { commands: 0, lost, folder: None });
+}
+
+#[test]
+fn the_last_folder_of_commands_is_kept_also_by_a_fork() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &MessageMeta::default());
+    let moved =
+        |folder: &str| BackgroundChanges { folder: Some(folder.into()), ..Default::default() };
+    journal.background(moved("/work/a"));
+    journal.background(moved("/work/b"));
+    journal.background(BackgroundChanges::default());
+    drop(journal);
+    let restored = sandbox.read(&id);
+    assert_eq!(restored.work.background.folder, Some("/work/b".into()));
+    let forked = SessionId::generate();
+    drop(Journal::fork(&sandbox.place, &forked, &opening(), (&id, &restored)).expect("a fork"));
+    assert_eq!(sandbox.read(&forked).work.background, restored.work.background);
 }
 
 #[test]

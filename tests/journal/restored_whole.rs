@@ -127,7 +127,9 @@ fn tell_first_process(place: &SessionFolder, id: &SessionId) {
         BackgroundWork::Command { id, command: "make watch".to_owned() },
         BackgroundWork::Agent { id: "a2".to_owned(), description: "a part".to_owned() },
     ];
-    journal.background(BackgroundChanges { commands: 3, started, reported: Vec::new() });
+    let folder = Some("/work/part".into());
+    let reported = Vec::new();
+    journal.background(BackgroundChanges { commands: 3, started, reported, folder });
     journal.background(BackgroundChanges {
         reported: vec!["bash_1".to_owned()],
         ..BackgroundChanges::default()

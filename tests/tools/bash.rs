@@ -343,3 +343,19 @@ async fn without_a_scratch_folder_commands_still_run() {
     let long = bench.bash("seq 1 20000").await;
     assert!(text(&long).contains("it could not be saved"), "{}", text(&long));
 }
+
+#[tokio::test]
+async fn commands_go_on_in_the_folder_of_an_earlier_process() {
+    let bench = Bench::open();
+    let sub = bench.cwd.join("sub");
+    assert!(!bench.bash("mkdir sub && cd sub").await.is_error);
+    assert_eq!(bench.toolbox.take_new_folder(), Some(sub.clone()));
+    assert_eq!(bench.toolbox.take_new_folder(), None);
+    bench.bash("cd ..").await;
+    assert_eq!(bench.toolbox.take_new_folder(), Some(bench.cwd.clone()));
+    assert_eq!(bench.toolbox.go_on_in(&sub), None);
+    assert_eq!(text(&bench.bash("pwd").await), sub.display().to_string());
+    for folder in [bench.cwd.join("missing"), bench.outside()] {
+        assert_eq!(bench.toolbox.go_on_in(&folder), Some(sub.clone()));
+    }
+}

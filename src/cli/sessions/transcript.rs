@@ -381,7 +381,10 @@ fn background(changes: &BackgroundChanges) -> Vec<String> {
     });
     let reported =
         changes.reported.iter().map(|id| format!("the model was told about the end of {id}"));
-    started.chain(reported).collect()
+    let folder = changes.folder.iter();
+    let folder =
+        folder.map(|folder| format!("working directory of commands: {}", folder.display()));
+    started.chain(reported).chain(folder).collect()
 }
 
 /// Lines of text, each without control characters.
