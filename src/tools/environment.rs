@@ -35,7 +35,6 @@ const UNATTENDED: &[(&str, &str)] = &[
     ("MANPAGER", "cat"),
     ("SYSTEMD_PAGER", "cat"),
     ("LESS", "-FRX"),
-    ("GIT_ASKPASS", "/bin/false"),
     ("SSH_ASKPASS", "/bin/false"),
     ("SUDO_ASKPASS", "/bin/false"),
     ("DEBIAN_FRONTEND", "noninteractive"),

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A variable of a program, the rule that passes it, and a line of the program.
-const OWN: [(&str, &str, &str); 14] = [
+const OWN: [(&str, &str, &str); 15] = [
     ("GH_TOKEN", "gh *", "gh pr create"),
     ("GITHUB_TOKEN", "gh pr *", "gh pr create --fill"),
     ("GITLAB_TOKEN", "glab *", "glab mr list"),
@@ -25,6 +25,7 @@ const OWN: [(&str, &str, &str); 14] = [
     ("DOCKER_PASSWORD", "docker *", "docker push x"),
     ("TF_TOKEN_app_terraform_io", "terraform *", "terraform plan"),
     ("HF_TOKEN", "hf *", "hf upload x"),
+    ("GIT_ASKPASS", "git *", "git push"),
 ];
 
 /// Lines that do not consist of the program alone, or run code of the checkout.

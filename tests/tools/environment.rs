@@ -119,6 +119,8 @@ async fn commands_get_a_non_interactive_environment() {
     ] {
         assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
     }
+    // It would outrank the program that the user's settings name.
+    assert!(!seen.contains_key("GIT_ASKPASS"));
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ credentials! {
         ["GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN", "GITLAB_PRIVATE_TOKEN", "OAUTH_TOKEN"]
         ["@config/glab-cli", "$GLAB_CONFIG_DIR"];
     ["git"] Only(GIT_VERBS) =>
-        ["GIT_CONFIG_*", "GIT_TOKEN", "GIT_PASSWORD", "GIT_AUTH_TOKEN"]
+        ["GIT_ASKPASS", "GIT_CONFIG_*", "GIT_TOKEN", "GIT_PASSWORD", "GIT_AUTH_TOKEN"]
         ["~/.git-credentials", "~/.gitcookies", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC"];
     ["ssh", "scp", "sftp", "rsync", "ssh-add", "ssh-copy-id", "sshpass"] =>
         ["SSHPASS"]
