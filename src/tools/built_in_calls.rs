@@ -20,7 +20,7 @@ use super::paths::{PathScope, ResolvedPath, resolve};
 use super::permission::Confinement;
 use super::prepared_call::BuiltinCall;
 use super::read;
-use super::sandbox::{CommandScope, Hides, PlainScope};
+use super::sandbox::{CommandScope, Hides, PlainScope, program_places};
 use super::toolbox::ToolSet;
 use super::walk::SearchBounds;
 use super::web;
@@ -99,14 +99,15 @@ impl ToolSet {
         if runs_git {
             folders.extend_from_slice(self.permissions.repositories());
         }
-        let hides_some = folders.iter().chain(&named).any(|folder| {
+        let hides_below = |folder: &PathBuf| {
             let place = ResolvedPath {
                 written: folder.clone(),
                 real: folder.clone(),
                 scope: PathScope::Inside,
             };
             self.permissions.hides_below(&place)
-        });
+        };
+        let hides_some = folders.iter().chain(&named).any(&hides_below);
         // A program in a folder of the run could be one that a command has put there.
         let path = self.shell.path_variable();
         let writable = self.shell.sandbox().writable();
@@ -116,16 +117,21 @@ impl ToolSet {
         };
         let safe = std::env::join_paths(std::env::split_paths(&path).filter(is_safe));
         let path = safe.unwrap_or(path);
+        let libraries = self.shell.environment.get("LD_LIBRARY_PATH");
+        let mut programs = program_places(&path, libraries, self.places.home.as_deref());
+        programs.retain(|place| !hides_below(place));
+        let hides: Hides =
+            Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path));
         CommandScope::Plain(PlainScope {
             folders,
             named,
             outputs: Vec::new(),
             changed,
             may_move,
-            hides: hides_some.then(|| -> Hides {
-                Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path))
-            }),
+            hides: hides_some.then(|| Arc::clone(&hides)),
             path,
+            programs,
+            git: runs_git.then_some(hides),
         })
     }
 

@@ -194,7 +194,8 @@ impl CommandEnv {
             if is_dropped {
                 made.dropped.push(name.to_owned());
             }
-            if is_of_run(name) || rules.is_of_model(variable) {
+            let is_named = GIT_REPOSITORY.contains(&name) && passes(name);
+            if is_of_run(name) && !is_named || rules.is_of_model(variable) {
                 continue;
             }
             let is_listed =

@@ -1,57 +1,40 @@
 //! The Bash tool: runs each command in a new shell.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::HumanBytes;
-use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
-use crate::transcript::{Block, exit_note};
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::command::{AwaitedEnd, CommandEnd, EndedCommand, exit_code, wait_for_end};
+use super::command::{AwaitedEnd, EndedCommand, wait_for_end};
+use super::command_report::CommandReport;
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
+use super::git_settings::{self, ConfigFolders, GitSettings};
+use super::hook_index::{self, HookIndex};
 use super::input::{BashInput, lowered};
 use super::outcome::ToolOutcome;
 use super::paths::{WorkFolders, resolve};
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::settings::{CommandSettings, ToolSettings};
-use super::shell_lexer::{self, base_name};
-use super::shell_wrappers::inner_command;
 use super::toolbox_setup::background_tasks;
-use super::withheld::{FailedCommand, WithheldNotes};
+use super::withheld::{FailedCommand, WithheldNotes, names};
 
 /// The maximum length of a command, in bytes: the kernel accepts no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
 
-/// The heading for a command whose job init process was killed.
-const UNKNOWN: &str = "unknown: the process that looked after the command was killed, \
-                       and the command with it.";
-/// The heading for a command that the kernel killed.
-const KILLED_FOR_MEMORY: &str = "137 (killed by SIGKILL, while the kernel ended processes because \
-                                 the machine or its control group ran out of memory)";
 /// The beginning of the result of a task started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
-/// Lets git work where the user's settings cannot be read: without them, it trusts no working tree
-/// of another user. It can change nothing there.
-const PLAIN_GIT: [(&str, &str); 6] = [
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("XDG_CONFIG_HOME", "/dev/null"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_CONFIG_COUNT", "1"),
-    ("GIT_CONFIG_KEY_0", "safe.directory"),
-    ("GIT_CONFIG_VALUE_0", "*"),
-];
+/// The time limit for git to list its settings.
+const GIT_SETTINGS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The state that is kept between commands.
 #[derive(Debug)]
@@ -70,6 +53,10 @@ pub(super) struct ShellSession {
     /// The file to which the next command reports its final folder, if the last one has left it.
     spare_report: Mutex<Option<FinalCwd>>,
     sandbox: Arc<Sandbox>,
+    /// The settings of git for commands without a rule in a folder, until another command runs.
+    git_settings: Mutex<Option<(PathBuf, GitSettings)>>,
+    /// The index of a hook of git around the run, unless its variable reaches all commands.
+    hook_index: Option<HookIndex>,
     /// Notes about credentials that failing commands named but did not get.
     pub(super) withheld: WithheldNotes,
 }
@@ -82,6 +69,8 @@ impl ShellSession {
         scratch: Arc<OutputFolder>,
         sandbox: Arc<Sandbox>,
     ) -> Self {
+        let is_passed = environment.get(hook_index::VARIABLE).is_some();
+        let index = HookIndex::find(&settings.environment, cwd).filter(|_| !is_passed);
         Self {
             program: find_shell(&environment, cwd),
             environment,
@@ -94,6 +83,8 @@ impl ShellSession {
             recorded_cwd: Mutex::new(cwd.to_path_buf()),
             spare_report: Mutex::default(),
             sandbox,
+            git_settings: Mutex::default(),
+            hook_index: index,
             withheld: WithheldNotes::default(),
         }
     }
@@ -198,7 +189,8 @@ impl ShellSession {
         if let (CommandScope::Plain(plain), Some(whereabouts)) = (&mut scope, &whereabouts) {
             plain.outputs.push(whereabouts.path().to_path_buf());
         }
-        let job = self.job(&input.command, &cwd, whereabouts.as_ref(), &scope);
+        let git = self.find_git_settings(&mut scope, &cwd, places, cancel).await;
+        let job = self.job(&input.command, &cwd, whereabouts.as_ref(), (&scope, &git));
         let limit = input.timeout.map_or(self.settings.timeout, Duration::from_millis);
         let is_plain = matches!(scope, CommandScope::Plain(_));
         let granted = match &scope {
@@ -214,7 +206,9 @@ impl ShellSession {
         if let Some(whereabouts) = whereabouts {
             let (report, spare) = whereabouts.read().await;
             *self.spare_report() = spare;
-            self.update_cwd(report, places, &mut notes);
+            let has_succeeded = ended.status.is_some_and(|status| status.success());
+            let moves = has_succeeded && names(&input.command, "cd");
+            self.update_cwd((report, moves), places, &mut notes);
         }
         if ended.left_behind {
             notes.push(
@@ -247,7 +241,7 @@ impl ShellSession {
         &self,
         call: &str,
         input: &BashInput,
-        scope: CommandScope,
+        mut scope: CommandScope,
         places: &WorkFolders,
     ) -> ToolOutcome {
         if let Err(why) = self.background.check_capacity() {
@@ -255,7 +249,9 @@ impl ShellSession {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let job = self.job(&input.command, &cwd, None, &scope);
+        let cancel = CancellationToken::new();
+        let git = self.find_git_settings(&mut scope, &cwd, places, &cancel).await;
+        let job = self.job(&input.command, &cwd, None, (&scope, &git));
         let running = match self.launch(job, &cwd, scope).await {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
@@ -304,7 +300,8 @@ impl ShellSession {
             return Err(StartError::Cancelled);
         }
         let scope = CommandScope::Sandbox(Vec::new());
-        let running = self.launch(self.job(text, cwd, None, &scope), cwd, scope).await?;
+        let job = self.job(text, cwd, None, (&scope, &GitSettings::default()));
+        let running = self.launch(job, cwd, scope).await?;
         Ok(self.run_to_end(running, limit, cancel).await)
     }
 
@@ -317,6 +314,52 @@ impl ShellSession {
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
         let ended = wait_for_end(running, limit, cancel, &mut capture, AwaitedEnd::First).await;
         (ended, capture.finish().await)
+    }
+
+    /// Returns the settings of git for a command without a rule, and lets it read the files that
+    /// they name. They stay the same until a command runs that may change them.
+    async fn find_git_settings(
+        &self,
+        scope: &mut CommandScope,
+        cwd: &Path,
+        places: &WorkFolders,
+        cancel: &CancellationToken,
+    ) -> GitSettings {
+        let known = || self.git_settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let CommandScope::Plain(plain) = scope else {
+            *known() = None;
+            return GitSettings::default();
+        };
+        let Some(hides) = &plain.git else { return GitSettings::default() };
+        let last = known().clone().filter(|(folder, _)| folder == cwd);
+        let settings = if let Some((_, settings)) = last {
+            settings
+        } else {
+            let output = self.query_git(cwd, &plain.path, cancel).await.unwrap_or_default();
+            let config = self.environment.get("XDG_CONFIG_HOME");
+            let folders = ConfigFolders { home: places.home.as_deref(), config };
+            GitSettings::parse(&output, &folders, |path| !hides(path))
+        };
+        *known() = Some((cwd.to_path_buf(), settings.clone()));
+        plain.named.extend(settings.files.iter().cloned());
+        settings
+    }
+
+    /// Lists the settings of git in a folder. It may read all that commands with a rule may read.
+    async fn query_git(
+        &self,
+        cwd: &Path,
+        path: &OsStr,
+        cancel: &CancellationToken,
+    ) -> Option<String> {
+        let scope = CommandScope::Reading;
+        let mut job = self.job("", cwd, None, (&scope, &GitSettings::default()));
+        job.program = find_program(&["git"], path, cwd)?;
+        job.arguments = git_settings::QUERY.map(OsString::from).to_vec();
+        job.environment.push(("PATH".into(), path.into()));
+        let running = self.launch(job, cwd, scope).await.ok()?;
+        let (_, captured) = self.run_to_end(running, GIT_SETTINGS_LIMIT, cancel).await;
+        Some(captured.out)
     }
 
     /// Starts a command with sandbox rules made from the current file system.
@@ -370,7 +413,7 @@ impl ShellSession {
         text: &str,
         cwd: &Path,
         whereabouts: Option<&FinalCwd>,
-        scope: &CommandScope,
+        (scope, git): (&CommandScope, &GitSettings),
     ) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
         // The text is no argument of itself: scripts that it sources look at theirs.
@@ -382,9 +425,12 @@ impl ShellSession {
         let mut environment = self.environment.for_command(granted);
         environment.push(("PWD".into(), cwd.into()));
         if let CommandScope::Plain(plain) = scope {
-            environment.extend(PLAIN_GIT.map(|(name, value)| (name.into(), value.into())));
+            git.add_to(&mut environment);
             environment.push(("PATH".into(), plain.path.clone()));
         }
+        git_settings::add_settings(&mut environment, &git_settings::FOREGROUND);
+        let index = self.hook_index.as_ref().and_then(|index| index.for_line(text, cwd));
+        environment.extend(index.map(|path| (hook_index::VARIABLE.into(), path.into())));
         let of_apt = self.sandbox.apt_config();
         environment.extend(of_apt.map(|path| ("APT_CONFIG".into(), path.into())));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
@@ -402,8 +448,17 @@ impl ShellSession {
 
     /// Makes the folder in which the command ended the working directory, unless the run may not
     /// work there.
-    fn update_cwd(&self, reported: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
+    fn update_cwd(
+        &self,
+        (reported, moves): (CwdReport, bool),
+        places: &WorkFolders,
+        notes: &mut Vec<String>,
+    ) {
         match reported {
+            // The command replaced its shell, or what the shell does at its exit.
+            CwdReport::Nothing if moves => {
+                notes.push(format!("The working directory is {}.", self.cwd().display()));
+            }
             CwdReport::Nothing => {}
             CwdReport::Folder(there) if there == self.cwd() => {}
             CwdReport::Folder(there) if places.contains(&there) => self.set_cwd(there),
@@ -477,105 +532,6 @@ fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
-/// The note for the model about a command that took too much memory.
-pub(super) fn memory_exceeded_note(taken: u64, bound: Option<u64>) -> String {
-    let bound = bound.map_or(String::new(), |bound| format!(" ({})", HumanBytes(bound)));
-    format!(
-        "Out of memory: the command was stopped when it took {}. All commands of the run together \
-         may take no more than the setting commandMemory{bound}; this one took most. Let it work \
-         on less at a time, or with fewer processes.",
-        HumanBytes(taken)
-    )
-}
-
 fn missing_note(cwd: &Path) -> String {
     format!(" (the working directory {} does not exist)", cwd.display())
-}
-
-/// True if an exit code of 1 is this command's negative result and not a failure.
-fn exit_code_1_is_a_result(command: &str) -> bool {
-    let Ok(parts) = shell_lexer::split(command) else { return false };
-    let words = parts.last().map_or(&[][..], |last| inner_command(&last.words));
-    let name = |at: usize| words.get(at).map(|word| base_name(&word.plain));
-    match name(0) {
-        Some("git") => matches!(name(1), Some("grep" | "diff")),
-        Some(
-            "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "diff" | "cmp" | "find" | "test" | "[",
-        ) => true,
-        Some(_) | None => false,
-    }
-}
-
-/// Builds the result of an ended command for the model and for programs.
-struct CommandReport<'a> {
-    command: &'a str,
-    limit: Duration,
-    /// The maximum memory of all commands together, in bytes.
-    memory: Option<u64>,
-    ended: EndedCommand,
-    captured: CapturedOutput,
-    notes: Vec<String>,
-}
-
-impl CommandReport<'_> {
-    fn outcome(self) -> ToolOutcome {
-        let (heading, is_error) = self.status_line();
-        let mut parts: Vec<&str> = Vec::new();
-        parts.extend(heading.as_deref());
-        let output = self.captured.both.trim_end_matches('\n');
-        if !output.trim().is_empty() {
-            parts.push(output);
-        } else if heading.is_none() {
-            parts.push("(no output)");
-        }
-        parts.extend(self.notes.iter().map(String::as_str));
-        ToolOutcome {
-            content: vec![Block::text(parts.join("\n"))],
-            is_error,
-            detail: json!({
-                "stdout": self.captured.out,
-                "stderr": self.captured.err,
-                "exit_code": self.ended.status.map(exit_code),
-                "interrupted": self.ended.cause == CommandEnd::Cancelled,
-                "timed_out": self.ended.cause == CommandEnd::TimedOut,
-                "memory_exceeded": matches!(self.ended.cause, CommandEnd::MemoryExceeded(_)),
-                "output_bytes": self.captured.bytes,
-                "output_file": self.captured.file,
-            }),
-            denied: None,
-        }
-    }
-
-    fn status_line(&self) -> (Option<String>, bool) {
-        let gone = match self.ended.status {
-            Some(_) => "was stopped",
-            None => "could not be stopped: it hangs in the kernel",
-        };
-        match (self.ended.cause, self.ended.status) {
-            (CommandEnd::Cancelled, _) => {
-                (Some(format!("Interrupted by user: the command {gone}.")), true)
-            }
-            (CommandEnd::TimedOut, _) => {
-                let limit = humantime::format_duration(self.limit);
-                let advice = "What needs longer can run with run_in_background";
-                (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
-            }
-            (CommandEnd::MemoryExceeded(taken), _) => {
-                (Some(memory_exceeded_note(taken, self.memory)), true)
-            }
-            (CommandEnd::KilledForMemory, _) => (Some(exit_note(KILLED_FOR_MEMORY)), true),
-            (CommandEnd::Exited, None) => (Some(exit_note(UNKNOWN)), true),
-            (CommandEnd::Exited, Some(status)) => match (exit_code(status), status.signal()) {
-                (0, _) => (None, false),
-                (1, None) if exit_code_1_is_a_result(self.command) => {
-                    (Some(exit_note("1 (no match, or a difference)")), false)
-                }
-                (code, Some(number)) => {
-                    let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
-                    (Some(exit_note(format_args!("{code} (killed by {name})"))), true)
-                }
-                (code, None) => (Some(exit_note(code)), true),
-            },
-        }
-    }
 }

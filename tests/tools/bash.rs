@@ -345,6 +345,23 @@ async fn without_a_scratch_folder_commands_still_run() {
 }
 
 #[tokio::test]
+async fn a_folder_that_a_shell_does_not_report_is_named() {
+    let bench = Bench::open();
+    std::fs::create_dir(bench.cwd.join("sub")).expect("a folder");
+    let note = format!("The working directory is {}.", bench.cwd.display());
+    for (command, is_noted) in [
+        ("trap 'echo bye' EXIT; cd sub", true),
+        ("cd sub && exec pwd", true),
+        ("trap 'echo bye' EXIT; true", false),
+        ("trap 'echo bye' EXIT; cd sub; false", false),
+    ] {
+        let outcome = bench.bash(command).await;
+        assert_eq!(text(&outcome).contains(&note), is_noted, "{command}: {outcome:?}");
+    }
+    assert_eq!(bench.toolbox.take_new_folder(), None);
+}
+
+#[tokio::test]
 async fn commands_go_on_in_the_folder_of_an_earlier_process() {
     let bench = Bench::open();
     let sub = bench.cwd.join("sub");

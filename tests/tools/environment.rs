@@ -255,9 +255,37 @@ async fn git_config_variables_are_kept_or_dropped_together() {
             settings.environment.extend(more);
         });
         let seen = seen(&bench).await;
-        for (name, _) in settings_of(header) {
-            assert_eq!(seen.contains_key(name), there, "{name}, {header}");
+        let value = |name: &str| seen.get(name).map(String::as_str);
+        let keys = ["GIT_CONFIG_KEY_0", "GIT_CONFIG_KEY_1", "GIT_CONFIG_KEY_2"].map(value);
+        // What git would do in the background would be stopped with the command.
+        let own = [Some("gc.autoDetach"), Some("maintenance.autoDetach"), None];
+        if there {
+            assert_eq!(keys, [Some("http.extraheader"), own[0], own[1]], "{header}");
+            assert_eq!(
+                [value("GIT_CONFIG_COUNT"), value("GIT_CONFIG_VALUE_0")],
+                [Some("3"), Some(header)]
+            );
+        } else {
+            assert_eq!(keys, own, "{header}");
+            assert_eq!(value("GIT_CONFIG_COUNT"), Some("2"));
         }
+    }
+}
+
+/// The flag outranks what is dropped for commands in other repositories.
+#[tokio::test]
+async fn variables_of_a_repository_reach_commands_by_name() {
+    for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
+        let bench = Bench::with(|settings| {
+            own(settings);
+            settings.commands.child_environment = policy;
+            settings.commands.pass_env = ["GIT_INDEX_FILE", "BASH_ENV"].map(Into::into).to_vec();
+            let more = ["GIT_INDEX_FILE", "GIT_DIR", "BASH_ENV"];
+            settings.environment.extend(more.map(|name| (name.into(), "/elsewhere".into())));
+        });
+        let seen = seen(&bench).await;
+        let is_seen = ["GIT_INDEX_FILE", "GIT_DIR", "BASH_ENV"].map(|name| seen.contains_key(name));
+        assert_eq!(is_seen, [true, false, false], "{policy:?}");
     }
 }
 

@@ -519,6 +519,57 @@ async fn git_works_in_working_trees_and_submodules_elsewhere() {
     }
 }
 
+/// A CI checkout has its token in a file that the settings of the repository include.
+#[tokio::test]
+async fn git_without_a_rule_reads_included_files_and_shows_what_the_users_git_shows() {
+    let arrange = |settings: &mut ToolSettings, root: &Path| {
+        let at = |name: &str| root.join(name);
+        let run = |line: &str| {
+            let mut shell = std::process::Command::new("sh");
+            let ran = shell.args(["-c", line]).current_dir(at("work")).env("HOME", at("home"));
+            assert!(ran.status().expect("there is a shell").success(), "{line}");
+        };
+        fs::create_dir_all(at("home")).expect("a folder");
+        fs::write(at("token.config"), "[http]\n\textraheader = \"a: b\"\n").expect("a file");
+        run("git config --global core.autocrlf input; git config --global core.eol crlf; \
+             git config --global core.excludesFile '~/ignored'; echo '*.swp' > ~/ignored; \
+             git config --global filter.own.clean 'sed s/^/kept:/'");
+        run("git init -q -b main . && git config core.eol lf && git config user.name B && \
+             git config user.email b@b && echo '*.bin filter=own' > .gitattributes && \
+             printf 'one\\n' > t.txt && printf 'two\\n' > a.bin && git add . && \
+             git commit -qm first && printf 'one\\r\\n' > t.txt && git add t.txt && touch -d '1 hour ago' a.bin && \
+             echo > x.swp && git config \"includeIf.gitdir:$PWD/.git.path\" \"$PWD/../token.config\"");
+        settings.cwd = at("work");
+        settings.permissions.mode = PermissionMode::Default;
+    };
+    let fenced = SandboxFixture::with(arrange);
+    if !fenced.holds() {
+        return;
+    }
+    for command in ["git status --short", "git diff --stat", "git status --short"] {
+        let outcome = fenced.bash(command).await;
+        SandboxFixture::check(command, &outcome);
+        assert_eq!(outcome.detail["stdout"], "", "{command}: {outcome:?}");
+    }
+    let outcome = fenced.bash("git log --format=%s").await;
+    assert_eq!(outcome.detail["stdout"], "first\n", "{outcome:?}");
+    // Reading of the file may be denied.
+    let hidden = SandboxFixture::with(|settings, root| {
+        arrange(settings, root);
+        settings.permissions.deny.push(format!("Read(/{}/token.config)", root.display()));
+    });
+    let outcome = hidden.bash("git status --short").await;
+    assert!(outcome.is_error && text(&outcome).contains("bad config line"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_unsigned_commit_is_answered_with_a_hint() {
+    let fenced = SandboxFixture::open();
+    let failed = "echo 'error: gpg failed to sign the data' >&2; exit 128";
+    let outcome = fenced.bash(failed).await;
+    assert_eq!(text(&outcome).contains("--no-gpg-sign"), fenced.holds(), "{outcome:?}");
+}
+
 #[tokio::test]
 async fn cargo_npm_and_pytest_work() {
     let fenced = SandboxFixture::open();

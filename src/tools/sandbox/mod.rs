@@ -46,7 +46,7 @@ pub use network::{
 };
 pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
-pub(super) use plain::{Hides, PlainScope};
+pub(super) use plain::{Hides, PlainScope, program_places};
 use policy::{PolicyInputs, SandboxPolicy};
 pub use repository::owns_git_directory;
 pub(super) use repository::repository_folders;
@@ -208,6 +208,7 @@ impl Sandbox {
             exposed: [
                 exposure.list(),
                 policy.always_open(filters_calls, is_on),
+                if is_on { around.open_step_files(policy.writable()) } else { Vec::new() },
                 if is_on { Vec::new() } else { settings.own_logins() },
             ]
             .concat(),
@@ -216,7 +217,6 @@ impl Sandbox {
             policy: Arc::new(policy),
             state,
             kernel,
-                if is_on { around.open_step_files(policy.writable()) } else { Vec::new() },
             network,
             capabilities: settings.capabilities,
             gaps,

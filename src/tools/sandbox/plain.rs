@@ -2,7 +2,7 @@
 //! they are known to change, and reading only of what Read may read and of what programs need to
 //! start.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,10 @@ pub(in super::super) struct PlainScope {
     pub(in super::super) hides: Option<Hides>,
     /// The variable `PATH` of the command, without folders in which a run may write.
     pub(in super::super) path: OsString,
+    /// Further folders and files of the programs there, see [`program_places`].
+    pub(in super::super) programs: Vec<PathBuf>,
+    /// Decides which files that git's settings name are hidden. `None`: it does not run git.
+    pub(in super::super) git: Option<Hides>,
 }
 
 /// Decides whether a path is hidden.
@@ -77,6 +81,12 @@ const PROGRAM_FILES: &[&str] = &[
     "/proc/uptime",
 ];
 
+/// Folders of libraries and parts of programs, beside the folder of programs of an installation.
+const PROGRAM_LIBRARIES: &[&str] = &["lib", "lib64", "libexec", "share/git-core"];
+
+/// Further folders of an installation, where it is not among files of the user.
+const PROGRAM_DATA: &[&str] = &["share", "opt", "Cellar"];
+
 /// Devices without content.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
@@ -90,6 +100,9 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
     let on_path = std::env::split_paths(&scope.path).filter(|folder| folder.is_absolute());
     for folder in programs.chain(on_path) {
         grant_reading(&resolve(&folder), &mut grants);
+    }
+    for place in &scope.programs {
+        grant_reading(place, &mut grants);
     }
     let files = PROGRAM_FILES.iter().map(|file| resolve(Path::new(file)));
     grants.extend(files.map(|file| PathRule::new(file, PathAccess::Read)));
@@ -112,6 +125,43 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
         }
     }
     grants
+}
+
+/// Returns the places of libraries and data of the programs on a `PATH`, as real paths: those beside
+/// each folder of programs in an installation of its own, such as that of Homebrew or Conda, and the
+/// folders that `LD_LIBRARY_PATH` lists.
+pub(in super::super) fn program_places(
+    path: &OsStr,
+    libraries: Option<&OsStr>,
+    home: Option<&Path>,
+) -> Vec<PathBuf> {
+    let known: Vec<PathBuf> = PROGRAM_FOLDERS.iter().map(|it| resolve(Path::new(it))).collect();
+    let home = home.map(resolve);
+    let mut places: Vec<PathBuf> = Vec::new();
+    for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
+        let folder = resolve(&folder);
+        let is_programs = folder.ends_with("bin") || folder.ends_with("sbin");
+        let Some(prefix) = folder.parent().filter(|_| is_programs) else { continue };
+        // Users have files of their own in these.
+        let is_users = home
+            .as_ref()
+            .is_some_and(|home| home.starts_with(prefix) || prefix == home.join(".local"));
+        places.extend(PROGRAM_LIBRARIES.iter().map(|name| prefix.join(name)));
+        if !is_users {
+            places.extend(PROGRAM_DATA.iter().map(|name| prefix.join(name)));
+        }
+    }
+    let libraries = libraries.map(std::env::split_paths).into_iter().flatten();
+    places.extend(libraries.filter(|folder| folder.is_absolute()));
+    let mut places: Vec<PathBuf> = places.iter().map(|place| resolve(place)).collect();
+    let is_new = |place: &PathBuf| {
+        let is_users = home.as_ref().is_some_and(|home| home.starts_with(place));
+        !is_users && !known.iter().any(|known| place.starts_with(known)) && place.exists()
+    };
+    places.retain(is_new);
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 fn grant_reading(path: &Path, grants: &mut Vec<PathRule>) {
@@ -167,6 +217,8 @@ mod tests {
                 may_move: false,
                 hides: None,
                 path: OsString::new(),
+                programs: Vec::new(),
+                git: None,
             };
             let writable = |grant: &PathRule| match grant.access {
                 PathAccess::Write | PathAccess::Change => Some(grant.path.clone()),
@@ -178,5 +230,42 @@ mod tests {
             let granted: Vec<PathBuf> = granted.into_iter().map(at).collect();
             assert_eq!(found, granted, "{changed}");
         }
+    }
+    #[test]
+    fn libraries_beside_a_folder_of_programs_are_those_of_its_installation() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        for name in ["brew", "home", "home/.local", "home/conda"] {
+            for part in ["bin", "lib", "share/git-core", "Cellar"] {
+                fs::create_dir_all(at(name).join(part)).unwrap();
+            }
+        }
+        fs::create_dir(at("libraries")).unwrap();
+        let found = |path: &[&str], libraries: &[&str]| {
+            let join =
+                |names: &[&str]| std::env::join_paths(names.iter().map(|it| at(it))).unwrap();
+            let (path, libraries) = (join(path), join(libraries));
+            let found = program_places(&path, Some(&libraries), Some(&at("home")));
+            found.iter().map(|it| it.strip_prefix(&root).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let expected = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let whole = ["Cellar", "lib", "share", "share/git-core"];
+        for name in ["brew", "home/conda"] {
+            let whole = whole.map(|part| format!("{name}/{part}"));
+            assert_eq!(
+                found(&[&format!("{name}/bin")], &[]),
+                expected(&whole.each_ref().map(String::as_str))
+            );
+        }
+        for name in ["home", "home/.local"] {
+            let parts = [format!("{name}/lib"), format!("{name}/share/git-core")];
+            assert_eq!(
+                found(&[&format!("{name}/bin")], &[]),
+                expected(&parts.each_ref().map(String::as_str))
+            );
+        }
+        assert_eq!(found(&["brew"], &["libraries", "missing", "home"]), expected(&["libraries"]));
+        assert!(program_places(OsStr::new("/usr/bin:/bin:bin"), None, None).is_empty());
     }
 }
