@@ -38,7 +38,8 @@ const FOREIGN: [&str; 22] = [
 ];
 
 /// Variables that outlast sets, for hooks and in the files of commands.
-const GIVEN: [&str; 9] = [
+const GIVEN: [&str; 10] = [
+    "CLAUDE_PLUGIN_DATA",
     "CLAUDE_PLUGIN_ROOT",
     "CLAUDE_EFFORT",
     "CLAUDE_CODE_MCP_SERVER_NAME",

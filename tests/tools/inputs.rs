@@ -11,6 +11,8 @@ use outlast::tools::{
 use outlast::transcript::ToolCall;
 use serde_json::{Value, json};
 
+use crate::support::golden;
+
 use super::bench::{Bench, call, text};
 
 fn told(bench: &Bench, name: &str, input: &Value) -> String {
@@ -387,4 +389,13 @@ async fn a_todo_list_is_kept_and_counted() {
     let outcome = bench.run("TodoWrite", second).await;
     assert_eq!(outcome.detail["oldTodos"], first["todos"]);
     assert_eq!(outcome.detail["newTodos"][0]["status"], "completed");
+}
+
+/// What the model is told of each tool decides how it uses them, and a change of it makes the
+/// service's caches useless.
+#[test]
+fn definitions_of_the_tools_change_only_on_purpose() {
+    let bench = Bench::with(|settings| settings.sandbox.mode = SandboxMode::Off);
+    let definitions = serde_json::to_string_pretty(bench.toolbox.definitions());
+    golden::compare("tests/tools/definitions.json", &(definitions.expect("JSON") + "\n"));
 }
