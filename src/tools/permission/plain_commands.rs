@@ -244,16 +244,13 @@ fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
     let operands = operands.split_off(usize::from(name == "sed" && fits));
     let has_pattern = PATTERN_FIRST.contains(&name);
     // What a pattern or a script is must not depend on the names of files.
-    let is_certain = !has_pattern || rest.iter().find(is_operand).is_none_or(ShellWord::is_literal);
+    let first = rest.iter().find(|word| !word.plain.starts_with('-'));
+    let is_certain = !has_pattern || first.is_none_or(ShellWord::is_literal);
     (fits && is_certain).then_some(PlainCommand { effect, operands, folder: None, has_pattern })
 }
 
 fn row_of(name: &str) -> Option<&'static Row> {
     PROGRAMS.iter().find(|(names, ..)| names.contains(&name))
-}
-
-fn is_operand(word: &&ShellWord) -> bool {
-    !word.plain.starts_with('-')
 }
 
 /// True if a format of printf is no flag, and sets no variable, as `%n` and `-v` do.
