@@ -38,6 +38,9 @@ pub(super) const QUERY: [&str; 6] = [
     r"^(include(if\..*)?\.path|core\.(attributesfile|autocrlf|eol|excludesfile|quotepath|safecrlf)|filter\..*\.clean)$",
 ];
 
+/// The maximum size of an included file, in bytes.
+const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
+
 /// Has the output of `git-lfs clean`, which writes to the repository.
 const LFS_CLEAN: &str = "if [ ! -s %f ] || head -c 80 %f | grep -q '^version https://git-lfs'; \
                          then cat; else cat > /dev/null; printf \
@@ -97,16 +100,19 @@ impl GitSettings {
             let real = resolve(path);
             is_users_file(&real) && may_read(&real)
         };
-        found.files.retain(&is_readable);
+        found.files.retain(|path| is_readable(path) && is_configuration(path));
         for (key, name) in [("core.attributesfile", "attributes"), ("core.excludesfile", "ignore")]
         {
-            let set = last.remove(key);
-            let path = set.map_or_else(|| folders.usual(name), |(_, value)| folders.path(value));
-            let Some(path) = path.filter(&is_readable) else { continue };
-            if !set.is_some_and(|(is_own, _)| is_own) {
+            let path = match last.remove(key) {
+                // Any file can be one of patterns: a checkout must not name one of the user.
+                Some((true, _)) => None,
+                Some((false, value)) => folders.path(value),
+                None => folders.usual(name),
+            };
+            if let Some(path) = path.filter(&is_readable) {
                 found.settings.push((key.to_owned(), path.display().to_string()));
+                found.files.push(path);
             }
-            found.files.push(path);
         }
         let outer = last.into_iter().filter(|(_, (is_own, _))| !is_own);
         found.settings.extend(outer.map(|(key, (_, value))| {
@@ -145,6 +151,18 @@ fn is_users_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file() && is_users(facts.uid()))
 }
 
+/// True for a file that git would take for its settings, at least at the beginning. Programs that a
+/// checkout names for git can read what git reads, which must not be any file of the user.
+fn is_configuration(path: &Path) -> bool {
+    if !fs::metadata(path).is_ok_and(|facts| facts.len() <= CONFIGURATION_BYTES_MAX) {
+        return false;
+    }
+    let bytes = fs::read(path).unwrap_or_default();
+    let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
+    first.is_none_or(|line| line.starts_with(b"["))
+}
+
 /// Adds settings of git to an environment, after those that it has.
 pub(super) fn add_settings(environment: &mut Vec<(OsString, OsString)>, settings: &[(&str, &str)]) {
     let count = environment.iter().rev().find(|(name, _)| name == "GIT_CONFIG_COUNT");
@@ -171,8 +189,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let home = folder.path().canonicalize().expect("it is there");
         fs::create_dir_all(home.join(".config/git")).expect("a folder");
-        for name in [".config/git/ignore", "my attributes", "token", "closed", "of-user"] {
-            fs::write(home.join(name), "").expect("a file");
+        for (name, text) in [
+            (".config/git/ignore", "*.swp"),
+            ("my attributes", "*.bin filter=lfs"),
+            ("token", "# a token\n\n[http]\n"),
+            ("closed", "[http]\n"),
+            ("of-user", "[http]\n"),
+            ("notes", "text\n[http]\n"),
+        ] {
+            fs::write(home.join(name), text).expect("a file");
         }
         std::os::unix::fs::symlink("token", home.join("link")).expect("a link");
         let top = home.display();
@@ -182,6 +207,7 @@ mod tests {
              system\tfilter.lfs.clean git-lfs clean -- %f\nglobal\tfilter.a b.clean sed s/a/b/\n\
              local\tinclude.path ../in-tree\nlocal\tinclude.path {top}/missing\n\
              local\tincludeif.gitdir:/a b/.path {top}/link\nlocal\tinclude.path ~/closed\n\
+             local\tinclude.path ~/notes\n\
              global\tcore.attributesfile ~/my attributes\nof a value with lines\n"
         );
         let folders = ConfigFolders { home: Some(&home), config: None };
@@ -198,6 +224,9 @@ mod tests {
             ("filter.lfs.clean", LFS_CLEAN.to_owned()),
         ];
         assert_eq!(found.settings, settings.map(|(key, value)| (key.to_owned(), value)));
+        let of_checkout = "local\tcore.excludesfile ~/notes\nlocal\tcore.attributesfile ~/notes\n";
+        let found = GitSettings::parse(of_checkout, &folders, |_| true);
+        assert_eq!(found, GitSettings::default());
         let none = ConfigFolders { home: None, config: None };
         assert_eq!(GitSettings::parse("", &none, |_| true), GitSettings::default());
     }
