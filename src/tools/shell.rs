@@ -109,8 +109,10 @@ impl ShellSession {
         let is_usable = folder.is_dir() && resolve(folder) == folder && places.contains(folder);
         if is_usable {
             self.set_cwd(folder.to_path_buf());
-            let _ = self.take_new_cwd();
         }
+        // If it is not usable, the other folder is a new one for the session.
+        let mut recorded = self.recorded_cwd.lock().unwrap_or_else(PoisonError::into_inner);
+        folder.clone_into(&mut recorded);
         is_usable
     }
 

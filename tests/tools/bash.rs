@@ -374,5 +374,6 @@ async fn commands_go_on_in_the_folder_of_an_earlier_process() {
     assert_eq!(text(&bench.bash("pwd").await), sub.display().to_string());
     for folder in [bench.cwd.join("missing"), bench.outside()] {
         assert_eq!(bench.toolbox.go_on_in(&folder), Some(sub.clone()));
+        assert_eq!(bench.toolbox.take_new_folder(), Some(sub.clone()));
     }
 }
