@@ -129,13 +129,14 @@ fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
             texts.push(text.to_owned());
             continue;
         }
-        match serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)? {
-            Block::Text { text } => texts.push(text),
+        let block = serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
+        if let Block::Text { text } = block {
+            texts.push(text);
+        } else if matches!(&block, Block::Other(block) if !is_of_other_type(block)) {
             // A block of a known type that lacks its content, or one without a type.
-            Block::Other(block) if !is_of_other_type(&block) => {
-                return Err(FrameError::BadContent);
-            }
-            block => others.push(block),
+            return Err(FrameError::BadContent);
+        } else {
+            others.push(block);
         }
     }
     Ok((texts, others))

@@ -228,3 +228,20 @@ fn guards_of_the_tool_of_sub_agents_may_use_either_of_its_names() {
         }
     }
 }
+
+#[test]
+fn memory_files_show_nothing_that_rules_deny() {
+    let read = json!({ "file_path": "sub/x.txt" });
+    let caller = Caller::with(Scenario::new().tool("Read", read).reply("Done."));
+    caller.file("work/CLAUDE.md", "see @.env and @notes.md");
+    caller.file("work/.env", "SECRET-1");
+    caller.file("work/notes.md", "NOTES");
+    caller.file("work/sub/CLAUDE.md", "see @.env");
+    caller.file("work/sub/.env", "SECRET-2");
+    caller.file("work/sub/x.txt", "x");
+    let (code, _, stderr) = caller.shell("claude -p go --disallowedTools 'Read(**/.env)'");
+    assert!(code == 0 && stderr.contains(".env is left out"), "{stderr}");
+    let requests = caller.server().requests();
+    let last = requests.last().expect("a request").body.to_string();
+    assert!(last.contains("NOTES") && !last.contains("SECRET"), "{last}");
+}
