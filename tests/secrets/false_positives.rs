@@ -95,6 +95,8 @@ fn redaction_keeps_ordinary_words() {
          task-force, risk-sk-learn, desk-12345678901234567890123456789012, npm_config_user_agent, \
          SKU SK-1, AKIA, hf_hub_download, pypi-server, key-value, xoxo, AccountKey=, dapi, SG.x, \
          Authorization: Bearer $TOKEN, x-api-key: $ANTHROPIC_API_KEY, _authToken=${NPM_TOKEN}, \
+         csk-kebab-case-name, sk-SK, sk_index, re_export_all, secret_name, fw_config, napi_create_function, \
+         \"auth\": \"OAuth2AuthorizationCode\", ?password=changeme, machine learning login, \
          aws_secret_access_key = <your key>, data:application/json;base64,eyJ2ZXJzaW9uIjozfQ==",
     );
 }
@@ -111,5 +113,23 @@ fn redaction_keeps_megabytes_of_base64() {
             .map(|line| String::from_utf8_lossy(line).into_owned())
             .collect();
         stays("an attachment", &lines.join("\n"));
+    }
+}
+
+#[test]
+fn redaction_keeps_text_and_code_about_private_keys() {
+    let mark = |end: &str| format!("-----{end} RSA PRIVATE KEY-----");
+    let (begin, end) = (mark("BEGIN"), mark("END"));
+    for text in [
+        format!(
+            "It begins with {begin} and every line after it has to be base64 text of 64 columns."
+        ),
+        format!("The body stands between `{begin}` and `{end}`, in base64."),
+        format!("BEGIN = '{begin}'\nEND = '{end}'\n\ndef f(x):\n    return x\n"),
+        format!(
+            "if text.startswith('{begin}'):\n    total = sum(lines)\n    text.split('{end}')\n"
+        ),
+    ] {
+        stays("text about keys", &text);
     }
 }

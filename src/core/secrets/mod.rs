@@ -11,6 +11,7 @@
 //! a checkout: a model that edits `config.py` must see its keys, or it would write the placeholder
 //! into the file.
 
+mod byte_classes;
 mod distinctive;
 mod json;
 mod known;

@@ -4,6 +4,12 @@
 
 use ShapePart::{Run, Until, Word};
 
+use super::byte_classes::{
+    alnum, any_digit, any_hex, anything, base64, base64ish, basic_login, digit, dotted,
+    has_key_line, hex, is_not_placeholder, lower, mixed, mixed_case, password, path, pem, percent,
+    separator, upper, url_safe, user, word,
+};
+
 const ANY: usize = usize::MAX;
 
 /// The pattern of one kind of key.
@@ -114,6 +120,32 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
         .after(LeftContext::WideEdge)
         .only_if(mixed),
+    KeyPattern::token("DeepSeek or Qwen key", &["sk-"], &[Run(hex, 32, 32)])
+        .after(LeftContext::WideEdge)
+        .only_if(any_digit),
+    KeyPattern::token(
+        "model service key",
+        &[
+            "sk-None-",
+            "sk-lf-",
+            "sk-helicone-",
+            "nvapi-",
+            "tgp_v1_",
+            "tvly-",
+            "lsv2_pt_",
+            "lsv2_sk_",
+            "pcsk_",
+            "wandb_v1_",
+            "hf_oauth_",
+            "AQ.Ab8",
+        ],
+        &[Run(url_safe, 28, ANY)],
+    )
+    .only_if(any_digit),
+    KeyPattern::token("model service key", &["csk-", "jina_", "rpa_"], &[Run(alnum, 40, 64)])
+        .after(LeftContext::WideEdge)
+        .only_if(any_digit),
+    KeyPattern::token("ElevenLabs key", &["sk_"], &[Run(hex, 48, 48)]).only_if(any_digit),
     KeyPattern::token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)])
         .only_if(mixed_case),
     KeyPattern::token(
@@ -202,12 +234,60 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &["v1.0-"],
         &[Run(hex, 24, 24), Word("-"), Run(hex, 146, 146)],
     ),
+    KeyPattern::token(
+        "cloud service token",
+        &["vcp_", "vck_", "napi_", "phx_", "cfut_", "cfat_", "hcaik_"],
+        &[Run(alnum, 40, 64)],
+    )
+    .only_if(any_digit),
+    KeyPattern::token(
+        "cloud service token",
+        &["rnd_", "nfp_", "ddp_", "apify_api_", "ATBB"],
+        &[Run(alnum, 28, 40)],
+    )
+    .only_if(mixed),
+    KeyPattern::token(
+        "cloud service token",
+        &["e2b_", "bkua_", "sqa_", "sqp_", "squ_"],
+        &[Run(hex, 40, 40)],
+    ),
+    KeyPattern::token(
+        "cloud service token",
+        &[
+            "vercel_blob_rw_",
+            "sb_secret_",
+            "mdb_sa_sk_",
+            "tskey-api-",
+            "tskey-auth-",
+            "tskey-client-",
+            "CCIPAT_",
+            "CCIPRJ_",
+            "pat-eu1-",
+            "pat-na1-",
+            "sl.u.",
+        ],
+        &[Run(url_safe, 28, ANY)],
+    )
+    .only_if(any_digit),
+    KeyPattern::value("Azure client secret", &["7Q~", "8Q~"], &[Run(base64ish, 31, 34)], 0)
+        .after(LeftContext::Anything),
+    KeyPattern::token(
+        "Mapbox token",
+        &["sk.eyJ"],
+        &[Run(url_safe, 20, ANY), Word("."), Run(url_safe, 20, ANY)],
+    ),
+    KeyPattern::value(
+        "key of a Kubernetes user",
+        &["client-key-data: "],
+        &[Run(base64, 64, ANY)],
+        0,
+    ),
     // Packages.
     KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
     KeyPattern::token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
     KeyPattern::value(
         "npm registry token",
-        &["_authToken=", "_auth="],
+        &["_authToken=", "_auth=", ":_password="],
         &[Run(base64ish, 16, ANY)],
         0,
     )
@@ -215,6 +295,15 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token("Artifactory key", &["AKCp"], &[Run(alnum, 69, 69)]),
     KeyPattern::token("Artifactory token", &["cmVmd"], &[Run(alnum, 59, 59)]),
     KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
+    KeyPattern::token("NuGet key", &["oy2"], &[Run(lower, 43, 43)]),
+    KeyPattern::value(
+        "Docker login",
+        &["\"auth\": \"", "\"auth\":\"", "\\\"auth\\\": \\\"", "\\\"auth\\\":\\\""],
+        &[Run(base64, 8, ANY)],
+        0,
+    )
+    .after(LeftContext::Anything)
+    .only_if(basic_login),
     KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
     KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
     // Messages and payments.
@@ -240,9 +329,25 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         .after(LeftContext::Digit),
     KeyPattern::token(
         "Stripe key",
-        &["sk_live_", "rk_live_", "sk_test_", "rk_test_", "sk_prod_", "rk_prod_"],
+        &[
+            "sk_live_",
+            "rk_live_",
+            "sk_test_",
+            "rk_test_",
+            "sk_prod_",
+            "rk_prod_",
+            "sk_org_live_",
+            "sk_org_test_",
+        ],
         &[Run(alnum, 10, ANY)],
     ),
+    KeyPattern::token(
+        "PayPal token",
+        &["access_token$production$", "access_token$sandbox$"],
+        &[Run(alnum, 16, 16), Word("$"), Run(hex, 32, 32)],
+    ),
+    KeyPattern::token("Resend key", &["re_"], &[Run(alnum, 8, 8), Word("_"), Run(alnum, 24, 24)])
+        .only_if(mixed),
     KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
     KeyPattern::token(
         "SendGrid key",
@@ -289,6 +394,7 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
     KeyPattern::token("Sourcegraph token", &["sgp_"], &[Run(word, 40, ANY)]),
     KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
     KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
+    KeyPattern::token("Notion token", &["secret_"], &[Run(alnum, 43, 43)]).only_if(mixed),
     KeyPattern::token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
     KeyPattern::token("Postman key", &["PMAK-"], &[Run(url_safe, 59, 59)]),
     KeyPattern::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
@@ -309,14 +415,51 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         ],
     ),
     KeyPattern::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0)
-        .after(LeftContext::Anything),
+        .after(LeftContext::Anything)
+        .only_if(has_key_line),
     KeyPattern::value(
         "SSH2 private key",
         &["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"],
         &[Until("---- END", pem)],
         0,
     )
-    .after(LeftContext::Anything),
+    .after(LeftContext::Anything)
+    .only_if(has_key_line),
+    KeyPattern::value(
+        "PuTTY private key",
+        &["Private-Lines: "],
+        &[Run(digit, 1, 4), Until("Private-MAC:", pem)],
+        1,
+    )
+    .only_if(has_key_line),
+    KeyPattern::value(
+        "password of netrc",
+        &["machine "],
+        &[
+            Run(dotted, 1, 255),
+            Word(" login "),
+            Run(user, 1, 128),
+            Word(" password "),
+            Run(password, 4, 512),
+        ],
+        4,
+    )
+    .only_if(is_not_placeholder),
+    KeyPattern::value(
+        "password parameter",
+        &["?password=", "&password="],
+        &[Run(percent, 8, 512)],
+        0,
+    )
+    .after(LeftContext::Anything)
+    .only_if(any_digit),
+    KeyPattern::value(
+        "token header",
+        &["Authorization: token ", "authorization: token ", "Authorization: Token "],
+        &[Run(base64ish, 16, ANY)],
+        0,
+    )
+    .only_if(any_digit),
     KeyPattern::value(
         "checkout header",
         &[
@@ -398,89 +541,3 @@ const PRIVATE_KEYS: &[&str] = &[
     "-----BEGIN OPENSSH PRIVATE KEY-----",
     "-----BEGIN PGP PRIVATE KEY BLOCK-----",
 ];
-
-fn alnum(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-}
-
-fn upper(byte: u8) -> bool {
-    byte.is_ascii_uppercase() || byte.is_ascii_digit()
-}
-
-fn hex(byte: u8) -> bool {
-    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
-}
-
-fn any_hex(byte: u8) -> bool {
-    byte.is_ascii_hexdigit()
-}
-
-fn word(byte: u8) -> bool {
-    alnum(byte) || byte == b'_'
-}
-
-/// URL-safe base64.
-fn url_safe(byte: u8) -> bool {
-    word(byte) || byte == b'-'
-}
-
-fn dotted(byte: u8) -> bool {
-    url_safe(byte) || byte == b'.'
-}
-
-fn base64(byte: u8) -> bool {
-    alnum(byte) || b"+/=".contains(&byte)
-}
-
-fn base64ish(byte: u8) -> bool {
-    dotted(byte) || b"+/=~".contains(&byte)
-}
-
-fn percent(byte: u8) -> bool {
-    base64ish(byte) || byte == b'%'
-}
-
-fn path(byte: u8) -> bool {
-    url_safe(byte) || byte == b'/'
-}
-
-/// Characters between a name and its value, as in `"name": "value"`.
-fn separator(byte: u8) -> bool {
-    b" \t\"'`:=>,\\".contains(&byte)
-}
-
-fn user(byte: u8) -> bool {
-    dotted(byte) || b"%+~!$&*".contains(&byte)
-}
-
-fn password(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !b"@/\"'`\\<>[]{}()|^#?:".contains(&byte)
-}
-
-/// True for the bytes of a PEM block, also if its line ends are escaped for JSON.
-fn pem(byte: u8) -> bool {
-    base64(byte) || b" \t\r\n\\".contains(&byte)
-}
-
-fn anything(_: &[u8]) -> bool {
-    true
-}
-
-fn any_digit(key: &[u8]) -> bool {
-    key.iter().any(u8::is_ascii_digit)
-}
-
-fn mixed_case(key: &[u8]) -> bool {
-    key.iter().any(u8::is_ascii_uppercase) && key.iter().any(u8::is_ascii_lowercase)
-}
-
-fn mixed(key: &[u8]) -> bool {
-    mixed_case(key) && (any_digit(key) || key.contains(&b'='))
-}
-
-/// True if the value is not a placeholder such as `$PASSWORD`, `%s`, `password` or `***`.
-fn is_not_placeholder(password: &[u8]) -> bool {
-    let is_place = matches!(password.first(), Some(b'$' | b'%'))
-        || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));
-    !is_place && password.iter().any(|byte| *byte != b'*')
-}

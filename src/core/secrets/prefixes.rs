@@ -49,7 +49,7 @@ pub(super) struct PrefixMatcher {
 /// A prefix, and the pattern that begins with it.
 type PrefixOf = (&'static KeyPattern, &'static [u8]);
 
-/// The number of different hashes: with the prefixes of all patterns, one bit of 150 is set.
+/// The number of different hashes: with the prefixes of all patterns, one bit of 130 is set.
 const HASHES: usize = 1 << 16;
 
 /// A hash of three bytes.
