@@ -73,7 +73,7 @@ pub(super) fn assemble(
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let endpoints = model_endpoints(settings, models, clock, secrets, &supervisor)?;
     let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = session.unknown_start_warning().into_iter();
+    let doubts = session.unknown_start_warning().into_iter().chain(session.empty_session_warning());
     let doubts = doubts.chain(session.moved_warning(settings)).collect();
     let required = with_prompt_server(settings, session.required_servers(settings));
     let kept_servers = host.and_then(|host| host.resources.servers.clone());

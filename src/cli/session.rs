@@ -129,6 +129,18 @@ impl FoundSession {
         before.map(|before| moved_warning(&self.chosen.id, before, &settings.cwd))
     }
 
+    /// Warns about a session in whose journal nothing is left.
+    pub(super) fn empty_session_warning(&self) -> Option<String> {
+        let RestoredSession { conversation, contract, .. } = self.chosen.restored()?;
+        let is_empty = contract.opened.is_none() && conversation.messages.is_empty();
+        is_empty.then(|| {
+            format!(
+                "the journal of session {} has no intact record: this run begins its conversation",
+                self.chosen.source()
+            )
+        })
+    }
+
     /// Warns about a session whose journal does not record how it was started.
     pub(super) fn unknown_start_warning(&self) -> Option<String> {
         let RestoredSession { conversation, contract, .. } = self.chosen.restored()?;

@@ -14,7 +14,7 @@ use crate::process::file_reads::open_regular;
 use crate::transcript::Usage;
 
 use super::parsed_line::{JournalEntry, LineFacts, ParsedLine};
-use super::reader::{RefusalReason, parse_with_facts};
+use super::reader::{RefusalReason, parse_with_facts, without_return};
 
 /// The longest line that is read. Longer ones are not from outlast: a conversation that is larger
 /// does not fit any model.
@@ -143,7 +143,7 @@ impl<R: BufRead> RawLines<R> {
             }
         }
         let line = if self.used > 0 { &self.reader.fill_buf()?[..self.used] } else { &self.line };
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = without_return(line.strip_suffix(b"\n").unwrap_or(line));
         Ok(Some((self.number, Ok(line))))
     }
 

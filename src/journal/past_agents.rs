@@ -1,6 +1,7 @@
 //! Reads the journals of the sub-agents of earlier processes: their work and their spending.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -94,8 +95,15 @@ pub(super) fn read_subagents(journal: &Path) -> Vec<PastAgent> {
 
 /// Reads one sub-agent. A missing or damaged journal yields its readable part.
 fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
-    let read = open_regular(journal).and_then(|file| reader::parse_journal(buffered(file)));
-    let entries = read.ok().and_then(Result::ok).unwrap_or_default().entries;
+    let read = |most| {
+        let file = open_regular(journal)?;
+        reader::parse_journal(buffered(file.take(most)))
+    };
+    let contents = match read(u64::MAX) {
+        Ok(Err(refusal)) => read(refusal.intact),
+        other => other,
+    };
+    let entries = contents.ok().and_then(Result::ok).unwrap_or_default().entries;
     let agent = PastAgent { meta, ..PastAgent::default() };
     let mut replay = AgentReplay { agent, ..AgentReplay::default() };
     for entry in &entries {

@@ -2,7 +2,8 @@
 //!
 //! A process that is killed leaves at most a torn end: broken lines with no intact line after them.
 //! Those are dropped. A broken line *before* an intact one is damage; what follows it cannot be
-//! trusted, so the file is refused.
+//! trusted, so the file is refused. So is a file whose end lacks more than one process leaves: its
+//! records would be lost unnoticed.
 
 use std::io::{self, BufRead};
 
@@ -62,6 +63,7 @@ pub(super) fn parse_journal(
 ) -> io::Result<Result<JournalContents, JournalRefusal>> {
     let mut contents = JournalContents::default();
     let mut broken: Option<(usize, String)> = None;
+    let mut torn = TornEnd::default();
     let (mut number, mut offset) = (0, 0);
     let mut begun: Option<Begun> = None;
     let mut chunk = Vec::new();
@@ -70,12 +72,13 @@ pub(super) fn parse_journal(
         let intact = contents.intact_bytes;
         let refuse = |why| JournalRefusal { line: number, intact, why };
         let (line, ended) = match chunk.strip_suffix(b"\n") {
-            Some(line) => (line, true),
+            Some(line) => (without_return(line), true),
             None => (&chunk[..], false),
         };
         match parse(line) {
             Err(RefusalReason::Damaged(what)) => {
                 contents.torn_lines = contents.torn_lines.saturating_add(1);
+                torn.add(line, ended);
                 broken.get_or_insert((number, what));
             }
             Err(newer) => return Ok(Err(refuse(newer))),
@@ -101,10 +104,47 @@ pub(super) fn parse_journal(
         }
         chunk.clear();
     }
+    if let Some((line, what)) = broken
+        && !torn.is_of_one_process(contents.entries.is_empty())
+    {
+        let (intact, why) = (contents.intact_bytes, RefusalReason::Damaged(what));
+        return Ok(Err(JournalRefusal { line, intact, why }));
+    }
     if let Some(begun) = begun {
         begun.drop_incomplete(&mut contents);
     }
     Ok(Ok(contents))
+}
+
+/// The broken lines at the end of a file.
+#[derive(Default)]
+struct TornEnd {
+    /// The number of lines that have their newline.
+    ended: u32,
+    /// The number of zero bytes.
+    zeros: usize,
+    /// The first byte.
+    first: Option<u8>,
+}
+
+impl TornEnd {
+    /// The most lines with a newline: a flipped bit can make two of the last one.
+    const ENDED_MAX: u32 = 2;
+    /// The most zeros that a power cut leaves in place of the last line: a page.
+    const ZEROS_MAX: usize = 4_096;
+
+    fn add(&mut self, line: &[u8], ended: bool) {
+        self.ended += u32::from(ended);
+        self.zeros += line.iter().filter(|byte| **byte == 0).count();
+        self.first = self.first.or(line.first().copied());
+    }
+
+    /// True if one killed process may have left this. `is_all`: no line of the file is intact, so
+    /// this has to be the beginning of its first line.
+    fn is_of_one_process(&self, is_all: bool) -> bool {
+        let is_beginning = self.ended == 0 && self.first == Some(b'{');
+        self.ended <= Self::ENDED_MAX && self.zeros <= Self::ZEROS_MAX && (!is_all || is_beginning)
+    }
 }
 
 /// The start of a step, or of a reply, that is not complete yet.
@@ -133,10 +173,16 @@ impl Begun {
     }
 }
 
+/// A line without the carriage return that a program for text files has added.
+pub(super) fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 /// Returns the readable entries of a damaged part.
 pub(super) fn parse_readable(bytes: &[u8]) -> Vec<JournalEntry> {
     let lines = bytes.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
+    let parsed = lines.filter_map(|line| parse(without_return(line)).ok());
+    parsed.map(|parsed| parsed.entry).collect()
 }
 
 /// The kind of an opening record, as it is written.
@@ -164,7 +210,9 @@ pub(super) fn last_open_record(journal: impl BufRead) -> Option<OpenRecord> {
 pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     let mut ours = None;
     for line in tail.rsplit(|byte| *byte == b'\n') {
-        let Ok(ParsedLine { entry, seq: Some(_), .. }) = parse(line) else { continue };
+        let Ok(ParsedLine { entry, seq: Some(_), .. }) = parse(without_return(line)) else {
+            continue;
+        };
         ours = Some(false);
         let JournalEntry::Record(record) = entry else { continue };
         if matches!(*record, JournalRecord::End { .. } | JournalRecord::Open(_)) {

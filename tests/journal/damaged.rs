@@ -223,3 +223,53 @@ fn each_damaged_tail_is_saved_in_its_own_file() {
     assert_ne!(kept[0], kept[1]);
     assert_eq!(fs::read(&kept[0]).expect("readable"), fs::read(&kept[1]).expect("readable"));
 }
+
+/// What one killed process cannot leave is damage, also at the end of the file or in all of it.
+#[test]
+fn more_than_a_torn_end_is_damage() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let half = bytes.len() / 2;
+    let zeros = |count: usize| vec![0; count];
+    let (start, end) = bytes.split_at(half);
+    let broken =
+        |text: &[u8]| String::from_utf8_lossy(text).replace("\"seq\"", "\"sEq\"").into_bytes();
+    let pretty = |text: &[u8]| String::from_utf8_lossy(text).replace('{', "{\n").into_bytes();
+    let rows: [(&str, Vec<u8>); 7] = [
+        ("all zeros", zeros(bytes.len())),
+        ("all zeros, with lines", b"\0\n\0\n".to_vec()),
+        ("a page of zeros and more", [start, &zeros(4_097)].concat()),
+        ("half of the lines", [start, &broken(end)].concat()),
+        ("all lines", broken(&bytes)),
+        ("pretty-printed", pretty(&bytes)),
+        ("compressed", b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\x0a".to_vec()),
+    ];
+    for (name, bytes) in rows {
+        let id = sandbox.with_file(&bytes);
+        let refused = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse);
+        assert!(matches!(refused, Err(JournalError::Damaged { .. })), "{name}: {refused:?}");
+        assert_eq!(sandbox.bytes(&id), bytes, "{name}");
+        let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart);
+        let (_, restored) = held.expect(name).open(&sandbox.place, &opening());
+        let kept = restored.contract.damage.expect(name).kept_in.expect(name);
+        assert!(bytes.ends_with(&fs::read(kept).expect(name)), "{name}");
+    }
+    // A torn first line, and a file that was never written to, begin anew.
+    for bytes in [&bytes[..40], b""] {
+        assert!(sandbox.read(&sandbox.with_file(bytes)).conversation.messages.is_empty());
+    }
+}
+
+#[test]
+fn line_ends_of_windows_are_no_damage() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let plain = sandbox.read(&sandbox.with_file(&bytes));
+    let text = String::from_utf8(bytes).expect("JSON").replace('\n', "\r\n");
+    let id = sandbox.with_file(text.as_bytes());
+    assert_eq!(sandbox.read(&id).conversation.messages, plain.conversation.messages);
+    let (mut journal, _) = sandbox.resume(&id);
+    journal.message(&user("go on"), &MessageMeta::default());
+    drop(journal);
+    assert_eq!(sandbox.read(&id).conversation.messages.last(), Some(&user("go on")));
+}

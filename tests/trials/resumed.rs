@@ -191,6 +191,17 @@ async fn a_session_id_accepts_only_its_own_prompt() {
 }
 
 #[tokio::test]
+async fn a_session_without_any_record_begins_with_a_warning() {
+    let server = serve(Scenario::new().reply("Yes.").after(AfterLast::RepeatLast));
+    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    fs::write(journal(&ended.config()), "").expect("written");
+    let ended = ended.again(&server.base_url()).args(["--resume", SESSION, "Two?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let warnings = agrees(&ended)["warnings"].to_string();
+    assert!(warnings.contains("has no intact record"), "{warnings}");
+}
+
+#[tokio::test]
 async fn a_damaged_session_resumes_from_its_last_intact_record_on_request() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo x >> log" }))
