@@ -6,7 +6,6 @@ use std::time::Duration;
 use outlast::agent::interrupt;
 use outlast::recovery::{Event, Interrupt, LoopLimits, LoopStatus, Nudge, StopReason};
 use outlast::rehearsal::Scenario;
-use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
 use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
@@ -103,22 +102,10 @@ async fn loop_detector_counts_changes_but_not_reads_as_progress() {
     assert!(first_repetition(&rounds(&files, &between(fails)).await).is_some());
 }
 
-fn requiring(mut play: RunFixture, command: &str) -> RunFixture {
-    let scratch = play.folder.path().join(".scratch");
-    let mut settings = ToolSettings::new(play.folder.path(), &scratch, "session");
-    settings.supervisor = crate::support::supervisor();
-    settings.permissions.mode = PermissionMode::BypassPermissions;
-    settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
-    let timeout = Duration::from_secs(30);
-    settings.requirement = Some(Requirement { command: command.to_owned(), timeout });
-    play.setup.toolbox = Toolbox::new(&settings).expect("the settings are right");
-    play.limits(|limits| limits.requirement = true)
-}
-
 #[tokio::test]
 async fn unmet_acceptance_checks_are_reported_in_one_block() {
     let scenario = Scenario::new().reply("One.").reply("Two.");
-    let play = requiring(RunFixture::of(scenario), "echo said; echo x >> n; test $(wc -l < n) = 2");
+    let play = RunFixture::of(scenario).requiring("echo said; echo x >> n; test $(wc -l < n) = 2");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let said: Vec<_> =
@@ -133,7 +120,7 @@ async fn unmet_acceptance_checks_are_reported_in_one_block() {
 async fn a_failed_acceptance_check_lists_what_was_tried_since_the_previous_one() {
     let write = json!({ "file_path": "tried.txt", "content": "x" });
     let scenario = Scenario::new().reply("One.").tool("Write", write).reply("Two.").reply("Three.");
-    let play = requiring(RunFixture::of(scenario.reply("Four.")), "echo said; false");
+    let play = RunFixture::of(scenario.reply("Four.")).requiring("echo said; false");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::RequirementFailed);
     let texts = played.said.iter().filter_map(|said| {
@@ -154,10 +141,8 @@ async fn a_failed_acceptance_check_lists_what_was_tried_since_the_previous_one()
 
 #[tokio::test]
 async fn an_interrupted_acceptance_check_counts_as_failed() {
-    let play = requiring(
-        RunFixture::of(Scenario::new().reply("Done.")),
-        "trap '' TERM; sleep 1000 & wait; sleep 1000",
-    );
+    let play = RunFixture::of(Scenario::new().reply("Done."))
+        .requiring("trap '' TERM; sleep 1000 & wait; sleep 1000");
     let playing = play.limits(|limits| limits.heartbeat = Duration::from_millis(20)).start();
     playing
         .record

@@ -7,12 +7,8 @@ use outlast::rehearsal::{Scenario, ServerRules};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 
-use super::run_fixture::{FinishedRun, RunFixture, messages};
-
-fn caps(played: &FinishedRun) -> Vec<u64> {
-    let requests = played.server.requests();
-    requests.iter().filter_map(|request| request.body["max_tokens"].as_u64()).collect()
-}
+use super::run_fixture::RunFixture;
+use crate::support::requests::messages;
 
 /// What most local servers are started with: less than the output that is asked for by default.
 #[tokio::test]
@@ -25,7 +21,7 @@ async fn a_shared_context_window_is_learned_from_the_first_overflow_error() {
         .rules(rules);
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    let caps = caps(&played);
+    let caps = played.caps();
     assert_eq!((caps.len(), caps[0]), (4, 8_192), "refused once, and not again: {caps:?}");
     assert!(caps[1..].iter().all(|cap| (1_024..8_000).contains(cap)), "{caps:?}");
     played.assert_no_warnings_or_repairs();
@@ -39,7 +35,7 @@ async fn a_short_conversation_that_cannot_be_compacted_lowers_the_output_cap() {
     let scenario = Scenario::new().status(400).error("BadRequestError", words, None).reply("Done.");
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert!(caps(&played)[1] < 8_192 - 1_000, "{:?}", caps(&played));
+    assert!(played.caps()[1] < 8_192 - 1_000, "{:?}", played.caps());
 }
 
 /// Ten results that are large together, and none of which is old enough to be folded.

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{AfterLast, ReceivedRequest, ReplyForm, Scenario};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::run_fixture::{FinishedRun, RunFixture, messages};
+use super::run_fixture::{FinishedRun, RunFixture};
+use crate::support::requests::blocks;
 
 /// A body that a gateway sent, and the status it came with.
 fn recorded(name: &str) -> (u16, String) {
@@ -27,16 +28,6 @@ fn plays(scenario: Scenario, name: &str) -> Scenario {
         }
         _ => scenario,
     }
-}
-
-/// The retries of a run, by class.
-fn retries(played: &FinishedRun) -> Value {
-    json!(played.ending.stats.recovery.totals().retries_by_class)
-}
-
-/// How often its recovery plans were carried out, by name.
-fn strategies(played: &FinishedRun) -> Value {
-    json!(played.ending.stats.recovery.totals().strategies)
 }
 
 /// True if a run ended with this class of error, or completed without any.
@@ -71,7 +62,7 @@ async fn transient_gateway_errors_are_retried_in_any_wording() {
     for (name, class) in table {
         let played = RunFixture::of(plays(Scenario::new(), name).reply("Done.")).run().await;
         assert!(ended_with(&played, None), "{name}: {:?}", played.trace());
-        assert_eq!(retries(&played), json!({ class: 1 }), "{name}");
+        assert_eq!(played.retries(), json!({ class: 1 }), "{name}");
         assert_eq!(played.server.requests().len(), 2, "{name}");
         assert_eq!(played.server.violations(), [""; 0], "{name}");
     }
@@ -135,12 +126,6 @@ fn overflow(name: &str, window: &str) -> (u16, String) {
     (status, body)
 }
 
-fn blocks(request: &ReceivedRequest, kind: &str) -> usize {
-    let messages = messages(request);
-    let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
-    blocks.filter(|block| block["type"] == kind).count()
-}
-
 fn size(request: &ReceivedRequest) -> usize {
     request.body["messages"].to_string().len()
 }
@@ -165,13 +150,13 @@ async fn an_overflow_in_any_wording_is_folded_and_the_run_continues() {
         let played = RunFixture::of(scenario).run().await;
         assert!(ended_with(&played, None), "{name}: {:?}", played.trace());
         assert_eq!(played.ending.text, "6000 lines.", "{name}");
-        assert_eq!(strategies(&played)["collapse_drain_retry"], 1, "{name}");
-        assert_eq!(retries(&played), json!({ "prompt_too_long": 1 }), "{name}");
+        assert_eq!(played.strategies()["collapse_drain_retry"], 1, "{name}");
+        assert_eq!(played.retries(), json!({ "prompt_too_long": 1 }), "{name}");
         let requests = played.server.requests();
         let last = requests.last().expect("there were requests");
         assert!(size(last) < size(&requests[6]) * 2 / 3, "{name}: it became smaller");
         assert!(requests.len() <= 9, "{name}: {}", requests.len());
-        let (calls, results) = (blocks(last, "tool_use"), blocks(last, "tool_result"));
+        let (calls, results) = (blocks(last, "tool_use").len(), blocks(last, "tool_result").len());
         assert_eq!(calls, results, "{name}: every call is answered");
         assert_eq!(played.server.violations(), [""; 0], "{name}");
     }
@@ -197,9 +182,8 @@ async fn an_overflow_without_mitigation_ends_with_the_correct_error() {
 /// A conversation that is compacted ahead of need, with these replies to requests for summaries.
 async fn compacted(name: &str, summaries: Scenario) -> FinishedRun {
     let scenario = grown(Scenario::new()).reply("6000 lines.").compactions(summaries);
-    let mut fixture = RunFixture::of(scenario).limits(|limits| limits.budgets.retries = 1);
-    fixture.setup.endpoints[0].facts.context_window = 48_000;
-    let played = fixture.run().await;
+    let fixture = RunFixture::of(scenario).limits(|limits| limits.budgets.retries = 1);
+    let played = fixture.window(48_000).run().await;
     assert!(ended_with(&played, None), "{name}: {:?}", played.trace());
     assert_eq!(played.ending.text, "6000 lines.", "{name}");
     assert_eq!(played.server.violations(), [""; 0], "{name}");
@@ -217,7 +201,7 @@ async fn a_failed_summary_does_not_stop_the_run() {
     ];
     for (name, failing) in cases {
         let played = compacted(name, failing.times(20)).await;
-        let strategies = strategies(&played);
+        let strategies = played.strategies();
         let forgone = strategies["compact_skipped"].as_u64();
         assert!(forgone.is_some_and(|times| times >= 1), "{name}: {strategies}");
         assert_eq!(strategies.get("retry"), None, "{name}");
@@ -231,7 +215,7 @@ async fn a_summary_that_succeeds_on_retry_is_used() {
     let summaries =
         Scenario::new().status(529).reply("Six parts were read, 1000 lines each.").times(5);
     let played = compacted("late", summaries).await;
-    let strategies = strategies(&played);
+    let strategies = played.strategies();
     assert_eq!(strategies.get("compact_skipped"), None, "{strategies}");
     let summarized = strategies["auto_compact"].as_u64();
     assert!(summarized.is_some_and(|times| times >= 1), "{strategies}");

@@ -7,7 +7,8 @@ use outlast::recovery::{Limits, Nudge, StopReason};
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::run_fixture::{FinishedRun, RunFixture, messages};
+use super::run_fixture::{FinishedRun, RunFixture};
+use crate::support::requests::messages;
 
 /// More often than any loop may go on.
 const OFTEN: u32 = 24;

@@ -9,16 +9,17 @@ use outlast::agent::{
 };
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
-use outlast::recovery::{Backoff, Ledger, Limits, Transition};
-use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
+use outlast::recovery::{Backoff, Ledger, Limits, StopReason, Transition};
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
-use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
+use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
 use outlast::transcript::Block;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::support::requests::{self, messages, texts};
 use crate::support::{serve, supervisor};
 
 /// No run may take longer.
@@ -129,6 +130,8 @@ pub(super) struct RunFixture {
     pub(super) setup: Setup,
     pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
+    /// What the tools of the setup were made of.
+    tools: ToolSettings,
 }
 
 impl RunFixture {
@@ -139,7 +142,8 @@ impl RunFixture {
         let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
         let client = ModelClient::new(ModelService::new(server.base_url(), credential));
         let setup = setup(&folder, Arc::new(client.expect("the address is right")));
-        Self { setup, server, folder }
+        let tools = tool_settings(&folder);
+        Self { setup, server, folder, tools }
     }
 
     pub(super) fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
@@ -156,8 +160,29 @@ impl RunFixture {
         self.limits(|limits| limits.budgets.switches = switches)
     }
 
+    /// The context window of the model, in tokens.
+    pub(super) fn window(mut self, tokens: u32) -> Self {
+        let endpoint = &mut self.setup.endpoints[0];
+        endpoint.facts = endpoint.facts.clone().with_context_window(tokens);
+        self
+    }
+
+    /// Tools with other settings.
+    pub(super) fn tools(mut self, change: impl FnOnce(&mut ToolSettings)) -> Self {
+        change(&mut self.tools);
+        self.setup.toolbox = Toolbox::new(&self.tools).expect("the settings are right");
+        self
+    }
+
+    /// A command that must pass, as with `--require`.
+    pub(super) fn requiring(self, command: &str) -> Self {
+        let requirement = Requirement { command: command.to_owned(), timeout: BOUND };
+        self.tools(|settings| settings.requirement = Some(requirement))
+            .limits(|limits| limits.requirement = true)
+    }
+
     pub(super) fn start(self) -> RunningFixture {
-        let Self { setup, server, folder } = self;
+        let Self { setup, server, folder, tools: _ } = self;
         let record = EventRecord::new();
         let (interrupter, interrupts) = watch::channel(None);
         let mut observer = record.clone();
@@ -230,6 +255,61 @@ impl FinishedRun {
         );
     }
 
+    /// How often the recovery plans of the run were carried out, by name.
+    pub(super) fn strategies(&self) -> Value {
+        json!(self.ending.stats.recovery.totals().strategies)
+    }
+
+    /// How often one of them was.
+    pub(super) fn strategy(&self, name: &str) -> u64 {
+        self.strategies()[name].as_u64().unwrap_or_default()
+    }
+
+    /// The retries of the run, by class.
+    pub(super) fn retries(&self) -> Value {
+        json!(self.ending.stats.recovery.totals().retries_by_class)
+    }
+
+    /// The output limit of each request.
+    pub(super) fn caps(&self) -> Vec<u64> {
+        requests::caps(&self.server.requests())
+    }
+
+    /// Asserts the number of requests, that none of them was refused as invalid, and that each was
+    /// expected.
+    #[track_caller]
+    pub(super) fn assert_asked(&self, requests: usize) {
+        assert_eq!(self.server.requests().len(), requests, "{:?}", self.trace());
+        assert_eq!(self.server.violations(), [""; 0]);
+        assert_eq!(self.server.unrequested_answers(), 0);
+    }
+
+    /// Asserts the reason of the end and the text that the run leaves.
+    #[track_caller]
+    pub(super) fn assert_end(&self, reason: StopReason, text: &str) {
+        let end = (self.ending.reason, self.ending.text.as_str());
+        assert_eq!(end, (reason, text), "{:?}", self.trace());
+    }
+
+    /// The words of the last message of the request of this number, which are the user's.
+    #[track_caller]
+    pub(super) fn told(&self, number: usize) -> String {
+        let all = self.messages(number);
+        let last = all.last().expect("a message");
+        assert_eq!(last["role"], "user", "{last}");
+        texts(last).concat()
+    }
+
+    /// The text of a file in the folder of the run; empty if there is none.
+    pub(super) fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+
+    /// True if there is such a file in the folder of the run.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.folder.path().join(name).exists()
+    }
+
     /// The messages of the request of this number, counted from 1.
     pub(super) fn messages(&self, number: usize) -> Vec<Value> {
         messages(&self.server.requests()[number - 1])
@@ -250,11 +330,6 @@ fn result(block: &Block) -> Option<(bool, String)> {
         if let Block::Text { text } = block { text.clone() } else { format!("{block:?}") }
     };
     Some((*is_error, content.iter().map(text).collect()))
-}
-
-/// The messages of a request.
-pub(super) fn messages(request: &ReceivedRequest) -> Vec<Value> {
-    request.body["messages"].as_array().cloned().unwrap_or_default()
 }
 
 /// What a journal of these runs begins with.
@@ -319,10 +394,15 @@ fn model_endpoint(name: &str, client: Arc<dyn Transport>) -> ModelEndpoint {
 }
 
 fn toolbox(folder: &TempDir) -> Toolbox {
+    Toolbox::new(&tool_settings(folder)).expect("the settings are right")
+}
+
+/// Every tool is allowed.
+fn tool_settings(folder: &TempDir) -> ToolSettings {
     let scratch = folder.path().join(".scratch");
     let mut settings = ToolSettings::new(folder.path(), &scratch, "session");
     settings.supervisor = supervisor();
     settings.permissions.mode = PermissionMode::BypassPermissions;
     settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
-    Toolbox::new(&settings).expect("the settings are right")
+    settings
 }

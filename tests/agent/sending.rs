@@ -5,7 +5,8 @@ use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{AfterLast, Scenario, ScriptStep, StepAnswer};
 use serde_json::{Value, json};
 
-use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture, messages};
+use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
+use crate::support::requests::messages;
 
 /// A model that numbers its calls anew in each reply, and that calls twice by one name.
 #[tokio::test]

@@ -4,6 +4,7 @@ pub(crate) mod golden;
 pub(crate) mod host;
 pub(crate) mod proxy;
 pub(crate) mod python;
+pub(crate) mod requests;
 pub(crate) mod responder;
 pub(crate) mod rotation;
 pub(crate) mod schema;

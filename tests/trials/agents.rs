@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::outcomes::agrees;
 use super::requirements::{asked, fails_as};
-use super::resume_after_kill::blocks;
 use super::timeouts::{messages, with};
+use crate::support::requests::blocks;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// For requests of sub-agents whose task contains a text.

@@ -6,13 +6,12 @@ use outlast::model::{
     Credential, ModelClient, ModelService, Reasoning, RequestContent, StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, ModelCall, ReplyMode};
-use outlast::rehearsal::{
-    FaultPosition, RehearsalServer, Scenario, ScriptedError, ScriptedFaultKind,
-};
+use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use outlast::transcript::{Block, Message};
 use serde_json::{Value, json};
 
 use super::timeouts::{messages, with};
+use crate::agent::broken_streams::reply;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Between two places where the stream is broken, in bytes.
@@ -21,17 +20,6 @@ const STRIDE: usize = 29;
 /// The last event of a stream and the end of the one before it: a reply that lacks only its last
 /// event is whole.
 const LAST_EVENT: usize = 64;
-
-/// A reply that says something, looks at a file, and then does something that must happen once.
-fn reply(scenario: Scenario) -> Scenario {
-    scenario
-        .and_text("First I look, then I write it down.")
-        .and_tool("Read", json!({ "file_path": "notes.txt" }))
-        .id("toolu_0123456789abcdefghijklmnop")
-        .and_tool("Bash", json!({ "command": "echo once >> effects" }))
-        .id("toolu_abcdefghijklmnop0123456789")
-        .usage(1_000, 100)
-}
 
 /// How many bytes a stream of the reply has.
 async fn length() -> usize {
@@ -134,24 +122,4 @@ async fn a_stream_reset_at_any_byte_leaves_no_trace() {
         .collect();
     assert!((30..=100).contains(&places.len()), "{} places in {length} bytes", places.len());
     survives(&ScriptedFaultKind::Reset, &places).await;
-}
-
-#[tokio::test]
-async fn a_stream_truncated_in_any_way_leaves_no_trace() {
-    let events: Vec<FaultPosition> =
-        (0..12).map(FaultPosition::Events).chain([FaultPosition::Delta]).collect();
-    let overload = ScriptedError {
-        kind: "overloaded_error".to_owned(),
-        message: "Overloaded".to_owned(),
-        code: None,
-    };
-    let garbage = b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\n\n";
-    for harm in [
-        ScriptedFaultKind::Close,
-        ScriptedFaultKind::End,
-        ScriptedFaultKind::Error(overload),
-        ScriptedFaultKind::Insert(garbage.to_vec()),
-    ] {
-        survives(&harm, &events).await;
-    }
 }

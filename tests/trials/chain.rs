@@ -1,18 +1,14 @@
 //! The model chain: what switches the model, what does not, and the return to the preferred one.
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{
-    AfterLast, FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptedFaultKind,
-};
+use outlast::rehearsal::{AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::resume_after_kill::messages as conversation;
 use super::timeouts::{all, hasty, messages, with};
+use crate::agent::model_chains::{FIRST, Fall, Next, SECOND, assert_never_told, falls};
 use crate::support::wire::dead_end;
 use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
 
-pub(super) const FIRST: &str = "claude-sonnet-5-5";
-pub(super) const SECOND: &str = "claude-opus-5-5";
 const THIRD: &str = "claude-haiku-5-5";
 const PRIMARY_KEY: &str = "test-key-0123456789";
 const NIGHT_KEY: &str = "night-key-9876543210";
@@ -63,202 +59,88 @@ async fn an_end_by_the_retry_quota_says_so() {
     assert!(!errors(&ended).contains("retryQuota"), "{}", errors(&ended));
 }
 
-/// Both models are overloaded, and the first one comes back before the run has given up.
-#[tokio::test]
-async fn the_preferred_model_is_asked_once_more_before_the_end() {
-    let scenario = Scenario::new().status(529).times(3 + 3).reply("It is back.");
-    let server = serve(scenario);
-    let settings = json!({ "retryFirstDelay": "1ms" });
-    let run = with(RunBuilder::against(&server), &settings);
-    let ended = run
-        .args(["--model", FIRST, "--fallback-model", SECOND, "--max-retries", "2", "go"])
-        .run()
-        .await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let asked = [vec![FIRST; 3], vec![SECOND; 3], vec![FIRST]].concat();
-    assert_eq!(models(&server), asked);
-    let strategies = &ended.result()["recovery"]["strategies"];
-    assert_eq!(strategies["preferred_model_retry"], 1, "{strategies}");
-}
-
 fn switches(ended: &FinishedProcess) -> Vec<[Value; 2]> {
     let pair = |frame: &Value| [frame["from_model"].clone(), frame["to_model"].clone()];
     messages(ended, "model_fallback").iter().map(pair).collect()
 }
 
-/// Nothing of what `key` opens goes anywhere else.
-#[track_caller]
-fn assert_never_told(key: &str, server: &RehearsalServer) {
-    for ReceivedRequest { headers, raw, path, .. } in server.requests() {
-        let told = headers.iter().any(|(_, value)| value.contains(key));
-        let written = String::from_utf8_lossy(&raw).contains(key) || path.contains(key);
-        assert!(!told && !written, "{key}: {headers:?}");
-    }
-}
-
 // --- what changes the model ---------------------------------------------------------------------
-
-/// Whether the next model is at the same address.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Next {
-    Here,
-    There,
-}
-
-/// One way in which a model fails, which leads to the next.
-struct Fall {
-    what: &'static str,
-    next: Next,
-    /// Adds the failing answers.
-    fails: fn(Scenario) -> Scenario,
-    requests: usize,
-    /// Why, as people are told.
-    why: &'static str,
-}
 
 /// Retries in these trials, so that three attempts are all.
 const RETRIES: &str = "--max-retries=2";
-
-fn falls() -> Vec<Fall> {
-    let fall = |what, next, requests, why, fails| Fall { what, next, fails, requests, why };
-    vec![
-        fall("404 model", Next::Here, 1, "after invalid_model", |scenario| {
-            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None)
-        }),
-        fall("403 model", Next::Here, 1, "after auth_error", |scenario| {
-            scenario.status(403).error("permission_error", "This model is not for you.", None)
-        }),
-        fall("529", Next::Here, 3, "due to high demand", |scenario| scenario.status(529).times(3)),
-        fall("500", Next::Here, 3, "after server_error", |scenario| scenario.status(500).times(3)),
-        fall("quota", Next::Here, 1, "after rate_limit", |scenario| {
-            scenario.status(429).header("retry-after", "18000")
-        }),
-        fall("short limits", Next::Here, 3, "after rate_limit", |scenario| {
-            scenario.status(429).times(3)
-        }),
-        fall("resets", Next::There, 3, "after connection_error", |scenario| {
-            scenario.interrupted(ScriptedFaultKind::Reset, FaultPosition::Request).times(3)
-        }),
-        fall("torn streams", Next::There, 3, "after connection_error", |scenario| {
-            scenario.interrupted(ScriptedFaultKind::Close, FaultPosition::Headers).times(3)
-        }),
-        fall("HTML", Next::Here, 3, "after server_error", |scenario| {
-            scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
-        }),
-        // A key that has worked is tried once more.
-        fall("invalid key", Next::There, 2, "after invalid_api_key", |scenario| {
-            scenario.status(401).times(2)
-        }),
-        fall("revoked token", Next::There, 1, "after token_revoked", |scenario| {
-            scenario.status(403).error("permission_error", "token has been revoked", None)
-        }),
-        fall("credit", Next::There, 1, "after credit_balance_low", |scenario| {
-            let low = "Your credit balance is too low to access the API.";
-            scenario.status(400).error("invalid_request_error", low, None)
-        }),
-        fall("spend limit", Next::There, 1, "after credit_balance_low", |scenario| {
-            let code = Some("enforced_spend_limit_reached");
-            scenario.status(403).error("permission_error", "No more.", code)
-        }),
-    ]
-}
 
 fn trial(server: &RehearsalServer) -> RunBuilder {
     let stream = ["--output-format=stream-json", RETRIES];
     hasty(server).env("NIGHT_KEY", NIGHT_KEY).args(stream)
 }
 
-impl Fall {
-    /// A first model that does a turn's work and then fails, and where the second one is.
-    fn stage(&self) -> (RehearsalServer, Option<RehearsalServer>) {
-        let turn = Scenario::new()
-            .tool("Bash", json!({ "command": "echo kept >> work" }))
-            .and_thinking("Only I may read this.")
-            .usage(1000, 100);
-        let last = |scenario: Scenario| scenario.reply("Done.").usage(1000, 100);
-        match self.next {
-            Next::Here => (serve(last((self.fails)(turn)).when_model(SECOND)), None),
-            Next::There => (serve((self.fails)(turn)), Some(serve(last(Scenario::new())))),
-        }
-    }
+/// One failure of each kind: of the model, and of its address.
+fn two_falls() -> impl Iterator<Item = Fall> {
+    let of = |next| falls().into_iter().find(move |fall| fall.next == next && fall.requests > 1);
+    [Next::Here, Next::There].into_iter().filter_map(of)
+}
 
-    async fn leads_to_the_next(&self) {
-        let (primary, other) = self.stage();
+/// The servers of a failure.
+fn stage(fall: &Fall) -> (RehearsalServer, Option<RehearsalServer>) {
+    let (primary, other) = fall.stage();
+    (serve(primary), other.map(serve))
+}
+
+/// Which failures lead to the next model is tested in [`agent::model_chains`](crate::agent).
+#[tokio::test]
+async fn a_switch_of_models_is_reported_once_with_its_reason() {
+    let reasons = ["due to high demand", "after connection_error"];
+    for (fall, why) in two_falls().zip(reasons) {
+        let (primary, other) = stage(&fall);
         let label = other.as_ref().map_or(SECOND.to_owned(), |other| at(SECOND, other));
         let ended = trial(&primary).args(["--fallback-model", &label, "Do it."]).run().await;
-        let (what, result) = (self.what, ended.result());
-        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
-        assert_eq!(result["result"], "Done.", "{what}");
-        assert_eq!(switches(&ended), [[json!(FIRST), json!(label)]], "{what}: told once");
-        assert_eq!(result["recovery"]["strategies"]["model_fallback"], 1, "{what}: {result}");
+        let result = ended.result();
+        assert_eq!(ended.code, Some(0), "{why}: {ended:?}");
+        assert_eq!(result["result"], "Done.", "{why}");
+        assert_eq!(switches(&ended), [[json!(FIRST), json!(label)]], "{why}: told once");
+        assert_eq!(result["recovery"]["strategies"]["model_fallback"], 1, "{why}: {result}");
         let told: Vec<&str> =
             ended.stderr.lines().filter(|line| line.contains("switched from")).collect();
-        let line = format!("outlast: switched from {FIRST} to {label} {}", self.why);
-        assert_eq!(told, [line], "{what}: {}", ended.stderr);
+        let line = format!("outlast: switched from {FIRST} to {label} {why}");
+        assert_eq!(told, [line], "{}", ended.stderr);
         let used = result["modelUsage"].as_object().expect("it is there");
-        assert_eq!(used.keys().collect::<Vec<_>>(), [FIRST, label.as_str()], "{what}");
+        assert_eq!(used.keys().collect::<Vec<_>>(), [FIRST, label.as_str()], "{why}");
         let asked = models(&primary);
-        assert_eq!(asked[..=self.requests], vec![FIRST; self.requests + 1], "{what}");
-        assert_eq!(primary.violations(), [""; 0], "{what}");
-        let last = other.as_ref().unwrap_or(&primary);
-        assert_eq!(last.violations(), [""; 0], "{what}");
-        let requests = last.requests();
-        let request = requests.last().expect("it was asked");
-        let here = if other.is_none() { self.requests + 2 } else { 1 };
-        assert_eq!((requests.len(), request.model()), (here, SECOND), "{what}");
-        // The work stays; the thinking that only the first one can read does not.
-        let raw = String::from_utf8_lossy(&request.raw).into_owned();
-        assert!(!raw.contains("signature") && !raw.contains("Only I may"), "{what}: {raw}");
-        assert_eq!(conversation(request).len(), 3, "{what}: {raw}");
+        assert_eq!(asked[..=fall.requests], vec![FIRST; fall.requests + 1], "{why}");
         if let Some(other) = &other {
-            assert_eq!(asked.len(), self.requests + 1, "{what}: {asked:?}");
             assert_never_told(PRIMARY_KEY, other);
             assert_never_told(NIGHT_KEY, &primary);
-            assert_eq!(request.header("x-api-key"), Some(NIGHT_KEY), "{what}");
+            assert_eq!(other.requests()[0].header("x-api-key"), Some(NIGHT_KEY), "{why}");
         }
-        let work = std::fs::read_to_string(ended.work().join("work"));
-        assert_eq!(work.expect("the tool ran"), "kept\n", "{what}");
     }
+}
 
-    /// What `--no-fallback` says outranks the settings.
-    async fn leads_nowhere_without_a_chain(&self) {
-        let (primary, other) = self.stage();
+/// What the flag says outranks the settings.
+#[tokio::test]
+async fn no_fallback_outranks_the_chain_of_the_settings() {
+    for fall in two_falls() {
+        let (primary, other) = stage(&fall);
         let label = other.as_ref().map_or(SECOND.to_owned(), |other| at(SECOND, other));
         let settings = json!({ "fallbackModel": [label], "retryFirstDelay": "1ms",
             "retryLongestDelay": "1ms" });
         let trial = with(RunBuilder::against(&primary), &settings).env("NIGHT_KEY", NIGHT_KEY);
         let flags = [RETRIES, "--no-fallback", "--output-format=stream-json", "Do it."];
         let ended = trial.args(flags).run().await;
-        let what = self.what;
-        assert!(ended.code.is_some_and(|code| code > 0), "{what}: {ended:?}");
-        assert_eq!(switches(&ended), [] as [[Value; 2]; 0], "{what}");
-        assert_eq!(models(&primary), vec![FIRST; self.requests + 1], "{what}");
-        assert_eq!(other.map_or(0, |other| other.requests().len()), 0, "{what}");
+        assert!(ended.code.is_some_and(|code| code > 0), "{ended:?}");
+        assert_eq!(switches(&ended), [] as [[Value; 2]; 0], "{ended:?}");
+        assert_eq!(models(&primary), vec![FIRST; fall.requests + 1], "{ended:?}");
+        assert_eq!(other.map_or(0, |other| other.requests().len()), 0, "{ended:?}");
     }
 }
 
+/// What is wrong with an address is wrong with every model there.
 #[tokio::test]
-async fn every_failure_of_a_model_switches_to_the_next_once() {
-    all(falls().into_iter().map(|fall| async move { fall.leads_to_the_next().await })).await;
-}
-
-#[tokio::test]
-async fn without_a_model_chain_the_model_never_changes() {
-    all(falls().into_iter().map(|fall| async move { fall.leads_nowhere_without_a_chain().await }))
-        .await;
-}
-
-/// What is wrong with an address or its credential is wrong with every model there.
-#[tokio::test]
-async fn endpoint_failures_do_not_switch_to_a_model_at_the_same_endpoint() {
-    let elsewhere = falls().into_iter().filter(|fall| fall.next == Next::There);
-    all(elsewhere.map(|fall| async move {
-        let (primary, _other) = fall.stage();
-        let ended = trial(&primary).args(["--fallback-model", SECOND, "Do it."]).run().await;
-        assert!(ended.code.is_some_and(|code| code > 0), "{}: {ended:?}", fall.what);
-        assert_eq!(models(&primary), vec![FIRST; fall.requests + 1], "{}", fall.what);
-    }))
-    .await;
+async fn a_failing_address_is_left_only_for_another_one() {
+    let fall = two_falls().last().expect("one of an address");
+    let (primary, _other) = stage(&fall);
+    let ended = trial(&primary).args(["--fallback-model", SECOND, "Do it."]).run().await;
+    assert!(ended.code.is_some_and(|code| code > 0), "{ended:?}");
+    assert_eq!(models(&primary), vec![FIRST; fall.requests + 1], "{ended:?}");
 }
 
 #[tokio::test]

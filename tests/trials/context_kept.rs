@@ -12,12 +12,14 @@ use outlast::rehearsal::{
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
-use super::context::{
-    SUMMARY, after_summaries, assert_clean, assert_paired, assert_read, reading, refused, strategy,
-    summing_requests, summing_up, texts, window,
-};
-use super::resume_after_kill::{journal, messages};
+use super::context::{assert_clean, assert_read, strategy};
+use super::resume_after_kill::journal;
 use super::timeouts::{UNHURRIED, messages as frames, with};
+use crate::agent::full_windows::{
+    SUMMARY, after_summaries, assert_paired, part, reading, refused, summing_requests, summing_up,
+    window,
+};
+use crate::support::requests::{messages, texts};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
@@ -102,7 +104,7 @@ async fn the_second_compaction_keeps_what_the_first_one_kept() {
         reading(Scenario::new().rules(window(60_000)), 5, 250)
             .reply("Halfway.")
             .tool("Write", json!({ "file_path": "half.txt", "content": "Half of it.\n" }))
-            .tool("Bash", super::context::part(250))
+            .tool("Bash", part(250))
             .times(5)
             .reply("All read."),
     ));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario};
 use serde_json::{Value, json};
 
-use super::resume_after_kill::blocks;
+use crate::support::requests::blocks;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, is_alive, serve};
 

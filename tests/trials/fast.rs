@@ -5,8 +5,9 @@ use std::time::Duration;
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::chain::{QUICKLY, SECOND, TIMELESS};
+use super::chain::{QUICKLY, TIMELESS};
 use super::timeouts::{announcements, messages};
+use crate::agent::model_chains::SECOND;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that has fast mode, at twice the price: 8 dollars in and 40 out.

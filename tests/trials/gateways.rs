@@ -36,10 +36,7 @@ async fn a_retried_and_a_permanent_gateway_error_are_reported_with_their_class()
     assert_eq!(result["recovery"]["retries_by_class"], json!({ "rate_limit": 1 }));
     for (name, status, code, class) in [
         ("litellm-401.json", 401, 77, "invalid_api_key"),
-        ("bedrock-403-access.json", 403, 77, "auth_error"),
-        ("litellm-429-budget.json", 429, 1, "credit_balance_low"),
         ("vllm-404.json", 404, 1, "invalid_model"),
-        ("llamacpp-400-grammar.json", 400, 1, "invalid_request"),
     ] {
         let server = serve(plays(name, status).after(AfterLast::RepeatLast));
         let ended = hasty(&server).args(["Do it."]).run().await;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::resume_after_kill::blocks;
+use crate::support::requests::blocks;
 use crate::support::rotation::number;
 use crate::support::seeds::first_seed;
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};

@@ -19,6 +19,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::support::requests::{blocks, messages};
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve};
 
 const BOUND: Duration = Duration::from_mins(4);
@@ -157,17 +158,6 @@ async fn killed(server: &RehearsalServer, kill: Kill) -> FinishedProcess {
         fs::remove_file(gate).expect("it is there");
     }
     ended
-}
-
-pub(super) fn messages(request: &ReceivedRequest) -> Vec<Value> {
-    request.body["messages"].as_array().cloned().unwrap_or_default()
-}
-
-/// The blocks of a type in a request.
-pub(super) fn blocks(request: &ReceivedRequest, kind: &str) -> Vec<Value> {
-    let messages = messages(request);
-    let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
-    blocks.filter(|block| block["type"] == kind).cloned().collect()
 }
 
 fn replies(request: &ReceivedRequest) -> usize {

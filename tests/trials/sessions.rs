@@ -7,7 +7,8 @@ use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
 use super::kills::can_trace;
-use super::resume_after_kill::{blocks, journal, messages};
+use super::resume_after_kill::journal;
+use crate::support::requests::{blocks, messages};
 use crate::support::{RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-000000000002";

@@ -6,8 +6,8 @@ use outlast::rehearsal::{
 };
 use serde_json::{Value, json};
 
-use super::chain::{FIRST, SECOND};
 use super::timeouts::hasty;
+use crate::agent::model_chains::{FIRST, SECOND};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A window that the second reply of [`crowding`] fills by half.

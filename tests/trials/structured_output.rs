@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::outcomes::agrees;
 use super::requirements::{asked, fails_as, told};
-use super::resume_after_kill::blocks;
 use super::timeouts::with;
+use crate::support::requests::blocks;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const ANSWER: &str = "StructuredOutput";

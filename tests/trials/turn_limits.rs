@@ -1,42 +1,14 @@
 //! Trials.
-//! `--max-turns N` means N replies, whatever else happens.
+//! `--max-turns N` means N replies, whatever else happens. What counts as a reply is tested in
+//! [`agent::turn_limits`](crate::agent).
 
 use nix::sys::signal::Signal;
-use outlast::recovery::Nudge;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::outcomes::agrees;
+use crate::agent::turn_limits::{told, works};
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
-
-fn listing() -> Value {
-    json!({ "pattern": "*" })
-}
-
-/// A reply that asks for three tools at once.
-fn works(scenario: Scenario, words: &str) -> Scenario {
-    let scenario = scenario.tool("Glob", listing()).and_text(words);
-    scenario.and_tool("Glob", listing()).and_tool("TodoWrite", json!({ "todos": [] }))
-}
-
-async fn run(server: &RehearsalServer, turns: u32) -> FinishedProcess {
-    let trial = RunBuilder::against(server).args(["do it", "--max-turns", &turns.to_string()]);
-    trial.args(["--time-scale", "100", "--first-byte-timeout", "1h"]).run().await
-}
-
-/// The requests, counted from 1, in which the model is told that this is its last reply.
-fn told(server: &RehearsalServer) -> Vec<usize> {
-    let notices = [Nudge::LastTurn.text(), Nudge::ContinueLast.text()];
-    let tells = |body: &Value| {
-        let last = body["messages"].as_array().and_then(|all| all.last()).expect("a message");
-        last["content"].as_array().expect("blocks").iter().any(|block| {
-            block["text"].as_str().is_some_and(|text| notices.iter().any(|it| text.contains(it)))
-        })
-    };
-    let requests = server.requests();
-    let tells = (1..).zip(&requests).filter(|(_, request)| tells(&request.body));
-    tells.map(|(number, _)| number).collect()
-}
 
 #[track_caller]
 fn out_of_turns(ended: &FinishedProcess, turns: u32, last_words: &str) -> Value {
@@ -61,51 +33,10 @@ fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
 
 #[tokio::test]
 async fn concurrent_tools_count_as_one_turn() {
-    for turns in [1, 2, 4] {
-        let words = |number| format!("Step {number}.");
-        let steps = (1..=turns).fold(Scenario::new(), |steps, turn| works(steps, &words(turn)));
-        let server = serve(steps);
-        let ended = run(&server, turns).await;
-        let result = out_of_turns(&ended, turns, &words(turns));
-        assert_eq!(result["tools"]["calls"], 3 * turns, "the last reply's tools run too");
-        asked(&server, turns as usize, &[turns as usize]);
-    }
-}
-
-#[tokio::test]
-async fn an_answer_in_the_last_turn_is_a_success() {
-    let server = serve(works(Scenario::new(), "Looking.").reply("Found it."));
-    let ended = run(&server, 2).await;
-    assert_eq!(agrees(&ended)["num_turns"], 2);
-    assert_eq!(ended.result()["result"], "Found it.");
-    asked(&server, 2, &[2]);
-}
-
-#[tokio::test]
-async fn failed_attempts_do_not_count_as_turns() {
-    let scenario = works(Scenario::new().status(529).times(2), "One.").empty();
-    let server = serve(works(scenario.status(500), "Two."));
-    let ended = run(&server, 2).await;
-    out_of_turns(&ended, 2, "Two.");
-    asked(&server, 6, &[4, 5, 6]);
-}
-
-#[tokio::test]
-async fn a_repeated_reply_counts_once_and_its_continuation_counts_too() {
-    let cut = |scenario: Scenario, words| scenario.reply(words).stop_reason("max_tokens");
-    // The first is dropped for a larger limit; the second is kept, and goes on in the third.
-    let server = serve(cut(cut(cut(Scenario::new(), "Lost."), "Once upon "), "a time"));
-    let ended = run(&server, 2).await;
-    out_of_turns(&ended, 2, "Once upon a time");
-    asked(&server, 3, &[3]);
-}
-
-#[tokio::test]
-async fn a_continued_paused_turn_counts() {
-    let paused = works(Scenario::new(), "Looking.").reply("Wait.").stop_reason("pause_turn");
-    let server = serve(paused);
-    let ended = run(&server, 2).await;
-    out_of_turns(&ended, 2, "Wait.");
+    let server = serve(works(works(Scenario::new(), "Step 1."), "Step 2."));
+    let ended = RunBuilder::against(&server).args(["do it", "--max-turns", "2"]).run().await;
+    let result = out_of_turns(&ended, 2, "Step 2.");
+    assert_eq!(result["tools"]["calls"], 6, "the last reply's tools run too");
     asked(&server, 2, &[2]);
 }
 
