@@ -4,20 +4,10 @@ use outlast::recovery::{ErrorClass, Incomplete, Nudge, StopReason};
 use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
-use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
+use super::run_fixture::{FinishedRun, RunFixture};
 
 const CALL: &str = "I run it.\n<function_calls>\n<invoke name=\"Bash\">\n\
                     <parameter name=\"command\">echo ran >> log</parameter>\n</invoke>";
-
-fn warnings(played: &FinishedRun) -> Vec<&str> {
-    let mut warnings = Vec::new();
-    for said in &played.said {
-        if let ObservedEvent::Warning(text) = said {
-            warnings.push(text.as_str());
-        }
-    }
-    warnings
-}
 
 /// How many requests have this text as (part of) their last message.
 fn told(played: &FinishedRun, text: &str) -> usize {
@@ -76,8 +66,7 @@ async fn open_to_dos_are_reminded_of_once_and_then_a_warning() {
     assert_eq!(played.ending.text, "The parser is fixed.\n\nIt is tested.");
     assert_eq!(told(&played, Nudge::LeftOpen.text()), 1);
     assert_eq!(told(&played, "to-dos are open: \"Run the tests\""), 1);
-    let warnings = warnings(&played);
-    assert_eq!(warnings, ["the model ended although to-dos are open: \"Run the tests\""]);
+    assert_eq!(played.warnings(), ["the model ended although to-dos are open: \"Run the tests\""]);
 }
 
 #[tokio::test]
@@ -112,12 +101,12 @@ async fn a_reminder_takes_no_success_back() {
         assert_eq!(played.ending.reason, StopReason::Completed);
         assert_eq!(played.ending.text, open);
         assert!(played.server.requests().len() >= 3);
-        assert!(warnings(&played)[0].contains("Now let me run the tests:"), "{:?}", played.said);
+        assert!(played.warnings()[0].contains("Now let me run the tests:"), "{:?}", played.said);
     }
     // The last turn has no room for one.
     let played = RunFixture::of(working().reply(open));
     let played = played.limits(|limits| limits.budgets.turns = Some(2)).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.server.requests().len(), 2);
-    assert_eq!(warnings(&played).len(), 1);
+    assert_eq!(played.warnings().len(), 1);
 }

@@ -7,12 +7,13 @@ use outlast::agent::{
     self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
     Prompt, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
+use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks};
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
 use outlast::recovery::{Backoff, Ledger, Limits, StopReason, Transition};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
-use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
+use outlast::tools::{AnswerSchema, PermissionMode, Requirement, ToolSettings, Toolbox};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -181,6 +182,37 @@ impl RunFixture {
             .limits(|limits| limits.requirement = true)
     }
 
+    /// The schema of the answer, as with `--json-schema`.
+    pub(super) fn answering(self, schema: &Value) -> Self {
+        let schema = AnswerSchema::new(schema.clone()).expect("the schema is right");
+        self.tools(|settings| settings.answer = Some(schema))
+            .limits(|limits| limits.structured = true)
+    }
+
+    /// The `hooks` of settings. Their crash log is in the folder `config`.
+    pub(super) fn hooks(mut self, hooks: &Value) -> Self {
+        let folder = self.folder.path();
+        let settings = HookSettings::parse(hooks, "settings.json").expect("these are right");
+        let environment = HookEnvironment {
+            session_id: self.setup.session_id.clone(),
+            transcript: folder.join("journal.jsonl"),
+            cwd: folder.to_owned(),
+            effort: None,
+            permission_mode: self.setup.permission_mode.clone(),
+            environment: self.tools.environment.clone(),
+            log: CrashLog::in_folder(&folder.join("config")),
+            state_folder: folder.join("config"),
+            secrets: KnownSecrets::default(),
+            shell: "/bin/sh".into(),
+            supervisor: supervisor(),
+            host: None,
+        };
+        let hooks = Hooks::new(settings.handlers, environment);
+        self.setup.limits.stop_hooks = hooks.has_hooks_for(HookEvent::Stop);
+        self.setup.hooks = Some(hooks);
+        self
+    }
+
     pub(super) fn start(self) -> RunningFixture {
         let Self { setup, server, folder, tools: _ } = self;
         let record = EventRecord::new();
@@ -248,11 +280,18 @@ impl FinishedRun {
     pub(super) fn assert_no_warnings_or_repairs(&self) {
         assert_eq!(self.server.violations(), [""; 0]);
         assert_eq!(self.ending.stats.repairs, 0, "{:?}", self.trace());
-        assert!(
-            !self.said.iter().any(|said| matches!(said, ObservedEvent::Warning(_))),
-            "{:?}",
-            self.said
-        );
+        assert_eq!(self.warnings(), [""; 0]);
+    }
+
+    /// The warnings of the run, in their order.
+    pub(super) fn warnings(&self) -> Vec<&str> {
+        let mut warnings = Vec::new();
+        for said in &self.said {
+            if let ObservedEvent::Warning(text) = said {
+                warnings.push(text.as_str());
+            }
+        }
+        warnings
     }
 
     /// How often the recovery plans of the run were carried out, by name.

@@ -134,32 +134,22 @@ async fn truncated_hook_output_does_not_reveal_part_of_a_secret() {
 }
 
 #[tokio::test]
-async fn a_hook_can_replace_a_tool_result() {
-    let answer = |output: &str| {
-        one(
-            "PostToolUse",
-            &format!(
-                r#"echo '{{"hookSpecificOutput": {{"hookEventName": "PostToolUse",
-                "updatedToolOutput": {output}}}}}'"#
-            ),
-        )
-    };
-    let shape = r#"{"stdout": "gone", "stderr": "", "interrupted": false, "isImage": false}"#;
-    for (output, replaced) in [(shape, true), (r#""gone""#, true), (r#"{"out": "gone"}"#, false)] {
-        let call = json!({ "command": "echo secret" });
-        let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
-        let ended = trial(&server, &answer(output)).args(["do it"]).run().await;
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        let result = server.requests()[1].body["messages"][2]["content"][0].to_string();
-        assert_eq!(result.contains("gone"), replaced, "{output}: {result}");
-        assert_eq!(result.contains("secret"), !replaced, "{output}: {result}");
-        assert_eq!(warnings(&ended).contains("updatedToolOutput"), !replaced, "{output}");
-        // Who goes on with it hears the same.
-        let next = serve(Scenario::new().reply("Went on."));
-        let args = ["--output-format", "json", "--continue", "go on"];
-        ended.again(&next.base_url()).args(args).run().await;
-        let result = next.requests()[0].body["messages"][2]["content"][0].to_string();
-        assert_eq!(result.contains("gone"), replaced, "{output}: {result}");
+async fn a_result_that_a_hook_replaced_stays_replaced_after_a_resume() {
+    let hook = one(
+        "PostToolUse",
+        r#"echo '{"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": "gone"}}'"#,
+    );
+    let call = json!({ "command": "echo secret" });
+    let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
+    let ended = trial(&server, &hook).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // Who goes on with it hears the same.
+    let next = serve(Scenario::new().reply("Went on."));
+    let args = ["--output-format", "json", "--continue", "go on"];
+    ended.again(&next.base_url()).args(args).run().await;
+    for request in [&server.requests()[1], &next.requests()[0]] {
+        let result = request.body["messages"][2]["content"][0].to_string();
+        assert!(result.contains("gone") && !result.contains("secret"), "{result}");
     }
 }
 
