@@ -1,6 +1,8 @@
 //! The size of a run's conversation, for readers outside of the run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::transcript::Usage;
 
@@ -24,12 +26,12 @@ pub struct ContextGauge(Arc<Mutex<Option<ContextSize>>>);
 impl ContextGauge {
     /// Returns the last size. `None`: no run has begun.
     pub fn read(&self) -> Option<ContextSize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Sets the size. Without a usage the last one stays.
     pub(super) fn set(&self, size: ContextSize) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let known = last.take().and_then(|size| size.last_usage);
         *last = Some(ContextSize { last_usage: size.last_usage.or(known), ..size });
     }

@@ -2,8 +2,9 @@
 //! not delay the start of the run.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The housekeeping of a run. Clones share it.
@@ -26,12 +27,12 @@ impl Housekeeping {
 
     /// Adds work that may block.
     pub fn add(&self, work: impl FnOnce() + Send + 'static) {
-        self.state().pending.push(Box::new(work));
+        self.0.lock().pending.push(Box::new(work));
     }
 
     /// Begins the pending work on another thread.
     pub(super) fn begin(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let pending = std::mem::take(&mut state.pending);
         if !pending.is_empty() {
             state.begun = Some(spawn_blocking(|| pending.into_iter().for_each(|work| work())));
@@ -40,15 +41,11 @@ impl Housekeeping {
 
     /// Waits for the work that has begun.
     pub(super) async fn finish(&self) {
-        let begun = self.state().begun.take();
+        let begun = self.0.lock().begun.take();
         if let Some(begun) = begun {
             // If it panicked, another run does it.
             let _ = begun.await;
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, HousekeepingState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

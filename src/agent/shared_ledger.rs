@@ -1,8 +1,9 @@
 //! The ledger shared by a run and its sub-agents.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::model::Settlement;
@@ -51,12 +52,8 @@ impl SharedLedger {
         }))
     }
 
-    fn sums(&self) -> MutexGuard<'_, SpendTotals> {
-        self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn ledger(&self) -> Ledger {
-        self.sums().ledger
+        self.0.sums.lock().ledger
     }
 
     /// Waits until no other agent is between estimating and reserving.
@@ -65,7 +62,7 @@ impl SharedLedger {
     }
 
     pub(super) fn has_reservations(&self) -> bool {
-        self.sums().reservations > 0
+        self.0.sums.lock().reservations > 0
     }
 
     /// Subscribes to settlements.
@@ -74,7 +71,7 @@ impl SharedLedger {
     }
 
     pub(super) fn reserve(&self, worst: Money) -> Option<Reservation> {
-        let mut sums = self.sums();
+        let mut sums = self.0.sums.lock();
         let reserved = sums.ledger.reserve(worst)?;
         sums.reservations += 1;
         Some(reserved)
@@ -89,7 +86,7 @@ impl SharedLedger {
     }
 
     fn close(&self, close: impl FnOnce(&mut Ledger)) {
-        let mut sums = self.sums();
+        let mut sums = self.0.sums.lock();
         sums.reservations = sums.reservations.saturating_sub(1);
         close(&mut sums.ledger);
         drop(sums);
@@ -105,7 +102,7 @@ impl SharedLedger {
         settled: &Settlement,
         (certain, upper_bound): (Money, Money),
     ) {
-        let mut sums = self.sums();
+        let mut sums = self.0.sums.lock();
         bill(&mut sums.of_agents, endpoint, settled.usage, settled.total());
         let account = sums.accounts.entry(id.to_owned()).or_default();
         let is_partial = settled.total().is_none();
@@ -115,11 +112,11 @@ impl SharedLedger {
 
     /// Returns the spending of a sub-agent so far, and the part of it that is not settled.
     pub(super) fn account(&self, id: &str) -> Option<(Spending, Money)> {
-        self.sums().accounts.get(id).copied()
+        self.0.sums.lock().accounts.get(id).copied()
     }
 
     pub(super) fn of_agents(&self) -> Vec<ModelStats> {
-        self.sums().of_agents.clone()
+        self.0.sums.lock().of_agents.clone()
     }
 }
 

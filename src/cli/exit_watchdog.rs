@@ -8,10 +8,11 @@
 //!    └───────────────► the watchdog writes the result in place of the run
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -97,30 +98,22 @@ impl ExitWatchdog {
         }
     }
 
-    fn words(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn denial(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
-        self.success_replacement.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the writer that replaces a success in the result file if it is not delivered.
     pub(super) fn set_success_replacement(&self, denial: WatchdogOutput) {
-        *self.denial() = Some(denial);
+        *self.success_replacement.lock() = Some(denial);
     }
 
     /// Prepares for the next turn of a host, whose result `words` writes if the turn cannot.
     pub(super) fn begin_turn(&self, words: WatchdogOutput) {
-        *self.words() = Some(words);
-        *self.denial() = None;
+        *self.writer.lock() = Some(words);
+        *self.success_replacement.lock() = None;
         self.deadline.send_replace(None);
         self.stage.send_replace(WatchdogStage::Pending);
     }
 
     /// Replaces the watchdog's result writer, unless the result was already claimed.
     pub(super) fn replace_writer(&self, words: WatchdogOutput) {
-        let mut kept = self.words();
+        let mut kept = self.writer.lock();
         if kept.is_some() {
             *kept = Some(words);
         }
@@ -134,7 +127,7 @@ impl ExitWatchdog {
     /// Claims the right to write the result. `false`: the watchdog has written it, and nothing may
     /// follow.
     pub(super) fn claim(&self, code: u8) -> bool {
-        let may_speak = self.words().take().is_some();
+        let may_speak = self.writer.lock().take().is_some();
         if may_speak {
             self.stage.send_replace(WatchdogStage::Writing(code));
         }
@@ -248,7 +241,7 @@ impl ExitWatchdog {
 
     /// Writes the result if the run has not, and returns the exit code.
     fn write_in_place_of_run(&self, overdue: WatchdogReason) -> u8 {
-        let words = self.words().take();
+        let words = self.writer.lock().take();
         let stage = *self.stage.borrow();
         match (words, stage) {
             (Some(words), _) => {
@@ -258,7 +251,7 @@ impl ExitWatchdog {
             (None, WatchdogStage::Delivered(code)) => code,
             // A success that was not delivered counts as a failure.
             (None, WatchdogStage::Writing(0) | WatchdogStage::Pending) => {
-                let denial = self.denial().take();
+                let denial = self.success_replacement.lock().take();
                 if let Some(denial) = denial {
                     run_writer(denial, overdue);
                 }

@@ -1,7 +1,9 @@
 //! The parts of a turn that come from the host that drives the program.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::agent::{ContextGauge, ModelStats};
 use crate::hooks::HookHandler;
@@ -74,18 +76,14 @@ impl SessionResources {
 pub(super) struct HostUsage(Arc<Mutex<Vec<ModelStats>>>);
 
 impl HostUsage {
-    fn lines(&self) -> MutexGuard<'_, Vec<ModelStats>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a turn that is over.
     pub(super) fn add(&self, turn: &[ModelStats]) {
-        ModelStats::merge(&mut self.lines(), turn.iter().cloned());
+        ModelStats::merge(&mut self.0.lock(), turn.iter().cloned());
     }
 
     /// The sum of the earlier turns and this one.
     pub(super) fn with(&self, turn: &[ModelStats]) -> Vec<ModelStats> {
-        let mut sum = self.lines().clone();
+        let mut sum = self.0.lock().clone();
         ModelStats::merge(&mut sum, turn.iter().cloned());
         sum
     }

@@ -3,10 +3,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -189,7 +190,7 @@ impl StreamTail {
         // A read error ends the stream.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
-                let mut received = self.bytes();
+                let mut received = self.bytes.lock();
                 let room = STREAM_BYTES_MAX.saturating_sub(received.len()).min(count);
                 received.extend_from_slice(&chunk[..room]);
                 if room < count {
@@ -200,23 +201,19 @@ impl StreamTail {
         }
     }
 
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
 
     fn text(&self) -> String {
-        json::decode(&self.bytes()).into_owned()
+        json::decode(&self.bytes.lock()).into_owned()
     }
 
     /// Waits until the output begins with a request to run in the background; never returns if it
     /// begins with anything else. Cancel-safe.
     async fn wait_for_background_request(&self, input: &Value) -> Release {
         loop {
-            let begun = Opening::of_hook(&self.bytes(), input);
+            let begun = Opening::of_hook(&self.bytes.lock(), input);
             match begun {
                 Opening::Release(release) => return release,
                 Opening::Other => std::future::pending::<()>().await,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -69,7 +70,7 @@ impl PendingRequests {
     /// Passes a reply to the request that waits for it. A reply without such a request is dropped,
     /// because its request was cancelled.
     pub fn resolve(&self, id: &str, reply: Result<Value, String>) {
-        let waiting = self.open().waiting.remove(id);
+        let waiting = self.open.lock().waiting.remove(id);
         if let Some(waiting) = waiting {
             // The receiver may have just been dropped.
             let _ = waiting.send(reply.map_err(HostError::Refused));
@@ -78,15 +79,11 @@ impl PendingRequests {
 
     /// Fails all open and future requests, because the host has closed its end.
     pub fn close(&self) {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.is_closed = true;
         for (_, waiting) in std::mem::take(&mut open.waiting) {
             let _ = waiting.send(Err(HostError::Closed));
         }
-    }
-
-    fn open(&self) -> MutexGuard<'_, OpenRequests> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ask(&self, request: Value) -> Result<Value, HostError> {
@@ -102,7 +99,7 @@ impl PendingRequests {
         }
         let (sender, reply) = oneshot::channel();
         {
-            let mut open = self.open();
+            let mut open = self.open.lock();
             if open.is_closed {
                 drop(open);
                 // The host may still read, so its hooks are informed of the event.
@@ -162,7 +159,7 @@ impl OpenRequest<'_> {
         if !self.is_question {
             return;
         }
-        let mut open = self.requests.open();
+        let mut open = self.requests.open.lock();
         let (before, state) = (open.questions, change.state());
         open.questions = match change {
             QuestionChange::Asked => before + 1,
@@ -188,7 +185,7 @@ impl QuestionChange {
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
         self.count_question(QuestionChange::Over);
-        let was_open = self.requests.open().waiting.remove(&self.id).is_some();
+        let was_open = self.requests.open.lock().waiting.remove(&self.id).is_some();
         if was_open {
             let request_id = self.id.clone();
             (self.requests.write)(HostMessage::ControlCancelRequest { request_id });

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::process::spawn_detached;
 
@@ -50,7 +51,7 @@ impl BackgroundSync {
 
     /// Returns the error of a finished sync, if there is one. Does not wait.
     pub(super) fn check(&mut self) -> io::Result<()> {
-        let results = self.results.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let results = self.results.get_mut();
         while let Ok((number, result)) = results.try_recv() {
             self.finished = number;
             result?;
@@ -60,7 +61,7 @@ impl BackgroundSync {
 
     /// Waits for all syncs, and returns the first error.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let results = self.results.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let results = self.results.get_mut();
         while self.finished < self.begun {
             let ended = |_| io::Error::other("the thread that syncs the journal has ended");
             let (number, result) = results.recv().map_err(ended)?;

@@ -1,9 +1,10 @@
 //! Elicitation: questions of a server to the user, which go to the host (PROTOCOL 4.11).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -79,7 +80,7 @@ impl Elicitor {
 
     /// True while the host is being asked.
     pub(super) fn is_asking(&self) -> bool {
-        !self.questions().open.is_empty()
+        !self.questions.lock().open.is_empty()
     }
 
     /// The request to the host for the parameters of `elicitation/create`.
@@ -132,7 +133,7 @@ impl Elicitor {
     /// it is one. `None`: too many are open.
     pub(super) fn open(self: &Arc<Self>, id: Option<Value>, request: Value) -> Option<Question> {
         let (withdraw, withdrawn) = oneshot::channel();
-        let mut questions = self.questions();
+        let mut questions = self.questions.lock();
         if questions.open.len() >= OPEN_MAX {
             return None;
         }
@@ -167,7 +168,8 @@ impl Elicitor {
     }
 
     fn withdraw_all(&self, why: Withdrawal, applies: impl Fn(&OpenQuestion) -> bool) {
-        for (_, question) in self.questions().open.extract_if(|_, question| applies(question)) {
+        for (_, question) in self.questions.lock().open.extract_if(|_, question| applies(question))
+        {
             // The answer may have just come.
             let _ = question.withdraw.send(why);
         }
@@ -176,14 +178,10 @@ impl Elicitor {
     /// Notifies the host that the user has completed a page of the server, if the host was told of
     /// that page.
     pub(super) fn complete(&self, id: &str) {
-        let is_known = self.questions().pages.remove(id);
+        let is_known = self.questions.lock().pages.remove(id);
         if let Some(host) = self.host.as_ref().filter(|_| is_known) {
             host.elicitation_complete(&self.server, id);
         }
-    }
-
-    fn questions(&self) -> MutexGuard<'_, Questions> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +210,7 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.elicitor.questions().open.remove(&self.number);
+        self.elicitor.questions.lock().open.remove(&self.number);
         self.elicitor.asked.send_modify(|asked| *asked -= usize::from(self.is_of_request));
     }
 }

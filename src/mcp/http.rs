@@ -3,9 +3,10 @@
 //! streams, too, or in one that is opened for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ impl Transport for HttpTransport {
 
     fn set_tools(&self, listed: &[Value]) {
         let headers = ArgumentHeaders::new(listed);
-        *self.0.arguments.lock().unwrap_or_else(PoisonError::into_inner) = headers;
+        *self.0.arguments.lock() = headers;
     }
 
     fn close(&self) -> Closing {
@@ -166,7 +167,7 @@ impl HttpSession {
         let stated = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
         if let Some(version) = stated.as_str().and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(PROTOCOL_VERSION, version);
-            let arguments = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
+            let arguments = self.arguments.lock();
             arguments.add(message, &mut headers);
         }
         headers

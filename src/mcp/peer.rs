@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -116,7 +117,7 @@ impl Peer {
             }
         }
         self.0.inbox.closed.cancel();
-        for (_, slot) in self.unanswered().drain() {
+        for (_, slot) in self.0.unanswered.lock().drain() {
             let _ = slot.answer.send(Err(self.closed_fault()));
         }
         self.0.elicitor.withdraw_without_call();
@@ -142,7 +143,7 @@ impl Peer {
                 let error = outcome.as_ref().err().map(|error| error.code);
                 tracing::debug!(target: LOG_TARGET, %id, error, "response");
                 let answer = outcome.map_err(RequestFault::Refused);
-                match request_number(&id).and_then(|id| self.unanswered().remove(&id)) {
+                match request_number(&id).and_then(|id| self.0.unanswered.lock().remove(&id)) {
                     // A request that is no longer awaited has no receiver.
                     Some(slot) => drop(slot.answer.send(answer)),
                     None => self.handle_unmatched(answer),
@@ -152,7 +153,7 @@ impl Peer {
                 "notifications/progress" => {
                     let id = request_number(&params["progressToken"]);
                     tracing::debug!(target: LOG_TARGET, id, "progress");
-                    let unanswered = self.unanswered();
+                    let unanswered = self.0.unanswered.lock();
                     if let Some(slot) = id.and_then(|id| unanswered.get(&id)) {
                         slot.progress.notify_one();
                     }
@@ -188,7 +189,7 @@ impl Peer {
             Ok(request) => request,
             Err(error) => return self.respond_with(&id, Err(error)),
         };
-        let question = if self.unanswered().is_empty() {
+        let question = if self.0.unanswered.lock().is_empty() {
             None
         } else {
             self.0.elicitor.open(Some(id.clone()), request)
@@ -201,7 +202,7 @@ impl Peer {
             if let Some(answer) = question.answer().await {
                 peer.respond_with(&id, Ok(answer));
             }
-            for slot in peer.unanswered().values() {
+            for slot in peer.0.unanswered.lock().values() {
                 slot.progress.notify_one();
             }
         });
@@ -214,7 +215,7 @@ impl Peer {
             return;
         }
         let fault = answer.err().unwrap_or(RequestFault::Mismatch);
-        if let Some((_, first)) = self.unanswered().drain().next() {
+        if let Some((_, first)) = self.0.unanswered.lock().drain().next() {
             let _ = first.answer.send(Err(fault));
         }
     }
@@ -229,10 +230,6 @@ impl Peer {
                 Err(RpcError::new(METHOD_NOT_FOUND, message))
             }
         }
-    }
-
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<u64, AnswerSlot>> {
-        self.0.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the information about the client that each further request contains.
@@ -270,7 +267,7 @@ impl Peer {
         tracing::debug!(target: LOG_TARGET, id, method, "request");
         let (answer, receiver) = oneshot::channel();
         let progress = Arc::new(Notify::new());
-        self.unanswered().insert(id, AnswerSlot { answer, progress: Arc::clone(&progress) });
+        self.0.unanswered.lock().insert(id, AnswerSlot { answer, progress: Arc::clone(&progress) });
         let unawaited = CancellationToken::new();
         let awaited = unawaited.clone().drop_guard();
         let sending = self.0.transport.send(ClientMessage::request(id, method, params));
@@ -289,7 +286,7 @@ impl Peer {
                 () = async { unawaited.cancelled().await; sleep(UNAWAITED_MAX).await } => None,
             };
             if let Some(fault) = failed
-                && let Some(slot) = peer.unanswered().remove(&id)
+                && let Some(slot) = peer.0.unanswered.lock().remove(&id)
             {
                 let _ = slot.answer.send(Err(fault));
             }
@@ -366,7 +363,7 @@ impl PendingRequest {
         });
         let peer = self.peer.clone();
         drop(self);
-        if peer.unanswered().is_empty() {
+        if peer.0.unanswered.lock().is_empty() {
             let _ = timeout(CANCELLATION_TIMEOUT, peer.0.elicitor.withdrawn()).await;
         }
     }
@@ -374,7 +371,7 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        let mut unanswered = self.peer.unanswered();
+        let mut unanswered = self.peer.0.unanswered.lock();
         unanswered.remove(&self.id);
         if unanswered.is_empty() {
             drop(unanswered);

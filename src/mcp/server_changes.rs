@@ -1,7 +1,7 @@
 //! Changes of the servers while runs use them, on behalf of a host. A restarted server has a new
 //! task, so that a late end of its last connection changes nothing.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::config::ServerConfig;
 use super::connection::jobs;
@@ -33,7 +33,7 @@ impl Servers {
     pub fn add(&self, config: ServerConfig) -> Result<(), ServerChangeError> {
         let prefix = tool_name_prefix(&config.name);
         let is_twin = |known: &Arc<ServerTask>| tool_name_prefix(&known.config.name) == prefix;
-        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members.write();
         if members.iter().any(is_twin) {
             return Err(ServerChangeError::SamePrefix);
         }
@@ -54,7 +54,7 @@ impl Servers {
     /// # Errors
     /// There is no such server.
     pub fn remove(&self, name: &str) -> Result<(), ServerChangeError> {
-        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members.write();
         let place = members.iter().position(|member| member.config.name == name);
         let place = place.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
         members.remove(place).stop.cancel();
@@ -92,7 +92,7 @@ impl Servers {
         name: &str,
         change: impl FnOnce(ServerConfig) -> Option<ServerConfig>,
     ) -> Result<(), ServerChangeError> {
-        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members.write();
         let known = members.iter_mut().find(|member| member.config.name == name);
         let known = known.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
         let Some(config) = change(known.config.clone()) else { return Ok(()) };

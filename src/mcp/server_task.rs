@@ -1,10 +1,11 @@
 //! The task of one server: it keeps the server connected.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -137,12 +138,12 @@ impl ServerTask {
 
     /// Takes the pending warnings about it.
     pub(super) fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.warnings.lock())
     }
 
     pub(super) fn warn(&self, what: &str) {
         let line = format!("MCP server {:?}: {what}", self.config.name);
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = self.warnings.lock();
         // Repeated warnings are kept once.
         if !warnings.contains(&line) && warnings.len() < 100 {
             warnings.push(line);
@@ -151,7 +152,7 @@ impl ServerTask {
 
     /// Adds a warning about one of the server's tools, once.
     pub(super) fn warn_once(&self, what: &str) {
-        let mut known = self.tool_warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.tool_warnings.lock();
         if known.len() < TOOL_WARNINGS_MAX && known.insert(what.to_owned()) {
             self.warn(what);
         }
@@ -194,7 +195,7 @@ impl ServerTask {
         if !is_change {
             return;
         }
-        *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
+        *self.loss.lock() = Some(loss);
         self.lost.notify_one();
     }
 
@@ -307,7 +308,7 @@ impl ServerTask {
     }
 
     fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
-        std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
+        std::mem::replace(&mut *self.loss.lock(), loss)
     }
 
     fn set_tools(&self, listed: &[Value]) {

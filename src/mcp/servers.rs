@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -121,7 +122,7 @@ impl Servers {
 
     /// Starts all servers in parallel. Does nothing when called again.
     pub fn start(&self) {
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began = self.began.lock();
         if self.around.is_none() || began.is_some() {
             return;
         }
@@ -140,12 +141,12 @@ impl Servers {
     /// Starts a server if it is enabled and the servers were started.
     pub(super) fn start_one(&self, member: Arc<ServerTask>) {
         let Some(around) = &self.around else { return };
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began = self.began.lock();
         if began.is_some() && !member.config.disabled && !self.stop.is_cancelled() {
             // The next run waits for its first attempt, too.
             *began = Some(Instant::now());
             let keeping = member.run(Arc::clone(around), self.timers);
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = self.tasks.lock();
             tasks.spawn(keeping);
         }
     }
@@ -153,7 +154,7 @@ impl Servers {
     /// Waits until the first attempt to connect to each server is over, but at most `limit` after
     /// the start. Cancel-safe.
     pub async fn wait_for_first_attempts(&self, limit: Duration) {
-        let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = *self.began.lock();
         let Some(end) = began.map(|began| began + limit) else { return };
         for member in self.members() {
             let mut watch = member.watch();
@@ -292,7 +293,7 @@ impl Servers {
     }
 
     pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.read().clone()
     }
 
     pub(super) fn timers(&self) -> McpTimers {
@@ -420,8 +421,7 @@ impl Servers {
     /// Takes at most `limit`; processes that are left then are killed by the supervisor.
     pub async fn close(&self, limit: Duration) {
         self.stop.cancel();
-        let mut tasks =
-            std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(limit, all).await;
     }

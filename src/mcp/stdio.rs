@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -101,12 +102,8 @@ struct OutputTail {
 }
 
 impl ServerOutput {
-    fn lock(&self) -> MutexGuard<'_, OutputTail> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn append(&self, bytes: &[u8]) {
-        let mut output = self.lock();
+        let mut output = self.0.lock();
         let skipped = bytes.len().saturating_sub(OUTPUT_BYTES_MAX);
         output.bytes.extend(&bytes[skipped..]);
         let excess = output.bytes.len().saturating_sub(OUTPUT_BYTES_MAX);
@@ -115,17 +112,17 @@ impl ServerOutput {
     }
 
     fn set_fault(&self, fault: &'static str) {
-        self.lock().fault = Some(fault);
+        self.0.lock().fault = Some(fault);
     }
 
     /// The reason, if outlast closed the connection.
     pub(super) fn fault(&self) -> Option<&'static str> {
-        self.lock().fault
+        self.0.lock().fault
     }
 
     /// The last line, for messages.
     pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
-        let mut output = self.lock();
+        let mut output = self.0.lock();
         let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
         let lines = text.lines().enumerate();
         let (place, line) = lines.filter(|(_, line)| !line.trim().is_empty()).last()?;
@@ -178,14 +175,14 @@ impl StdioTransport {
             self.stop_writing();
             self.inbox.closed.cancel();
         }
-        let outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        let outgoing = self.outgoing.lock();
         let sent = outgoing.as_ref().is_some_and(|outgoing| outgoing.send(line).is_ok());
         let refused = || ExchangeFault::NotSent("it takes no more messages".to_owned());
         if sent { Ok(()) } else { Err(refused()) }
     }
 
     fn stop_writing(&self) {
-        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.outgoing.lock().take();
     }
 }
 

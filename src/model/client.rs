@@ -5,9 +5,9 @@ mod token_count;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::recovery::{
@@ -102,7 +102,7 @@ impl ModelClient {
             Err(fault) => Err(*fault),
         };
         if let Some(limits) = exchange.rate_limits() {
-            *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
+            *self.limits.lock() = Some(limits);
         }
         match result {
             Ok(mut answer) => {
@@ -165,19 +165,19 @@ impl ModelClient {
         if field == OptionalField::CacheControl && !self.marks_cache {
             return false;
         }
-        let refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused_fields.lock();
         !refused.contains(&(model.to_owned(), field))
     }
 
     /// Sends requests to `model` without the field from now on: the service refuses it.
     pub fn drop_field(&self, model: &str, field: OptionalField) {
-        let mut refused = self.refused_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused_fields.lock();
         refused.insert((model.to_owned(), field));
     }
 
     /// The rate limits that the latest response reported.
     pub fn rate_limits(&self) -> Option<RateLimits> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.limits.lock().clone()
     }
 
     /// The name of the rate limit for requests to `model`, which the runs of this host share.

@@ -5,9 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::trusted_owners::TrustedOwners;
@@ -18,13 +18,9 @@ const HASH_CHUNK: usize = 64 << 10;
 /// The files that are being read now, the oldest first.
 static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-fn pending_reads() -> MutexGuard<'static, Vec<PathBuf>> {
-    PENDING_READS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the file whose read has been pending for longest.
 pub fn oldest_pending_read() -> Option<PathBuf> {
-    pending_reads().first().cloned()
+    PENDING_READS.lock().first().cloned()
 }
 
 /// One file being read.
@@ -32,14 +28,14 @@ struct PendingRead<'a>(&'a Path);
 
 impl<'a> PendingRead<'a> {
     fn register(path: &'a Path) -> Self {
-        pending_reads().push(path.to_owned());
+        PENDING_READS.lock().push(path.to_owned());
         Self(path)
     }
 }
 
 impl Drop for PendingRead<'_> {
     fn drop(&mut self) {
-        let mut all = pending_reads();
+        let mut all = PENDING_READS.lock();
         if let Some(at) = all.iter().position(|path| path == self.0) {
             all.remove(at);
         }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
+
+use parking_lot::Mutex;
 
 /// The most return addresses of a [`Trace`]. The first dozen are those of the panic itself.
 const ADDRESSES_MAX: usize = 40;
@@ -35,13 +36,13 @@ struct Trace {
 pub fn record_panics() {
     set_hook(Box::new(|info| {
         let panic = Panic::observe(info);
-        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+        *LAST.lock() = Some(panic);
     }));
 }
 
 /// The last panic of the process, which ended a thread.
 pub fn last_panic() -> Panic {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let last = LAST.lock().clone();
     last.unwrap_or_else(|| Panic::without_details(message_of(None)))
 }
 
@@ -72,7 +73,7 @@ impl Panic {
     pub fn of(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let message = message_of(text.or_else(|| payload.downcast_ref::<&str>().copied()));
-        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = LAST.lock();
         let recorded = last.as_ref().filter(|last| last.message == message);
         recorded.cloned().unwrap_or_else(|| Self::without_details(message))
     }

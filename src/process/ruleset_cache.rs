@@ -6,9 +6,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use parking_lot::Mutex;
 
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::syscall_filter::NetworkAccess;
@@ -66,7 +67,7 @@ impl RulesetCache {
             kept.network == policy.network && kept.found == found && kept.rules == policy.rules
         };
         let (known, remounts) = {
-            let mut kept = self.lock();
+            let mut kept = self.0.lock();
             kept.forget_if_remounted();
             (kept.find(is_same), kept.remounts)
         };
@@ -75,7 +76,7 @@ impl RulesetCache {
         }
         // The lock is not held: a file system that hangs must delay only the jobs that use it.
         let ruleset = Arc::new(policy.open_ruleset()?);
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         if kept.remounts == remounts {
             let (rules, network) = (policy.rules.clone(), policy.network);
             let opened = KeptRuleset { rules, network, found, ruleset: Arc::clone(&ruleset) };
@@ -83,10 +84,6 @@ impl RulesetCache {
             kept.all.truncate(KEPT_MAX);
         }
         Ok(ruleset)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KeptRulesets> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,7 +219,7 @@ mod tests {
             let rules = [PathRule::new(path, PathAccess::Read)].into();
             cache.ruleset(&LandlockPolicy { rules, ..LandlockPolicy::default() }).expect("opened");
         }
-        let kept = &cache.0.lock().expect("it is not held").all;
+        let kept = &cache.0.lock().all;
         assert_eq!(kept.len(), KEPT_MAX);
         assert_eq!(kept[0].rules[0].path.to_str(), Some("/missing-5"));
     }

@@ -8,11 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream as Socket;
 
@@ -110,7 +111,7 @@ impl Supervisor {
 
     /// Starts the supervisor process ahead of the first job.
     pub fn start_supervisor(&self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         if state.process.is_none() {
             // If this fails, the first job tries again and reports the error.
             state.process = SupervisorProcess::start(self.0.binary.as_deref()).ok();
@@ -216,10 +217,6 @@ impl Supervisor {
 }
 
 impl SupervisorInner {
-    fn state(&self) -> MutexGuard<'_, SupervisorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens a ruleset for the policy of a job, on a thread that a file system may block.
     async fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
         let (rulesets, policy) = (Arc::clone(&self.rulesets), policy.clone());
@@ -231,7 +228,7 @@ impl SupervisorInner {
     fn request_job_init(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
         let mut order = [wire::JOB; wire::JOB_BYTES];
         order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             let supervisor = match state.process.take() {
                 Some(supervisor) => supervisor,
@@ -256,7 +253,7 @@ impl SupervisorInner {
 
     fn close(&self) -> u32 {
         let (supervisor, lost) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.process.take(), state.lost_supervisors)
         };
         let slow = supervisor.as_ref().and_then(SupervisorProcess::pid);
@@ -267,7 +264,7 @@ impl SupervisorInner {
         // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
         // tag.
         // The lock is held so that no new supervisor starts meanwhile and is taken for an orphan.
-        let state = self.state();
+        let state = self.state.lock();
         let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
         let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
         ended + kill_orphans(&spared) + kill_tagged(&self.tag)

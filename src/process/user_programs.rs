@@ -11,7 +11,8 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::job::Job;
 use super::landlock_policy::{LandlockPolicy, PathRule};
@@ -165,12 +166,12 @@ impl UserPrograms {
         let folders = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
         let open = folders.into_iter().filter(|path| self.is_open(path));
-        self.known().extend(open.map(|path| (path, KnownEntry::Folder)));
+        self.entries.lock().extend(open.map(|path| (path, KnownEntry::Folder)));
         let JobPrograms { named, run, .. } = self.find(&words, job);
         let bare = self.bare_paths(&words, job);
         let bare = bare.into_iter().filter(|path| path.is_file() && self.is_open(path));
         let found: Vec<PathBuf> = named.into_iter().chain(bare).collect();
-        let mut known = self.known();
+        let mut known = self.entries.lock();
         for path in found {
             if !known.contains_key(&path) {
                 let is_program = is_runnable(&path) || run.contains(&path);
@@ -195,7 +196,7 @@ impl UserPrograms {
     pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
         let JobPrograms { named, run, is_confined } = self.find(&ProgramWords::of(&job), &job);
         let mut files = UsedFiles::default();
-        let known = self.known();
+        let known = self.entries.lock();
         for path in named {
             match known.get(&path) {
                 Some(KnownEntry::Data | KnownEntry::Folder) => {}
@@ -216,10 +217,6 @@ impl UserPrograms {
         Ok(AdmittedJob { job, files })
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<PathBuf, KnownEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn find(&self, words: &ProgramWords, job: &Job) -> JobPrograms {
         let starts = self.starts(words, job);
         let mut run = run_files(words, &starts, job);
@@ -229,7 +226,7 @@ impl UserPrograms {
             named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
         }
         let bare = self.bare_paths(words, job);
-        let known = self.known();
+        let known = self.entries.lock();
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
         let is_code = |path: &PathBuf| !matches!(known.get(path), Some(KnownEntry::Folder));
         let names_code = named.iter().any(is_code);
@@ -250,7 +247,7 @@ impl UserPrograms {
     /// The folders in which words of a job are looked up: its working directory, and the recorded
     /// folders that it names, into which it may change.
     fn starts(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
-        let known = self.known();
+        let known = self.entries.lock();
         let named = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders = named.filter(|path| matches!(known.get(path), Some(KnownEntry::Folder)));
         let mut starts = vec![job.cwd.clone()];
@@ -309,14 +306,14 @@ impl UserPrograms {
         let folders = self.open_folders(job);
         let bare = || words.in_order.iter().filter(|word| !word.contains('/'));
         let named = folders.iter().flat_map(|folder| bare().map(|word| folder.join(word)));
-        let known = self.known();
+        let known = self.entries.lock();
         named.filter(|path| path.is_file() || known.contains_key(path)).collect()
     }
 
     /// The folders of the job's `PATH` that commands can write to.
     fn open_folders(&self, job: &Job) -> Vec<PathBuf> {
         let path = absolute_path(variable(job, "PATH"));
-        let mut known = self.open_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.open_paths.lock();
         let find = || std::env::split_paths(&path).filter(|folder| self.is_open(folder)).collect();
         known.entry(path.clone()).or_insert_with(find).clone()
     }

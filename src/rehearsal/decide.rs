@@ -32,7 +32,7 @@ pub(super) fn decide(
     stage: &SharedState,
 ) -> Decision {
     let body: Value = json::read(&request.body).unwrap_or(Value::Null);
-    let mut script = stage.script();
+    let mut script = stage.script.lock();
     let number = script.recorded.len() + 1;
     let line = ScriptLine::of(&stage.part, request);
     let (kept, raw) = match stage.retention {

@@ -26,7 +26,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                 let id = {
-                    let mut script = stage.script();
+                    let mut script = stage.script.lock();
                     script.accepted += 1;
                     script.accepted
                 };
@@ -39,7 +39,7 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
 }
 
 async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
-    let fault = stage.script().fault_at_accept(&stage.part);
+    let fault = stage.script.lock().fault_at_accept(&stage.part);
     if let Some(fault) = fault {
         return play_at_accept(connection, &fault, stage.time_scale).await;
     }
@@ -100,7 +100,7 @@ async fn renew(
     stage: &SharedState,
 ) -> ConnectionOutcome {
     let (answer, delay) = match stage.token_rules() {
-        Some(rules) => (stage.script().grants.handle_refresh(rules, request), rules.delay),
+        Some(rules) => (stage.script.lock().grants.handle_refresh(rules, request), rules.delay),
         None => (render::error_response(404, None), Duration::ZERO),
     };
     stage.changes.send_replace(());
@@ -134,7 +134,7 @@ async fn answer_probe(
 ) -> ConnectionOutcome {
     let body: Value = json::read(&request.body).unwrap_or(Value::Null);
     let asked = RequestTraits { request, body: &body };
-    let refusal = stage.script().probe_refusal(&stage.part, &asked);
+    let refusal = stage.script.lock().probe_refusal(&stage.part, &asked);
     stage.changes.send_replace(());
     if let Some(step) = refusal {
         return send(connection, &step, stage, request.keep_alive).await;
@@ -170,7 +170,7 @@ async fn answer(
     };
     let outcome = play(connection, &render::render(&step, &at), &step, stage.time_scale).await;
     if matches!(outcome, ConnectionOutcome::Abandoned) {
-        if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
+        if let Some(recorded) = stage.script.lock().recorded.get_mut(number - 1) {
             recorded.aborted_by_client = true;
         }
         stage.changes.send_replace(());

@@ -114,28 +114,28 @@ impl RehearsalServer {
 
     /// Every request for a reply so far, including refused ones.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
-        self.stage.script().recorded.clone()
+        self.stage.script.lock().recorded.clone()
     }
 
     /// The number of capacity probes. They do not count as requests and do not advance the script.
     pub fn probes(&self) -> usize {
-        self.stage.script().probes
+        self.stage.script.lock().probes
     }
 
     /// The number of accepted connections.
     pub fn accepted(&self) -> usize {
-        self.stage.script().accepted
+        self.stage.script.lock().accepted
     }
 
     /// The counters of its access tokens.
     pub fn grants(&self) -> TokenGrants {
-        self.stage.script().grants
+        self.stage.script.lock().grants
     }
 
     /// All requests that the real service would refuse or that came after the end of the script.
     /// Violations of further servers are prefixed with their name.
     pub fn violations(&self) -> Vec<String> {
-        let mut violations = self.stage.script().violations.clone();
+        let mut violations = self.stage.script.lock().violations.clone();
         for (name, server) in &self.others {
             let of_it = server.violations().into_iter();
             violations.extend(of_it.map(|violation| format!("{name}: {violation}")));
@@ -145,7 +145,7 @@ impl RehearsalServer {
 
     /// The number of scripted answers that were not requested, including further servers.
     pub fn unrequested_answers(&self) -> usize {
-        let own = self.stage.script().unrequested_answers(&self.stage.part);
+        let own = self.stage.script.lock().unrequested_answers(&self.stage.part);
         own + self.others.values().map(Self::unrequested_answers).sum::<usize>()
     }
 
@@ -168,7 +168,7 @@ impl RehearsalServer {
     async fn wait_for<T>(&self, look: impl Fn(&ScriptState) -> Option<T>) -> T {
         let mut changes = self.stage.changes.subscribe();
         loop {
-            let found = look(&self.stage.script());
+            let found = look(&self.stage.script.lock());
             if let Some(found) = found {
                 return found;
             }

@@ -1,7 +1,6 @@
 //! The state that all connections of a server share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +19,7 @@ pub(super) struct SharedState {
     pub(super) name: String,
     pub(super) start: Instant,
     pub(super) retention: RequestRetention,
-    script: Mutex<ScriptState>,
+    pub(super) script: Mutex<ScriptState>,
     /// Notifies of every change of the script.
     pub(super) changes: watch::Sender<()>,
 }
@@ -46,10 +45,5 @@ impl SharedState {
 
     pub(super) fn token_rules(&self) -> Option<&TokenRules> {
         self.part.rules.tokens.as_ref()
-    }
-
-    pub(super) fn script(&self) -> MutexGuard<'_, ScriptState> {
-        // A panic elsewhere leaves no inconsistent state that matters here.
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::process::absolute_path;
 use crate::secrets::{PASSWORD_IN_URL, Redactor, is_distinctive};
@@ -224,14 +225,14 @@ impl CommandEnv {
             let value = if name == "PATH" { absolute_path(Some(&value)) } else { value };
             (OsString::from(name), value)
         });
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner).extend(exports);
+        self.exports.lock().extend(exports);
         kept.into_iter().map(|(name, _)| name).collect()
     }
 
     /// Returns all variables of a command that is granted these credentials. Of several values for
     /// a name, the last one takes effect.
     pub(super) fn for_command(&self, granted: &[&CredentialSet]) -> Vec<(OsString, OsString)> {
-        let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.lock();
         let is_granted = |(name, _): &&(OsString, OsString)| {
             granted.iter().any(|set| set.has_variable(&name.to_string_lossy()))
         };

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use super::outcome::ToolError;
 
@@ -28,13 +29,13 @@ impl FileStamp {
 
 impl FilesRead {
     pub(super) fn note(&self, real: &Path, metadata: &Metadata) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         files.insert(real.to_path_buf(), FileStamp::of(metadata));
     }
 
     /// Requires another Read: what the model knows of the file no longer applies.
     pub(super) fn forget(&self, real: &Path) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(real);
+        self.files.lock().remove(real);
     }
 
     /// Checks that the model has read the current content of the file.
@@ -42,7 +43,7 @@ impl FilesRead {
     /// # Errors
     /// The file was not read, or has changed since; the error says what the model must do first.
     pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), ToolError> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.lock();
         match files.get(real) {
             None => Err("the file has not been read yet: Read it first".into()),
             Some(stamp) if *stamp != FileStamp::of(metadata) => {

@@ -6,11 +6,11 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::HumanBytes;
 use nix::sys::signal::Signal;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -204,11 +204,11 @@ impl RequirementState {
     }
 
     fn note(&self, change: impl FnOnce(&mut RequirementReport)) {
-        change(&mut self.verified.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.verified.lock());
     }
 
     pub(super) fn verified(&self) -> RequirementReport {
-        self.verified.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.verified.lock().clone()
     }
 }
 

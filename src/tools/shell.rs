@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -90,14 +91,14 @@ impl ShellSession {
     }
 
     pub(super) fn cwd(&self) -> PathBuf {
-        self.cwd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cwd.lock().clone()
     }
 
     /// Returns the folder in which the next command starts, if it is another one than at the last
     /// call.
     pub(super) fn take_new_cwd(&self) -> Option<PathBuf> {
         let cwd = self.cwd();
-        let mut recorded = self.recorded_cwd.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded_cwd.lock();
         let is_new = *recorded != cwd;
         recorded.clone_from(&cwd);
         is_new.then_some(cwd)
@@ -111,19 +112,15 @@ impl ShellSession {
             self.set_cwd(folder.to_path_buf());
         }
         // If it is not usable, the other folder is a new one for the session.
-        let mut recorded = self.recorded_cwd.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded_cwd.lock();
         folder.clone_into(&mut recorded);
         is_usable
     }
 
     /// The file to which a command reports its final folder.
     async fn report_file(&self) -> Option<FinalCwd> {
-        let spare = self.spare_report().take().filter(FinalCwd::is_in_place);
+        let spare = self.spare_report.lock().take().filter(FinalCwd::is_in_place);
         if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
-    }
-
-    fn spare_report(&self) -> MutexGuard<'_, Option<FinalCwd>> {
-        self.spare_report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn dropped(&self) -> &[String] {
@@ -207,7 +204,7 @@ impl ShellSession {
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
             let (report, spare) = whereabouts.read().await;
-            *self.spare_report() = spare;
+            *self.spare_report.lock() = spare;
             let has_succeeded = ended.status.is_some_and(|status| status.success());
             let moves = has_succeeded && names(&input.command, "cd");
             self.update_cwd((report, moves), places, &mut notes);
@@ -327,7 +324,7 @@ impl ShellSession {
         places: &WorkFolders,
         cancel: &CancellationToken,
     ) -> GitSettings {
-        let known = || self.git_settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.git_settings.lock();
         let CommandScope::Plain(plain) = scope else {
             *known() = None;
             return GitSettings::default();
@@ -407,7 +404,7 @@ impl ShellSession {
     }
 
     fn set_cwd(&self, cwd: PathBuf) {
-        *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
+        *self.cwd.lock() = cwd;
     }
 
     fn job(

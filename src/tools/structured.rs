@@ -3,8 +3,7 @@
 //! A call only stores the answer. It ends the run only after every call of the same reply is done:
 //! an answer that was written before the model saw another call fail is discarded.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -62,10 +61,6 @@ impl StructuredAnswers {
         Self { schema, book: Mutex::default() }
     }
 
-    fn lock_book(&self) -> MutexGuard<'_, AnswerBook> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn define(&self) -> ToolDefinition {
         ToolDefinition {
             name: STRUCTURED_OUTPUT.to_string(),
@@ -85,7 +80,7 @@ impl StructuredAnswers {
         if stop.is_cancelled() {
             return ToolOutcome::interrupted();
         }
-        let mut book = self.lock_book();
+        let mut book = self.book.lock();
         book.calls += 1;
         book.attempts += 1;
         match read {
@@ -108,7 +103,7 @@ impl StructuredAnswers {
 
     /// Settles the calls of a finished reply.
     pub(super) fn settle(&self, others: OtherCalls) -> Delivery {
-        let mut book = self.lock_book();
+        let mut book = self.book.lock();
         let calls = std::mem::take(&mut book.calls);
         match (book.latest.take(), others) {
             (Some(answer), OtherCalls::Succeeded) => {
@@ -122,11 +117,11 @@ impl StructuredAnswers {
     }
 
     pub(super) fn attempts(&self) -> u32 {
-        self.lock_book().attempts
+        self.book.lock().attempts
     }
 
     pub(super) fn delivered(&self) -> Option<Value> {
-        self.lock_book().delivered.clone()
+        self.book.lock().delivered.clone()
     }
 }
 

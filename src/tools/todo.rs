@@ -1,7 +1,6 @@
 //! The `TodoWrite` tool: the model's own list of steps.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::input::TodoInput;
@@ -15,7 +14,7 @@ pub(super) struct TodoList {
 impl TodoList {
     /// The steps that are not completed.
     pub(super) fn open(&self) -> Vec<String> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.list.lock();
         let items = list.as_array().map_or(&[][..], Vec::as_slice);
         let open = items.iter().filter(|item| item["status"] != "completed");
         open.filter_map(|item| Some(item["content"].as_str()?.to_owned())).collect()
@@ -32,7 +31,7 @@ impl TodoList {
             count("in_progress"),
             count("pending"),
         );
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         let old = std::mem::replace(&mut *list, input.todos.clone());
         let old = if old.is_null() { json!([]) } else { old };
         ToolOutcome::text(text, json!({ "oldTodos": old, "newTodos": *list }))

@@ -1,7 +1,8 @@
 //! Reports which credentials were withheld from a failed command, and how the user can pass them.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::process::looks_denied;
 
@@ -58,13 +59,13 @@ impl WithheldNotes {
              program alone.]",
             notes.join("; ")
         );
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(notes);
+        self.0.lock().extend(notes);
         Some(note)
     }
 
     /// Takes the notes about failed commands since the last call.
     pub(super) fn take(&self) -> Vec<String> {
-        let taken = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = std::mem::take(&mut *self.0.lock());
         taken.into_iter().collect()
     }
 }

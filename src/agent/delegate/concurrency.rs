@@ -1,8 +1,9 @@
 //! Concurrency limiter: adapts the number of sub-agents that work at a time to throttling by the
 //! service.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::recovery::AimdLimiter;
@@ -31,18 +32,14 @@ impl ConcurrencyLimiter {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, LimiterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of permits that may be taken at a time.
     pub(super) fn limit(&self) -> u32 {
-        self.state().limiter.limit()
+        self.state.lock().limiter.limit()
     }
 
     /// Returns the era to remember for a request that begins now.
     pub(super) fn epoch(&self) -> u32 {
-        self.state().limiter.epoch()
+        self.state.lock().limiter.epoch()
     }
 
     /// Lowers the limit after a throttled request of that era. Returns the limit before and after,
@@ -57,7 +54,7 @@ impl ConcurrencyLimiter {
     }
 
     fn adapt(&self, change: impl FnOnce(AimdLimiter) -> AimdLimiter) -> Option<(u32, u32)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state.limiter.limit();
         state.limiter = change(state.limiter);
         self.withhold_free_permits(&mut state);
@@ -82,7 +79,7 @@ impl ConcurrencyLimiter {
     }
 
     fn give_back(&self, place: OwnedSemaphorePermit) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let wanted = usize::try_from(state.limiter.withheld()).unwrap_or(usize::MAX);
         if state.kept_back.len() < wanted {
             state.kept_back.push(place);

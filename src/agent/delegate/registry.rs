@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::journal::Denial;
@@ -102,10 +103,6 @@ impl AgentRegistry {
         Self { stops, ..self }
     }
 
-    fn state(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the agent definition of that name.
     ///
     /// # Errors
@@ -135,7 +132,7 @@ impl AgentRegistry {
     /// # Errors
     /// The reason, for the model.
     pub(super) fn admit(&self, depth: u8) -> Result<(), SpawnError> {
-        self.admit_to(&self.state(), depth)
+        self.admit_to(&self.state.lock(), depth)
     }
 
     fn admit_to(&self, state: &RegistryState, depth: u8) -> Result<(), SpawnError> {
@@ -158,7 +155,7 @@ impl AgentRegistry {
         mut task: AgentTask,
         at: Moment,
     ) -> Result<AgentTask, SpawnError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.admit_to(&state, task.depth)?;
         state.started += 1;
         task.mark.id = format!("a{}", state.started);
@@ -170,14 +167,14 @@ impl AgentRegistry {
 
     /// Records the current activity of a sub-agent.
     pub(super) fn set_activity(&self, id: &str, doing: String) {
-        if let Some(entry) = self.state().entries.iter_mut().find(|it| it.task.mark.id == id) {
+        if let Some(entry) = self.state.lock().entries.iter_mut().find(|it| it.task.mark.id == id) {
             entry.doing = doing;
         }
     }
 
     /// Records the end of a sub-agent, with the calls that were denied to it.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.denials.extend(denials);
         let entry = state.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
         if let Some(entry) = entry {
@@ -188,7 +185,7 @@ impl AgentRegistry {
     /// Returns the activities of the sub-agents that `parent` has started, a line each; empty
     /// without any.
     pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
-        let state = self.state();
+        let state = self.state.lock();
         let running = |entry: &&AgentRecord| {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
         };
@@ -206,7 +203,7 @@ impl AgentRegistry {
 
     /// Returns all sub-agents at the end of the run, in the order in which they were started.
     pub(in super::super) fn tasks(&self, ledger: &SharedLedger) -> Vec<AgentTask> {
-        let state = self.state();
+        let state = self.state.lock();
         let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
             if let Some(account) = ledger.account(&task.mark.id) {
@@ -219,7 +216,7 @@ impl AgentRegistry {
 
     /// Returns sub-agents of an earlier process that ended with it.
     pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
-        let state = self.state();
+        let state = self.state.lock();
         let lost = state.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
         lost.map(|entry| entry.task.clone()).collect()
     }
@@ -231,7 +228,7 @@ impl AgentRegistry {
 
     /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
-        if let Some(entry) = self.state().entries.iter_mut().find(|it| it.task.mark.id == id) {
+        if let Some(entry) = self.state.lock().entries.iter_mut().find(|it| it.task.mark.id == id) {
             let usage = &mut entry.task.usage;
             usage.turns += 1;
             usage.tokens += tokens;
@@ -256,7 +253,7 @@ impl AgentRegistry {
 
     /// Takes the denials of sub-agents.
     pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
-        std::mem::take(&mut self.state().denials)
+        std::mem::take(&mut self.state.lock().denials)
     }
 
     /// Returns a concurrency permit that is not taken yet.

@@ -2,9 +2,10 @@
 //! has no tools of its own. Retries, fallbacks and budget are those of every other request.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -52,11 +53,11 @@ pub(in super::super) struct SearchCosts(Arc<Mutex<Vec<ModelStats>>>);
 
 impl SearchCosts {
     fn add(&self, lines: Vec<ModelStats>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(lines);
+        self.0.lock().extend(lines);
     }
 
     pub(in super::super) fn take(&self) -> Vec<ModelStats> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

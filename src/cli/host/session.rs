@@ -3,10 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -116,11 +117,11 @@ pub(super) struct SessionName(Arc<Mutex<String>>);
 
 impl SessionName {
     fn set(&self, id: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *self.0.lock() = id;
     }
 
     pub(super) fn get(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The status line on a terminal: one line that moves, with a countdown while waiting.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use console::truncate_str;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
@@ -97,7 +98,7 @@ impl StatusLine {
             .expect("the template is a constant")
             .with_key("view", move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
                 let width = columns().saturating_sub(MARGIN);
-                let _ = line.write_str(&lock(&shown).text(Instant::now(), width));
+                let _ = line.write_str(&shown.lock().text(Instant::now(), width));
             });
         bar.set_style(style);
         bar.enable_steady_tick(REDRAW);
@@ -106,7 +107,7 @@ impl StatusLine {
     }
 
     fn show(&self, doing: &str, elapsed: Duration, wait: Option<Duration>) {
-        let mut view = lock(&self.view);
+        let mut view = self.view.lock();
         view.doing = self.lines.redact(&one_line(doing));
         view.wait = wait;
         let real = elapsed.div_f64(self.scale);
@@ -115,7 +116,7 @@ impl StatusLine {
 
     /// Shows the wait for the next reply.
     fn show_model(&self) {
-        lock(&self.view).turn = self.turns + 1;
+        self.view.lock().turn = self.turns + 1;
         self.show(&format!("waiting for {}", self.model), Duration::ZERO, None);
     }
 
@@ -161,14 +162,10 @@ impl StatusLine {
             }
             WaitingFor::Money => self.show("other agents' calls", elapsed, None),
         }
-        let mut view = lock(&self.view);
+        let mut view = self.view.lock();
         view.turn = heartbeat.turn;
         view.spent = heartbeat.spent;
     }
-}
-
-fn lock(view: &Mutex<ProgressView>) -> MutexGuard<'_, ProgressView> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn retry(pause: Pause) -> String {
@@ -189,7 +186,7 @@ impl Observer for StatusLine {
             return self.heartbeat(heartbeat);
         } else if let RunEvent::WaitBegins { pause, until, now, spent, .. } = event {
             self.show(&retry(*pause), Duration::ZERO, Some(now.until(*until)));
-            lock(&self.view).spent = *spent;
+            self.view.lock().spent = *spent;
         } else if let RunEvent::Init(init) = event {
             self.model.clone_from(&init.model);
             self.show_model();
@@ -203,7 +200,7 @@ impl Observer for StatusLine {
             self.turns += 1;
             self.running = self.lines.named_calls(message);
             {
-                let mut view = lock(&self.view);
+                let mut view = self.view.lock();
                 (view.turn, view.spent) = (self.turns, *spent);
             }
             let doing = self.running().unwrap_or_else(|| "finishing".to_owned());
@@ -211,7 +208,7 @@ impl Observer for StatusLine {
         } else if let RunEvent::ToolEnds(call) = event {
             self.running.retain(|running| running.id != call.id);
             if let Some(running) = self.running() {
-                lock(&self.view).doing = self.lines.redact(&one_line(&running));
+                self.view.lock().doing = self.lines.redact(&one_line(&running));
             }
         }
         for line in lines {

@@ -2,8 +2,8 @@
 //! kept connections, messages of MCP.
 
 use std::io;
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -21,7 +21,7 @@ static RECEIVER: RwLock<Option<PipeSender>> = RwLock::new(None);
 /// Sends log messages of libraries to `out`, redacted, in place of the previous receiver. The first
 /// filter stays in force for the whole process.
 pub fn log_libraries(out: PipeSender, filter: &LogFilter) {
-    *RECEIVER.write().unwrap_or_else(PoisonError::into_inner) = Some(out);
+    *RECEIVER.write() = Some(out);
     let lines = layer().with_ansi(false).with_writer(|| Messages);
     // A second one in the process finds the first, which writes to the new receiver.
     let _ = registry().with(lines.with_filter(filter.targets().clone())).try_init();
@@ -29,7 +29,7 @@ pub fn log_libraries(out: PipeSender, filter: &LogFilter) {
 
 /// Ends the log: later messages are dropped.
 pub(super) fn stop_library_log() {
-    RECEIVER.write().unwrap_or_else(PoisonError::into_inner).take();
+    RECEIVER.write().take();
 }
 
 /// A writer of whole messages.
@@ -37,7 +37,7 @@ struct Messages;
 
 impl io::Write for Messages {
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
-        let receiver = RECEIVER.read().unwrap_or_else(PoisonError::into_inner);
+        let receiver = RECEIVER.read();
         if let Some(out) = receiver.as_ref() {
             // A reader that is slow loses messages: it delays nothing.
             out.offer(&one_line(String::from_utf8_lossy(message).trim()));

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -84,7 +85,7 @@ impl PipeBacklog {
     }
 
     fn give_up(&self) {
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let broken = self.broken.lock().take();
         if let Some(notify) = broken {
             notify();
         }

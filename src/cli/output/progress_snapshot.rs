@@ -1,7 +1,9 @@
 //! Records a snapshot of a run's progress, for the result of a run that hangs or panics.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::agent::{AgentTask, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
 use crate::journal::RecordedPrompt;
@@ -30,30 +32,25 @@ struct RecordedSnapshot {
 }
 
 impl SnapshotRecorder {
-    fn seen(&self) -> MutexGuard<'_, RecordedSnapshot> {
-        // The state left by a panicking thread is still the best available.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a warning that came from elsewhere.
     pub fn warn(&self, warning: &str) {
-        self.seen().warnings.push(warning.to_owned());
+        self.0.lock().warnings.push(warning.to_owned());
     }
 
     /// Every warning so far.
     pub fn warnings(&self) -> Vec<String> {
-        self.seen().warnings.clone()
+        self.0.lock().warnings.clone()
     }
 
     /// Returns whether tools were running at the last event.
     pub fn is_working(&self) -> bool {
-        self.seen().working
+        self.0.lock().working
     }
 
     /// Returns the outcome as far as recorded, after `elapsed` since the start. `persists` says
     /// whether a journal was requested; it exists from the init message on.
     pub fn outcome(&self, reason: StopReason, persists: bool, elapsed: Duration) -> RunOutcome {
-        let seen = self.seen();
+        let seen = self.0.lock();
         let mut stats = RunStats { duration: elapsed, ..seen.stats.clone() };
         stats.recovery.end(seen.now, reason);
         let is_journalled = persists && seen.begun;
@@ -74,7 +71,7 @@ impl SnapshotRecorder {
 
 impl Observer for SnapshotRecorder {
     fn observe(&mut self, event: &RunEvent) {
-        let mut seen = self.seen();
+        let mut seen = self.0.lock();
         if let RunEvent::Step { transition, fault } = event {
             let phase = transition.next.phase;
             seen.working =

@@ -5,9 +5,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -67,7 +68,7 @@ impl ServiceNotifier {
 
 impl Observer for ServiceNotifier {
     fn observe(&mut self, _: &RunEvent) {
-        *self.service.last_event.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.service.last_event.lock() = Instant::now();
     }
 }
 
@@ -91,7 +92,7 @@ impl Service {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let last = *self.last_event.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *self.last_event.lock();
             if last.elapsed() <= heartbeat.saturating_mul(MISSED_HEARTBEATS) {
                 self.send("WATCHDOG=1");
             }

@@ -5,11 +5,10 @@
 //! lines end where their text ends, and leave room for the echo.
 
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use console::Term;
 use indicatif::{ProgressDrawTarget, TermLike};
+use parking_lot::Mutex;
 
 /// The maximum number of times that the line is drawn in a second, as the library does by default.
 const REDRAWS: u8 = 20;
@@ -37,7 +36,7 @@ impl<T> StatusTerminal<T> {
     }
 
     fn complete(&self, is_complete: bool) -> bool {
-        let mut known = self.is_complete.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.is_complete.lock();
         std::mem::replace(&mut known, is_complete)
     }
 }
@@ -106,7 +105,7 @@ mod tests {
 
     impl Recorded {
         fn push(&self, text: &str) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+            self.0.lock().push_str(text);
         }
     }
 
@@ -154,7 +153,7 @@ mod tests {
         bar.println("a line of 17 cols");
         bar.println("short");
         bar.finish_and_clear();
-        let text = recorded.0.lock().expect("no panic").clone();
+        let text = recorded.0.lock().clone();
         let text = text.replace("<clear>", "");
         assert!(text.contains("a line of 17 cols\r\nbusy"), "{text:?}");
         assert!(text.contains("short\r\nbusy"), "{text:?}");

@@ -8,8 +8,8 @@ mod recorded;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::config::environment::CONFIG_FOLDER;
@@ -96,7 +96,7 @@ async fn run(
     let exit_check = |code: u8, reason: &str| {
         let faults = stage.check(code, reason, own_flags);
         if faults.is_empty() {
-            *passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+            *passed.lock() = Some(code);
         }
         faults
     };
@@ -106,7 +106,7 @@ async fn run(
         Box::pin(super::run::run(&run, world, &exit_check)).await?
     };
     // After a failure the result has reported the reason.
-    if *passed.lock().unwrap_or_else(PoisonError::into_inner) == Some(code) && !run.output.quiet {
+    if *passed.lock() == Some(code) && !run.output.quiet {
         let expect = &stage.server.scenario().expect;
         let how = if stage.is_interrupted(code) {
             ", interrupted"

@@ -1,11 +1,12 @@
 //! The secret values that this run uses.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use parking_lot::RwLock;
 
 use super::distinctive::is_distinctive;
 
@@ -43,22 +44,22 @@ impl KnownSecrets {
 
     /// Adds a secret, unless it is too similar to ordinary text. Surrounding whitespace is removed.
     pub fn add(&self, secret: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).add(secret);
+        self.0.write().add(secret);
     }
 
     /// The number of secrets, which never decreases.
     pub fn count(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values.len()
+        self.0.read().values.len()
     }
 
     /// The plain values, for components that keep a set of their own.
     pub fn plain_values(&self) -> Vec<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values.clone()
+        self.0.read().values.clone()
     }
 
     /// The current matcher for all values.
     pub(super) fn lookup(&self) -> Arc<ValueLookup> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.read();
         Arc::clone(known.lookup.get_or_init(|| Arc::new(ValueLookup::of(&known.values))))
     }
 }

@@ -1,10 +1,11 @@
 //! The HTTP client of the login protocol: the one of the run, with its proxies and certificates.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oauth2::{HttpRequest, HttpResponse};
+use parking_lot::Mutex;
 use reqwest::{Request, Response, Url};
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy,
@@ -53,12 +54,12 @@ impl TokenHttp {
 
     /// The reason of the last request's failure, if a retry may succeed.
     pub(super) fn temporary_failure(&self) -> Option<String> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = self.failure.lock();
         failure.clone().filter(|_| self.is_temporary.load(Ordering::Relaxed))
     }
 
     fn record(&self, failure: Option<String>, is_temporary: bool) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failure.lock() = failure;
         self.is_temporary.store(is_temporary, Ordering::Relaxed);
     }
 

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -187,16 +188,16 @@ pub struct ConnectionRegister(Mutex<HashMap<SocketAddr, RegisteredConnection>>);
 
 impl ConnectionRegister {
     pub fn add(&self, source: SocketAddr, connection: RegisteredConnection) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(source, connection);
+        self.0.lock().insert(source, connection);
     }
 
     /// Takes the entry of an accepted connection. `None` if it does not belong to this run.
     pub fn take(&self, source: SocketAddr) -> Option<RegisteredConnection> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&source)
+        self.0.lock().remove(&source)
     }
 
     fn remove_job(&self, job: u64) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|_, connection| connection.job.number() != job);
     }
 }

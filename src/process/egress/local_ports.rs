@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// The addresses on which jobs listen, with the number of the job.
 #[derive(Debug, Default)]
@@ -10,20 +11,20 @@ pub(super) struct LocalPorts(Mutex<HashMap<SocketAddr, u64>>);
 
 impl LocalPorts {
     pub(super) fn add(&self, address: SocketAddr, job: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(address, job);
+        self.0.lock().insert(address, job);
     }
 
     /// Finds the address at which a job of the run can be reached. A program that listens on all
     /// addresses was bound to 127.0.0.1 only, so an IPv6 address is tried as that, too.
     pub(super) fn find(&self, address: SocketAddr) -> Option<SocketAddr> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let over_ipv4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port());
         let candidates = [Some(address), address.is_ipv6().then_some(over_ipv4)];
         candidates.into_iter().flatten().find(|candidate| known.contains_key(candidate))
     }
 
     pub(super) fn remove_job(&self, job: u64) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|_, owner| *owner != job);
     }
 }

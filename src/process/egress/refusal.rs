@@ -1,7 +1,8 @@
 //! Records refused connections, for the model and for the result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -66,7 +67,7 @@ impl RefusalLog {
     }
 
     pub fn record(&self, refusal: Refusal) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         // A resolver that finds no such name appends the domains of its search list.
         let is_searched = |known: &Refusal| {
             let appended = refusal.host.strip_prefix(&known.host);
@@ -82,7 +83,7 @@ impl RefusalLog {
     }
 
     pub fn list(&self) -> Vec<Refusal> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.lock().clone()
     }
 }
 

@@ -57,7 +57,7 @@ impl BackgroundTasks {
     ) -> Result<(), BackgroundClosed> {
         let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
         let shells = Arc::downgrade(self);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.closing.is_some() {
             return Err(BackgroundClosed);
         }
@@ -79,7 +79,7 @@ impl BackgroundTasks {
     }
 
     fn record_agent_end(&self, index: usize, ended: AgentEnded) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let closing = table.closing.is_some();
         let stopped = table.entries[index].stop.is_cancelled();
         let end = match (ended.completed, stopped) {
@@ -141,7 +141,7 @@ mod tests {
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
         let ended = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
         assert!(ended.is_ok(), "it runs for ever");
-        let table = shells.table();
+        let table = shells.table.lock();
         assert_eq!(table.entries[0].task.end, Some(BackgroundEnd::Failed));
         assert!(table.ended_text().contains("the floor is gone"), "{}", table.ended_text());
     }

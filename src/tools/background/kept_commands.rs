@@ -15,14 +15,14 @@ pub struct KeptCommands(Arc<BackgroundTasks>);
 impl KeptCommands {
     pub fn new(stops: TaskStops) -> Self {
         let commands = BackgroundTasks::new(stops);
-        commands.table().outlive_run = true;
+        commands.table.lock().outlive_run = true;
         Self(commands)
     }
 
     /// Returns the table for the tools of the next run. Tasks whose end the model has been informed
     /// of belong to an earlier run.
     pub(in super::super) fn for_next_run(&self) -> Arc<BackgroundTasks> {
-        let mut table = self.0.table();
+        let mut table = self.0.table.lock();
         table.closing = None;
         for entry in &mut table.entries {
             // The journal reports sub-agents that were cut.
@@ -53,7 +53,7 @@ impl KeptCommands {
         let mut ends = self.0.end_count.subscribe();
         loop {
             let count = *ends.borrow_and_update();
-            if count > seen && self.0.table().entries.iter().any(is_unreported) {
+            if count > seen && self.0.table.lock().entries.iter().any(is_unreported) {
                 return count;
             }
             if ends.changed().await.is_err() {
@@ -65,7 +65,7 @@ impl KeptCommands {
     /// Waits until no command is running.
     pub async fn wait_until_ended(&self) {
         let mut ends = self.0.end_count.subscribe();
-        while self.0.table().alive().next().is_some() {
+        while self.0.table.lock().alive().next().is_some() {
             if ends.changed().await.is_err() {
                 break;
             }
@@ -76,13 +76,13 @@ impl KeptCommands {
     /// outlive the run.
     pub async fn end_run(&self, patience: Duration) {
         self.0.stop_all(patience).await;
-        self.0.table().listener = TaskListener::default();
+        self.0.table.lock().listener = TaskListener::default();
     }
 
     /// Stops all commands, within `patience`.
     pub async fn stop(&self, patience: Duration) {
         self.0.end_with_run();
-        self.0.table().closing = None;
+        self.0.table.lock().closing = None;
         self.0.stop_all(patience).await;
     }
 }

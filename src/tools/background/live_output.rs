@@ -1,7 +1,8 @@
 //! Buffers the unread output of a background command in bounded memory.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::super::head_and_tail::HeadAndTail;
 
@@ -36,7 +37,7 @@ impl LiveOutput {
     }
 
     pub(in super::super) fn push(&self, bytes: &[u8]) {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = self.unread.lock();
         let mut joined = std::mem::take(&mut unread.partial);
         let bytes = if joined.is_empty() {
             bytes
@@ -51,13 +52,13 @@ impl LiveOutput {
 
     /// Records that the output is also written to a file.
     pub(in super::super) fn set_file(&self, file: PathBuf) {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
+        self.unread.lock().file = Some(file);
     }
 
     /// Returns the new output. `over` is true if the stream has ended; then an incomplete character
     /// is included.
     pub(super) fn read_new(&self, over: bool) -> NewOutput {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = self.unread.lock();
         if over {
             let partial = std::mem::take(&mut unread.partial);
             unread.ends.push(&partial);
@@ -71,7 +72,7 @@ impl LiveOutput {
 
     /// Drops unread output.
     pub(super) fn discard_unread(&self) {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = self.unread.lock();
         unread.ends = HeadAndTail::showing(self.limit);
     }
 }

@@ -1,8 +1,9 @@
 //! Stops running tasks by their ids, on behalf of a host.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// The running tasks that a host can stop. Clones share them: the turns of a session.
@@ -23,13 +24,9 @@ pub struct StoppableTask {
 }
 
 impl TaskStops {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<String, CancellationToken>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a task that ends soon after `stop` is cancelled.
     pub fn add(&self, id: &str, stop: &CancellationToken) -> StoppableTask {
-        self.table().insert(id.to_owned(), stop.clone());
+        self.0.lock().insert(id.to_owned(), stop.clone());
         StoppableTask { stops: self.clone(), id: id.to_owned() }
     }
 
@@ -38,7 +35,7 @@ impl TaskStops {
     /// # Errors
     /// No task with this id is running.
     pub fn stop(&self, id: &str) -> Result<(), NoSuchTask> {
-        let stop = self.table().get(id).cloned();
+        let stop = self.0.lock().get(id).cloned();
         stop.ok_or_else(|| NoSuchTask(id.to_owned()))?.cancel();
         Ok(())
     }
@@ -46,6 +43,6 @@ impl TaskStops {
 
 impl Drop for StoppableTask {
     fn drop(&mut self) {
-        self.stops.table().remove(&self.id);
+        self.stops.0.lock().remove(&self.id);
     }
 }

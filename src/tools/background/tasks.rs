@@ -3,9 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ const COMMAND_MAX: usize = 200;
 /// All background tasks, including those that have ended.
 #[derive(Debug)]
 pub(in super::super) struct BackgroundTasks {
-    table: Mutex<TaskTable>,
+    pub(super) table: Mutex<TaskTable>,
     /// Notifies waiters of every end.
     pub(super) end_count: watch::Sender<usize>,
     /// The commands that a host can stop.
@@ -192,14 +193,10 @@ impl BackgroundTasks {
         Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0, stops })
     }
 
-    pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Skips the ids of the commands that the session has started so far. This table may contain
     /// some of these commands.
     pub(in super::super) fn count_from(&self, so_far: usize) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.earlier = so_far.saturating_sub(table.commands);
     }
 
@@ -207,23 +204,23 @@ impl BackgroundTasks {
     pub(in super::super) fn knows_command(&self, id: &str) -> bool {
         let is_it =
             |entry: &TaskEntry| entry.task.kind == BackgroundKind::Command && entry.task.id == id;
-        self.table().entries.iter().any(is_it)
+        self.table.lock().entries.iter().any(is_it)
     }
 
     /// True if commands outlive the run.
     pub(in super::super) fn outlives_run(&self) -> bool {
-        self.table().outlive_run
+        self.table.lock().outlive_run
     }
 
     /// True if a command is running that outlives the run.
     pub(in super::super) fn keeps_command(&self) -> bool {
-        let table = self.table();
+        let table = self.table.lock();
         table.alive().any(|entry| !table.ends_with_run(entry))
     }
 
     /// Makes commands end with the run.
     pub(in super::super) fn end_with_run(&self) {
-        self.table().outlive_run = false;
+        self.table.lock().outlive_run = false;
     }
 
     /// Checks that another task may be started.
@@ -231,7 +228,7 @@ impl BackgroundTasks {
     /// # Errors
     /// No further task may be started; the error says why, for the model.
     pub(in super::super) fn check_capacity(&self) -> Result<(), CapacityError> {
-        let table = self.table();
+        let table = self.table.lock();
         if table.closing.is_some() {
             return Err(CapacityError::Closed);
         }
@@ -255,7 +252,7 @@ impl BackgroundTasks {
         capture.with_live_output(Arc::clone(&live));
         let (egress, sandbox) = (running.egress.clone(), Arc::clone(&begin.sandbox));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.commands += 1;
         let id = format!("bash_{}", table.earlier + table.commands);
         let task = BackgroundTask::running(
@@ -292,7 +289,7 @@ impl BackgroundTasks {
     }
 
     fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let closing = table.closing.is_some() && !table.outlive_run;
         let code = ended.status.map(exit_code);
         let end = match (ended.cause, code) {
@@ -314,7 +311,7 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id; lists the existing ones, for the model.
     pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, UnknownTask> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let entry = table.find(id)?;
         let over = entry.task.end.is_some();
         entry.model_knows_end |= over;
@@ -329,7 +326,7 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id.
     pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), UnknownTask> {
-        let task = self.table().find(id)?.snapshot();
+        let task = self.table.lock().find(id)?.snapshot();
         let how = descriptions::status_phrase(&task);
         Ok((task, how))
     }
@@ -340,7 +337,7 @@ impl BackgroundTasks {
     /// No task has this id.
     pub(in super::super) async fn ended(&self, id: &str) -> Result<(), UnknownTask> {
         let mut ends = self.end_count.subscribe();
-        while self.table().find(id)?.task.end.is_none() {
+        while self.table.lock().find(id)?.task.end.is_none() {
             if ends.changed().await.is_err() {
                 break;
             }
@@ -353,7 +350,7 @@ impl BackgroundTasks {
     /// # Errors
     /// No task has this id.
     pub(in super::super) fn stop(&self, id: &str) -> Result<bool, UnknownTask> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let entry = table.find(id)?;
         let running = entry.task.end.is_none();
         // The caller requested this end, so it is not news.
@@ -366,7 +363,7 @@ impl BackgroundTasks {
 
     /// The state of the background work.
     pub(in super::super) fn work_state(&self) -> WorkStatus {
-        let table = self.table();
+        let table = self.table.lock();
         if table.entries.iter().any(TaskEntry::has_unreported_end) {
             WorkStatus::Unreported
         } else if table.alive_in_run().next().is_some() {
@@ -391,12 +388,12 @@ impl BackgroundTasks {
     pub(in super::super) fn has_unreported_agents(&self) -> bool {
         let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.has_unreported_end();
         let agents = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Agent;
-        self.table().entries.iter().filter(agents).any(is_open)
+        self.table.lock().entries.iter().filter(agents).any(is_open)
     }
 
     /// Lists the tasks whose end the model has not been informed of, and marks them as reported.
     pub(in super::super) fn take_ended_work(&self) -> Option<String> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let list = table.ended_text();
         for entry in &mut table.entries {
             entry.model_knows_end |= entry.has_unreported_end();
@@ -408,7 +405,7 @@ impl BackgroundTasks {
 
     /// Lists the running tasks that end with the run.
     pub(in super::super) fn running(&self) -> String {
-        let table = self.table();
+        let table = self.table.lock();
         table.list(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
 
@@ -418,7 +415,7 @@ impl BackgroundTasks {
         &self,
         listener: impl Fn(BackgroundTask) + Send + Sync + 'static,
     ) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         std::mem::take(&mut table.unseen).into_iter().for_each(&listener);
         table.listener = TaskListener(Some(Box::new(listener)));
     }
@@ -426,12 +423,12 @@ impl BackgroundTasks {
     /// Returns the start and end events that were queued without a listener, in chronological
     /// order.
     pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
-        std::mem::take(&mut self.table().unseen)
+        std::mem::take(&mut self.table.lock().unseen)
     }
 
     /// The number of commands of the session, and the tasks that were started since the last call.
     pub(in super::super) fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let commands = table.earlier + table.commands;
         let new = table.entries.iter_mut().filter(|it| it.recorded == RecordedStage::Nothing);
         let started = new.map(|entry| {
@@ -444,7 +441,7 @@ impl BackgroundTasks {
     /// Returns the ids of recorded tasks whose end the model has been informed of since the last
     /// call.
     pub(in super::super) fn take_reported_ends(&self) -> Vec<String> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let reported = table.entries.iter_mut().filter(|entry| {
             let knows_end = entry.task.end.is_some() && entry.model_knows_end;
             knows_end && entry.recorded == RecordedStage::Start
@@ -459,18 +456,18 @@ impl BackgroundTasks {
 
     /// All tasks of the run.
     pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
-        let table = self.table();
+        let table = self.table.lock();
         let of_run = table.entries.iter().filter(|entry| !entry.is_of_earlier_run);
         of_run.map(TaskEntry::snapshot).collect()
     }
 
     fn is_working(&self) -> bool {
-        self.table().alive_in_run().next().is_some()
+        self.table.lock().alive_in_run().next().is_some()
     }
 
     /// Requests all tasks of the run to stop because it ends. Returns true if any was running.
     pub(in super::super) fn request_stop_all(&self) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.closing.get_or_insert_with(Instant::now);
         for entry in table.alive_in_run() {
             entry.stop.cancel();
@@ -480,7 +477,7 @@ impl BackgroundTasks {
 
     /// Queues events from now on until there is another listener, if commands outlive the run.
     pub(in super::super) fn end_reports(&self) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.outlive_run {
             table.listener = TaskListener::default();
         }
@@ -492,7 +489,7 @@ impl BackgroundTasks {
         if !self.request_stop_all() {
             return false;
         }
-        let until = self.table().closing.map_or_else(Instant::now, |since| since + patience);
+        let until = self.table.lock().closing.map_or_else(Instant::now, |since| since + patience);
         let mut ends = self.end_count.subscribe();
         let all = async {
             while self.is_working() {
@@ -506,7 +503,7 @@ impl BackgroundTasks {
         }
         // Dropping a command kills it, and dropping a sub-agent settles its accounting.
         let (agents, commands) = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             let commands = (!table.outlive_run).then(|| std::mem::take(&mut table.command_tasks));
             (std::mem::take(&mut table.agents), commands)
         };
@@ -514,7 +511,7 @@ impl BackgroundTasks {
         if let Some(commands) = commands {
             end_tasks(commands).await;
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         for index in 0..table.entries.len() {
             let entry = &table.entries[index];
             if entry.task.end.is_none() && table.ends_with_run(entry) {

@@ -4,10 +4,10 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ pub(in crate::tools) fn read(
         let why = format!("it has {} bytes; at most {FILE_BYTES_MAX} are read", file.size);
         return Err(refusal(kind, path, &why));
     }
-    let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = UNPACKING.lock();
     if cancel.is_cancelled() {
         return Err(ToolError::interrupted());
     }
@@ -72,7 +72,7 @@ pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let Some(MediaKind::Picture(format)) = detect(data) else {
         return Err(PictureFlaw::UnknownKind);
     };
-    let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = UNPACKING.lock();
     let picture = picture::prepare(format, data.to_vec())?;
     Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
 }

@@ -1,8 +1,9 @@
 //! Permissions that a host changes during a run: rules, and the mode.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use serde::Deserialize;
 
 use super::rule::{PermissionRule, check_rule};
@@ -130,25 +131,25 @@ impl LivePermissions {
     }
 
     fn change(&self, change: impl FnOnce(&mut LiveChanges)) {
-        let mut changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.write();
         changes.count += 1;
         change(&mut changes);
     }
 
     /// The number of changes that were made.
     pub(super) fn count(&self) -> u64 {
-        self.changes.read().unwrap_or_else(PoisonError::into_inner).count
+        self.changes.read().count
     }
 
     /// The mode, if it was changed.
     pub(super) fn mode(&self) -> Option<PermissionMode> {
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes.read();
         changes.mode.filter(|_| !self.keeps_mode)
     }
 
     /// The rules that were added.
     pub(super) fn rules(&self, cwd: &Path, home: Option<&Path>) -> Vec<PermissionRule> {
-        let changes = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes.read();
         let parse = |(list, text): &(RuleList, String)| {
             // Rules were checked when they were added.
             PermissionRule::parse_all(text, *list, cwd, home).unwrap_or_default()

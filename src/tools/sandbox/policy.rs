@@ -6,10 +6,11 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use nix::unistd::geteuid;
+use parking_lot::Mutex;
 
 use crate::process::{CallFilter, PathAccess, PathRule, RootCapabilities};
 use crate::types::SandboxMode;
@@ -272,19 +273,15 @@ impl SandboxPolicy {
         let passed: Vec<bool> = self.logins().iter().map(is_passed).collect();
         let now = SystemTime::now();
         // Taken out, so that no command waits while another one reads the file system.
-        let mut last = std::mem::take(&mut *self.last());
+        let mut last = std::mem::take(&mut *self.last.lock());
         if last.logins.as_ref() != Some(&passed) || !last.listings.are_current(now) {
             last.listings.begin(now);
             let (rules, can_keep) = self.new_grants(&passed, &mut last.listings);
             (last.rules, last.logins) = (rules.into(), can_keep.then_some(passed));
         }
         let rules = Arc::clone(&last.rules);
-        *self.last() = last;
+        *self.last.lock() = last;
         rules
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastGrants> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the grants, and true if they depend on nothing but the listings.

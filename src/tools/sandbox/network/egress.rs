@@ -4,8 +4,9 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::process::{
@@ -96,11 +97,7 @@ impl Egress {
 
     /// Returns the connections of commands that were refused so far.
     pub fn refusals(&self) -> Vec<Refusal> {
-        self.started().as_ref().map_or_else(Vec::new, |run| run.refusals.list())
-    }
-
-    fn started(&self) -> MutexGuard<'_, Option<Arc<RunEgress>>> {
-        self.0.started.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.started.lock().as_ref().map_or_else(Vec::new, |run| run.refusals.list())
     }
 
     /// Returns the network of the next job, and starts the relay for the first. `writable` are the
@@ -109,7 +106,7 @@ impl Egress {
     /// # Errors
     /// There is no relay, and the job must not start. The next one tries again.
     pub(in super::super) fn job(&self, writable: &[PathBuf]) -> io::Result<JobEgress> {
-        let mut started = self.started();
+        let mut started = self.0.started.lock();
         let run = match started.take() {
             Some(run) => run,
             None => self.start_relay(writable)?,

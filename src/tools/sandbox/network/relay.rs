@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, copy_bidirectional,
 };
@@ -94,10 +95,6 @@ impl Relay {
         });
     }
 
-    fn names(&self) -> MutexGuard<'_, NameTable> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Answers a query for a name. No other server is queried, so that a query cannot carry data to
     /// one.
     fn look_up(&self, name: &str, job: &JobEgress) -> NameAnswer {
@@ -107,7 +104,7 @@ impl Relay {
         };
         match self.outgoing.lists.check_name(&name) {
             Ok(()) => {
-                self.names().address_of(&name).map_or(NameAnswer::Failure, NameAnswer::Address)
+                self.names.lock().address_of(&name).map_or(NameAnswer::Failure, NameAnswer::Address)
             }
             Err(reason) => {
                 // Reverse lookups fail, too, but are not reported as refusals.
@@ -154,7 +151,7 @@ impl Client {
 
     /// Serves a connection that a program made without a proxy.
     async fn serve_address(mut self, address: SocketAddr) -> io::Result<()> {
-        let found = Destination::at(address, &self.relay.names());
+        let found = Destination::at(address, &self.relay.names.lock());
         let Some(to) = found else {
             self.record(&address.ip().to_string(), address.port(), RefusalReason::NotListed);
             reset(&self.stream);
@@ -174,8 +171,8 @@ impl Client {
     async fn serve_socks(mut self) -> io::Result<()> {
         let Some(host) = socks::read_request(&mut self.stream).await? else { return Ok(()) };
         let to = match &host {
-            SocksHost::Address(address) => Destination::at(*address, &self.relay.names()),
-            SocksHost::Name(name, port) => Destination::new(name, *port, &self.relay.names()),
+            SocksHost::Address(address) => Destination::at(*address, &self.relay.names.lock()),
+            SocksHost::Name(name, port) => Destination::new(name, *port, &self.relay.names.lock()),
         };
         let connected = match &to {
             Some(to) => self.connect(to).await,
@@ -201,7 +198,7 @@ impl Client {
             if self.stream.read_buf(&mut received).await? == 0 {
                 return Ok(());
             }
-            let parsed = http_proxy::parse(&received, known.as_ref(), &self.relay.names());
+            let parsed = http_proxy::parse(&received, known.as_ref(), &self.relay.names.lock());
             match parsed {
                 Ok(Some(found)) => break found,
                 Ok(None) => {}
