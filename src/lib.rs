@@ -6,7 +6,7 @@
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages ─► agent ─►
 //!     config · history ─► model · tools · mcp · hooks · journal ─►
 //!     process · rehearsal (the crates outlast-process and outlast-rehearsal) ─►
-//!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · types
+//!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · text · types
 //! ```
 
 // Sub-agents make runs recursive, so the compiler's check that a run is `Send` nests deeply.
@@ -35,6 +35,6 @@ pub mod mcp;
 pub mod model;
 pub mod tools;
 
-pub use outlast_core::{json, pacing, recovery, secrets, sse, transcript, types};
+pub use outlast_core::{json, pacing, recovery, secrets, sse, text, transcript, types};
 pub use outlast_process as process;
 pub use outlast_rehearsal as rehearsal;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above. Between crates this is up to Cargo.
 const LAYERS: [&[&str]; 8] = [
-    &["json", "types"],
+    &["json", "text", "types"],
     &["pacing", "recovery", "secrets", "sse", "transcript"],
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
@@ -21,7 +21,8 @@ const LAYERS: [&[&str]; 8] = [
 const CRATES: [&str; 2] = ["process", "rehearsal"];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 7] = ["json", "pacing", "recovery", "secrets", "sse", "transcript", "types"];
+const PURE: [&str; 8] =
+    ["json", "pacing", "recovery", "secrets", "sse", "text", "transcript", "types"];
 const IMPURE_NAMES: [&str; 4] = ["Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =
     ["std::fs", "std::env", "std::net", "std::process", "std::thread", "std::io"];

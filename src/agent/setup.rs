@@ -20,6 +20,7 @@ use crate::recovery::{
     ErrorClass, Fault, Ledger, Limits, Money, RecoveryLog, Shortfall, StopReason,
 };
 use crate::secrets::KnownSecrets;
+use crate::text::millis;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, ToolCall, Usage};
 use crate::types::HostChannel;
@@ -314,5 +315,5 @@ pub struct HookStats {
 }
 
 fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    to.serialize_u64(millis(*time))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
+use crate::text::millis;
 use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal};
 use crate::transcript::{Block, ToolCall};
 
@@ -212,7 +213,7 @@ fn bounded(text: &str) -> String {
 }
 
 fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {
-    let millis = u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX);
+    let millis = millis(ran.took);
     let mut more = Map::from_iter([("duration_ms".to_owned(), json!(millis))]);
     if event == HookEvent::PostToolUse {
         more.insert("tool_response".to_owned(), ran.detail.clone());

@@ -1,6 +1,5 @@
 //! The plan of a batch: the resolved tasks, in a file that every worker reads.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
 use crate::recovery::Money;
+use crate::text::hex;
 
 use super::budget::{BudgetError, divide};
 use super::task_file::TaskLine;
@@ -144,11 +144,7 @@ impl BatchPlan {
     pub fn digest(&self) -> String {
         // Its keys are text, and its numbers finite.
         let text = serde_json::to_vec(self).unwrap_or_default();
-        Sha256::digest(text).iter().fold(String::new(), |mut digits, byte| {
-            // A string can always be written to.
-            let _ = write!(digits, "{byte:02x}");
-            digits
-        })
+        hex(&Sha256::digest(text))
     }
 
     /// Parses a plan.
@@ -245,12 +241,7 @@ fn derived_id(request: &PlanRequest) -> String {
         add(&task.limits.max_turns.map(|turns| turns.to_string()).unwrap_or_default());
         add(task.limits.max_duration.as_deref().unwrap_or_default());
     }
-    let hash = hash.finalize();
-    let mut digits = String::new();
-    for byte in hash.iter().take(HASH_BYTES) {
-        // A string accepts every write.
-        let _ = write!(digits, "{byte:02x}");
-    }
+    let digits = hex(&hash.finalize()[..HASH_BYTES]);
     match stem(&request.source) {
         stem if stem.is_empty() => format!("b-{digits}"),
         stem => format!("{stem}-{digits}"),

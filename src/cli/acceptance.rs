@@ -1,7 +1,11 @@
 //! Messages for runs that finished but whose result was not accepted.
 
 use crate::agent::RunOutcome;
+use crate::text::shortened;
 use crate::tools::BackgroundEnd;
+
+/// Most characters of a command.
+const COMMAND_MAX: usize = 200;
 
 /// Explains that the `--require` command failed.
 pub fn requirement_failed(outcome: &RunOutcome) -> (String, &'static str) {
@@ -23,7 +27,7 @@ pub fn requirement_failed(outcome: &RunOutcome) -> (String, &'static str) {
     let what = format!(
         "the work was not accepted: the required command {:?} was run {times} and never passed; \
          the last time it {how}",
-        shortened(&verified.command)
+        shortened(&verified.command, COMMAND_MAX, "...")
     );
     let advice = match verified.exit_code {
         Some(127) => NOT_FOUND,
@@ -38,8 +42,9 @@ pub fn background_pending(outcome: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
                           what is to be stopped before the end.";
     let cut = outcome.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::RunEnded));
-    let cut: Vec<String> =
-        cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
+    let cut: Vec<String> = cut
+        .map(|task| format!("{} ({:?})", task.id, shortened(&task.command, COMMAND_MAX, "...")))
+        .collect();
     let what = if cut.is_empty() {
         "the model was done, and could not be notified any more how its background commands ended"
             .to_owned()
@@ -64,13 +69,4 @@ pub fn schema_not_met(outcome: &RunOutcome) -> (String, &'static str) {
         }
     };
     (what, "Make the schema of --json-schema simpler, or raise the setting schemaTries.")
-}
-
-fn shortened(command: &str) -> String {
-    const LONGEST: usize = 200;
-    let mut short: String = command.chars().take(LONGEST).collect();
-    if short.len() < command.len() {
-        short.push_str("...");
-    }
-    short
 }

@@ -8,8 +8,12 @@ use crate::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
     Shortfall, StopReason, Timer,
 };
+use crate::text::shortened;
 
 use super::timestamps::{self, WallTime};
+
+/// Most characters of an error that the message quotes.
+const DETAIL_MAX: usize = 500;
 
 /// Explains why a run failed, one line each; empty when it succeeded. `session` is its id.
 pub fn explain(outcome: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
@@ -79,11 +83,11 @@ fn fault_details(fault: &Fault) -> String {
     let detail = fault.detail().trim();
     if !detail.is_empty() {
         details.push(if matches!(fault.kind, FaultKind::Refused { .. }) {
-            format!("{:?}", shortened(detail))
+            format!("{:?}", shortened(detail, DETAIL_MAX, "..."))
         } else if let FaultKind::Timeout { timer } = fault.kind {
             format!("{detail}, see {}", timer_flag(timer))
         } else {
-            shortened(detail)
+            shortened(detail, DETAIL_MAX, "...")
         });
     }
     if let Some(id) = &fault.request_id {
@@ -102,15 +106,6 @@ fn timer_flag(timer: Timer) -> &'static str {
         Timer::Reply => "--reply-timeout",
         Timer::Whole => "--request-timeout",
     }
-}
-
-fn shortened(text: &str) -> String {
-    const LONGEST: usize = 500;
-    let mut short: String = text.chars().take(LONGEST).collect();
-    if short.len() < text.len() {
-        short.push_str("...");
-    }
-    short
 }
 
 /// Returns the error class of the last failure, or of the stop reason.
@@ -255,7 +250,7 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
 
 fn by_hook(what: &str, outcome: &RunOutcome) -> String {
     match outcome.hooks.why.as_deref() {
-        Some(why) => format!("{what}: {}", shortened(why)),
+        Some(why) => format!("{what}: {}", shortened(why, DETAIL_MAX, "...")),
         None => what.to_owned(),
     }
 }

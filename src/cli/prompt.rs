@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::json;
+use crate::text::counted;
 
 use super::settings::PromptSource;
 use super::stdin::{Need, Pieces, ReadPlan, StdinMode};
@@ -65,14 +66,9 @@ impl AddedInput {
 
 impl fmt::Display for AddedInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
         let Self { lines, bytes } = *self;
-        write!(
-            f,
-            "{lines} line{}, {bytes} byte{} of standard input ",
-            plural(lines),
-            plural(bytes)
-        )?;
+        let (lines, counted_bytes) = (counted(lines, "line"), counted(bytes, "byte"));
+        write!(f, "{lines}, {counted_bytes} of standard input ")?;
         f.write_str(if bytes == 1 { "was" } else { "were" })?;
         f.write_str(" added to the prompt")
     }

@@ -53,8 +53,3 @@ impl WallTime {
 pub(super) fn from_unix_seconds(unix_seconds: u64) -> Option<Timestamp> {
     Timestamp::from_second(i64::try_from(unix_seconds).ok()?).ok()
 }
-
-/// A duration in whole milliseconds.
-pub(super) fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}

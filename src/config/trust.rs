@@ -1,7 +1,7 @@
 //! The user's trust in repositories.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::json;
 use crate::process::file_reads;
+use crate::text::hex;
 use crate::tools::check_glob;
 
 use super::comments::blank_comments;
@@ -141,13 +142,7 @@ impl Trust {
     fn covers(&self, content: &[u8]) -> bool {
         match self {
             Self::Full => true,
-            Self::Files(known) => {
-                let mut digest = String::new();
-                for byte in Sha256::digest(content) {
-                    let _ = write!(digest, "{byte:02x}");
-                }
-                known.contains(&digest)
-            }
+            Self::Files(known) => known.contains(&hex(&Sha256::digest(content))),
         }
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use strsim::osa_distance;
 
+use crate::text::shortened;
+
 use super::registry;
 use super::spans::JsonPaths;
 
@@ -120,7 +122,7 @@ pub(super) fn check_unknown(
             continue;
         }
         if let Some((_, near)) = mistyped_for {
-            let path = short(path);
+            let path = shortened(path, NAME_MAX, "...");
             let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
             mistyped.push((*index, why));
         } else {
@@ -130,7 +132,7 @@ pub(super) fn check_unknown(
     others.sort_unstable();
     let known = others.iter().take(NAMED_MAX).map(|(at, path, near)| {
         let guess = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-        format!("\"{}\" (line {}{guess})", short(path), places.line(*at))
+        format!("\"{}\" (line {}{guess})", shortened(path, NAME_MAX, "..."), places.line(*at))
     });
     let more = others.len().saturating_sub(NAMED_MAX);
     let more = (more > 0).then(|| format!("{more} more"));
@@ -147,16 +149,6 @@ pub(super) fn check_unknown(
             .chain(sandbox)
             .collect(),
     }
-}
-
-/// Shortens a name for a message.
-fn short(path: &str) -> String {
-    let mut letters = path.chars();
-    let mut short: String = letters.by_ref().take(NAME_MAX).collect();
-    if letters.next().is_some() {
-        short.push_str("...");
-    }
-    short
 }
 
 /// Returns the known key with the smallest edit distance, if it is a likely typo.

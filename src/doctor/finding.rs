@@ -140,12 +140,6 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// Formats a number with its noun, in singular or plural.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    let many = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{many}")
-}
-
 /// Formats a list of names: at most `most` of them, and the number of the others.
 pub(super) fn listed(names: &[String], most: usize) -> String {
     let (shown, rest) = names.split_at(names.len().min(most));

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::text::millis;
+
 use super::finding::{DoctorReport, Finding, Severity};
 
 /// Returns the JSON object of a report.
@@ -23,7 +25,7 @@ pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
         "healthy": report.is_healthy(),
         "problems": report.count(Severity::Problem),
         "warnings": report.count(Severity::Warning),
-        "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": millis(report.took),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })
 }

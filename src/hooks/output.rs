@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::json;
 use crate::secrets::Redactor;
+use crate::text::shortened;
 
 use super::event::{HookEvent, ObjectionUse};
 
@@ -351,9 +352,6 @@ pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
     }
-    let text = mask.redact(text);
-    match text.char_indices().nth(TEXT_MAX) {
-        Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
-        None => text,
-    }
+    let mark = format!(" [… cut after {TEXT_MAX} characters]");
+    shortened(&mask.redact(text), TEXT_MAX, &mark)
 }

@@ -1,10 +1,10 @@
 //! The contract and the first prompt that a session was started with.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+
+use crate::text::hex;
 
 use super::redact::Redaction;
 
@@ -57,11 +57,7 @@ impl FirstPrompt {
     /// Describes a prompt. Surrounding white space is ignored.
     pub fn of(prompt: &str) -> Self {
         let prompt = prompt.trim();
-        let digest = Sha256::digest(prompt.as_bytes());
-        let mut sha256 = String::with_capacity(2 * digest.len());
-        for byte in digest {
-            let _ = write!(sha256, "{byte:02x}");
-        }
+        let sha256 = hex(&Sha256::digest(prompt.as_bytes()));
         Self { sha256, beginning: prompt_title(prompt) }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::history::{
     FailedCheck, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
+use crate::text::last_lines;
 use crate::tools::{DiffHunk, diff_lines, parse_patch, refusal_reason};
 use crate::transcript::summarize_call;
 
@@ -240,18 +241,9 @@ fn failed(history: &SessionHistory, is_failure: bool) -> Option<FailedCommand> {
     Some(FailedCommand {
         command: last.input["command"].as_str().unwrap_or_default().to_owned(),
         end,
-        output: tail(&last.output_text()),
+        output: last_lines(&last.output_text(), OUTPUT_LINES, OUTPUT_CHARS),
         is_requirement: false,
     })
-}
-
-/// Returns the last lines of an output.
-fn tail(output: &str) -> String {
-    let output = output.trim_end();
-    let lines = output.rmatch_indices('\n').nth(OUTPUT_LINES - 1);
-    let from = lines.map_or(0, |(at, _)| at + 1);
-    let from = from.max(output.len().saturating_sub(OUTPUT_CHARS));
-    output[output.ceil_char_boundary(from)..].to_owned()
 }
 
 #[cfg(test)]

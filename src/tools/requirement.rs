@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::secrets::Redactor;
+use crate::text::last_lines;
 
 use super::command::{CommandEnd, EndedCommand};
 use super::shell::{self, InvalidCommand, ShellSession};
@@ -105,11 +106,7 @@ impl RequirementCheck {
 
     /// Returns the last lines of the output, for users and programs.
     pub fn tail(&self) -> String {
-        let output = self.output.trim_end();
-        let lines = output.rmatch_indices('\n').nth(TAIL_LINES_MAX - 1);
-        let from = lines.map_or(0, |(at, _)| at + 1);
-        let from = from.max(output.len().saturating_sub(TAIL_BYTES_MAX));
-        output[output.ceil_char_boundary(from)..].to_owned()
+        last_lines(&self.output, TAIL_LINES_MAX, TAIL_BYTES_MAX)
     }
 
     /// Formats a failed check and its output for the model.

@@ -159,7 +159,7 @@ impl ShellSession {
         let CommandSettings { background_lifetime, .. } = self.settings;
         let most =
             if input.run_in_background { background_lifetime } else { self.settings.longest() };
-        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        let most = millis(most);
         input.timeout.filter(|timeout| *timeout > most)?;
         input.timeout = Some(most);
         Some(lowered("timeout", format!("{most} ms")))

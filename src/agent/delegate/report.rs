@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::journal::Denial;
 use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::secrets::Redactor;
+use crate::text::{millis, shortened};
 use crate::tools::ToolOutcome;
 use crate::transcript::Block;
 
@@ -20,6 +21,9 @@ const LAST_WORDS: usize = 4_000;
 
 /// Most characters of a message of a hook or a rule.
 const OBJECTION: usize = 1_000;
+
+/// Where a text was cut.
+pub(super) const CUT: &str = " [...]";
 
 /// Most characters of an error.
 pub(super) const ERROR: usize = 300;
@@ -106,10 +110,11 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         let _ = write!(text, " It was the second try, after {before} had failed.");
     }
     if let Some(objection) = objection(report) {
-        let _ = write!(text, "\nThe hook said: {}", shortened(&objection, OBJECTION));
+        let _ = write!(text, "\nThe hook said: {}", shortened(&objection, OBJECTION, CUT));
     }
-    let denied =
-        |denial: &Denial| format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION));
+    let denied = |denial: &Denial| {
+        format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION, CUT))
+    };
     let denials = bounded(report.stats.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
     let SubagentUsage { turns, cost, unsettled, .. } = task.usage;
@@ -135,7 +140,7 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     if words.is_empty() {
         text.push_str("\nIt had written nothing yet.");
     } else {
-        let _ = write!(text, "\nIts last words:\n{}", shortened(words, LAST_WORDS));
+        let _ = write!(text, "\nIts last words:\n{}", shortened(words, LAST_WORDS, CUT));
     }
     text
 }
@@ -163,13 +168,6 @@ fn list(text: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-/// Shortens a redacted text, with a mark where it was cut.
-pub(super) fn shortened(text: &str, limit: usize) -> String {
-    let shown: String = text.chars().take(limit).collect();
-    let rest = if shown.len() < text.len() { " [...]" } else { "" };
-    format!("{shown}{rest}")
-}
-
 /// Returns the message of the hook that ended it, if one did.
 fn objection(report: &SubagentReport) -> Option<String> {
     let by_hook = matches!(
@@ -194,7 +192,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "prompt": task.prompt,
         "content": [{ "type": "text", "text": text }],
         "session": task.session,
-        "totalDurationMs": u64::try_from(usage.took.as_millis()).unwrap_or(u64::MAX),
+        "totalDurationMs": millis(usage.took),
         "totalTokens": usage.tokens,
         "totalToolUseCount": usage.tool_calls,
         "totalTurns": usage.turns,

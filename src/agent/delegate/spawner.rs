@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::Redactor;
+use crate::text::shortened;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
 };
@@ -260,7 +261,8 @@ impl ParentRun {
         if task.status != AgentStatus::Completed {
             report.hide_secrets(&Redactor::new(self.deps.secrets.clone()));
         }
-        task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
+        task.error =
+            report.error.as_ref().map(|error| shortened(error, report::ERROR, report::CUT));
         let (cost, unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
         task.usage = SubagentUsage {
             cost,

@@ -10,6 +10,7 @@ use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
 use crate::config::environment::ColorChoice;
 use crate::host::exit_code_for_hosts;
+use crate::text::shortened;
 use crate::tools::{ToolName, classify_tool_name};
 
 /// Flags whose value is a list of tool rules, which may be several arguments.
@@ -79,7 +80,7 @@ pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageEr
                 UsageError::new(format!(
                     "argument {} is not valid UTF-8 ({:?}); encode it as UTF-8",
                     index + 1,
-                    shortened(&word.to_string_lossy())
+                    shortened(&word.to_string_lossy(), 40, "...")
                 ))
             })
         })
@@ -118,11 +119,6 @@ pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
         None => None,
     });
     given.next_back()
-}
-
-fn shortened(text: &str) -> String {
-    let short: String = text.chars().take(40).collect();
-    if short.len() < text.len() { short + "..." } else { short }
 }
 
 /// The requested output format and result file, scanned before the command line is validated, so

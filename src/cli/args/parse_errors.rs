@@ -11,6 +11,7 @@ use super::synonyms::{
     command_for, first_word_for, flag_for, format_flag_for, has_flag, named_command,
 };
 use crate::cli::usage::UsageError;
+use crate::text;
 
 const SEE_HELP: &str = "see outlast --help";
 
@@ -256,6 +257,5 @@ fn first_line(error: &Error) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    let short: String = text.chars().take(60).collect();
-    if short.len() < text.len() { short + "..." } else { short }
+    text::shortened(text, 60, "...")
 }

@@ -15,6 +15,7 @@ use crate::cli::output::{TerminalFilter, one_line, status_target};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::config::environment::{self, Variables};
 use crate::recovery::Spending;
+use crate::text::shortened;
 
 /// The longest time without a line on standard error.
 const BEAT: Duration = Duration::from_secs(30);
@@ -137,7 +138,10 @@ impl<'a> BatchProgress<'a> {
             "{} (exit code {}){}",
             outcome.reason().unwrap_or("not started"),
             outcome.exit_code,
-            outcome.error().map_or_else(String::new, |error| format!(": {}", shortened(error)))
+            outcome.error().map_or_else(String::new, |error| format!(
+                ": {}",
+                shortened(error, REASON_MAX, "...")
+            ))
         );
         match outcome.state() {
             TaskState::Done => {
@@ -267,14 +271,6 @@ fn new_bar(tasks: usize) -> ProgressBar {
     bar.set_style(style);
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
-}
-
-fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(REASON_MAX).collect();
-    if short.len() < text.len() {
-        short.push_str("...");
-    }
-    short
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};
 use crate::cli::report;
 use crate::cli::run::ProcessContext;
-use crate::cli::sessions::phrases::count;
 use crate::cli::sessions::{Column, SessionsContext, Table, terminal_width};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
 use crate::json::to_line;
+use crate::text::counted;
 
 use super::engine_program::{JobState, job_state};
 use super::open::{open, resume_command};
@@ -140,7 +140,7 @@ impl<'a> BatchOverview<'a> {
         let mut text = format!(
             "batch {}, {}: {}, {}\n",
             self.summary.batch,
-            count(counts.total(), "task"),
+            counted(counts.total(), "task"),
             shown.join(", "),
             self.summary.cost(),
         );
@@ -150,7 +150,7 @@ impl<'a> BatchOverview<'a> {
         };
         match self.summary.tasks_with_denied_calls() {
             0 => {}
-            tasks => line(&format!("{} had calls denied", count(tasks, "task"))),
+            tasks => line(&format!("{} had calls denied", counted(tasks, "task"))),
         }
         line(&format!("results: {}", quoted_command(["outlast", "batch", "collect", &place])));
         if let Some(job) = self.job_line() {
@@ -203,7 +203,7 @@ impl<'a> BatchOverview<'a> {
         let job = job.map(|(submission, _)| format!("job {}", submission.job));
         let denied = match report.denied_calls() {
             0 => None,
-            calls => Some(format!("{} denied", count(calls, "call"))),
+            calls => Some(format!("{} denied", counted(calls, "call"))),
         };
         let parts: Vec<String> = [why, job, denied].into_iter().flatten().collect();
         parts.join("; ")

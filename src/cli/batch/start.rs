@@ -11,10 +11,10 @@ use crate::batch::{
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
-use crate::cli::sessions::phrases::count;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::recovery::{Money, StopReason};
+use crate::text::counted;
 use crate::types::exit_code;
 
 use super::open::{batches, folder_error, newest_of, open, resume_command};
@@ -317,7 +317,7 @@ fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
     }
     let (is, was) = (plan.tasks.len(), earlier.tasks.len());
     if is != was {
-        found.push(format!("it had {}, and there are {is}", count(was, "task")));
+        found.push(format!("it had {}, and there are {is}", counted(was, "task")));
     }
     (!found.is_empty()).then(|| found.join("; "))
 }
@@ -341,7 +341,7 @@ fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
          {}; to go on with that one: {}",
         plan.batch,
         earlier.batch,
-        count(earlier.tasks.len(), "result"),
+        counted(earlier.tasks.len(), "result"),
         resume_command(&folder, &earlier)
     ));
 }

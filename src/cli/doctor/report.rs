@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::cli::output::{Paragraph, Screen, Tone, one_line};
 use crate::config::format_took;
 use crate::doctor::{DoctorReport, Finding, Severity};
+use crate::text;
 
 /// The columns of the name of a check, with the space after it.
 const NAME: usize = 15;
@@ -61,11 +62,7 @@ fn verdict(report: &DoctorReport, verbose: bool, screen: &Screen) -> String {
 }
 
 fn counted(count: usize, what: &str) -> String {
-    match count {
-        0 => format!("no {what}s"),
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
+    if count == 0 { format!("no {what}s") } else { text::counted(count, what) }
 }
 
 /// Returns the number of columns for the text beside the name of a check.

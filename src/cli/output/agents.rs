@@ -6,9 +6,8 @@ use crate::messages::{
     TaskPatch, TaskStarted,
 };
 use crate::recovery::{Money, StopReason};
+use crate::text::millis;
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
-
-use super::super::timestamps::millis;
 
 /// Returns the entry of a sub-agent in the result.
 pub(super) fn agent(task: &AgentTask) -> AgentSummary {

@@ -7,7 +7,7 @@ use crate::cli::advice;
 use crate::cli::args::{GivenFlags, Profile};
 use crate::cli::exit::{self, ExitStatus};
 use crate::cli::moved_session::resume_command;
-use crate::cli::timestamps::{WallTime, from_unix_seconds, millis};
+use crate::cli::timestamps::{WallTime, from_unix_seconds};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
@@ -19,6 +19,7 @@ use crate::messages::{
 };
 use crate::recovery::{ErrorClass, Fault, Money, RecoveryRecord, StopReason};
 use crate::secrets::Redactor;
+use crate::text::millis;
 use crate::tools::{Egress, SandboxState};
 use crate::transcript::{ToolCall, Usage};
 

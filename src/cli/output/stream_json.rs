@@ -19,9 +19,9 @@ use crate::messages::{
     SystemMessage, UserMessage, WaitSubject,
 };
 use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan, Timer};
+use crate::text::millis;
 use crate::transcript::{Block, Message, Usage};
 
-use super::super::timestamps::millis;
 use super::PipeSender;
 use super::agents;
 use super::capabilities::Capabilities;

@@ -10,9 +10,10 @@ use crate::report::{
     Answer, ChangedFile, FailedCommand, OutcomeCounts, RecoverySummary, RefusedCall,
     SessionOutcome, SessionReport, SessionsOverview, SpendSummary, WorkDone,
 };
+use crate::text::{counted, shortened};
 
 use super::super::output::one_line;
-use super::super::sessions::phrases::{count, stop_reason};
+use super::super::sessions::phrases::stop_reason;
 use super::super::sessions::{Column, SessionsContext};
 use super::words::{percent, thousands, tried};
 
@@ -285,7 +286,7 @@ impl ReportDocument {
             let _ = write!(text, ", {others} open or owned by other programs");
         }
         Self {
-            title: count(number, "session"),
+            title: counted(number, "session"),
             status: ReportCell { text, tone, anchor: None },
             blocks: Vec::new(),
             figures: overview_figures(overview),
@@ -351,7 +352,11 @@ fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
             Answer::Text(_) => BlockForm::Answer,
             Answer::Structured(_) => BlockForm::Data,
         };
-        ReportBlock { heading: heading.to_owned(), text: cut(answer.text()), form }
+        ReportBlock {
+            heading: heading.to_owned(),
+            text: shortened(answer.text(), BLOCK_CHARS, "\n..."),
+            form,
+        }
     });
     let failed = report.work.failed.as_ref().map(failed_block);
     // Output that explains a failure comes first.
@@ -362,16 +367,8 @@ fn failed_block(failed: &FailedCommand) -> ReportBlock {
     let what = if failed.is_requirement { "Required command" } else { "Last failed command" };
     let (command, end) = (one_line(&failed.command), &failed.end);
     let output = if failed.output.trim().is_empty() { "(no output)" } else { &failed.output };
-    let text = cut(output);
+    let text = shortened(output, BLOCK_CHARS, "\n...");
     ReportBlock { heading: format!("{what} {command:?} {end}"), text, form: BlockForm::Output }
-}
-
-/// Cuts a text to the size of a block: a report does not contain whole files.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(BLOCK_CHARS) {
-        Some((end, _)) => format!("{}\n...", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 fn file_row(file: &ChangedFile) -> Vec<ReportCell> {
@@ -488,7 +485,7 @@ fn facts(context: &SessionsContext, report: &SessionReport) -> Vec<(&'static str
 
 /// Returns a note on commands whose changes of files the table of changed files leaves out.
 pub(super) fn commands_note(work: &WorkDone) -> Option<String> {
-    let ran = count(work.writing_commands, "command");
+    let ran = counted(work.writing_commands, "command");
     let note = || format!("{ran} ran that may have changed files; such changes are not listed.");
     (work.writing_commands > 0).then(note)
 }
@@ -502,7 +499,7 @@ fn notes(report: &SessionReport) -> Vec<String> {
         0 => {}
         lines => notes.push(format!(
             "{} of the journal cannot be read; outlast sessions show {} names them.",
-            count(lines, "line"),
+            counted(lines, "line"),
             report.subject.id
         )),
     }

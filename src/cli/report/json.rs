@@ -11,8 +11,8 @@ use crate::report::{
     AgentSummary, Answer, ChangedFile, RecoveryImpact, RecoverySummary, RefusedCall, SessionReport,
     SessionsOverview, SpendSummary, TimeSpent, ToolCounts, WorkDone,
 };
+use crate::text::millis;
 
-use super::super::timestamps::millis;
 use super::super::version::SCHEMA_VERSION;
 
 /// Returns the report on sessions as one object.

@@ -7,12 +7,6 @@ use crate::recovery::{ErrorClass, Nudge, StopReason};
 
 use super::super::timestamps::format_elapsed;
 
-/// Formats a number with its unit: `1 line`, `2 lines`.
-pub(in crate::cli) fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
-}
-
 /// Formats a size in the largest unit that fits, rounded: `712 B`, `28 KB`, `1.3 GB`.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];

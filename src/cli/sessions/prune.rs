@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use crate::journal::{
     PruneCandidate, PruneCriteria, PruneState, RemovalError, list_sessions, remove_session,
 };
+use crate::text::counted;
 
 use super::super::args::PruneSessionsArgs;
 use super::super::output::one_line;
@@ -69,14 +70,14 @@ impl Deleted {
         let Self { sessions, unfinished, bytes } = self;
         let (deleted, freed) =
             if is_dry { ("would be deleted", "would be freed") } else { ("deleted", "freed") };
-        let mut text = format!("{} {deleted}", phrases::count(*sessions, "session"));
+        let mut text = format!("{} {deleted}", counted(*sessions, "session"));
         if *unfinished > 0 {
             // Writing to a string cannot fail.
             let _ = write!(text, ", {unfinished} of them unfinished");
         }
         let _ = write!(text, ", {} {freed}", phrases::size(*bytes));
         if running > 0 {
-            let running = phrases::count(running, "running session");
+            let running = counted(running, "running session");
             let _ = write!(text, "; kept: {running}");
         }
         text + "\n"

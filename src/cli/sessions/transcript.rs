@@ -9,6 +9,7 @@ use crate::history::{
 };
 use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
 use crate::recovery::{RecoveryRecord, Spending};
+use crate::text::counted;
 use crate::transcript::{Block, summarize_call};
 
 use super::super::args::ShowSessionArgs;
@@ -37,7 +38,7 @@ pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<
     let transcript = Transcript { context, all: &history, is_full: args.full };
     let start = args.last.map_or(0, |last| start_of_last(&history.items, last));
     if start > 0 {
-        let before = phrases::count(start, "event");
+        let before = counted(start, "event");
         out.print(&format!("({before} before; without --last all are shown)\n"))?;
     }
     for item in history.items.iter().skip(start) {
@@ -123,7 +124,7 @@ fn problems(history: &SessionHistory, of: &str, text: &mut Lines) {
     }
     let more = history.problems.len().saturating_sub(PROBLEMS_MAX);
     if more > 0 {
-        text.line(0, &format!("damaged: {}{of}", phrases::count(more, "more line")));
+        text.line(0, &format!("damaged: {}{of}", counted(more, "more line")));
     }
 }
 
@@ -146,7 +147,7 @@ impl Transcript<'_> {
             HistoryEvent::Message(message) => {
                 self.text(&message.text, indent + INDENT, text);
                 if message.media > 0 {
-                    let media = phrases::count(message.media, "attachment");
+                    let media = counted(message.media, "attachment");
                     text.line(indent + INDENT, &format!("({media})"));
                 }
             }
@@ -201,7 +202,7 @@ impl Transcript<'_> {
         let lines: Vec<&str> = output.lines().collect();
         let left_out = if self.is_full { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
         if left_out > 0 {
-            let lines = phrases::count(left_out, "line");
+            let lines = counted(left_out, "line");
             text.line(indent + INDENT, &format!("| ({lines} before; --full shows all)"));
         }
         self.prefixed("| ", lines.into_iter().skip(left_out), indent + INDENT, text);
@@ -235,7 +236,7 @@ impl Transcript<'_> {
         let shown = if self.is_full { lines.len() } else { lines.len().min(TEXT_LINES) };
         self.prefixed("", lines[..shown].iter().copied(), indent, text);
         if lines.len() > shown {
-            let more = phrases::count(lines.len() - shown, "more line");
+            let more = counted(lines.len() - shown, "more line");
             text.line(indent, &format!("({more}; --full shows all)"));
         }
     }

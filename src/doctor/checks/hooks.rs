@@ -2,10 +2,11 @@
 
 use super::super::facts::hooks::{BrokenHook, HookObstacle};
 use super::super::facts::store::HookLog;
-use super::super::finding::{Finding, counted};
+use super::super::finding::Finding;
 use super::super::{HookLine, ResolvedConfig};
 use super::settings::unread_note;
 use crate::config::format_duration;
+use crate::text::counted;
 
 /// Reports the configured hooks, and those that cannot run.
 pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::facts::servers::{START_MAX, TriedServer};
-use super::super::finding::{Finding, FindingCause, counted};
+use super::super::finding::{Finding, FindingCause};
 use super::super::{ConfiguredServer, DoctorContext, ResolvedConfig, ServerTransport};
 use super::service::is_on_this_machine;
 use super::settings::unread_note;
 use crate::config::format_duration;
 use crate::mcp::ServerStatus;
 use crate::process::find_program;
+use crate::text::counted;
 
 const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 

@@ -1,7 +1,9 @@
 //! Checks the session store.
 
+use crate::text::counted;
+
 use super::super::facts::store::SessionStoreFacts;
-use super::super::finding::{Finding, counted, format_bytes};
+use super::super::finding::{Finding, format_bytes};
 
 /// Minimum free space without a warning, in bytes: with less, a run may fill the disk.
 const ROOM_MIN: u64 = 200 << 20;
@@ -89,13 +91,9 @@ fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
     (free < FILES_MIN).then(|| {
         Finding::problem(
             "disk",
-            format!("the disk of {folder} takes only {} more", counted_big(free, "file")),
+            format!("the disk of {folder} takes only {} more", counted(free, "file")),
             "no journal can be created once it takes none, despite free space (inodes)",
             "remove files on that disk, or name another folder in OUTLAST_CONFIG_DIR",
         )
     })
-}
-
-fn counted_big(count: u64, what: &str) -> String {
-    counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }

@@ -1,10 +1,10 @@
 //! Names the rate limit of a request. Runs share a limit if they use the same service, the same key
 //! and a model of the same family.
 
-use std::fmt::Write as _;
-
 use reqwest::Url;
 use sha2::{Digest, Sha256};
+
+use crate::text::hex;
 
 use super::super::credentials::Credential;
 use super::super::endpoint::ModelService;
@@ -50,10 +50,7 @@ impl AccountKey {
     /// Returns the file name of a model's rate limit.
     pub(crate) fn limit_of(self, model: &str) -> String {
         let hash = Sha256::new().chain_update(self.0).chain_update(family(model)).finalize();
-        hash.iter().take(16).fold(String::new(), |mut name, byte| {
-            let _ = write!(name, "{byte:02x}");
-            name
-        })
+        hex(&hash[..16])
     }
 }
 

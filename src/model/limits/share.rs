@@ -11,6 +11,7 @@ use crate::pacing::{
     ClaimAnswer, HeaderLimits, ProbeEnd, ProbeLeave, Prober, RequestPermit, Requester,
     SharedRateLimit,
 };
+use crate::text::millis;
 
 use super::super::headers::RateLimits;
 use super::store::{StateFileProblem, prepare_folder, update};
@@ -212,10 +213,6 @@ fn header_limits(limits: &RateLimits) -> Option<HeaderLimits> {
     let resets_in = limits.time_until(window.reset?)?;
     let limit = window.limit.and_then(|limit| u32::try_from(limit).ok());
     Some(HeaderLimits { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A fraction from 0 to below 1, unique for each run.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pacing::SharedRateLimit;
 use crate::process::{boot_id, since_boot};
+use crate::text::millis;
 
 use super::super::headers::wall_clock;
 
@@ -290,10 +291,6 @@ impl HostInstant {
             && record.rate_limit.is_sound(self.now);
         holds.then_some(record.rate_limit)
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

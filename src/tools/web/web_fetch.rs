@@ -11,6 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::text::millis;
+
 use super::super::capture::{OutputCapture, OutputFolder};
 use super::super::domain::{Domain, host_of};
 use super::super::input::WebFetchInput;
@@ -194,7 +196,7 @@ impl WebFetcher {
             "code": status,
             "codeText": page.status.canonical_reason().unwrap_or_default(),
             "bytes": bytes,
-            "durationMs": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "durationMs": millis(took),
             "result": shown,
         });
         ToolOutcome::text(shown, detail)

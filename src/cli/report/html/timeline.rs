@@ -10,6 +10,7 @@ use crate::recovery::Money;
 use crate::report::{
     BarContent, MarkContent, SessionTimeline, TimelineBar, TimelineMark, TimelineRow,
 };
+use crate::text::millis;
 use crate::transcript::summarize_call;
 
 use super::super::super::sessions::phrases;
@@ -253,7 +254,7 @@ fn tick_step(length: Duration) -> Duration {
         432_000_000,
         864_000_000,
     ];
-    let wanted = u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / TICKS;
+    let wanted = millis(length) / TICKS;
     let step = STEPS.into_iter().find(|step| *step >= wanted);
     Duration::from_millis(step.unwrap_or(wanted))
 }

@@ -12,9 +12,10 @@ use super::super::fault::missing_credential;
 use super::super::secret::Secret;
 use super::aws_endpoint::{AwsEndpointError, AwsService, service_url};
 use super::aws_files::{AwsFiles, profile_name, variable};
-use super::token::{AwsKeys, hex};
+use super::token::AwsKeys;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
+use crate::text::hex;
 
 /// Maximum number of profiles in a chain of roles.
 const ROLES_MAX: u8 = 5;

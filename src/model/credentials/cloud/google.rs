@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 
 use super::super::fault::missing_credential;
 use super::aws_files::variable;
-use super::token::hex;
 use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
+use crate::text::hex;
 
 /// The variable with which the user permits a credentials file to name a program.
 pub(super) const ALLOW_PROGRAMS: &str = "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES";

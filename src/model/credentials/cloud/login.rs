@@ -20,13 +20,14 @@ use super::aws_identity::AwsIdentity;
 use super::command::run_login;
 use super::google_exchange;
 use super::identity::CloudIdentity;
-use super::token::{CloudToken, hex};
+use super::token::CloudToken;
 use super::token_http::{TokenSurroundings, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::FileLock;
 use crate::process::file_reads;
 use crate::recovery::{Fault, FaultKind};
+use crate::text::hex;
 
 /// Time before its expiry at which a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(2);

@@ -1,6 +1,5 @@
 //! The credentials that an identity is exchanged for: a bearer token, or keys that sign requests.
 
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -119,15 +118,6 @@ impl CloudToken {
             quota_project: value["quota_project"].as_str().map(str::to_owned),
         })
     }
-}
-
-/// Formats bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string accepts every write.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Parses the end of a token: RFC 3339, or a number of seconds or milliseconds since 1970.
