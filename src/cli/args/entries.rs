@@ -87,7 +87,7 @@ fn flags(cli: &Command) -> impl Iterator<Item = (String, &Arg)> {
 }
 
 /// A flag as it is typed.
-fn spelling(arg: &Arg) -> String {
+pub(super) fn spelling(arg: &Arg) -> String {
     let short = arg.get_short().map(|short| format!("-{short}"));
     let long = arg.get_long().map(|long| format!("--{long}"));
     let mut text = short.into_iter().chain(long).collect::<Vec<_>>().join(", ");

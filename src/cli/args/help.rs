@@ -6,7 +6,7 @@ use clap::builder::Styles;
 use clap::builder::styling::Style;
 use clap::{Arg, Command};
 
-use super::compatibility;
+use super::{compatibility, entries};
 use crate::cli::output::{Paragraph, Styling};
 
 /// The options of a run that the summary shows, by their long names.
@@ -209,15 +209,8 @@ fn summary_of(cli: &Command) -> String {
 
 /// Returns an option as it is typed, indented like the options that have a short form.
 fn spelling(arg: &Arg) -> String {
-    let short = arg.get_short().map_or("    ".to_owned(), |short| format!("-{short}, "));
-    let long = arg.get_long().unwrap_or_default();
-    let names = arg.get_value_names().filter(|_| arg.get_action().takes_values());
-    let mut text = format!("{short}--{long}");
-    for name in names.unwrap_or_default() {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " <{name}>");
-    }
-    text
+    let indent = if arg.get_short().is_none() { "    " } else { "" };
+    format!("{indent}{}", entries::spelling(arg))
 }
 
 /// Returns the first clause of an option's help text, preferably of the long one, which does not

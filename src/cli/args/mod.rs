@@ -383,58 +383,40 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let asks_summary = words.iter().take_while(|word| *word != "--").any(|word| word == "-h");
     let cli = if asks_summary { help::summary(command()) } else { command() };
     let parsed = cli.try_get_matches_from(named);
-    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(
-            Cli { command: None, main } | Cli { main: main @ MainArgs { version: true, .. }, .. },
-        ) => Ok(main.into_request()),
-        Ok(Cli { command: Some(Command::Version), .. }) => {
-            Ok(CliRequest::Version(ProgramName::Outlast))
-        }
-        Ok(Cli { command: Some(Command::Help { topic }), .. }) => help_on(topic.as_deref()),
-        Ok(Cli { command: Some(Command::Completions { shell }), .. }) => {
-            Ok(CliRequest::Completions(shell))
-        }
-        Ok(Cli { command: Some(Command::Schema { subject }), .. }) => {
-            Ok(CliRequest::Schema(subject))
-        }
-        Ok(Cli { command: Some(Command::Run(run)), .. }) => {
-            Ok(CliRequest::Run(Box::new(run.with_presets())))
-        }
-        Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
-            Ok(CliRequest::Rehearse(rehearse))
-        }
-        Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(CliRequest::Doctor(doctor)),
-        Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(CliRequest::Config(config)),
-        Ok(Cli { command: Some(Command::Sessions(sessions)), .. }) => {
-            Ok(CliRequest::Sessions(sessions))
-        }
-        Ok(Cli { command: Some(Command::Report(report)), .. }) => Ok(CliRequest::Report(report)),
-        Ok(Cli { command: Some(Command::Batch(batch)), .. }) => Ok(CliRequest::Batch(batch)),
-        Ok(Cli { command: Some(Command::Mcp(servers)), .. }) => Ok(CliRequest::Mcp(servers)),
-        Ok(Cli { command: Some(Command::Plugin(words)), .. }) => {
-            inspect(words, InspectSubject::Plugin)
-        }
-        Ok(Cli { command: Some(Command::Agents(words)), .. }) => {
-            inspect(words, InspectSubject::Agents)
-        }
-        Ok(Cli { command: Some(Command::Auth(words)), .. }) => inspect(words, InspectSubject::Auth),
-        Ok(Cli { command: Some(Command::Install(words)), .. }) => {
-            inspect(words, InspectSubject::Install)
-        }
-        Ok(Cli { command: Some(Command::Update(words)), .. }) => {
-            inspect(words, InspectSubject::Update)
-        }
-        Ok(Cli { command: Some(Command::SetupToken(words)), .. }) => {
-            inspect(words, InspectSubject::SetupToken)
-        }
-        Err(error) => parse_errors::explain(&error, &words),
+    let Cli { command, main } = match parsed.and_then(|it| Cli::from_arg_matches(&it)) {
+        Ok(cli) => cli,
+        Err(error) => return parse_errors::explain(&error, &words),
+    };
+    match command.filter(|_| !main.version) {
+        None => Ok(main.into_request()),
+        Some(command) => command.into_request(),
     }
 }
 
-/// Builds the request for a command about the set-up of a run.
-#[expect(clippy::unnecessary_wraps, reason = "the form of the other commands")]
-fn inspect(words: InspectWords, subject: InspectSubject) -> Result<CliRequest, UsageError> {
-    Ok(CliRequest::Inspect(words.about(subject)))
+impl Command {
+    fn into_request(self) -> Result<CliRequest, UsageError> {
+        let inspect = |words: InspectWords, subject| CliRequest::Inspect(words.about(subject));
+        Ok(match self {
+            Self::Run(run) => CliRequest::Run(Box::new(run.with_presets())),
+            Self::Rehearse(args) => CliRequest::Rehearse(args),
+            Self::Doctor(args) => CliRequest::Doctor(args),
+            Self::Config(args) => CliRequest::Config(args),
+            Self::Sessions(args) => CliRequest::Sessions(args),
+            Self::Report(args) => CliRequest::Report(args),
+            Self::Batch(args) => CliRequest::Batch(args),
+            Self::Mcp(args) => CliRequest::Mcp(args),
+            Self::Plugin(words) => inspect(words, InspectSubject::Plugin),
+            Self::Agents(words) => inspect(words, InspectSubject::Agents),
+            Self::Auth(words) => inspect(words, InspectSubject::Auth),
+            Self::Install(words) => inspect(words, InspectSubject::Install),
+            Self::Update(words) => inspect(words, InspectSubject::Update),
+            Self::SetupToken(words) => inspect(words, InspectSubject::SetupToken),
+            Self::Completions { shell } => CliRequest::Completions(shell),
+            Self::Schema { subject } => CliRequest::Schema(subject),
+            Self::Version => CliRequest::Version(ProgramName::Outlast),
+            Self::Help { topic } => return help_on(topic.as_deref()),
+        })
+    }
 }
 
 /// Returns a page of the manual or a section of one, or else the help of the command, flag or
