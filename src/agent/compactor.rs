@@ -165,7 +165,7 @@ impl ContextView<'_> {
             return (Money::ZERO, Money::ZERO);
         };
         let searches = web_search_price() * u64::from(self.searches(purpose));
-        (prices.max_input_price() * bound + searches, prices.output)
+        (prices.max_input_price() * bound + searches, prices.rates.output)
     }
 
     /// Returns the maximum number of web searches by the service for the request.

@@ -2,7 +2,7 @@
 
 use crate::config::models::FilePrice;
 use crate::config::values::price_of_one;
-use crate::model::{self, ModelFacts};
+use crate::model::{self, ModelFacts, TokenRates};
 use crate::recovery::Money;
 
 use super::settings::{ChainEntry, Settings};
@@ -47,12 +47,12 @@ pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
     };
     let input = one(price.input)?;
     let quarter = Money::from_pico_dollars(input.as_pico_dollars().div_ceil(4));
-    Ok(model::Prices {
+    let rates = TokenRates {
         input,
         output: one(price.output)?,
         // No known server charges more for cached input.
         cache_read: price.cache_read.map_or(Ok(input), one)?,
         cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
-        short_prompt: None,
-    })
+    };
+    Ok(model::Prices { rates, short_prompt: None })
 }

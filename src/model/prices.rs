@@ -44,27 +44,32 @@ impl ModelFacts {
     }
 }
 
-/// The prices of one model, per token. The four prices are the highest that can apply, so that
-/// worst cases computed from them are upper bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prices {
-    pub input: Money,
-    pub output: Money,
-    pub cache_read: Money,
-    pub cache_write: Money,
+/// The prices of one model, per token. Its rates are the highest that can apply, so that worst cases
+/// computed from them are upper bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Prices<T = Money> {
+    #[serde(flatten)]
+    pub rates: TokenRates<T>,
     /// Lower prices for short prompts, where the model has them.
-    pub short_prompt: Option<ShortPrompt>,
+    pub short_prompt: Option<ShortPrompt<T>>,
 }
 
-/// Prices per token for a prompt that is short, cached parts included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShortPrompt {
+/// Prices by kind of token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct TokenRates<T = Money> {
+    pub input: T,
+    pub output: T,
+    pub cache_read: T,
+    pub cache_write: T,
+}
+
+/// Prices for a prompt that is short, cached parts included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct ShortPrompt<T = Money> {
     /// The longest prompt that counts as short, in tokens.
     pub up_to: u64,
-    pub input: Money,
-    pub output: Money,
-    pub cache_read: Money,
-    pub cache_write: Money,
+    #[serde(flatten)]
+    pub rates: TokenRates<T>,
 }
 
 impl Prices {
@@ -82,48 +87,42 @@ impl Prices {
         self.map(share)
     }
 
-    fn map(self, change: impl Fn(Money) -> Money) -> Self {
-        let short_prompt = self.short_prompt.map(|short| ShortPrompt {
-            up_to: short.up_to,
-            input: change(short.input),
-            output: change(short.output),
-            cache_read: change(short.cache_read),
-            cache_write: change(short.cache_write),
-        });
-        Self {
-            input: change(self.input),
-            output: change(self.output),
-            cache_read: change(self.cache_read),
-            cache_write: change(self.cache_write),
-            short_prompt,
-        }
-    }
-
     /// The highest price of an input token, cached or not.
     pub fn max_input_price(&self) -> Money {
-        self.input.max(self.cache_read).max(self.cache_write)
+        self.rates.input.max(self.rates.cache_read).max(self.rates.cache_write)
+    }
+}
+
+impl<T: Copy> Prices<T> {
+    fn map<U>(self, change: impl Fn(T) -> U) -> Prices<U> {
+        let change = |TokenRates { input, output, cache_read, cache_write }| TokenRates {
+            input: change(input),
+            output: change(output),
+            cache_read: change(cache_read),
+            cache_write: change(cache_write),
+        };
+        let short = self.short_prompt;
+        let short_prompt =
+            short.map(|short| ShortPrompt { up_to: short.up_to, rates: change(short.rates) });
+        Prices { rates: change(self.rates), short_prompt }
     }
 }
 
 /// Computes the price of `usage`. Exact for one reply; for a sum of replies an upper bound, since
 /// short and long prompts can no longer be distinguished.
 pub fn cost(prices: &Prices, usage: &Usage) -> Money {
-    let (input, output, cache_read, cache_write) = match prices.short_prompt {
-        Some(short) if usage.input() <= short.up_to => {
-            (short.input, short.output, short.cache_read, short.cache_write)
-        }
-        Some(_) | None => (prices.input, prices.output, prices.cache_read, prices.cache_write),
-    };
-    input * usage.input_tokens
-        + output * usage.output_tokens
-        + cache_read * usage.cache_read_input_tokens
-        + cache_write * usage.cache_creation_input_tokens
+    let short = prices.short_prompt.filter(|short| usage.input() <= short.up_to);
+    let rates = short.map_or(prices.rates, |short| short.rates);
+    rates.input * usage.input_tokens
+        + rates.output * usage.output_tokens
+        + rates.cache_read * usage.cache_read_input_tokens
+        + rates.cache_write * usage.cache_creation_input_tokens
         + web_search_price() * usage.web_search_requests
 }
 
 /// The price of one web search by the service.
 pub fn web_search_price() -> Money {
-    per_million(LIST.web_search * 1e3).expect("a test reads every price of the list")
+    per_token(LIST.web_search * 1e3)
 }
 
 /// The form of thinking in a request to a model.
@@ -168,7 +167,7 @@ pub fn model_facts(name: &str) -> ModelFacts {
             name: name.to_owned(),
             context_window: row.context_window,
             max_output: row.max_output,
-            prices: Some(row.prices()),
+            prices: Some(row.prices.map(per_token)),
             fast: row.fast,
         },
         None => ModelFacts {
@@ -231,9 +230,9 @@ struct PriceRow {
     /// The effort levels that the model supports.
     #[serde(default)]
     effort: Vec<Effort>,
+    /// Dollars per million tokens.
     #[serde(flatten)]
-    rates: PriceRates,
-    short_prompt: Option<ShortRow>,
+    prices: Prices<f64>,
     fast: Option<u64>,
     /// The name at Bedrock without prefix, if it differs.
     bedrock: Option<String>,
@@ -247,40 +246,6 @@ struct PriceRow {
 /// The default percentage: models with a global endpoint cost a tenth more at their regional ones.
 fn usual_regional_percent() -> u64 {
     110
-}
-
-#[derive(Deserialize)]
-struct ShortRow {
-    up_to: u64,
-    #[serde(flatten)]
-    rates: PriceRates,
-}
-
-/// Dollars per million tokens.
-#[derive(Deserialize)]
-struct PriceRates {
-    input: f64,
-    output: f64,
-    cache_read: f64,
-    cache_write: f64,
-}
-
-impl PriceRow {
-    fn prices(&self) -> Prices {
-        let [input, output, cache_read, cache_write] = self.rates.per_token();
-        let short_prompt = self.short_prompt.as_ref().map(|short| {
-            let [input, output, cache_read, cache_write] = short.rates.per_token();
-            ShortPrompt { up_to: short.up_to, input, output, cache_read, cache_write }
-        });
-        Prices { input, output, cache_read, cache_write, short_prompt }
-    }
-}
-
-impl PriceRates {
-    fn per_token(&self) -> [Money; 4] {
-        [self.input, self.output, self.cache_read, self.cache_write]
-            .map(|dollars| per_million(dollars).expect("a test reads every price of the list"))
-    }
 }
 
 static LIST: LazyLock<PriceList> = LazyLock::new(|| {
@@ -301,6 +266,7 @@ fn find_row(name: &str) -> Option<&'static PriceRow> {
     })
 }
 
-fn per_million(dollars: f64) -> Option<Money> {
-    Money::from_dollars(dollars / 1e6)
+/// Converts dollars per million tokens.
+fn per_token(dollars: f64) -> Money {
+    Money::from_dollars(dollars / 1e6).expect("a test reads every price of the list")
 }

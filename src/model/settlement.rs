@@ -142,7 +142,7 @@ impl Bounds {
     pub fn worst_case(&self, prices: Option<&Prices>) -> Money {
         prices.map_or(Money::ZERO, |prices| {
             prices.max_input_price() * self.input
-                + prices.output * u64::from(self.cap)
+                + prices.rates.output * u64::from(self.cap)
                 + web_search_price() * u64::from(self.searches)
         })
     }
@@ -180,7 +180,8 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
     let usage = received.usage;
     let uncounted = prices.map_or(Money::ZERO, |prices| {
         let input = if usage.input() == 0 { bounds.input } else { 0 };
-        prices.max_input_price() * input + prices.output * received.uncounted_output(bounds.cap)
+        prices.max_input_price() * input
+            + prices.rates.output * received.uncounted_output(bounds.cap)
     });
     let counted = prices.map(|prices| cost(prices, &usage));
     Settlement { usage, counts: received.counts, counted, uncounted }

@@ -22,15 +22,16 @@ fn every_model_of_the_list_has_sensible_facts() {
         let name = row["name"].as_str().unwrap();
         let facts = model_facts(name);
         let prices = facts.prices.unwrap_or_else(|| panic!("{name} has prices"));
-        assert_eq!(prices.input, dollars_per_million(row["input"].as_f64().unwrap()), "{name}");
-        assert_eq!(prices.output, prices.input * 5, "{name}");
-        assert_eq!(prices.max_input_price(), prices.cache_write);
-        let quarter_more = prices.input.as_pico_dollars() * 5 / 4;
-        assert_eq!(prices.cache_write.as_pico_dollars(), quarter_more, "{name}");
-        assert!(prices.cache_read.as_pico_dollars() * 10 <= prices.input.as_pico_dollars());
+        let rates = prices.rates;
+        assert_eq!(rates.input, dollars_per_million(row["input"].as_f64().unwrap()), "{name}");
+        assert_eq!(rates.output, rates.input * 5, "{name}");
+        assert_eq!(prices.max_input_price(), rates.cache_write);
+        let quarter_more = rates.input.as_pico_dollars() * 5 / 4;
+        assert_eq!(rates.cache_write.as_pico_dollars(), quarter_more, "{name}");
+        assert!(rates.cache_read.as_pico_dollars() * 10 <= rates.input.as_pico_dollars());
         assert!(u64::from(facts.max_output) < facts.context_window);
         if let Some(short) = prices.short_prompt {
-            assert!(short.input < prices.input && short.output < prices.output, "{name}");
+            assert!(short.rates.input < rates.input && short.rates.output < rates.output, "{name}");
         }
     }
 }

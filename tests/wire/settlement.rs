@@ -68,7 +68,7 @@ fn events() -> Vec<Value> {
 #[test]
 fn an_attempt_costs_what_it_received_wherever_it_broke() {
     let (prices, events) = (prices(), events());
-    let input = prices.input * 700;
+    let input = prices.rates.input * 700;
     let mut last = Money::ZERO;
     for count in 0..=events.len() {
         let mut overloaded = events[..count].to_vec();
@@ -85,11 +85,11 @@ fn an_attempt_costs_what_it_received_wherever_it_broke() {
         let total = settled.total().expect("there is a price");
         assert!(total >= input && total <= BOUNDS.worst_case(Some(&prices)), "{count}: {total}");
         if count == events.len() {
-            assert_eq!(total, input + prices.output * 40, "the end says what it was");
+            assert_eq!(total, input + prices.rates.output * 40, "the end says what it was");
             assert_eq!(settled.uncounted, Money::ZERO);
         } else {
             assert!(total >= last, "{count}: {total} after {last}");
-            assert!(total <= input + prices.output * (3 + came.bytes), "{count}: {total}");
+            assert!(total <= input + prices.rates.output * (3 + came.bytes), "{count}: {total}");
             last = total;
         }
     }
@@ -187,7 +187,9 @@ fn what_is_not_counted_is_charged_by_its_bytes() {
         let came = Received::whole(usage, Counts::Possible, &content);
         let total = settle(Some(&prices), &BOUNDS, &came).total().expect("a price");
         match output {
-            Some(tokens) => assert_eq!(total, prices.input * 5 + prices.output * tokens),
+            Some(tokens) => {
+                assert_eq!(total, prices.rates.input * 5 + prices.rates.output * tokens)
+            }
             None => assert!(total > prices.max_input_price() * 10_000, "the input counts too"),
         }
     }
@@ -195,7 +197,7 @@ fn what_is_not_counted_is_charged_by_its_bytes() {
         Received { bytes: 50, min_tokens: 1, output: OutputCount::Opening, ..Received::default() };
     let usage = Usage { input_tokens: 5, output_tokens: 3, ..Usage::default() };
     let settled = settle(Some(&prices), &BOUNDS, &Received { usage, ..opening });
-    assert_eq!(settled.total(), Some(prices.input * 5 + prices.output * 50));
+    assert_eq!(settled.total(), Some(prices.rates.input * 5 + prices.rates.output * 50));
 }
 
 /// The service shows less of the thinking than it bills.
@@ -207,12 +209,12 @@ fn thinking_that_is_not_counted_is_charged_at_the_whole_cap() {
     let came = Received::whole(usage, Counts::Possible, &[thought()]);
     let cap = u64::from(BOUNDS.cap);
     let total = settle(Some(&prices), &BOUNDS, &came).total();
-    assert_eq!(total, Some(prices.input * 5 + prices.output * cap));
+    assert_eq!(total, Some(prices.rates.input * 5 + prices.rates.output * cap));
     assert!(total <= Some(BOUNDS.worst_case(Some(&prices))), "no more than was reserved");
     let counted = Usage { output_tokens: 700, ..usage };
     let came = Received::whole(counted, Counts::Possible, &[thought()]);
     let total = settle(Some(&prices), &BOUNDS, &came).total();
-    assert_eq!(total, Some(prices.input * 5 + prices.output * 700));
+    assert_eq!(total, Some(prices.rates.input * 5 + prices.rates.output * 700));
 }
 
 /// In a stream that breaks while the model thinks, the text of it may be missing.
@@ -224,7 +226,7 @@ fn a_stream_that_breaks_while_the_model_thinks_is_charged_at_the_whole_cap() {
         let begun = json!({ "type": "content_block_start", "index": 0, "content_block": block });
         let came = received(&[start.clone(), begun], 2).expect("begun");
         let settled = settle(Some(&prices()), &BOUNDS, &came);
-        let least = prices().input * 5 + prices().output * tokens;
+        let least = prices().rates.input * 5 + prices().rates.output * tokens;
         assert!(settled.total() >= Some(least), "{kind}: {settled:?}");
         assert_eq!(came.has_thinking, tokens > 0);
     }
@@ -239,7 +241,7 @@ fn searches_are_charged_by_their_number() {
         let usage = Usage { web_search_requests: reported, ..usage };
         let came = Received::whole(usage, Counts::Possible, &[Block::text("x")]);
         let settled = settle(Some(&prices()), &bounds, &came);
-        let tokens = prices().input * 5 + prices().output * 5;
+        let tokens = prices().rates.input * 5 + prices().rates.output * 5;
         assert_eq!(settled.total(), Some(tokens + web_search_price() * charged), "{reported}");
         assert_eq!(settled.counts == Counts::Impossible, reported > 2);
         assert!(settled.total() <= Some(bounds.worst_case(Some(&prices()))));
