@@ -25,7 +25,7 @@ use tempfile::NamedTempFile;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
-use crate::process::{FileLock, LockError};
+use crate::process::LockError;
 
 use super::exchange::{TokenSource, demanded_scope};
 use super::fault::OAuthFault;
@@ -70,15 +70,6 @@ struct HeldLogin {
 
 type HeldGuard = OwnedMutexGuard<HeldLogin>;
 
-/// The urgency of a token's renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RenewalNeed {
-    None,
-    /// The token is valid, but expires soon.
-    Soon,
-    Now,
-}
-
 impl AccessTokens {
     pub(in crate::mcp) fn new(
         server: &str,
@@ -100,22 +91,19 @@ impl AccessTokens {
         if !held.is_read {
             held.adopt(self.source.usable_login()?, &self.source);
         }
-        let held = match held.renewal_need(SystemTime::now()) {
-            RenewalNeed::None => held,
-            // If another process holds the lock, it is renewing; the next request uses its result.
-            RenewalNeed::Soon => {
-                let (mut held, renewed) = self.renew_held(held, Duration::ZERO, None).await;
-                if renewed.is_err() {
-                    held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
-                }
-                held
-            }
-            RenewalNeed::Now => {
-                let (held, renewed) = self.renew_held(held, LOCK_PATIENCE, None).await;
-                renewed?;
-                held
-            }
-        };
+        let now = SystemTime::now();
+        if held.is_fresh(now) {
+            return Ok(held.token());
+        }
+        let is_valid = held.login.as_ref().is_some_and(|it| it.is_valid_for(now, Duration::ZERO));
+        // If another process holds the lock, it is renewing; the next request uses its result.
+        let patience = if is_valid { Duration::ZERO } else { LOCK_PATIENCE };
+        let (mut held, renewed) = self.renew_held(held, patience, None).await;
+        match renewed {
+            Err(fault) if !is_valid => return Err(fault),
+            Err(_) => held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
+            Ok(()) => {}
+        }
         Ok(held.token())
     }
 
@@ -147,7 +135,7 @@ impl AccessTokens {
 
     async fn renew_held(
         &self,
-        held: HeldGuard,
+        mut held: HeldGuard,
         patience: Duration,
         challenge: Option<String>,
     ) -> (HeldGuard, Result<(), OAuthFault>) {
@@ -158,8 +146,14 @@ impl AccessTokens {
             Err(LockError::Unusable(_)) if self.source.client().is_some() => None,
             Err(error) => return (held, Err(self.source.lock_fault(&error, patience))),
         };
-        let renewal = Renewal { source: Arc::clone(&self.source), challenge, lock };
-        let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
+        let source = Arc::clone(&self.source);
+        let renewal = async move {
+            let renewed = timeout(RENEWAL_TIMEOUT, held.renew(&source, challenge.as_deref())).await;
+            // Released only now, so that the next process finds the saved login.
+            drop(lock);
+            (held, renewed.unwrap_or_else(|_| Err(late())))
+        };
+        let Ok(ended) = tokio::spawn(renewal).await else {
             let held = Arc::clone(&self.held).lock_owned().await;
             let why = "the renewal of the login was aborted".to_owned();
             return (held, Err(OAuthFault::Temporary(why)));
@@ -185,71 +179,44 @@ impl HeldLogin {
         (self.login, self.is_read, self.no_early_renewal_before) = (login, true, None);
     }
 
-    fn renewal_need(&self, now: SystemTime) -> RenewalNeed {
-        let Some(login) = &self.login else { return RenewalNeed::None };
+    /// True if the token is not to be renewed now.
+    fn is_fresh(&self, now: SystemTime) -> bool {
+        let Some(login) = &self.login else { return true };
         let is_renewable =
             login.grant == GrantKind::ClientCredentials || login.refresh_token().is_some();
-        // A token that cannot be renewed is sent, and the server decides.
-        if !is_renewable {
-            return RenewalNeed::None;
-        }
         // A token whose lifetime is shorter than the margin must not be renewed with every request.
         let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
-        if !login.is_valid_for(now, Duration::ZERO) {
-            RenewalNeed::Now
-        } else if login.is_valid_for(now, margin) || rests {
-            RenewalNeed::None
-        } else {
-            RenewalNeed::Soon
-        }
+        // A token that cannot be renewed is sent, and the server decides.
+        !is_renewable || login.is_valid_for(now, if rests { Duration::ZERO } else { margin })
     }
 
     fn token(&self) -> Option<BearerToken> {
         let token = self.login.as_ref()?.access_token()?;
         Some(BearerToken(token.to_owned()))
     }
-}
 
-/// A renewal that runs under the lock.
-struct Renewal {
-    source: Arc<TokenSource>,
-    challenge: Option<String>,
-    lock: Option<FileLock>,
-}
-
-impl Renewal {
-    async fn run(self, mut held: HeldGuard) -> (HeldGuard, Result<(), OAuthFault>) {
-        let late = || {
-            let seconds = RENEWAL_TIMEOUT.as_secs();
-            let why = format!("its authorization server gave no token within {seconds} s");
-            Err(OAuthFault::Temporary(why))
-        };
-        let renewed = timeout(RENEWAL_TIMEOUT, self.renew(&mut held)).await;
-        let result = renewed.unwrap_or_else(|_| late());
-        // Released only now, so that the next process finds the saved login.
-        drop(self.lock);
-        (held, result)
-    }
-
-    async fn renew(&self, held: &mut HeldLogin) -> Result<(), OAuthFault> {
-        let source = &self.source;
+    /// Renews the login under the lock.
+    async fn renew(
+        &mut self,
+        source: &TokenSource,
+        challenge: Option<&str>,
+    ) -> Result<(), OAuthFault> {
         let there = source.usable_login()?;
-        let in_hand = held.login.as_ref().and_then(SavedLogin::access_token);
+        let in_hand = self.login.as_ref().and_then(SavedLogin::access_token);
         if let Some(there) = &there
             && there.access_token() != in_hand
-            && there.access_token() != held.rejected.as_deref()
+            && there.access_token() != self.rejected.as_deref()
             && there.is_valid_for(SystemTime::now(), Duration::ZERO)
         {
-            held.adopt(Some(there.clone()), source);
+            self.adopt(Some(there.clone()), source);
             return Ok(());
         }
         let login = match (there, source.client()) {
             (Some(there), _) if there.grant == GrantKind::Login => {
-                self.renew_login(held, there).await?
+                self.renew_login(source, there, challenge).await?
             }
             (before, Some(client)) => {
-                let challenge = self.challenge.as_deref();
                 let login = source.client_token(client, before.as_ref(), challenge).await?;
                 source.hide(&login);
                 // Without the file each run requests a token of its own.
@@ -258,17 +225,16 @@ impl Renewal {
             }
             (Some(_) | None, None) => return Err(source.gone()),
         };
-        held.adopt(Some(login), source);
+        self.adopt(Some(login), source);
         Ok(())
     }
 
     async fn renew_login(
-        &self,
-        held: &mut HeldLogin,
+        &mut self,
+        source: &TokenSource,
         there: SavedLogin,
+        challenge: Option<&str>,
     ) -> Result<SavedLogin, OAuthFault> {
-        let source = &self.source;
-        let challenge = self.challenge.as_deref();
         if let Some(scope) = challenge.and_then(|it| demanded_scope(it, &source.url)) {
             let mut wanted = there;
             wanted.wanted_scope = Some(scope.clone());
@@ -281,7 +247,7 @@ impl Renewal {
             let why = "the login has ended, and came without a refresh token";
             return Err(OAuthFault::Permanent(why.to_owned()));
         };
-        if let Some((refused, fault)) = &held.refused
+        if let Some((refused, fault)) = &self.refused
             && *refused == refresh
         {
             return Err(fault.clone());
@@ -294,12 +260,17 @@ impl Renewal {
                 Ok(login)
             }
             Err(fault @ OAuthFault::Permanent(_)) => {
-                held.refused = Some((refresh, fault.clone()));
+                self.refused = Some((refresh, fault.clone()));
                 Err(fault)
             }
             Err(fault @ OAuthFault::Temporary(_)) => Err(fault),
         }
     }
+}
+
+fn late() -> OAuthFault {
+    let seconds = RENEWAL_TIMEOUT.as_secs();
+    OAuthFault::Temporary(format!("its authorization server gave no token within {seconds} s"))
 }
 
 impl TokenSource {

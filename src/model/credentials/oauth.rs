@@ -69,16 +69,6 @@ struct LoginState {
     known: KnownSecrets,
 }
 
-/// The urgency with which the token must be renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RenewalNeed {
-    /// The token stays valid.
-    None,
-    /// The token is valid but expires soon.
-    Soon,
-    Now,
-}
-
 type RenewalGuard = OwnedMutexGuard<LoginState>;
 
 impl OAuthLogin {
@@ -98,22 +88,20 @@ impl OAuthLogin {
         if held.login.is_none() {
             held.adopt_login(self.read_login()?, MARGIN);
         }
-        match held.renewal_need(wall_clock()) {
-            RenewalNeed::None => held.access(),
-            // If another process holds the lock, it is renewing; the next request uses its result.
-            RenewalNeed::Soon => {
-                let (mut held, renewed) = self.renew(held, Duration::ZERO).await;
-                if renewed.is_err() {
-                    held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
-                }
-                held.access()
-            }
-            RenewalNeed::Now => {
-                let (held, renewed) = self.renew(held, self.file.patience).await;
-                renewed?;
-                held.access()
-            }
+        let now = wall_clock();
+        if held.is_fresh(now) {
+            return held.access();
         }
+        let is_usable = held.is_usable_for(now, Duration::ZERO);
+        // If another process holds the lock, it is renewing; the next request uses its result.
+        let patience = if is_usable { Duration::ZERO } else { self.file.patience };
+        let (mut held, renewed) = self.renew(held, patience).await;
+        match renewed {
+            Err(fault) if !is_usable => return Err(fault),
+            Err(_) => held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
+            Ok(()) => {}
+        }
+        held.access()
     }
 
     /// Records that the service rejected this token: it is not sent again.
@@ -159,7 +147,7 @@ impl OAuthLogin {
 
     async fn renew(
         &self,
-        held: RenewalGuard,
+        mut held: RenewalGuard,
         patience: Duration,
     ) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let path = self.file.real_path();
@@ -169,13 +157,14 @@ impl OAuthLogin {
             Err(error) => return (held, Err(lock_fault(&error, &lock_path, patience))),
         };
         let file = LoginFile { path, ..self.file.clone() };
-        let renewal = RenewalInProgress {
-            file,
-            roots: self.roots.clone(),
-            proxies: self.proxies.clone(),
-            lock,
+        let (roots, proxies) = (self.roots.clone(), self.proxies.clone());
+        let renewal = async move {
+            let result = held.renew(&file, &roots, &proxies).await;
+            // Released only now: the saved file must be visible to the next holder.
+            drop(lock);
+            (held, result)
         };
-        let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
+        let Ok(ended) = tokio::spawn(renewal).await else {
             let what = "the renewal of the login was aborted".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
             return (held, Err(missing_credential("oauth_renewal_failed", what)));
@@ -184,37 +173,28 @@ impl OAuthLogin {
     }
 }
 
-/// A renewal that runs under the lock.
-struct RenewalInProgress {
-    file: LoginFile,
-    roots: Vec<CertificateDer<'static>>,
-    proxies: Proxies,
-    lock: FileLock,
-}
-
-impl RenewalInProgress {
-    async fn run(self, mut held: RenewalGuard) -> (RenewalGuard, Result<(), Box<Fault>>) {
-        let result = self.renew(&mut held).await;
-        // Released only now: the saved file must be visible to the next holder.
-        drop(self.lock);
-        (held, result)
-    }
-
-    async fn renew(&self, held: &mut LoginState) -> Result<(), Box<Fault>> {
-        let path = &self.file.path;
+impl LoginState {
+    /// Renews the login under the lock.
+    async fn renew(
+        &mut self,
+        file: &LoginFile,
+        roots: &[CertificateDer<'static>],
+        proxies: &Proxies,
+    ) -> Result<(), Box<Fault>> {
+        let path = &file.path;
         complete_replacement(path)
             .map_err(|error| unsaved_login("cannot be renewed", path, &error))?;
-        let there = self.file.read().map_err(|error| unreadable_login(&error))?;
+        let there = file.read().map_err(|error| unreadable_login(&error))?;
         let Some(there) = there else {
             let what = format!("there is no login in {} any more; log in again", path.display());
             return Err(missing_credential("oauth_no_login", what));
         };
-        if held.is_different(&there) && there.is_valid_for(wall_clock(), Duration::ZERO) {
-            held.adopt_login(there, MARGIN);
+        if self.is_different(&there) && there.is_valid_for(wall_clock(), Duration::ZERO) {
+            self.adopt_login(there, MARGIN);
             return Ok(());
         }
         let request = TokenRequest::new(&there)?;
-        if let Some((token, fault)) = &held.refused_grant
+        if let Some((token, fault)) = &self.refused_grant
             && there.refresh.as_ref() == Some(token)
         {
             return Err(fault.clone());
@@ -222,7 +202,7 @@ impl RenewalInProgress {
         let successor = ReplacementFile::prepare(path)
             .map_err(|error| unsaved_login("is not renewed, for a new one", path, &error))?;
         let now = wall_clock();
-        let saved = match request.run(&self.roots, &self.proxies, self.file.limit).await {
+        let saved = match request.run(roots, proxies, file.limit).await {
             Ok(grant) => successor
                 .commit(&grant, now)
                 .map_err(|error| unsaved_login("was renewed, but", path, &error))
@@ -234,18 +214,16 @@ impl RenewalInProgress {
         };
         let grant = saved.inspect_err(|fault| {
             let spent = there.refresh.clone().filter(|_| is_permanent(fault));
-            held.refused_grant = spent.map(|token| (token, fault.clone()));
+            self.refused_grant = spent.map(|token| (token, fault.clone()));
         })?;
         // A token that lives shorter than the margin must not be renewed with every request.
         let margin = grant.lifetime.map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let expires = grant.lifetime.and_then(|lifetime| now.checked_add(lifetime));
         let refresh = grant.refresh.or(there.refresh);
-        held.adopt_login(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
+        self.adopt_login(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
         Ok(())
     }
-}
 
-impl LoginState {
     fn adopt_login(&mut self, login: Login, margin: Duration) {
         for secret in [&login.access, &login.refresh].into_iter().flatten() {
             self.known.add(secret.reveal());
@@ -261,23 +239,21 @@ impl LoginState {
         login.access.as_ref() != in_hand && login.access != self.rejected
     }
 
-    fn renewal_need(&self, now: SystemTime) -> RenewalNeed {
-        let Some(login) = &self.login else { return RenewalNeed::Now };
-        if login.access.is_none() {
-            return RenewalNeed::Now;
-        }
-        if TokenRequest::new(login).is_err() {
+    /// True if the token is not to be renewed now.
+    fn is_fresh(&self, now: SystemTime) -> bool {
+        let Some(login) = &self.login else { return false };
+        if login.access.is_some() && TokenRequest::new(login).is_err() {
             // The login cannot be renewed: send the token and let the service decide.
-            return RenewalNeed::None;
+            return true;
         }
-        let resting = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
-        if login.access == self.rejected || !login.is_valid_for(now, Duration::ZERO) {
-            RenewalNeed::Now
-        } else if login.is_valid_for(now, self.margin) || resting {
-            RenewalNeed::None
-        } else {
-            RenewalNeed::Soon
-        }
+        let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        self.is_usable_for(now, if rests { Duration::ZERO } else { self.margin })
+    }
+
+    /// True if the service has not rejected the token, which is valid for longer than `ahead`.
+    fn is_usable_for(&self, now: SystemTime, ahead: Duration) -> bool {
+        let login = self.login.as_ref().filter(|login| login.access != self.rejected);
+        login.is_some_and(|login| login.is_valid_for(now, ahead))
     }
 
     fn access(&self) -> Result<Secret, Box<Fault>> {
