@@ -144,8 +144,8 @@ fn skills_that_rules_deny_are_neither_listed_nor_preloaded() {
     assert_eq!(listed(&world(), &["--disallowedTools", "Skill"]), (String::new(), false));
     let rule = r#"{"permissions": {"deny": ["Skill(pdf *)"]}}"#;
     assert_eq!(listed(&world_of(rule), &[]), ("art".to_owned(), false));
-    let role = r#"{"a": {"description": "d", "prompt": "p", "disallowedTools": "Skill(art)"}}"#;
-    let (names, _) = listed(&world(), &["--agents", role, "--agent", "a"]);
+    let agents = r#"{"a": {"description": "d", "prompt": "p", "disallowedTools": "Skill(art)"}}"#;
+    let (names, _) = listed(&world(), &["--agents", agents, "--agent", "a"]);
     assert_eq!(names, "pdf");
 }
 
