@@ -32,8 +32,8 @@ pub enum AssemblyStep {
 /// A reply under construction.
 ///
 /// It tolerates interleaved blocks, late or missing block ends, indices that are missing or used
-/// again, and unknown events. It rejects a reply without a stop reason; the last event may be
-/// missing only if everything else arrived.
+/// again, text and thinking outside of a block of their kind, and unknown events. It rejects a reply
+/// without a stop reason; the last event may be missing only if everything else arrived.
 #[derive(Debug, Default)]
 pub struct ReplyAssembly {
     id: String,
@@ -72,7 +72,7 @@ enum BlockSlot {
 enum GrowingBlock {
     Text(JoinedText),
     Thinking { thinking: JoinedText, signature: String },
-    ToolUse { id: String, name: String, given: Value, json: JoinedText },
+    ToolUse { id: String, name: String, given: Value, json: JoinedText, has_text: bool },
     Other { value: Value, json: JoinedText },
 }
 
@@ -149,8 +149,10 @@ impl ReplyAssembly {
             return Ok(self.on_ping());
         }
         // Blocks are reported before the event that ends them.
+        let mut target = None;
         match kind {
             "content_block_start" => self.free_index(&value, progress)?,
+            "content_block_delta" => target = self.place_of_delta(&value, progress)?,
             "content_block_stop" => {
                 if let Some(key) = self.key_of(&value)? {
                     self.close(key, progress)?;
@@ -174,8 +176,7 @@ impl ReplyAssembly {
             "content_block_delta" => {
                 let split = is_split.then(|| json::read_exact::<SplitEvent>(data)).transpose();
                 let split = split.map_err(|_| half_a_character())?.map(|event| event.delta);
-                self.open_for_delta(&value)?;
-                self.append_delta(&value, split.as_ref())?;
+                self.append_delta(target, &value, split.as_ref())?;
             }
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
@@ -242,7 +243,12 @@ impl ReplyAssembly {
 
     fn start(&mut self, message: &Value) -> Result<(), FaultKind> {
         if self.has_begun() {
-            return Err(invalid_response("a second message began inside the first".to_owned()));
+            // Some gateways announce the same message again.
+            return if message["id"] == self.id.as_str() {
+                Ok(())
+            } else {
+                Err(invalid_response("a second message began inside the first".to_owned()))
+            };
         }
         self.id = text_of(&message["id"]);
         self.model = text_of(&message["model"]);
@@ -283,6 +289,14 @@ impl ReplyAssembly {
     /// Opens a block with the index of an event.
     fn open(&mut self, event: &Value, block: &Value) -> Result<(), FaultKind> {
         let index = index_of(event)?.unwrap_or_default();
+        let key = self.insert(index, block)?;
+        self.keys.insert(index, key);
+        Ok(())
+    }
+
+    /// Opens a block with this index, or after all others if a block has it already. Returns its
+    /// key.
+    fn insert(&mut self, index: u64, block: &Value) -> Result<u64, FaultKind> {
         let key = match self.slots.last_key_value() {
             Some((last, _)) if self.slots.contains_key(&index) => last.saturating_add(1),
             Some(_) | None => index,
@@ -301,17 +315,17 @@ impl ReplyAssembly {
                 name: text_of(&block["name"]),
                 given: block["input"].clone(),
                 json: JoinedText::default(),
+                has_text: false,
             },
             Some(_) => GrowingBlock::Other { value: block.clone(), json: JoinedText::default() },
             None => return Err(invalid_response(format!("content block {index} has no type"))),
         };
         self.written.open(&growing);
-        self.keys.insert(index, key);
         self.slots.insert(key, BlockSlot::Open(growing));
         let received = self.received();
         received.add_bytes(block.to_string().len());
         received.has_thinking |= is_thinking(&block["type"]);
-        Ok(())
+        Ok(key)
     }
 
     /// Handles a ping. It is progress while a block of thinking is open, whose text may be
@@ -326,24 +340,66 @@ impl ReplyAssembly {
         }
     }
 
-    /// Opens a block for text that comes without the start of one, as some gateways send it.
-    fn open_for_delta(&mut self, delta: &Value) -> Result<(), FaultKind> {
-        if self.key_of(delta)?.is_some() {
-            return Ok(());
+    /// The key of the block for a delta. Text and thinking always find one: some gateways send them
+    /// without the start of a block, after its end, or into a block of another kind. A block of text
+    /// or thinking ends there; a tool call goes on, and its own deltas still find it.
+    fn place_of_delta(
+        &mut self,
+        event: &Value,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<Option<u64>, FaultKind> {
+        let key = self.key_of(event)?;
+        if is_empty(&event["delta"]) {
+            return Ok(key);
         }
-        let block = match delta["delta"]["type"].as_str() {
-            Some("text_delta") => json!({ "type": "text", "text": "" }),
-            Some("thinking_delta") => json!({ "type": "thinking", "thinking": "" }),
-            Some(_) | None => return Ok(()),
+        let (block, is_text) = match event["delta"]["type"].as_str() {
+            Some("text_delta") => (json!({ "type": "text", "text": "" }), true),
+            Some("thinking_delta") => (json!({ "type": "thinking", "thinking": "" }), false),
+            Some(_) | None => return Ok(key),
         };
-        self.open(delta, &block)
+        let fits = |slot: &BlockSlot| match slot {
+            BlockSlot::Open(GrowingBlock::Text(_)) => is_text,
+            BlockSlot::Open(GrowingBlock::Thinking { .. }) => !is_text,
+            BlockSlot::Open(GrowingBlock::ToolUse { .. } | GrowingBlock::Other { .. })
+            | BlockSlot::Closed(_) => false,
+        };
+        match key.and_then(|key| Some((key, self.slots.get(&key)?))) {
+            Some((_, slot)) if fits(slot) => return Ok(key),
+            Some((_, BlockSlot::Open(GrowingBlock::Other { .. }))) => return Ok(key),
+            Some((call, BlockSlot::Open(GrowingBlock::ToolUse { .. }))) => {
+                let open = self.slots.iter().rev().find(|(_, slot)| fits(slot));
+                let open = open.map(|(key, _)| *key);
+                if let Some(BlockSlot::Open(GrowingBlock::ToolUse { has_text, .. })) =
+                    self.slots.get_mut(&call)
+                {
+                    *has_text |= is_text;
+                }
+                return open.map_or_else(|| self.insert(call, &block), Ok).map(Some);
+            }
+            Some((key, BlockSlot::Open(_))) => self.close(key, progress)?,
+            Some((_, BlockSlot::Closed(_))) | None => {}
+        }
+        self.open(event, &block)?;
+        self.key_of(event)
     }
 
-    /// Appends a delta, with its strings as `split` if one has unpaired surrogates.
-    fn append_delta(&mut self, event: &Value, split: Option<&SplitDelta>) -> Result<(), FaultKind> {
+    /// Appends a delta to the block with this key, with its strings as `split` if one has unpaired
+    /// surrogates.
+    fn append_delta(
+        &mut self,
+        key: Option<u64>,
+        event: &Value,
+        split: Option<&SplitDelta>,
+    ) -> Result<(), FaultKind> {
         let (index, delta) = (&event["index"], &event["delta"]);
-        let slot = self.key_of(event)?.and_then(|key| self.slots.get_mut(&key));
+        if is_empty(delta) {
+            return Ok(());
+        }
+        let slot = key.and_then(|key| self.slots.get_mut(&key));
         let Some(BlockSlot::Open(growing)) = slot else {
+            if delta["type"] == "signature_delta" {
+                return Ok(());
+            }
             return Err(invalid_response(format!("content for block {index}, which is not open")));
         };
         let (target, piece, split) = match (delta["type"].as_str(), growing) {
@@ -365,7 +421,7 @@ impl ReplyAssembly {
                 GrowingBlock::ToolUse { json, .. } | GrowingBlock::Other { json, .. },
             ) => (json, &delta["partial_json"], split.map(|split| &split.partial_json)),
             (
-                Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
+                Some("text_delta" | "thinking_delta" | "input_json_delta"),
                 GrowingBlock::Text(_)
                 | GrowingBlock::Thinking { .. }
                 | GrowingBlock::ToolUse { .. },
@@ -427,7 +483,7 @@ impl GrowingBlock {
     /// Completes the block. In a text, half of a surrogate pair is U+FFFD.
     ///
     /// # Errors
-    /// The arguments of a tool call have half of a surrogate pair.
+    /// The arguments of a tool call have half of a surrogate pair, or came as text.
     fn complete(&mut self) -> Result<CompletedBlock, FaultKind> {
         use std::mem::take;
 
@@ -444,12 +500,16 @@ impl GrowingBlock {
                 thinking: thinking.complete().0,
                 signature: take(signature),
             }),
-            Self::ToolUse { id, name, given, json } => {
+            Self::ToolUse { id, name, given, json, has_text } => {
                 let (json, is_damaged) = json.complete();
                 if is_damaged {
                     return Err(half_a_character());
                 }
                 let streamed = !json.trim().is_empty();
+                if *has_text && !streamed {
+                    // The text may be its arguments.
+                    return Err(invalid_response("text came for a tool call".to_owned()));
+                }
                 let input = if streamed { Value::String(json) } else { given.take() };
                 complete_tool_use(take(id), name, input)
             }
@@ -469,6 +529,18 @@ impl GrowingBlock {
 /// True if a block of this type is thinking.
 pub(super) fn is_thinking(kind: &Value) -> bool {
     kind == "thinking" || kind == "redacted_thinking"
+}
+
+/// True if a delta adds nothing. Some gateways send such deltas for blocks of any kind.
+fn is_empty(delta: &Value) -> bool {
+    let piece = match delta["type"].as_str() {
+        Some("text_delta") => &delta["text"],
+        Some("thinking_delta") => &delta["thinking"],
+        Some("signature_delta") => &delta["signature"],
+        Some("input_json_delta") => &delta["partial_json"],
+        Some(_) | None => return false,
+    };
+    piece.as_str().is_none_or(str::is_empty)
 }
 
 /// The index of the content block that an event is about. `None` if the event has none.

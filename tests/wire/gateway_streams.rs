@@ -121,3 +121,80 @@ fn blocks_are_told_apart_without_their_indices() {
     assert!(reply_of(&again).is_err());
     assert!(reply_of(&text(zero).replace("\"index\":0", "\"index\":\"x\"")).is_err());
 }
+
+/// Some gateways send text and thinking into blocks of another kind, or after their end.
+#[test]
+fn text_and_thinking_outside_of_their_blocks_are_kept() {
+    let delta = |index: u64, kind: &str, field: &str, text: &str| {
+        let delta = json!({ "type": kind, field: text });
+        let event = json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        format!("data: {event}\n\n")
+    };
+    let text = |index, text: &str| delta(index, "text_delta", "text", text);
+    let thinking = |index, text: &str| delta(index, "thinking_delta", "thinking", text);
+    let signature = |index, text: &str| delta(index, "signature_delta", "signature", text);
+    let json = |index, text: &str| delta(index, "input_json_delta", "partial_json", text);
+    let open = |index, kind: &str| block(Some(index), kind, &[]);
+    let message = |id: &str| {
+        format!("data: {}\n\n", json!({ "type": "message_start", "message": { "id": id } }))
+    };
+    let end = |index| stop(Some(index));
+    let call = || tool_use("toolu_1", "Bash", json!({ "a": 1 }));
+    let arguments = || json(0, r#"{"a":1}"#);
+    let says = Block::text;
+    let thought =
+        |text: &str| Block::Thinking { thinking: text.to_owned(), signature: String::new() };
+    let rows: [(Vec<String>, Vec<Block>); 9] = [
+        (vec![open(0, "text"), message("msg_1"), text(0, "ok"), end(0)], vec![says("ok")]),
+        (
+            vec![open(0, "text"), thinking(0, "h"), thinking(0, "m"), text(0, "ok"), end(0)],
+            vec![thought("hm"), says("ok")],
+        ),
+        (
+            vec![
+                open(0, "thinking"),
+                thinking(0, "a"),
+                end(0),
+                thinking(0, "b"),
+                open(1, "text"),
+                text(1, "ok"),
+                end(1),
+            ],
+            vec![thought("a"), thought("b"), says("ok")],
+        ),
+        (vec![open(0, "text"), text(0, "o"), end(0), text(0, "k")], vec![says("o"), says("k")]),
+        (
+            vec![open(0, "tool_use"), thinking(0, "h"), arguments(), thinking(0, "m"), end(0)],
+            vec![call(), thought("hm")],
+        ),
+        (
+            vec![
+                open(1, "text"),
+                text(1, "o"),
+                open(0, "tool_use"),
+                text(0, "k"),
+                arguments(),
+                end(0),
+            ],
+            vec![call(), says("ok")],
+        ),
+        (vec![open(0, "text"), json(0, ""), text(0, "ok"), json(0, ""), end(0)], vec![says("ok")]),
+        (vec![open(0, "tool_use"), text(0, ""), arguments(), text(0, ""), end(0)], vec![call()]),
+        (
+            vec![open(0, "text"), signature(0, "s"), text(0, "ok"), end(0), signature(0, "s")],
+            vec![says("ok")],
+        ),
+    ];
+    for (events, content) in rows {
+        assert_eq!(reply_of(&events.concat()).expect("a reply").content, content, "{events:?}");
+    }
+    // Another message, and arguments without their call.
+    for events in [
+        vec![open(0, "text"), message("msg_2"), text(0, "ok"), end(0)],
+        vec![open(0, "text"), json(0, "{}"), end(0)],
+        vec![open(0, "tool_use"), text(0, "{}"), end(0)],
+        vec![open(0, "tool_use"), arguments(), end(0), json(0, "1")],
+    ] {
+        assert!(reply_of(&events.concat()).is_err(), "{events:?}");
+    }
+}

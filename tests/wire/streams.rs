@@ -372,7 +372,6 @@ fn invalid_streams_have_their_own_error_class() {
         ("no_stop_reason", ErrorClass::ConnectionError),
         ("second_message", ErrorClass::BadResponse),
         ("delta_without_block", ErrorClass::BadResponse),
-        ("delta_after_stop", ErrorClass::BadResponse),
         ("delta_of_another_kind", ErrorClass::BadResponse),
     ];
     assert_eq!(expected.len(), recordings("streams/broken").len());
