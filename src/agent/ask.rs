@@ -194,6 +194,11 @@ impl RunWorld<'_> {
         self.drop_reply();
         self.caller.settle_broken(&mut self.journal, &mut self.monitor);
         let fault = ClassifiedFault::new(fault);
+        if fault.fault.is_filtered_output() {
+            // It is of the reply, although it came as a refusal.
+            self.caller.keep_fault(fault, self.monitor.clock());
+            return Event::Replied(ReplyKind::Incomplete(Incomplete::Filtered));
+        }
         let mut view = self.context_view();
         let contradicted = view.contradicts(&fault, ask);
         if !contradicted {

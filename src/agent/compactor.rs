@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    OptionalField, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
+    RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -273,10 +273,7 @@ impl ContextView<'_> {
             let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
         } else if class == ErrorClass::InvalidRequest {
-            let messages = self.conversation.messages();
-            let has_thinking = self.asks_for_thinking(ask.purpose)
-                || messages.iter().flat_map(|message| &message.content).any(Block::is_thinking);
-            fault.fault.refuses(OptionalField::Thinking) && !has_thinking
+            self.contradicts_refusal(&fault.fault, ask.purpose)
         } else {
             false
         }
@@ -497,6 +494,7 @@ fn which_media(fault: &ClassifiedFault) -> StripTarget {
                 newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)),
             }
         }
+        _ if fault.refuses_all_images() => StripTarget::ImagesOfAnySize,
         (_, Some(spot)) => StripTarget::At(spot),
         (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,
         (ErrorClass::ImageTooLarge, None) => StripTarget::Images,

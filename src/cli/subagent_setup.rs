@@ -105,7 +105,7 @@ mod tests {
         let lookup = models(&settings.expect("good settings"));
         let facts = |name: &str| {
             let facts = lookup(name).expect("usable");
-            (facts.context_window, facts.prices.expect("known").output)
+            (facts.context_window, facts.prices.expect("known").rates.output)
         };
         // A price is that of a million tokens.
         let priced = |dollars: u64| Money::from_pico_dollars(dollars * 1_000_000);

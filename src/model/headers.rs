@@ -104,6 +104,7 @@ pub fn parse_retry_after(
     }
     let reset = RateLimits::parse(headers).and_then(|limits| limits.reset_time());
     let until = reset.or_else(|| parse_reset_in_body(body));
+    let until = until.or_else(|| parse_reset_without_zone(body, now));
     let wait = until.and_then(|reset| duration_until(reset, now));
     if let Some(wait) = wait.or_else(|| reset_of_other_limits(headers, now)) {
         return Some(RetryAfter { wait, source: RetryAfterSource::Reset });
@@ -223,9 +224,21 @@ fn parse_reset_in_body(body: &str) -> Option<u64> {
     parse_unix_seconds(&format!("{moment}Z"))
 }
 
-/// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini, Azure.
-const BEFORE_THE_WAIT: [&str; 5] =
-    ["\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after "];
+/// Parses `Your limit will reset at 2026-11-21 21:08:23` of z.ai, which names no time zone: that of
+/// Beijing or, if that time is over, UTC.
+fn parse_reset_without_zone(body: &str, now: SystemTime) -> Option<u64> {
+    let (_, rest) = body.split_once("limit will reset at ")?;
+    let moment = rest.get(..19)?;
+    let mut resets = ["+08:00", "Z"]
+        .into_iter()
+        .filter_map(|zone| parse_unix_seconds(&format!("{moment}{zone}")));
+    resets.find(|reset| duration_until(*reset, now).is_some())
+}
+
+/// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini, Azure,
+/// GitHub Copilot.
+const BEFORE_THE_WAIT: [&str; 6] =
+    ["\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after ", "wait "];
 
 /// Parses the wait that a body names, in its fields or in its words. Gateways quote both.
 fn parse_wait_in_body(body: &str, now: SystemTime) -> Option<Duration> {

@@ -1,6 +1,8 @@
 //! Detects repeated requests after a 400. A rejected request must not be sent again, except once
-//! where a script rejects a small request as too long, or one without thinking for its thinking.
+//! where a script rejects a small request as too long, or one without thinking for its thinking, or
+//! without a reason, or because of its output.
 
+use outlast_core::recovery::{FailureStage, Fault, FaultKind};
 use serde_json::Value;
 
 /// The request that was last answered with a 400, if any.
@@ -32,7 +34,15 @@ impl LastRefusal {
         let body = comparable_request(body, is_of_streaming);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
         let is_contradicted = words.contains("thinking") && body.get("thinking").is_none();
-        let is_implausible = words.contains("too long") || is_contradicted;
+        let answer: Value = serde_json::from_str(words).unwrap_or_default();
+        let message = answer["error"]["message"].as_str().unwrap_or(words).to_owned();
+        let (label, code) = (String::new(), String::new());
+        let refused = FaultKind::Refused { status: 400, label, code, message };
+        let refused = Fault::new(refused, FailureStage::Status);
+        let is_implausible = words.contains("too long")
+            || is_contradicted
+            || refused.is_filtered_output()
+            || refused.names_no_part();
         let doubtful = rule.is_none() && !known && is_implausible;
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
         self.0 = Some(RefusedRequest { body, is_of_streaming, rule, repeat });

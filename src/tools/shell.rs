@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
+use crate::text::millis;
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};

@@ -365,7 +365,7 @@ async fn only_the_rejected_block_is_removed() {
 /// A rejection that cannot be repaired ends the run at the first refusal.
 #[tokio::test]
 async fn a_rejection_that_cannot_be_repaired_is_final() {
-    // The task itself; a block that is not there; and no place at all.
+    // The task itself; a block that is not there; and no place at all, which is doubted once.
     let poisoned = Scenario::new()
         .rules(ServerRules {
             rejected_content: vec![poison("Look at it.")],
@@ -381,12 +381,29 @@ async fn a_rejection_that_cannot_be_repaired_is_final() {
     };
     let nowhere = refuses("messages.17.content.3: the content of this block cannot be processed");
     let vague = refuses("Your request was malformed in some way.");
-    for (scenario, requests) in [(poisoned, 1), (nowhere, 2), (vague, 2)] {
+    for (scenario, requests) in [(poisoned, 1), (nowhere, 2), (vague, 3)] {
         let played = look(RunFixture::of(scenario)).await;
         assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
         assert_eq!(played.server.requests().len(), requests, "{:?}", played.trace());
         assert_valid_requests(&played.server);
     }
+}
+
+/// Each service says it in its own words; the model is not told to scale the image down.
+#[tokio::test]
+async fn a_model_that_takes_no_images_goes_on_without_them() {
+    let error = json!({ "error": { "code": 500, "type": "server_error",
+        "message": "image input is not supported - hint: you may need to provide the mmproj" } });
+    let scenario = read(Scenario::new(), "small.png").status(500);
+    let scenario = scenario.body("application/json", &error.to_string()).reply("Seen.");
+    let fixture = RunFixture::of(scenario);
+    picture(fixture.folder.path(), "small.png", 30, 20);
+    let played = look(fixture).await;
+    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
+    let last = played.server.requests().pop().expect("there were requests");
+    assert_eq!(in_results(&last, "image"), Vec::<Value>::new());
+    let told = result_texts(&last).join("\n");
+    assert!(told.contains("takes no images for this model"), "{told}");
 }
 
 /// Bytes that are no text are described, not sent.

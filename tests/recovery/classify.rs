@@ -26,7 +26,7 @@ fn exactly_these_statuses_are_retried() {
     let retried: Vec<u16> =
         (100..600).filter(|&status| is_retried(classify(&refused(status, "", "", "")))).collect();
     // An error inside a 200 came from a service that had accepted the request.
-    let expected: Vec<u16> = [200, 408, 409, 429].into_iter().chain(500..600).collect();
+    let expected: Vec<u16> = [200, 408, 409, 424, 429, 499].into_iter().chain(500..600).collect();
     assert_eq!(retried, expected);
 }
 
@@ -35,7 +35,8 @@ fn every_status_has_a_failure_class_of_its_kind() {
     for status in 100..600 {
         let expected = match status {
             200 => ErrorClass::BadResponse,
-            400 | 404..=406 | 410..=412 | 414..=428 | 430..=499 => ErrorClass::InvalidRequest,
+            424 | 499 => ErrorClass::ServerError,
+            400 | 404..=406 | 410..=412 | 414..=428 | 430..=498 => ErrorClass::InvalidRequest,
             401 => ErrorClass::InvalidApiKey,
             402 => ErrorClass::CreditBalanceLow,
             403 | 407 => ErrorClass::AuthError,

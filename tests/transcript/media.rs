@@ -198,6 +198,7 @@ fn any_strip() -> impl Strategy<Value = StripTarget> {
     prop_oneof![
         Just(StripTarget::All),
         Just(StripTarget::Images),
+        Just(StripTarget::ImagesOfAnySize),
         Just(StripTarget::Documents),
         (0..3_usize).prop_map(|newest| StripTarget::ImagesBut { newest }),
         (0..200_u64).prop_map(|bytes| StripTarget::DownTo { bytes }),
@@ -272,7 +273,7 @@ proptest! {
         }
         let must_move = match which {
             StripTarget::All | StripTarget::DownTo { .. } => has_media(&messages),
-            StripTarget::Images | StripTarget::ImagesBut { .. } => {
+            StripTarget::Images | StripTarget::ImagesOfAnySize | StripTarget::ImagesBut { .. } => {
                 leaves(&messages).iter().any(|(_, block)| matches!(block, Block::Image { .. }))
             }
             StripTarget::Documents | StripTarget::At(_) => false,
@@ -314,4 +315,16 @@ fn media_count(messages: &[Message]) -> usize {
         | Block::Other(_) => false,
     };
     leaves(&spoken).into_iter().filter(|(_, block)| is_medium(block)).count()
+}
+
+#[test]
+fn a_model_that_takes_no_images_is_not_told_to_scale_them_down() {
+    let mut messages = reads();
+    let stripped = strip_media(&mut messages, StripTarget::ImagesOfAnySize);
+    assert_eq!(stripped.len(), 3);
+    for what in &stripped {
+        let note = block_at(&messages, what.spot).as_text().expect("a text");
+        assert!(note.contains("takes no images") && !note.contains("resize"), "{note}");
+    }
+    assert!(has_media(&messages), "the document stays");
 }

@@ -105,7 +105,7 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("llamacpp-401.json", ErrorClass::InvalidApiKey),
     ("llamacpp-404.json", ErrorClass::InvalidRequest),
     ("llamacpp-500-context.json", ErrorClass::PromptTooLong),
-    ("llamacpp-500.json", ErrorClass::ServerError),
+    ("llamacpp-500.json", ErrorClass::ImageTooLarge),
     ("llamacpp-503.json", ErrorClass::ServerError),
     ("llamacpp-python-400.json", ErrorClass::PromptTooLong),
     ("moonshot-429-balance.json", ErrorClass::CreditBalanceLow),

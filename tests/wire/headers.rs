@@ -173,6 +173,8 @@ fn a_wait_that_only_the_body_names_is_read() {
         ("Please retry after 2 seconds.", Some(2.0)),
         ("Please retry in 359ms.", Some(0.359)),
         ("Try again in a few minutes. Or try again in 3s", Some(3.0)),
+        ("Please upgrade your plan or wait 3 seconds for your limit to reset.", Some(3.0)),
+        ("Please wait before you try again, or wait 2m", Some(120.0)),
         ("try again in -3s", None),
         ("Please try again later", None),
     ];
@@ -187,6 +189,20 @@ fn a_wait_that_only_the_body_names_is_read() {
     let headers = headers(&[("retry-after", "5")]);
     let wish = parse_retry_after(&headers, 429, cases[0].0, now());
     assert_eq!(wish.map(|wish| wish.wait), Some(Duration::from_secs(5)), "the header is first");
+}
+
+/// z.ai names no time zone: that of Beijing, unless that time is over.
+#[test]
+fn a_reset_without_a_time_zone_is_the_next_one() {
+    let wait = |hours: u64, zone: i64| {
+        let then = jiff::Timestamp::try_from(now() + Duration::from_secs(hours * 3_600));
+        let then = then.expect("a time") + jiff::SignedDuration::from_hours(zone);
+        let then = then.strftime("%Y-%m-%d %H:%M:%S");
+        let body = format!(r#"{{"message":"Your limit will reset at {then}"}}"#);
+        let wish = parse_retry_after(&HeaderMap::new(), 429, &body, now());
+        wish.map(|wish| wish.wait.as_secs().div_ceil(3_600))
+    };
+    assert_eq!((wait(3, 8), wait(3, 0), wait(12, 0)), (Some(3), Some(3), Some(4)));
 }
 
 #[test]

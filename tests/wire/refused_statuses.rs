@@ -24,7 +24,7 @@ enum Met {
 fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Met {
     let odd = endpoint_status == EndpointStatus::Proven;
     match status {
-        408 | 409 | 429 | 500..=599 => Met::Retried,
+        408 | 409 | 424 | 429 | 499..=599 => Met::Retried,
         401 => Met::Refreshed,
         403 if body == ErrorBody::Portal => Met::OddRetried,
         // What no client ever sees as a refusal: a success with a body that is none.

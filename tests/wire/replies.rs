@@ -98,7 +98,7 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
         ("bodies/official-401.json", ErrorClass::InvalidApiKey),
         ("bodies/official-404-model.json", ErrorClass::InvalidModel),
         ("bodies/official-400-context.json", ErrorClass::PromptTooLong),
-        ("bodies/llamacpp-500.json", ErrorClass::ServerError),
+        ("bodies/llamacpp-500.json", ErrorClass::ImageTooLarge),
         ("bodies/vertex-429.json", ErrorClass::RateLimit),
         ("bodies/portkey-500.json", ErrorClass::BadResponse),
     ];

@@ -1,7 +1,7 @@
 //! Classifies faults: maps raw facts about a failed call to the class that recovery acts on.
 
 use super::output_limit::refuses_output_cap;
-use super::refusal_wording::refuses_streaming;
+use super::refusal_wording::{refuses_images, refuses_signed_thinking, refuses_streaming};
 use super::{AvailableMitigations, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 
 /// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
@@ -55,6 +55,10 @@ fn strip_decoration(name: &str) -> String {
 /// Classifies a refusal. The error's code outranks its type, and the type outranks the status (an
 /// error within a stream arrives with status 200). Wording comes last: it can change at any time.
 fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
+    if matches!(status, 429 | 500..=599) && refuses_signed_thinking(message) {
+        // A gateway's wrapper around the refusal of the service.
+        return ErrorClass::InvalidRequest;
+    }
     let class = classify_name(code)
         .or_else(|| classify_name(label))
         .unwrap_or_else(|| classify_status(status, label, message));
@@ -87,6 +91,8 @@ fn classify_name(name: &str) -> Option<ErrorClass> {
 
 fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
     Some(match name {
+        // GitHub Copilot, which did not get the whole request.
+        "user_request_timeout" => ErrorClass::ServerError,
         "overloaded_error" | "engine_overloaded_error" | "server_is_overloaded" | "slow_down" => {
             ErrorClass::ServerOverload
         }
@@ -189,12 +195,13 @@ fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
 fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     match status {
         200 => classify_stream_error(label, message),
+        400 | 404 | 415 | 422 | 500..=599 if refuses_images(message) => ErrorClass::ImageTooLarge,
         400 | 422 => classify_bad_request(message),
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
-        // Azure API Management.
-        403 if is_throttled(message) => ErrorClass::RateLimit,
+        // Azure API Management, Kimi.
+        403 if is_throttled(message) || is_used_up(message) => ErrorClass::RateLimit,
         // 407 is from a proxy, whose credential will be as wrong the next time.
         403 | 407 => ErrorClass::AuthError,
         404 | 410 if message.contains("model") || is_about_the_model(message) => {
@@ -204,7 +211,9 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         404 if label == "not_found_error" && message != "file not found" => {
             ErrorClass::InvalidModel
         }
-        408 | 409 => ErrorClass::ServerError,
+        // 424 is TGI's for a failed generation, and 499 a gateway's that lost the connection.
+        408 | 409 | 499 => ErrorClass::ServerError,
+        424 if !message.contains("model") => ErrorClass::ServerError,
         413 if is_too_long(message) => ErrorClass::PromptTooLong,
         413 => ErrorClass::RequestTooLarge,
         429 => ErrorClass::RateLimit,
@@ -242,12 +251,20 @@ fn classify_bad_request(message: &str) -> ErrorClass {
         ErrorClass::PdfTooLarge
     } else if is_too_large_an_image(message) {
         ErrorClass::ImageTooLarge
+    } else if is_too_large_a_request(message) {
+        ErrorClass::RequestTooLarge
     } else if is_about_pairs(message) {
         ErrorClass::ToolUseMismatch
     } else if is_about_the_model(message) {
         ErrorClass::InvalidModel
-    } else if message.contains("organization has been disabled") {
+    } else if mentions(
+        message,
+        &["organization has been disabled", "credential is only authorized for use with"],
+    ) {
         ErrorClass::AuthError
+    } else if mentions(message, &["model has crashed", "model unloaded"]) {
+        // LM Studio, which loads it again.
+        ErrorClass::ServerError
     } else {
         ErrorClass::InvalidRequest
     }
@@ -274,6 +291,11 @@ fn is_throttled(message: &str) -> bool {
             "quota will be replenished",
         ],
     )
+}
+
+// Kimi. The quota comes back by itself.
+fn is_used_up(message: &str) -> bool {
+    mentions(message, &["usage limit for", "your quota will"])
 }
 
 // The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock, Vertex.
@@ -308,6 +330,10 @@ fn is_too_long(message: &str) -> bool {
             "should not exceed max_num_tokens",
             "input tokens exceeded",
             "too many input tokens",
+            // LM Studio, SiliconFlow, NIM.
+            "cannot truncate prompt",
+            "max_seq_len",
+            "maximum model length",
         ],
     )
 }
@@ -322,6 +348,9 @@ fn is_about_money(message: &str) -> bool {
             "specified api usage limits",
             "spend limit",
             "extra usage is required",
+            "out of extra usage",
+            "draw from your extra usage",
+            "usage credits required",
             "budget has been exceeded",
             "exceeded budget",
             "exceededbudget",
@@ -345,14 +374,27 @@ fn is_about_size(message: &str) -> bool {
     mentions(message, &["maximum", "too large", "too many", "exceed"])
 }
 
+// Google, Databricks, LiteLLM, Kimi, DashScope, and gateways in Go.
+fn is_too_large_a_request(message: &str) -> bool {
+    let names = ["request size", "request body", "body size", "payload", "message size"];
+    let sizes = ["size", "bytes", "too large"];
+    let limits = ["exceed", "too large", "limit"];
+    mentions(message, &names) && mentions(message, &sizes) && mentions(message, &limits)
+}
+
 fn is_too_large_an_image(message: &str) -> bool {
     let phrases = [
-        "image exceeds",
+        "image exceed",
         "image dimensions",
         "image too large",
         "too many images",
+        "too much media",
         // vLLM.
         "image(s) may be provided",
+        // OpenAI, Gemini.
+        "represent a valid image",
+        "unsupported image",
+        "process input image",
     ];
     mentions(message, &phrases)
 }
@@ -403,6 +445,8 @@ fn is_about_the_model(message: &str) -> bool {
                 // z.ai, GitHub Models, MiniMax.
                 "unknown model, please",
                 "unknown model: ",
+                // LM Studio.
+                "no models loaded",
                 "unknown model '",
             ],
         )

@@ -20,7 +20,7 @@ const CAP_NAMES: [&str; 10] = [
 ];
 
 /// Signs that the cap is too large, rather than missing or of the wrong type.
-const TOO_LARGE: [&str; 23] = [
+const TOO_LARGE: [&str; 26] = [
     ">",
     "above",
     "maximum of",
@@ -44,6 +44,10 @@ const TOO_LARGE: [&str; 23] = [
     "<=",
     "\u{2264}",
     "limit",
+    // "Not allowed", "range" and "exceeds" of Chinese services.
+    "\u{975e}\u{6cd5}",
+    "\u{8303}\u{56f4}",
+    "\u{8d85}\u{8fc7}",
 ];
 
 /// Signs that the message is about the input as well, or about another parameter.

@@ -27,7 +27,8 @@ pub enum RecoveryCause {
     Crowded,
     /// The next request does not fit the window, as far as its size is known.
     Full(AvailableMitigations),
-    /// A summary was requested, and the reply was not one.
+    /// There is no summary: none could be paid for, a hook prevented it, or the reply to the request
+    /// ahead of need was not one.
     NoSummary(CompactionTrigger),
     /// The answer was text, or did not fit the required schema.
     Unstructured,
@@ -152,9 +153,9 @@ plans! {
     LowerCap => paid("output_cap_retry", Budget::SmallerCap,
         "asked again with a smaller output limit")
         .shown("the length limit for the reply was refused: asking again with a smaller one");
-    /// Replace the media that are too large by a text and ask again.
-    Strip => paid("media_strip_retry", Budget::Strip, "removed the media that are too large")
-        .as_transition().shown("images were too large: asking again without them");
+    /// Replace the media that were refused by a text and ask again.
+    Strip => paid("media_strip_retry", Budget::Strip, "removed the media that were refused")
+        .as_transition().shown("images were refused: asking again without them");
     /// Repair the refused block and ask again.
     RepairBlock => paid("block_repair_retry", Budget::BlockRepair,
         "repaired the message that was refused")

@@ -70,6 +70,8 @@ const BEFORE_THE_WINDOW: &[&str] = &[
     "(tpm): limit ",
     "n_ctx",
     "max_model_len",
+    "maximum model length of ",
+    "max_seq_len",
     "max_num_tokens",
     "max input tokens",
     "token limit",
@@ -83,9 +85,15 @@ const BEFORE_THE_WINDOW: &[&str] = &[
 ];
 
 /// Phrases of overflows that count the requested output: the API, `OpenAI` and vLLM, `OpenRouter`,
-/// TGI.
-const OUTPUT: [&str; 5] =
-    ["max_tokens", "max_completion_tokens", "max_new_tokens", "the completion", "in the output"];
+/// TGI, `SiliconFlow`.
+const OUTPUT: [&str; 6] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_new_tokens",
+    "the completion",
+    "in the output",
+    "max_total_tokens",
+];
 
 /// Phrases of refusals of streaming, or of tools in it: Bedrock, gateways, `OpenAI`.
 const STREAMING: [&str; 6] = [
@@ -95,6 +103,66 @@ const STREAMING: [&str; 6] = [
     "streaming is not supported",
     "not support streaming",
     "verified to stream this model",
+];
+
+/// Phrases of a content filter that stopped the output: the API, Bedrock.
+const FILTERED_OUTPUT: [&str; 3] = [
+    "output blocked by content filter",
+    "blocked by content filtering policy",
+    "generated text has been blocked by our content filters",
+];
+
+/// Names of images as a kind of input.
+const IMAGE_INPUT: [&str; 10] = [
+    "image input",
+    "image_url",
+    "image content",
+    "images",
+    "'image'",
+    "\"image\"",
+    "`image`",
+    "multimodal",
+    "multi-modal",
+    "vision",
+];
+
+/// Signs that a kind of input is not taken at all: `OpenRouter`, Bedrock, Ollama and llama.cpp,
+/// Mistral, vLLM.
+const NOT_TAKEN: [&str; 7] = [
+    "no endpoints found that support",
+    "n't support",
+    "not support",
+    "not enabled",
+    "not a multimodal",
+    "not a multi-modal",
+    "not a vision",
+];
+
+/// Whole phrases that say the same: DeepSeek, z.ai.
+const NO_IMAGE_INPUT: [&str; 2] = ["unknown variant `image", "allowed values: ['text']"];
+
+/// Parts of a request, and other reasons that a refusal may name.
+const REQUEST_PARTS: [&str; 20] = [
+    "message",
+    "content",
+    "block",
+    "role",
+    "image",
+    "document",
+    "pdf",
+    "tool",
+    "schema",
+    "thinking",
+    "signature",
+    "effort",
+    "token",
+    "system",
+    "model",
+    "field",
+    "stream",
+    "cache",
+    "header",
+    "beta",
 ];
 
 /// Signs of a request that a gateway rewrote, so that its message indices differ from ours.
@@ -125,7 +193,7 @@ impl Fault {
     /// The maximum number of images, if the refusal names one.
     pub fn most_images(&self) -> Option<usize> {
         let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
-        let counts = ["too many images", "image(s) may be provided"];
+        let counts = ["too many images", "too much media", "image(s) may be provided"];
         if !counts.iter().any(|phrase| words.contains(phrase)) {
             return None;
         }
@@ -135,16 +203,41 @@ impl Fault {
         most.and_then(|most| usize::try_from(most).ok())
     }
 
+    /// True if the service takes no images for this model, whatever their size.
+    pub fn refuses_all_images(&self) -> bool {
+        classify(self).class == ErrorClass::ImageTooLarge
+            && refuses_images(&self.detail().to_ascii_lowercase())
+    }
+
+    /// True if a content filter stopped the output. That depends on the sampled reply, so the same
+    /// request may be answered. A filter that stopped the prompt would stop it again.
+    pub fn is_filtered_output(&self) -> bool {
+        let FaultKind::Refused { status: 200 | 400, message, .. } = &self.kind else {
+            return false;
+        };
+        let words = message.to_ascii_lowercase();
+        FILTERED_OUTPUT.iter().any(|phrase| words.contains(phrase))
+    }
+
     /// The position that the refusal names, if it blames the conversation.
     pub fn rejected_block(&self) -> Option<BlockIndex> {
         let words = self.rejection_text()?;
         if REWRITTEN.iter().any(|sign| words.contains(sign)) {
             return None;
         }
-        let starts = words.match_indices("messages").filter(|(at, _)| {
-            !words[..*at].ends_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
-        });
-        starts.map(|(at, found)| &words[at + found.len()..]).find_map(parse_block_path)
+        named(&words, "messages").find_map(parse_block_path)
+    }
+
+    /// True if the refusal names no part of the request, so that its transport may be the cause.
+    pub fn names_no_part(&self) -> bool {
+        let words = self.rejection_text();
+        words.is_some_and(|words| !REQUEST_PARTS.iter().any(|part| words.contains(part)))
+    }
+
+    /// The index of the tool whose definition the refusal blames.
+    pub fn rejected_tool(&self) -> Option<usize> {
+        let words = self.rejection_text().filter(|words| !words.contains("cache_control"))?;
+        named(&words, "tools").find_map(index_after).map(|(tool, _)| tool)
     }
 
     /// The content that the refusal rejects, if editing the conversation may help.
@@ -159,6 +252,8 @@ impl Fault {
             Some(RejectedContent::Media)
         } else if class == ErrorClass::ToolUseMismatch {
             Some(RejectedContent::Pairs)
+        } else if refuses_signed_thinking(&words) {
+            Some(RejectedContent::Thinking)
         } else if words.contains("thinking") && words.contains("expected") {
             // The conversation lacks thinking: there is nothing to remove. See
             // `is_about_asking_for_thinking`.
@@ -212,9 +307,11 @@ impl Fault {
 
     /// The message of a refusal that may be about the conversation, in lower case.
     fn rejection_text(&self) -> Option<String> {
-        let FaultKind::Refused { status: 200 | 400 | 413 | 422, message, .. } = &self.kind else {
+        let FaultKind::Refused { status, message, .. } = &self.kind else { return None };
+        let words = message.to_ascii_lowercase();
+        if !matches!(status, 200 | 400 | 413 | 422) && !refuses_signed_thinking(&words) {
             return None;
-        };
+        }
         let about_the_conversation = matches!(
             classify(self).class,
             ErrorClass::InvalidRequest
@@ -223,7 +320,7 @@ impl Fault {
                 | ErrorClass::RequestTooLarge
                 | ErrorClass::ToolUseMismatch
         );
-        about_the_conversation.then(|| message.to_ascii_lowercase())
+        about_the_conversation.then_some(words)
     }
 }
 
@@ -243,6 +340,14 @@ fn number_at(text: &str) -> Option<u64> {
             None => return digits.parse().ok(),
         }
     }
+}
+
+/// What follows each occurrence of a whole word.
+fn named<'a>(words: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let starts = words.match_indices(name).filter(|(at, _)| {
+        !words[..*at].ends_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
+    });
+    starts.map(|(at, found)| &words[at + found.len()..])
 }
 
 /// Parses the path after the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
@@ -297,6 +402,33 @@ fn ends_here(rest: &str) -> bool {
 /// True if a message, in lower case, refuses streaming.
 pub(super) fn refuses_streaming(words: &str) -> bool {
     STREAMING.iter().any(|phrase| words.contains(phrase))
+}
+
+/// True if a message, in lower case, says that the model takes no images. What is said of one image,
+/// such as of its format, is another matter.
+pub(super) fn refuses_images(words: &str) -> bool {
+    let has = |part: &str, signs: &[&str]| signs.iter().any(|sign| part.contains(sign));
+    let is_of_other = |part: &str| has(part, &["format", "media type", "mime", "thinking"]);
+    let mut sentences = words.split(['\n', ';']).flat_map(|line| line.split(". "));
+    has(words, &NO_IMAGE_INPUT)
+        || sentences
+            .any(|part| has(part, &IMAGE_INPUT) && has(part, &NOT_TAKEN) && !is_of_other(part))
+}
+
+/// True if a message, in lower case, rejects the thinking of the conversation, whatever service is
+/// behind the gateway: its signature, its encrypted content, or its kind of block.
+pub(super) fn refuses_signed_thinking(words: &str) -> bool {
+    const PHRASES: [&str; 5] = [
+        "invalid `signature` in `thinking`",
+        // Gemini.
+        "thought signature is not valid",
+        "corrupted thought signature",
+        // DeepSeek's server, and others in Rust.
+        "unknown variant `thinking`",
+        "unknown variant `redacted_thinking`",
+    ];
+    let is_unread = words.contains("encrypted content") && words.contains("verif");
+    is_unread || PHRASES.iter().any(|phrase| words.contains(phrase))
 }
 
 fn is_about_thinking(words: &str) -> bool {

@@ -17,6 +17,8 @@ use super::{Block, Message, Role};
 pub enum StripTarget {
     /// Every image: one is too large, and the service does not say which.
     Images,
+    /// Every image: the model takes none.
+    ImagesOfAnySize,
     /// The oldest images, keeping this many: there are too many.
     ImagesBut {
         newest: usize,
@@ -115,7 +117,11 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
     let chosen = select_media(find_media(messages), which);
     for stripped in &chosen {
         if let Some(block) = block_at(messages, stripped.spot) {
-            *block = replacement(stripped);
+            *block = if which == StripTarget::ImagesOfAnySize {
+                media_note(&described(stripped), NO_IMAGES)
+            } else {
+                replacement(stripped)
+            };
         }
     }
     chosen
@@ -226,7 +232,9 @@ fn bytes(source: &Value) -> u64 {
 fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMedia> {
     match which {
         StripTarget::All => {}
-        StripTarget::Images => all.retain(|found| found.holds_images),
+        StripTarget::Images | StripTarget::ImagesOfAnySize => {
+            all.retain(|found| found.holds_images)
+        }
         StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
         StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
         StripTarget::ImagesBut { newest } => {
@@ -251,8 +259,13 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
     all.into_iter().map(|found| found.what).collect()
 }
 
-/// The replacement text, addressed to the model.
-fn replacement(stripped: &StrippedMedia) -> Block {
+/// The advice to a model that takes no images.
+const NO_IMAGES: &str = "The service takes no images for this model, of any size: work without \
+                         them, for example with a program that reads the text of an image, and say \
+                         at the end what could not be seen.";
+
+/// Describes what was removed.
+fn described(stripped: &StrippedMedia) -> String {
     let what = match stripped.medium {
         Medium::Image => "An image",
         Medium::Document => "A document",
@@ -267,6 +280,11 @@ fn replacement(stripped: &StrippedMedia) -> Block {
         (None, Some(tool)) => format!(" from {tool}"),
         (None, None) => String::new(),
     };
+    format!("{what}{facts}{origin}")
+}
+
+/// The replacement text, addressed to the model.
+fn replacement(stripped: &StrippedMedia) -> Block {
     let way = match (stripped.medium, &stripped.file, &stripped.tool) {
         (Medium::Image, Some(file), _) => format!(
             "To see it, scale a copy down, for example with `convert {} -resize 1000x1000 \
@@ -283,7 +301,7 @@ fn replacement(stripped: &StrippedMedia) -> Block {
                             one, and otherwise say at the end that it could not be seen."
             .to_owned(),
     };
-    media_note(&format!("{what}{facts}{origin}"), &way)
+    media_note(&described(stripped), &way)
 }
 
 fn quoted(file: &str) -> String {

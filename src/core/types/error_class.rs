@@ -169,8 +169,9 @@ error_classes! {
         "Extract its text and name that instead, for example with: pdftotext -layout FILE.pdf \
          FILE.txt";
     ImageTooLarge => "image_too_large", "invalid_request", CONTEXT, Request, RefusesProbes, Refused:
-        "an image is too large for the service",
-        "Scale it down first, for example with: magick FILE -resize 1500x1500 SMALL.png";
+        "an image is too large for the service, or the model takes no images",
+        "Scale it down first, for example with: magick FILE -resize 1500x1500 SMALL.png; or name a \
+         model that takes images.";
     /// A `tool_use` without its `tool_result`, or the other way round.
     ToolUseMismatch => "tool_use_mismatch", "invalid_request",
         FAILED, Request, RefusesProbes, Refused:

@@ -268,7 +268,7 @@ impl BackgroundTasks {
         table.command_tasks.spawn(async move {
             let note_first = |status: Option<ExitStatus>| {
                 if let Some(shells) = shells.upgrade() {
-                    shells.table().entries[index].task.first_exit = status.map(exit_code);
+                    shells.table.lock().entries[index].task.first_exit = status.map(exit_code);
                 }
             };
             let last = AwaitedEnd::Last(&note_first);
