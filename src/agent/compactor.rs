@@ -456,9 +456,10 @@ impl ContextView<'_> {
     fn repair_block(&mut self) {
         let Some(fault) = self.caller.last_fault() else { return };
         let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
-        self.conversation.edit_history(self.journal, |messages| {
+        let repair = self.conversation.edit_history(self.journal, |messages| {
             repair_rejected(messages, spot, repair_reason(poison))
         });
+        self.conversation.record_refusal(repair);
     }
 
     /// Returns the largest contributors to the context, for the report of an overflow.

@@ -9,11 +9,14 @@ use crate::journal::{Journal, MessageMeta, RestoredConversation};
 use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::transcript::{Block, History, Message, Role, Usage, repair, strip_thinking};
+use crate::transcript::{
+    Block, History, Message, RepairOutcome, Role, Usage, is_portable_id, make_ids_portable, repair,
+    strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
+};
 
 use super::context_gauge::{ContextGauge, ContextSize};
 use super::emitted_blocks::EmittedBlocks;
-use super::messages::{is_unsigned_thinking, knows_call, says_something};
+use super::messages::{knows_call, says_something};
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
@@ -31,6 +34,10 @@ pub(super) struct Conversation {
     paused: bool,
     /// True if thinking was removed from the history, here or in an earlier process.
     thinking_stripped: bool,
+    /// True if the service has refused thinking of this conversation.
+    thinking_refused: bool,
+    /// True if the service has refused ids of tool calls that it had made itself.
+    ids_refused: bool,
     /// Publishes its size to a host.
     gauge: ContextGauge,
     /// The token counts of the last reply.
@@ -57,8 +64,12 @@ impl Conversation {
         let RestoredConversation { mut messages, left_off, signed_by, .. } = restored;
         if signed_by.is_some_and(|signed_by| signed_by != model) {
             strip_thinking(&mut messages);
+            make_ids_portable(&mut messages);
         }
+        strip_thinking_that_lacks_signature(&mut messages);
         Self {
+            thinking_refused: false,
+            ids_refused: false,
             thinking_stripped: !messages.is_empty(),
             history: History::new(messages, 0),
             secrets,
@@ -83,6 +94,7 @@ impl Conversation {
     /// Returns the messages of a request, and the record of the blocks of its reply that are reported
     /// while it streams.
     pub(super) fn streaming(&mut self) -> (&[Message], &mut EmittedBlocks) {
+        self.emitted_blocks.drops_unsigned = self.drops_unsigned(&[]);
         (self.history.messages(), &mut self.emitted_blocks)
     }
 
@@ -124,7 +136,12 @@ impl Conversation {
         journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
     ) {
-        reply.content.retain(|block| !is_unsigned_thinking(block));
+        if self.drops_unsigned(&reply.content) {
+            reply.content.retain(|block| !block.is_unsigned_thinking());
+        }
+        while reply.content.last().is_some_and(Block::is_unsigned_thinking) {
+            reply.content.pop();
+        }
         self.paused = is_paused;
         if !reply.content.iter().any(says_something) {
             self.history.observe_usage(&reply.usage);
@@ -157,6 +174,19 @@ impl Conversation {
         });
     }
 
+    /// Returns true if thinking without a signature is left out: the service signs its thinking, or
+    /// has refused some. Others want back what they have not signed.
+    fn drops_unsigned(&self, reply: &[Block]) -> bool {
+        let earlier = self.history.messages().iter().flat_map(|message| &message.content);
+        self.thinking_refused || earlier.chain(reply).any(Block::is_signed_thinking)
+    }
+
+    /// Records what the service has refused, by the repair that it led to.
+    pub(super) fn record_refusal(&mut self, repair: Option<RepairOutcome>) {
+        self.thinking_refused |= repair == Some(RepairOutcome::ThinkingStripped);
+        self.ids_refused |= repair == Some(RepairOutcome::IdsReplaced);
+    }
+
     /// Drops the reply that streams or is held. Only its usage is kept, for size estimates.
     pub(super) fn drop_reply(&mut self, monitor: &mut RunMonitor<'_>) {
         self.drop_emitted_blocks(monitor);
@@ -165,10 +195,15 @@ impl Conversation {
         }
     }
 
-    /// Removes all thinking: the model that answers next did not sign it.
-    pub(super) fn strip_thinking(&mut self) {
-        self.history.edit(strip_thinking);
+    /// Removes what the model that answers next did not make: all thinking, and ids that it may
+    /// refuse.
+    pub(super) fn adapt_to_other_model(&mut self) {
+        self.history.edit(|messages| {
+            strip_thinking(messages);
+            make_ids_portable(messages);
+        });
         self.thinking_stripped = true;
+        (self.thinking_refused, self.ids_refused) = (false, false);
     }
 
     /// Returns true if thinking was removed from the history, here or in an earlier process.
@@ -262,8 +297,8 @@ impl Conversation {
             .any(|block| matches!(block, Block::Text { text } if text.starts_with(head)))
     }
 
-    /// Edits the history and strips its thinking, whose signatures cover the conversation before
-    /// the edit; some models also refuse thinking in another position.
+    /// Edits the history and strips its signed thinking, whose signatures cover the conversation
+    /// before the edit; some models also refuse thinking in another position.
     pub(super) fn edit_history<T>(
         &mut self,
         journal: &mut Journal,
@@ -271,7 +306,7 @@ impl Conversation {
     ) -> T {
         let outcome = self.history.edit(|messages| {
             let outcome = change(messages);
-            strip_thinking(messages);
+            strip_signed_thinking(messages);
             outcome
         });
         self.thinking_stripped = true;
@@ -311,7 +346,8 @@ impl Conversation {
         let mut renamed = Vec::new();
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
-            if knows_call(self.history.messages(), id) {
+            let is_refused = self.ids_refused && !is_portable_id(id);
+            if is_refused || knows_call(self.history.messages(), id) {
                 let fresh = self.emitted_blocks.new_name(id);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
                     call.id.clone_from(&fresh);

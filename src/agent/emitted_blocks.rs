@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::transcript::{Block, Message};
 
-use super::messages::{is_unsigned_thinking, knows_call};
+use super::messages::knows_call;
 
 /// The blocks of the streaming reply that were reported.
 #[derive(Debug, Default)]
@@ -14,12 +14,14 @@ pub(super) struct EmittedBlocks {
     blocks: Vec<(Arc<Block>, Uuid)>,
     /// Calls that were given another id: the old one and the new one.
     renamed: Vec<(String, String)>,
+    /// True if thinking without a signature does not enter the history.
+    pub(super) drops_unsigned: bool,
 }
 
 impl EmittedBlocks {
     /// Records a block as it will enter the history, with its id. `None`: it will not enter it.
     pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(Arc<Block>, Uuid)> {
-        if is_unsigned_thinking(block) {
+        if self.drops_unsigned && block.is_unsigned_thinking() {
             return None;
         }
         let mut block = block.clone();

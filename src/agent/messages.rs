@@ -38,12 +38,6 @@ pub(super) fn says_something(block: &Block) -> bool {
     !block.is_thinking() && block.as_text().is_none_or(|text| !text.trim().is_empty())
 }
 
-/// Returns true if a block is unsigned thinking. It comes from servers that do not sign, and would
-/// be refused by those that do.
-pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
-    matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
-}
-
 /// Returns true if a result is an error.
 pub(super) fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })

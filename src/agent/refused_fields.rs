@@ -9,9 +9,10 @@ use crate::transcript::Block;
 use super::compactor::ContextView;
 use super::setup::ModelEndpoint;
 
-/// The fields that ask a model for thinking or effort. A refusal that names both is about effort if
-/// it names that first: one of thinking may name effort as its replacement.
-pub(super) const REASONING: &[OptionalField] = &[OptionalField::Effort, OptionalField::Thinking];
+/// The fields that ask a model for thinking or effort, and their absence. A refusal that names both
+/// is about effort if it names that first: one of thinking may name effort as its replacement.
+pub(super) const REASONING: &[OptionalField] =
+    &[OptionalField::Effort, OptionalField::ThinkingByDefault, OptionalField::Thinking];
 pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
 
 /// Omits from all requests the fields that were refused earlier in the session.
@@ -53,7 +54,7 @@ impl ContextView<'_> {
         let is_wanted = match field {
             OptionalField::Thinking => reasoning.asks_for_thinking(model),
             OptionalField::Effort => reasoning.asks_for_effort(model),
-            OptionalField::CacheControl => true,
+            OptionalField::ThinkingByDefault | OptionalField::CacheControl => true,
         };
         is_wanted && endpoint.client.accepts_field(model, field)
     }

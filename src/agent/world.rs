@@ -246,7 +246,8 @@ impl RunWorld<'_> {
     /// Switches to another model, unless it is in use. It did not sign the thinking in the history, which is removed.
     fn switch_model(&mut self, model_index: u8) {
         let Some((from, to)) = self.caller.switch_to(model_index) else { return };
-        self.conversation.strip_thinking();
+        self.conversation.adapt_to_other_model();
+        self.streamed_arguments = StreamedArguments::default();
         self.compactor.forget_summary_request();
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::json;
 use crate::recovery::{CutKind, FaultKind, ReplyKind};
-use crate::transcript::{Block, Usage, is_portable_id};
+use crate::transcript::{Block, Usage, is_returnable_id};
 
 use super::assemble::is_thinking;
 use super::headers::RateLimits;
@@ -292,13 +292,14 @@ pub(super) fn stated_reason(value: &Value) -> Option<&str> {
     value.as_str().filter(|reason| !reason.trim().is_empty())
 }
 
-/// The ids of a reply's tool calls, made non-empty, unique and acceptable to any service.
+/// The ids of a reply's tool calls, made non-empty, unique and acceptable to the service that made
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct ToolIds(BTreeSet<String>);
 
 impl ToolIds {
     pub(super) fn make_unique(&mut self, id: &str) -> String {
-        let id = if !is_portable_id(id) || self.0.contains(id) {
+        let id = if !is_returnable_id(id) || self.0.contains(id) {
             format!("toolu_{}", Uuid::new_v4().simple())
         } else {
             id.to_owned()

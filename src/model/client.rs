@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::json;
 
 use crate::recovery::{
     CallPurpose, ConnectionChoice, EndpointStatus, ErrorClass, FailureStage, Fault, FaultKind,
@@ -249,6 +250,9 @@ impl ModelClient {
         let prompt = &RequestContent { fast, ..*prompt };
         let mut body = RequestBody::new(prompt, ask.cap, ask.mode);
         let accepts = |field| self.accepts_field(prompt.model, field);
+        if !accepts(OptionalField::ThinkingByDefault) {
+            body.thinking = Some(json!({ "type": "disabled" }));
+        }
         body.thinking = body.thinking.filter(|_| accepts(OptionalField::Thinking));
         body.output_config = body.output_config.filter(|_| accepts(OptionalField::Effort));
         if accepts(OptionalField::CacheControl) {

@@ -2,7 +2,7 @@
 
 use outlast::model::ThinkingMode;
 use outlast::recovery::{ErrorClass, StopReason};
-use outlast::rehearsal::{AfterLast, Scenario, ScriptStep, StepAnswer};
+use outlast::rehearsal::{AfterLast, Scenario, ScriptStep, ServerRules, Signatures, StepAnswer};
 use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
@@ -132,24 +132,49 @@ async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
     played.assert_no_warnings_or_repairs();
 }
 
-/// The referee of the rehearsal refuses ids as the strictest service does.
+fn ids(played: &FinishedRun, number: usize) -> Vec<String> {
+    let calls = blocks(played, number, "tool_use");
+    calls.iter().map(|call| call["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// Only the service that made them can be expected to take such ids.
 #[tokio::test]
-async fn invalid_tool_use_ids_are_renamed_together_with_their_results() {
-    let scenario = Scenario::new()
-        .tool("Bash", json!({ "command": "echo one" }))
-        .id("functions.Bash:0")
-        .and_tool("Bash", json!({ "command": "echo two" }))
-        .id(&"x".repeat(65))
+async fn odd_tool_use_ids_are_kept_until_they_are_refused_or_the_model_changes() {
+    let long = "x".repeat(65);
+    let odd = ["functions.Bash:0", &long];
+    let calls = || {
+        Scenario::new()
+            .tool("Bash", json!({ "command": "echo one" }))
+            .id(odd[0])
+            .and_tool("Bash", json!({ "command": "echo two" }))
+            .id(odd[1])
+    };
+    let pattern =
+        "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'";
+    let refused = calls()
+        .status(400)
+        .error("invalid_request_error", pattern, None)
+        .tool("Bash", json!({ "command": "echo three" }))
+        .id("functions.Bash:1")
         .reply("Done.");
-    let played = RunFixture::of(scenario).run().await;
-    assert_eq!(played.ending.reason, StopReason::Completed);
-    let texts: Vec<String> = played.results().into_iter().map(|(_, text)| text).collect();
-    assert!(texts[0].contains("one") && texts[1].contains("two"), "{texts:?}");
-    for call in blocks(&played, 2, "tool_use") {
-        let id = call["id"].as_str().expect("an id");
-        assert!(outlast::transcript::is_portable_id(id), "{id}");
+    let switched = calls().status(529).times(3).reply("Done.");
+    for (scenario, first_portable) in [(refused, 3), (switched, 5)] {
+        let played = RunFixture::of(scenario).models(&["sonnet", "opus"]).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed);
+        let requests = played.server.requests().len();
+        for number in 2..=requests {
+            let ids = ids(&played, number);
+            if number < first_portable {
+                assert_eq!(ids, odd, "request {number}");
+            } else {
+                let is_portable = |id: &String| outlast::transcript::is_portable_id(id);
+                assert!(ids.iter().all(is_portable), "request {number}: {ids:?}");
+            }
+        }
+        let texts: Vec<String> = played.results().into_iter().map(|(_, text)| text).collect();
+        assert!(texts[0].contains("one") && texts[1].contains("two"), "{texts:?}");
+        played.assert_no_warnings_or_repairs();
     }
-    played.assert_no_warnings_or_repairs();
 }
 
 const EXPECTED_THINKING: &str = "messages.1.content.0.type: Expected `thinking` or \
@@ -343,4 +368,70 @@ async fn no_part_of_a_broken_reply_is_sent_back() {
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
     assert_eq!(log, "once\ntwice\n");
     played.assert_no_warnings_or_repairs();
+}
+
+/// A service that does not sign its thinking may demand it back; one that signs refuses it.
+#[tokio::test]
+async fn thinking_without_a_signature_is_sent_back_until_it_is_refused() {
+    let events = [
+        json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } }),
+        json!({ "type": "content_block_start", "index": 0,
+            "content_block": { "type": "thinking", "thinking": "I must look." } }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "content_block_start", "index": 1, "content_block": {
+            "type": "tool_use", "id": "call_1", "name": "Bash", "input": { "command": "true" } } }),
+        json!({ "type": "content_block_stop", "index": 1 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let unsigned = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
+    let rules = ServerRules { signatures: Signatures::Refuse, ..ServerRules::default() };
+    let scenario = unsigned(unsigned(Scenario::new().rules(rules))).reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let sent: Vec<Value> =
+        (1..=4).map(|number| blocks(&played, number, "thinking").into_iter().collect()).collect();
+    let thinking = json!([{ "type": "thinking", "thinking": "I must look.", "signature": "" }]);
+    assert_eq!(sent, [json!([]), thinking, json!([]), json!([])]);
+}
+
+/// The models of such a service think unless they are told not to.
+#[tokio::test]
+async fn thinking_is_disabled_where_lost_thinking_is_demanded() {
+    let lost = "The `content[].thinking` in the thinking mode must be passed back to the API.";
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "true" }))
+        .status(400)
+        .error("invalid_request_error", lost, None)
+        .tool("Bash", json!({ "command": "true" }))
+        .reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let requests = played.server.requests();
+    let disabled = json!({ "type": "disabled" });
+    assert_ne!(requests[1].body["thinking"], disabled);
+    assert!(requests[2..].iter().all(|request| request.body["thinking"] == disabled));
+    assert_eq!(requests.len(), 4);
+}
+
+/// Some gateways lose the arguments of calls only when they stream.
+#[tokio::test]
+async fn calls_that_lose_their_arguments_in_streams_are_asked_for_without_streaming() {
+    let events = [
+        json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": {
+            "type": "tool_use", "id": "call_1", "name": "Bash", "input": {} } }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let lost = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
+    let scenario = lost(lost(Scenario::new())).tool("Bash", json!({ "command": "true" }));
+    let played = RunFixture::of(scenario.reply("Done.")).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let requests = played.server.requests();
+    let streamed: Vec<bool> = requests.iter().map(|one| one.body["stream"] == true).collect();
+    assert_eq!(streamed, [true, true, false, false]);
 }

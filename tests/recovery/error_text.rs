@@ -63,6 +63,48 @@ fn a_refusal_that_dropping_thinking_may_fix_is_recognised_by_its_text() {
     }
 }
 
+/// Kimi, DeepSeek and what is behind their models.
+#[test]
+fn a_refusal_that_demands_thinking_is_recognised_by_its_text() {
+    let cases = [
+        ("The `content[].thinking` in the thinking mode must be passed back to the API.", true),
+        (
+            "thinking is enabled but reasoning_content is missing in assistant tool call message \
+             at index 1",
+            true,
+        ),
+        ("Missing thinking block in the assistant message at message index 1.", true),
+        ("Missing `reasoning_content` field in the assistant message at message index 1", true),
+        ("messages.1.content.0.type: Expected `thinking` or `redacted_thinking`", false),
+        ("thinking: Extra inputs are not permitted", false),
+    ];
+    for (message, expected) in cases {
+        let refused = said(400, message);
+        assert_eq!(refused.refuses(OptionalField::ThinkingByDefault), expected, "{message}");
+        assert_eq!(refused.rejected_content(), None, "{message}");
+    }
+}
+
+/// The words of other services, and those of the API in the wrapper of a gateway.
+#[test]
+fn a_refusal_of_thinking_in_other_words_removes_it() {
+    let rows = [
+        (400, "The encrypted content gAAA... could not be verified. Reason: it cannot be parsed."),
+        (400, "Unable to submit request because Thought signature is not valid.."),
+        (400, "Corrupted thought signature."),
+        (
+            429,
+            "All attempts failed: HTTP 400: 1.content.0: Invalid `signature` in `thinking` block",
+        ),
+        (500, "AnthropicException - messages.1.content.0: Invalid `signature` in `thinking` block"),
+        (400, "messages[1]: unknown variant `thinking`, expected one of `text`, `tool_use`"),
+    ];
+    for (status, message) in rows {
+        let found = said(status, message).rejected_content();
+        assert_eq!(found, Some(RejectedContent::Thinking), "{message}");
+    }
+}
+
 /// A refusal of thinking may name effort as its replacement.
 #[test]
 fn a_refusal_that_dropping_effort_may_fix_is_recognised_by_its_text() {
@@ -309,4 +351,35 @@ proptest! {
         prop_assert_eq!(place(&format!("messages.{message}.content.{block}: no")), expected);
         prop_assert_eq!(place(&format!("messages[{message}].content[{block}]")), expected);
     }
+}
+
+/// Kimi and z.ai; and refusals that will be repeated.
+#[test]
+fn a_refusal_that_names_no_part_of_the_request_is_recognised() {
+    for (message, expected) in [
+        ("Invalid request Error", true),
+        ("The prompt parameter was not received normally.", true),
+        ("messages.17.content.3: the content of this block cannot be processed", false),
+        ("tools: names must be unique", false),
+        ("max_tokens: Field required", false),
+        ("No route to the model", false),
+    ] {
+        assert_eq!(said(400, message).names_no_part(), expected, "{message}");
+    }
+    assert!(!said(500, "Internal server error").names_no_part(), "no refusal");
+}
+
+#[test]
+fn the_index_of_a_refused_tool_is_parsed() {
+    for (message, expected) in [
+        ("tools.14.custom.input_schema: JSON schema is invalid.", Some(14)),
+        ("tools[3].function.parameters: bad pattern", Some(3)),
+        ("Invalid schema for \"tools\",2,\"input_schema\"", Some(2)),
+        ("tools.0.cache_control: Extra inputs are not permitted", None),
+        ("my_tools.3: no", None),
+        ("tools: names must be unique", None),
+    ] {
+        assert_eq!(said(400, message).rejected_tool(), expected, "{message}");
+    }
+    assert_eq!(said(529, "tools.1.custom: overloaded").rejected_tool(), None);
 }

@@ -89,7 +89,6 @@ fn every_invalid_block_is_reported_with_its_flaw() {
     };
     let assistants = [
         (Block::text(" \n"), BlockFlaw::BlankText),
-        (thinking(""), BlockFlaw::Unsigned),
         (Block::RedactedThinking { data: String::new() }, BlockFlaw::Malformed),
         (Block::Image { source: json!({}) }, BlockFlaw::Misplaced),
         (result("a"), BlockFlaw::Misplaced),

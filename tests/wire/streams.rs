@@ -191,12 +191,12 @@ fn a_malformed_call_is_not_told_of_as_a_complete_block() {
     }
 }
 
-/// Ids that Bedrock, `OpenAI` or the API itself would refuse when they come back.
+/// Gateways keep state in ids, and want them back.
 #[test]
-fn ids_of_tool_calls_are_such_that_every_service_takes_them_back() {
-    let (longest, too_long) = ("x".repeat(64), "x".repeat(65));
-    let kept = ["toolu_01", "call-7_B", "0", &longest];
-    let renamed = ["", "call 1", "functions.Bash:0", "a/b", "é", "a+b=", &too_long];
+fn ids_of_tool_calls_are_kept_unless_no_service_would_take_them_back() {
+    let (longest, too_long) = ("x".repeat(16_384), "x".repeat(16_385));
+    let kept = ["toolu_01", "call-7_B", "0", "functions.Bash:0", "a/b", "a+b=", &longest];
+    let renamed = ["", "call 1", "é", "a\u{7}", &too_long];
     for (ids, keeps) in [(&kept[..], true), (&renamed[..], false)] {
         for id in ids {
             let block = json!({ "type": "tool_use", "id": id, "name": "Bash", "input": {} });
@@ -208,7 +208,7 @@ fn ids_of_tool_calls_are_such_that_every_service_takes_them_back() {
             let answer = replay([lines.as_bytes()]).0.expect("a reply");
             let Block::ToolUse { id: now, .. } = &answer.content[0] else { panic!("{answer:?}") };
             assert_eq!(now == id, keeps, "{id}");
-            assert!(outlast::transcript::is_portable_id(now), "{now}");
+            assert!(keeps || outlast::transcript::is_portable_id(now), "{now}");
         }
     }
 }

@@ -114,8 +114,9 @@ budgets! {
     Strip => strips: u8 = 1, renewed by [Beginning, Turn];
     /// One retry with the refused block repaired.
     BlockRepair => block_repairs: u8 = 8, renewed by [Beginning, Turn];
-    /// One of the fields for thinking and effort, each of which is dropped at most once.
-    Thinking => thinking: u8 = 2, renewed by [Beginning, Switch];
+    /// One of the fields for thinking and effort, each of which is dropped at most once, as is the
+    /// default of a service that thinks without being asked.
+    Thinking => thinking: u8 = 3, renewed by [Beginning, Switch];
     /// The cache breakpoints (`cache_control`), which are dropped at most once for each endpoint.
     CacheMarks => cache_marks: u8 = 1, renewed by [Beginning, Switch];
     /// Streaming, which is dropped at most once for each model.

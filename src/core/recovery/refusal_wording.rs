@@ -37,6 +37,8 @@ pub enum RejectedContent {
 #[serde(rename_all = "snake_case")]
 pub enum OptionalField {
     Thinking,
+    /// No field for thinking, where the service thinks by default: it is turned off explicitly.
+    ThinkingByDefault,
     Effort,
     /// The cache breakpoints.
     CacheControl,
@@ -269,6 +271,7 @@ impl Fault {
     pub fn refuses(&self, field: OptionalField) -> bool {
         match field {
             OptionalField::Thinking => self.is_about_asking_for_thinking(),
+            OptionalField::ThinkingByDefault => self.demands_thinking(),
             OptionalField::Effort => self.is_about_effort(),
             OptionalField::CacheControl => self.is_about_cache_marks(),
         }
@@ -283,6 +286,17 @@ impl Fault {
     /// offer.
     fn is_about_asking_for_thinking(&self) -> bool {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
+    }
+
+    /// True if the service demands thinking back that the conversation has lost: Kimi, DeepSeek. The
+    /// API's "expected `thinking`" is for requests that ask for thinking.
+    fn demands_thinking(&self) -> bool {
+        const DEMANDS: [&str; 4] = ["passed back", "is missing", "missing thinking", "missing `"];
+        self.rejection_text().is_some_and(|words| {
+            let names = ["thinking", "reasoning_content"];
+            names.iter().any(|name| words.contains(name))
+                && DEMANDS.iter().any(|phrase| words.contains(phrase))
+        })
     }
 
     /// True if the refusal is about effort. It must name effort before thinking: a refusal of

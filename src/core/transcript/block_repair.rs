@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::media::strip_one;
 use super::notes::{block_note, is_removal_note};
+use super::repair::has_unportable_ids;
 use super::validity::{calls, is_thinking, violations};
-use super::{Block, BlockPath, Message, Role, repair, strip_thinking};
+use super::{Block, BlockPath, Message, Role, make_ids_portable, repair, strip_thinking};
 
 /// The content that the service rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,6 +46,8 @@ pub enum RepairOutcome {
     BlockReplaced,
     /// A tool call's input was emptied.
     InputEmptied,
+    /// Calls were given ids that every service accepts.
+    IdsReplaced,
 }
 
 /// Maximum length of a call's input that is kept as text, in bytes.
@@ -75,6 +78,10 @@ pub fn repair_rejected(
         BlockRepair::Strip => {
             strip_thinking(messages);
             RepairOutcome::ThinkingStripped
+        }
+        BlockRepair::Rename => {
+            make_ids_portable(messages);
+            RepairOutcome::IdsReplaced
         }
         BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: calls_to_text(messages, at) },
         BlockRepair::Empty { message, block } => {
@@ -116,6 +123,8 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
 enum BlockRepair {
     Repair,
     Strip,
+    /// The ids of calls.
+    Rename,
     /// The calls of the message with this index, and their results.
     Untie(usize),
     /// The input of a call.
@@ -139,9 +148,19 @@ fn choose_repair(
         RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
             Some(BlockRepair::Repair)
         }
+        RejectedBlock::Pairs if has_unportable_ids(messages) => Some(BlockRepair::Rename),
         RejectedBlock::Pairs => repair_of_pairs(messages, spot?),
+        RejectedBlock::Block if blames_call(messages, spot?) && has_unportable_ids(messages) => {
+            Some(BlockRepair::Rename)
+        }
         RejectedBlock::Block => repair_of_block(messages, spot?),
     }
+}
+
+/// True if a tool call or its result is at the reported position.
+fn blames_call(messages: &[Message], spot: BlockPath) -> bool {
+    let block = messages.get(spot.message).and_then(|message| message.content.get(spot.block?));
+    matches!(block, Some(Block::ToolUse { .. } | Block::ToolResult { .. }))
 }
 
 fn has_thinking(messages: &[Message]) -> bool {

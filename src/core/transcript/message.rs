@@ -100,6 +100,15 @@ impl Block {
     pub fn is_thinking(&self) -> bool {
         matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
     }
+
+    /// True if the block is thinking of a service that does not sign it.
+    pub fn is_unsigned_thinking(&self) -> bool {
+        matches!(self, Self::Thinking { signature, .. } if signature.is_empty())
+    }
+
+    pub fn is_signed_thinking(&self) -> bool {
+        self.is_thinking() && !self.is_unsigned_thinking()
+    }
 }
 
 /// A tool call that the model made.

@@ -32,10 +32,10 @@ pub use media::{
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use notes::exit_note;
 pub use repair::{
-    HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, repair, repair_history,
-    strip_thinking,
+    HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, make_ids_portable, repair,
+    repair_history, strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
 };
 pub use validity::{
     BlockFlaw, HistoryRule, Violation, history_violations, is_name_letter, is_portable_id,
-    violations,
+    is_returnable_id, violations,
 };

@@ -1,6 +1,6 @@
 //! Repairs any message list so that the API accepts it, with minimal changes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::{fmt, mem};
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::validity::{
     BlockFlaw, ID_MAX, NAME_MAX, calls, flaws, history_violations, inner_result_flaw,
-    is_name_letter, is_portable_id, is_thinking, results, violations,
+    is_name_letter, is_portable_id, is_returnable_id, is_thinking, results, violations,
 };
 use super::{Block, Message, Role};
 
@@ -156,8 +156,26 @@ pub fn answer_calls(
 /// Removes all thinking, and messages that become empty: thinking may only be sent to the model
 /// that signed it.
 pub fn strip_thinking(messages: &mut Vec<Message>) {
+    strip(messages, is_thinking);
+}
+
+/// Like [`strip_thinking`], but keeps thinking without a signature, which covers nothing.
+pub fn strip_signed_thinking(messages: &mut Vec<Message>) {
+    strip(messages, Block::is_signed_thinking);
+}
+
+/// Removes thinking without a signature if there is any with one: a service that signs thinking
+/// does not take it back without.
+pub fn strip_thinking_that_lacks_signature(messages: &mut Vec<Message>) {
+    if messages.iter().flat_map(|message| &message.content).any(Block::is_signed_thinking) {
+        strip(messages, Block::is_unsigned_thinking);
+    }
+}
+
+/// Removes some blocks, and messages that become empty.
+fn strip(messages: &mut Vec<Message>, is_removed: impl Fn(&Block) -> bool) {
     for message in messages.iter_mut() {
-        message.content.retain(|block| !is_thinking(block));
+        message.content.retain(|block| !is_removed(block));
     }
     let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
     for message in mem::take(messages) {
@@ -328,23 +346,14 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         for block in &mut message.content {
             let Block::ToolUse { id, .. } = block else { continue };
             let was = id.clone();
-            if !is_portable_id(id) || self.used.contains(id) {
-                *id = self.fresh_id(&was);
+            if !is_returnable_id(id) || self.used.contains(id) {
+                *id = fresh_id(&mut self.taken, &was);
                 self.record(at, RepairStep::Renamed { from: was.clone(), to: id.clone() });
             }
             self.used.insert(id.clone());
             open.push(OpenCall { was, id: id.clone(), answered: false });
         }
         open
-    }
-
-    fn fresh_id(&mut self, like: &str) -> String {
-        let stem = if like.is_empty() { "call".to_owned() } else { sanitize_name(like, STEM_MAX) };
-        let mut names = (2..self.taken.len() + 3).map(|n| format!("{stem}_{n}"));
-        let free = names.find(|id| !self.taken.contains(id));
-        let id = free.expect("there is one name more than there are taken ones");
-        self.taken.insert(id.clone());
-        id
     }
 
     /// Puts the results of `open` first, one for each call, and drops all other results.
@@ -380,6 +389,51 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         }
         answers.append(&mut others);
         answers
+    }
+}
+
+/// An id like another one, which no call has.
+fn fresh_id(taken: &mut HashSet<String>, like: &str) -> String {
+    let stem = if like.is_empty() { "call".to_owned() } else { sanitize_name(like, STEM_MAX) };
+    let mut names = (2..taken.len() + 3).map(|n| format!("{stem}_{n}"));
+    let free = names.find(|id| !taken.contains(id));
+    let id = free.expect("there is one name more than there are taken ones");
+    taken.insert(id.clone());
+    id
+}
+
+/// True if a call has an id that not every service accepts.
+pub(super) fn has_unportable_ids(messages: &[Message]) -> bool {
+    messages.iter().flat_map(calls).any(|id| !is_portable_id(id))
+}
+
+/// Gives calls whose id not every service accepts, and their results, another one: another service
+/// than the one that made them gets the conversation, or that one refuses it.
+pub fn make_ids_portable(messages: &mut [Message]) {
+    if !has_unportable_ids(messages) {
+        return;
+    }
+    let mut taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
+    let mut renamed: HashMap<String, String> = HashMap::new();
+    for block in messages.iter_mut().flat_map(|message| &mut message.content) {
+        match block {
+            Block::ToolUse { id, .. } if !is_portable_id(id) => {
+                let new = fresh_id(&mut taken, id);
+                renamed.insert(std::mem::replace(id, new.clone()), new);
+            }
+            Block::ToolResult { tool_use_id, .. } => {
+                if let Some(new) = renamed.get(tool_use_id) {
+                    tool_use_id.clone_from(new);
+                }
+            }
+            Block::ToolUse { .. }
+            | Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => {}
+        }
     }
 }
 

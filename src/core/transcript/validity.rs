@@ -60,7 +60,7 @@ pub enum HistoryRule {
 pub enum BlockFlaw {
     /// Blank text. The API rejects it in every position.
     BlankText,
-    /// Thinking without a signature.
+    /// Thinking without a signature: none any more, but recorded by earlier versions.
     Unsigned,
     /// A block that is only valid in the other role's messages or outside of tool results.
     Misplaced,
@@ -68,7 +68,7 @@ pub enum BlockFlaw {
     Malformed,
     /// A tool call without an id.
     NoId,
-    /// A tool call whose id is too long or has characters that some services reject.
+    /// A tool call whose id is far too long or has characters that no service sends.
     BadId,
     /// A tool name that is too long or has characters that the API rejects.
     BadName,
@@ -78,6 +78,8 @@ pub enum BlockFlaw {
 
 /// Longest tool name that the API accepts.
 pub(super) const NAME_MAX: usize = 128;
+/// Longest tool-use id that is sent back.
+const RETURNABLE_ID_MAX: usize = 16_384;
 /// Longest tool-use id that all services accept. Bedrock is the strictest.
 pub(super) const ID_MAX: usize = 64;
 
@@ -190,16 +192,15 @@ fn check_results(
 pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
     let flaw = match (role, block) {
         (_, Block::Text { text }) => text.trim().is_empty().then_some(BlockFlaw::BlankText),
-        (Role::Assistant, Block::Thinking { signature, .. }) => {
-            signature.is_empty().then_some(BlockFlaw::Unsigned)
-        }
+        // Some services do not sign thinking, and want it back.
+        (Role::Assistant, Block::Thinking { .. }) => None,
         (Role::Assistant, Block::RedactedThinking { data }) => {
             data.is_empty().then_some(BlockFlaw::Malformed)
         }
         (Role::Assistant, Block::ToolUse { id, name, input }) => {
             return [
                 (id.is_empty(), BlockFlaw::NoId),
-                (!id.is_empty() && !is_portable_id(id), BlockFlaw::BadId),
+                (!id.is_empty() && !is_returnable_id(id), BlockFlaw::BadId),
                 (!is_name(name), BlockFlaw::BadName),
                 (!input.is_object(), BlockFlaw::BadInput),
             ]
@@ -244,8 +245,13 @@ pub fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
 }
 
-/// True if every service accepts `id` as a tool-use id. An id is sent back for the whole
-/// conversation, also to other services and models.
+/// True if `id` can go back to the service that made it. Some gateways keep state in ids, such as
+/// the signature of Gemini's thinking.
+pub fn is_returnable_id(id: &str) -> bool {
+    (1..=RETURNABLE_ID_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// True if every service accepts `id` as a tool-use id.
 pub fn is_portable_id(id: &str) -> bool {
     (1..=ID_MAX).contains(&id.len()) && id.chars().all(is_name_letter)
 }

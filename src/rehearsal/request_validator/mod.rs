@@ -174,8 +174,9 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
 }
 
 /// Returns true if an id is valid for Bedrock, the strictest service with this protocol.
+/// Returns true if a service may have made the id, and takes it back.
 fn is_tool_use_id(id: &str) -> bool {
-    is_name(id) && id.len() <= 64
+    (1..=16_384).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn is_name(name: &str) -> bool {
