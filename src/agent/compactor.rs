@@ -41,6 +41,9 @@ const READING_BACK: Duration = Duration::from_secs(2);
 const MEDIA_LEFT: u64 = 4_000_000;
 /// Images that are kept when there were too many (the service's limit for large ones).
 const IMAGES_LEFT: usize = 20;
+/// The text in place of a summary that the model did not write.
+const NO_SUMMARY: &str = "No summary could be made of the older messages, which were removed. Check \
+                          the present state of the work before you go on.";
 /// Number of the largest contributors to an overflow that are reported.
 const NAMED: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
@@ -379,6 +382,7 @@ impl ContextView<'_> {
     /// removes.
     pub(super) async fn hold_summary(&mut self, answer: ModelReply, toolbox: &Arc<Toolbox>) {
         let Some(mut summarising) = self.compactor.summarising.take() else { return };
+        summarising.restored.clear();
         if let Some(cut) = &summarising.cut {
             let readings = compaction::recently_read(self.conversation.messages(), cut);
             let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
@@ -395,15 +399,17 @@ impl ContextView<'_> {
         self.compactor.summarising = Some(summarising);
     }
 
-    /// Replaces the older part of the conversation by the summary, if there is one. Returns the size
-    /// of the conversation before and after, in tokens.
+    /// Replaces the older part of the conversation by the summary, or by a note that there is none.
+    /// Returns the size of the conversation before and after, in tokens.
     pub(super) fn compact(&mut self) -> Option<(u64, u64)> {
         let summarising = self.compactor.summarising.take()?;
-        let (answer, cut) = (summarising.answer?, summarising.cut?);
+        let cut = summarising.cut?;
         let before = self.history().estimate();
         let carried =
             CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
-        let summary = text_of(&answer.content);
+        let summary = summarising.answer.map(|answer| text_of(&answer.content));
+        let summary = summary.filter(|text| !text.trim().is_empty());
+        let summary = summary.unwrap_or_else(|| NO_SUMMARY.to_owned());
         self.conversation.edit_history(self.journal, |messages| {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);

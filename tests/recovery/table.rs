@@ -78,6 +78,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Nudge
         | RecoveryPlan::Compact
         | RecoveryPlan::SkipCompaction
+        | RecoveryPlan::CompactUnsummarised
         | RecoveryPlan::CommitFolds
         | RecoveryPlan::CompactReactively
         | RecoveryPlan::Trim
@@ -385,7 +386,7 @@ fn other_setbacks() -> String {
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
     let asked: Change = |run| Run { budgets: Budgets { completions: 1, ..run.budgets }, ..run };
-    let setbacks: [(&str, RecoveryCause, Change); 25] = [
+    let setbacks: [(&str, RecoveryCause, Change); 26] = [
         ("cut, more room", RecoveryCause::CutShort, escalate),
         ("cut", RecoveryCause::CutShort, room),
         ("empty", RecoveryCause::Empty, room),
@@ -405,6 +406,7 @@ fn other_setbacks() -> String {
         ("full, nothing left", RecoveryCause::Full(AvailableMitigations::NONE), room),
         ("no summary, ahead", RecoveryCause::NoSummary(CompactionTrigger::Threshold), room),
         ("no summary, late", RecoveryCause::NoSummary(CompactionTrigger::Overflow), room),
+        ("no usable summary", RecoveryCause::UnusableSummary, room),
         ("unstructured", RecoveryCause::Unstructured, room),
         ("unmet", RecoveryCause::Unmet, room),
         ("objected", RecoveryCause::Objected, room),

@@ -106,12 +106,39 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let run = self.settle(context);
-        if !reply.is_answer() && reply != ReplyKind::CutShort(CutKind::Text) {
-            return run.without_summary(trigger, context).with(ReplyDisposition::Drop);
+        if reply.is_answer() || reply == ReplyKind::CutShort(CutKind::Text) {
+            let budgets = run.budgets.renewed_by(Renewal::Summary, &context.limits.budgets);
+            return Self { budgets, ..run }.compact(context);
         }
-        let budgets = run.budgets.renewed_by(Renewal::Summary, &context.limits.budgets);
-        let run = Self { budgets, compaction: Compaction::Done, ..run };
+        match trigger {
+            CompactionTrigger::Threshold => {
+                run.without_summary(trigger, context).with(ReplyDisposition::Drop)
+            }
+            CompactionTrigger::Overflow => run.recover_unusable_summary(context),
+        }
+    }
+
+    /// Replaces the older part of the conversation and goes on.
+    fn compact(self, context: StepContext<'_>) -> StepOutcome {
+        let run = Self { compaction: Compaction::Done, ..self };
         run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Summary)
+    }
+
+    /// Recovers from a reply that is not the summary without which the run cannot go on: the same
+    /// request, or another model, may bring one. After that, the older part is removed without it.
+    fn recover_unusable_summary(self, context: StepContext<'_>) -> StepOutcome {
+        let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+        let (run, chosen) = self.choose_plan(RecoveryCause::UnusableSummary, context);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason).with(ReplyDisposition::Drop)
+        } else if chosen == RecoveryPlan::CompactUnsummarised {
+            run.compact(context)
+        } else if chosen == RecoveryPlan::SwitchModel {
+            run.change_model(None, context).call(call, context).with(ReplyDisposition::Drop)
+        } else {
+            run.ask_again_after_pause(call, context).with(ReplyDisposition::Drop)
+        };
+        outcome.by(chosen)
     }
 
     /// Handles a summary that failed or cannot be paid for.

@@ -156,13 +156,18 @@ impl Run {
         } else if chosen == RecoveryPlan::SwitchModel {
             run.change_model(None, context).call(Call::Ask(CallPurpose::Reply), context)
         } else {
-            let full = context.limits.budgets.empty_replies;
-            let retry = full.saturating_sub(run.budgets.empty_replies);
-            let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
-            let until = context.at.after(context.limits.backoff.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(CallPurpose::Reply), context)
+            run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context)
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
+    }
+
+    /// Repeats, after a pause, a call whose reply was useless. It is paid for.
+    pub(super) fn ask_again_after_pause(self, call: Call, context: StepContext<'_>) -> StepOutcome {
+        let full = context.limits.budgets.empty_replies;
+        let retry = full.saturating_sub(self.budgets.empty_replies);
+        let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
+        let until = context.at.after(context.limits.backoff.pause(self.seed, retry));
+        self.call_from(until, why, call, context)
     }
 
     // --- failures --------------------------------------------------------------------------------
@@ -227,6 +232,7 @@ impl Run {
             RecoveryPlan::Probe
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
+            | RecoveryPlan::CompactUnsummarised
             | RecoveryPlan::ReturnToPreferredModel
             | RecoveryPlan::Remind
             | RecoveryPlan::Restructure

@@ -30,6 +30,8 @@ pub enum RecoveryCause {
     /// There is no summary: none could be paid for, a hook prevented it, or the reply to the request
     /// ahead of need was not one.
     NoSummary(CompactionTrigger),
+    /// The reply to the request for a summary after an overflow was not one.
+    UnusableSummary,
     /// The answer was text, or did not fit the required schema.
     Unstructured,
     /// The command of `--require` did not pass.
@@ -146,6 +148,10 @@ plans! {
     CompactReactively => paid("reactive_compact_retry", Budget::ReactiveCompaction,
         "asked for a summary").as_transition()
         .shown("the conversation did not fit: summarising older messages");
+    /// Remove the older part of the conversation without a summary.
+    CompactUnsummarised => paid("compact_unsummarised", Budget::FailedCompaction,
+        "removed the older messages without a summary")
+        .shown("there is no summary: continuing without the older messages");
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
     Trim => paid("compact_trim_retry", Budget::Trim, "left the oldest messages out of the summary")
         .shown("the request for a summary did not fit: asking again without the oldest messages");

@@ -49,6 +49,9 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::SkipCompaction], StopReason::PromptTooLong)
         }
         RecoveryCause::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
+        RecoveryCause::UnusableSummary => {
+            (&[P::AskAgain, P::SwitchModel, P::CompactUnsummarised], StopReason::PromptTooLong)
+        }
         RecoveryCause::Unstructured => {
             (&[P::Restructure], StopReason::StructuredOutputRetryExhausted)
         }

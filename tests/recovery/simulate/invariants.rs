@@ -440,10 +440,14 @@ impl Simulation {
     fn check_context(&mut self, before: Run, step: &Transition) {
         let seed = self.seed;
         if step.edit.reply == ReplyDisposition::Summary {
-            (self.seen.summed_up, self.seen.forgone) = (Some(self.seen.size), 0);
+            self.seen.summed_up = Some(self.seen.size);
         }
-        if step.plan == Some(RecoveryPlan::SkipCompaction) {
-            self.seen.forgone += 1;
+        match step.plan {
+            Some(RecoveryPlan::SkipCompaction | RecoveryPlan::CompactUnsummarised) => {
+                self.seen.forgone += 1;
+            }
+            _ if step.edit.reply == ReplyDisposition::Summary => self.seen.forgone = 0,
+            _ => {}
         }
         if let (Event::Estimated(weight), Phase::Estimating(CallPurpose::Reply)) =
             (step.event, before.phase)

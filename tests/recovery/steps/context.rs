@@ -444,9 +444,22 @@ fn a_truncated_summary_is_used_and_an_empty_one_is_not() {
         let told = (decision.plan, decision.edit.reply);
         assert_eq!(told, (Some(RecoveryPlan::SkipCompaction), ReplyDisposition::Drop), "{reply:?}");
         assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
-        let story = late().then(Event::Replied(reply));
-        story.ends_as(StopReason::PromptTooLong);
-        assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop, "{reply:?}");
+        // Without a summary the run cannot go on as it is: it is asked for again, and then the older
+        // part is removed without it.
+        let mut story = late();
+        for _ in 0..3 {
+            story = story.then(Event::Replied(reply));
+            let told = (story.decision().plan, story.decision().edit.reply);
+            assert_eq!(told, (Some(RecoveryPlan::AskAgain), ReplyDisposition::Drop), "{reply:?}");
+            story = story.wakes();
+            story.asks_for(LATE);
+        }
+        let story = story.then(Event::Replied(reply));
+        let told = (story.decision().plan, story.decision().edit.reply);
+        let expected = (Some(RecoveryPlan::CompactUnsummarised), ReplyDisposition::Summary);
+        assert_eq!(told, expected, "{reply:?}");
+        story.asks_for(CallPurpose::Reply);
+        story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
     }
 }
 
