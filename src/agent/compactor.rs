@@ -251,7 +251,7 @@ impl ContextView<'_> {
                 let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
                 AvailableMitigations {
                     media: has_media(messages),
-                    block,
+                    block: block || self.caller.refused_tool(fault).is_some(),
                     output: output || refused_cap,
                     thinking,
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),

@@ -37,6 +37,7 @@ mod servers;
 mod setup;
 mod shared_ledger;
 mod signals;
+mod streamed_arguments;
 mod tool_batches;
 mod tool_hooks;
 mod tool_runner;

@@ -2,6 +2,7 @@
 //! failures.
 
 mod capacity_probe;
+mod refused_tools;
 mod turns;
 
 use std::sync::Arc;
@@ -92,6 +93,8 @@ impl ModelChain {
 pub(super) struct ModelCaller {
     /// Shared with the request that is being sent.
     fixed: Arc<FixedContent>,
+    /// The names of tools whose definition the service refuses.
+    refused_tools: Vec<String>,
     chain: ModelChain,
     reasoning: Reasoning,
     /// True if the observer receives the raw events of the stream.
@@ -129,6 +132,7 @@ impl ModelCaller {
     ) -> Self {
         Self {
             fixed: Arc::new(FixedContent { system, tools: Vec::new(), search: None }),
+            refused_tools: Vec::new(),
             chain: ModelChain::new(endpoints),
             reasoning,
             stream_events: false,
@@ -183,7 +187,8 @@ impl ModelCaller {
     }
 
     /// Offers these tools from the next request on. Returns false if they are offered already.
-    pub(super) fn offer_tools(&mut self, tools: Vec<ToolDefinition>) -> bool {
+    pub(super) fn offer_tools(&mut self, mut tools: Vec<ToolDefinition>) -> bool {
+        tools.retain(|tool| !self.refused_tools.contains(&tool.name));
         let is_new = tools != self.fixed.tools;
         if is_new {
             Arc::make_mut(&mut self.fixed).tools = tools;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::recovery::{
     Action, CallPurpose, Event, Interrupt, Limits, Moment, Nudge, RecoveryRecord, ReplyDisposition,
-    ReplyKind, StopReason, Transition,
+    ReplyKind, StopReason, Transition, Trim,
 };
 use crate::tools::{BackgroundKind, Toolbox};
 use crate::transcript::{Block, describe_unknown_outcome};
@@ -21,6 +21,7 @@ use super::messages::{open_calls, synthetic};
 use super::model_caller::ModelCaller;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
+use super::streamed_arguments::StreamedArguments;
 use super::tool_runner::ToolRunner;
 
 /// A run in progress: the owners of its state, to which the machine's actions go.
@@ -31,6 +32,7 @@ pub(super) struct RunWorld<'a> {
     pub(super) tools: ToolRunner,
     pub(super) hooks: HookRunner,
     pub(super) compactor: Compactor,
+    pub(super) streamed_arguments: StreamedArguments,
     /// The failed checks of `--require`.
     pub(super) failed_checks: FailedChecks,
     pub(super) monitor: RunMonitor<'a>,
@@ -133,6 +135,7 @@ impl<'a> RunWorld<'a> {
             tools,
             hooks,
             compactor: Compactor::default(),
+            streamed_arguments: StreamedArguments::default(),
             failed_checks: FailedChecks::default(),
             monitor,
             context,
@@ -173,7 +176,7 @@ impl RunWorld<'_> {
             ReplyDisposition::Absent => {}
         }
         if let Some(trim) = transition.edit.trim {
-            self.context_view().trim(trim);
+            self.trim(trim);
         }
         for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
             self.add_nudge(nudge);
@@ -191,6 +194,16 @@ impl RunWorld<'_> {
         }
     }
 
+    /// Removes or repairs what the service refuses.
+    fn trim(&mut self, trim: Trim) {
+        let tool = if trim == Trim::Block { self.caller.leave_out_refused_tool() } else { None };
+        let Some(tool) = tool else { return self.context_view().trim(trim) };
+        self.conversation.set_fixed_bytes(self.caller.fixed_bytes());
+        let warning =
+            format!("the service refuses the definition of the tool {tool}, which is left out");
+        self.monitor.emit(&RunEvent::Warning(warning));
+    }
+
     /// Replaces the older part of the conversation by the summary.
     fn compact(&mut self) {
         let Some((before, after)) = self.context_view().compact() else { return };
@@ -204,6 +217,13 @@ impl RunWorld<'_> {
     fn keep_reply(&mut self, event: Event) {
         let Some(mut reply) = self.conversation.take_held_reply() else { return };
         let has_calls = matches!(event, Event::Replied(ReplyKind::ToolCalls { .. }));
+        if has_calls
+            && self.streamed_arguments.record(&reply, &self.caller.fixed().tools, &self.limits)
+        {
+            let warning =
+                "the arguments of tool calls are lost in streams: asking without streaming";
+            self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
+        }
         self.tools.take_malformed(&mut reply, has_calls);
         self.caller.record_turn();
         let is_paused = event == Event::Replied(ReplyKind::Paused);

@@ -111,3 +111,28 @@ async fn what_an_entry_says_of_logins_is_obeyed_or_named() {
         assert!(warnings.contains(wanted), "{wanted}: {warnings}");
     }
 }
+
+/// The service names a tool only by its position in the request.
+#[tokio::test]
+async fn a_tool_whose_schema_the_service_refuses_is_left_out() {
+    let required = ["--mcp-required", "test"];
+    let server = serve(Scenario::new().reply("Done."));
+    succeeded(&trial(&server, &["well"]).args(required).run().await);
+    let offered = server.requests()[0].body["tools"].as_array().expect("tools").clone();
+    let is_echo = |tool: &Value| tool["name"] == "mcp__test__echo";
+    let index = offered.iter().position(is_echo).expect("it is offered");
+    let refusal = |index| format!("tools.{index}.custom.input_schema: JSON schema is invalid.");
+    let refused =
+        |index| Scenario::new().status(400).error("invalid_request_error", &refusal(index), None);
+    let server = serve(refused(index).reply("Done."));
+    let ended = trial(&server, &["well"]).args(required).run().await;
+    let result = succeeded(&ended);
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("the tool mcp__test__echo, which is left out"), "{warnings}");
+    let sent = server.requests()[1].body["tools"].as_array().expect("tools").clone();
+    assert_eq!(sent.len(), offered.len() - 1);
+    assert!(!sent.iter().any(is_echo));
+    // What is not of a server is needed.
+    let server = serve(refused(0).reply("Done."));
+    assert_eq!(trial(&server, &["well"]).args(required).run().await.code, Some(1));
+}
