@@ -63,7 +63,7 @@ fn a_refusal_that_dropping_thinking_may_fix_is_recognised_by_its_text() {
     }
 }
 
-/// Kimi, DeepSeek and what is behind their models.
+/// Kimi, `DeepSeek` and what is behind their models.
 #[test]
 fn a_refusal_that_demands_thinking_is_recognised_by_its_text() {
     let cases = [

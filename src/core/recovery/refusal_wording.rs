@@ -140,7 +140,7 @@ const NOT_TAKEN: [&str; 7] = [
     "not a vision",
 ];
 
-/// Whole phrases that say the same: DeepSeek, z.ai.
+/// Whole phrases that say the same: `DeepSeek`, z.ai.
 const NO_IMAGE_INPUT: [&str; 2] = ["unknown variant `image", "allowed values: ['text']"];
 
 /// Parts of a request, and other reasons that a refusal may name.
@@ -288,8 +288,8 @@ impl Fault {
         self.rejection_text().is_some_and(|words| words.contains("thinking"))
     }
 
-    /// True if the service demands thinking back that the conversation has lost: Kimi, DeepSeek. The
-    /// API's "expected `thinking`" is for requests that ask for thinking.
+    /// True if the service demands thinking back that the conversation has lost: Kimi, `DeepSeek`.
+    /// The API's "expected `thinking`" is for requests that ask for thinking.
     fn demands_thinking(&self) -> bool {
         const DEMANDS: [&str; 4] = ["passed back", "is missing", "missing thinking", "missing `"];
         self.rejection_text().is_some_and(|words| {

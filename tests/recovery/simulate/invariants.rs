@@ -442,12 +442,14 @@ impl Simulation {
         if step.edit.reply == ReplyDisposition::Summary {
             self.seen.summed_up = Some(self.seen.size);
         }
-        match step.plan {
-            Some(RecoveryPlan::SkipCompaction | RecoveryPlan::CompactUnsummarised) => {
-                self.seen.forgone += 1;
-            }
-            _ if step.edit.reply == ReplyDisposition::Summary => self.seen.forgone = 0,
-            _ => {}
+        let is_without_summary = matches!(
+            step.plan,
+            Some(RecoveryPlan::SkipCompaction | RecoveryPlan::CompactUnsummarised)
+        );
+        if is_without_summary {
+            self.seen.forgone += 1;
+        } else if step.edit.reply == ReplyDisposition::Summary {
+            self.seen.forgone = 0;
         }
         if let (Event::Estimated(weight), Phase::Estimating(CallPurpose::Reply)) =
             (step.event, before.phase)
