@@ -233,7 +233,7 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
     match which {
         StripTarget::All => {}
         StripTarget::Images | StripTarget::ImagesOfAnySize => {
-            all.retain(|found| found.holds_images)
+            all.retain(|found| found.holds_images);
         }
         StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
         StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
