@@ -34,14 +34,19 @@ pub(super) struct Conversation {
     paused: bool,
     /// True if thinking was removed from the history, here or in an earlier process.
     thinking_stripped: bool,
-    /// True if the service has refused thinking of this conversation.
-    thinking_refused: bool,
-    /// True if the service has refused ids of tool calls that it had made itself.
-    ids_refused: bool,
+    refused: RefusedParts,
     /// Publishes its size to a host.
     gauge: ContextGauge,
     /// The token counts of the last reply.
     last_usage: Option<Usage>,
+}
+
+/// The parts of this conversation that the service has refused.
+#[derive(Clone, Copy, Debug, Default)]
+struct RefusedParts {
+    thinking: bool,
+    /// Ids of tool calls that it had made itself.
+    ids: bool,
 }
 
 impl Conversation {
@@ -68,8 +73,7 @@ impl Conversation {
         }
         strip_thinking_that_lacks_signature(&mut messages);
         Self {
-            thinking_refused: false,
-            ids_refused: false,
+            refused: RefusedParts::default(),
             thinking_stripped: !messages.is_empty(),
             history: History::new(messages, 0),
             secrets,
@@ -178,13 +182,13 @@ impl Conversation {
     /// has refused some. Others want back what they have not signed.
     fn drops_unsigned(&self, reply: &[Block]) -> bool {
         let earlier = self.history.messages().iter().flat_map(|message| &message.content);
-        self.thinking_refused || earlier.chain(reply).any(Block::is_signed_thinking)
+        self.refused.thinking || earlier.chain(reply).any(Block::is_signed_thinking)
     }
 
     /// Records what the service has refused, by the repair that it led to.
     pub(super) fn record_refusal(&mut self, repair: Option<RepairOutcome>) {
-        self.thinking_refused |= repair == Some(RepairOutcome::ThinkingStripped);
-        self.ids_refused |= repair == Some(RepairOutcome::IdsReplaced);
+        self.refused.thinking |= repair == Some(RepairOutcome::ThinkingStripped);
+        self.refused.ids |= repair == Some(RepairOutcome::IdsReplaced);
     }
 
     /// Drops the reply that streams or is held. Only its usage is kept, for size estimates.
@@ -203,7 +207,7 @@ impl Conversation {
             make_ids_portable(messages);
         });
         self.thinking_stripped = true;
-        (self.thinking_refused, self.ids_refused) = (false, false);
+        self.refused = RefusedParts::default();
     }
 
     /// Returns true if thinking was removed from the history, here or in an earlier process.
@@ -346,7 +350,7 @@ impl Conversation {
         let mut renamed = Vec::new();
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
-            let is_refused = self.ids_refused && !is_portable_id(id);
+            let is_refused = self.refused.ids && !is_portable_id(id);
             if is_refused || knows_call(self.history.messages(), id) {
                 let fresh = self.emitted_blocks.new_name(id);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {

@@ -135,7 +135,7 @@ impl TornEnd {
 
     fn add(&mut self, line: &[u8], ended: bool) {
         self.ended += u32::from(ended);
-        self.zeros += line.iter().filter(|byte| **byte == 0).count();
+        self.zeros += memchr::memchr_iter(0, line).count();
         self.first = self.first.or(line.first().copied());
     }
 
