@@ -79,7 +79,14 @@ impl ServerTask {
         for renewed in [false, true] {
             let (line, epoch) = self.wait_for_connection(cancel).await?;
             match exchange(&line, request, (limit, timers.call_max), cancel).await {
-                Ok(result) => return Ok(result),
+                Ok(result) => {
+                    self.mark_answered(epoch);
+                    return Ok(result);
+                }
+                Err(failure @ CallFailure::Failed(CallError::Refused(_))) => {
+                    self.mark_answered(epoch);
+                    return Err(self.handle_failure(what, failure, epoch));
+                }
                 // The server has not processed the call, so it can be repeated.
                 Err(CallFailure::Failed(CallError::Expired(_))) if !renewed => {
                     self.mark_lost(epoch, ConnectionLoss::Expired);

@@ -60,6 +60,8 @@ const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Connection {
     handle: ConnectionHandle,
     program: Option<ServerProcess>,
+    /// It is one stream of the first version of the protocol over HTTP.
+    is_stream: bool,
     /// Ends the connection if it is dropped without being closed.
     _end: DropGuard,
 }
@@ -174,7 +176,11 @@ async fn open_connection(
     let fault = match begun {
         Ok(Ok(about)) => {
             let handle = ConnectionHandle { peer, host, about: Arc::new(about), mask };
-            return Ok(Connection { handle, program, _end: end });
+            let is_stream = matches!(
+                config.place,
+                ServerAddress::Http(HttpAddress { kind: HttpKind::Sse, .. })
+            );
+            return Ok(Connection { handle, program, is_stream, _end: end });
         }
         Ok(Err(fault)) => fault,
         Err(_) => {
@@ -440,6 +446,9 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
     })
 }
 
+        if self.is_stream {
+            return ConnectionLoss::StreamEnded;
+        }
 /// The loss of the host, which does not come back.
 fn host_loss() -> ConnectionLoss {
     ConnectionLoss::Permanent(HostError::Closed.to_string())

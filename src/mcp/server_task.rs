@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use super::prompts::{RemotePrompt, convert_prompts};
 use super::remote_tool::{RemoteTool, convert_tools};
 use super::request_headers::has_valid_headers;
 use super::sanitize::sanitize_start;
-use super::state::{ConnectionLoss, ReconnectBackoff, ServerReport, ServerStatus};
+use super::state::{ConnectionLoss, ConnectionUse, ReconnectBackoff, ServerReport, ServerStatus};
 
 /// The shortest interval between two listings of a server's tools.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
@@ -42,6 +42,8 @@ pub(super) struct ServerTask {
     loss: Mutex<Option<ConnectionLoss>>,
     lost: Notify,
     pub(super) reconnects: AtomicU32,
+    /// The epoch of the last connection that has answered a call.
+    answered: AtomicU64,
     warnings: Mutex<Vec<String>>,
     /// Warnings already given about its tools, so that a new listing does not repeat them.
     tool_warnings: Mutex<HashSet<String>>,
@@ -89,6 +91,7 @@ impl ServerTask {
             loss: Mutex::default(),
             lost: Notify::new(),
             reconnects: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
             warnings: Mutex::default(),
             tool_warnings: Mutex::default(),
         }
@@ -178,6 +181,11 @@ impl ServerTask {
         self.check_requested.notify_one();
     }
 
+    /// Records that a connection has answered a call.
+    pub(super) fn mark_answered(&self, epoch: u64) {
+        self.answered.fetch_max(epoch, Ordering::Relaxed);
+    }
+
     /// Marks a connection as unusable, as detected by a call.
     pub(super) fn mark_lost(&self, epoch: u64, loss: ConnectionLoss) {
         // Later calls must not use the same connection.
@@ -224,9 +232,11 @@ impl ServerTask {
                         return;
                     };
                     link.close(timers.end).await;
-                    (loss, since.elapsed())
+                    let epoch = self.state.borrow().epoch;
+                    let has_answered = self.answered.load(Ordering::Relaxed) == epoch;
+                    (loss, ConnectionUse { lasted: since.elapsed(), has_answered })
                 }
-                Err(loss) => (loss, Duration::ZERO),
+                Err(loss) => (loss, ConnectionUse::default()),
             };
             let Some(wait) = self.record_loss(loss, backoff_of(&mut backoff, held)) else { return };
             tokio::select! {
@@ -404,6 +414,12 @@ impl ServerTask {
             (ConnectionLoss::Expired, None) => {
                 (ServerStatus::Failed, "its sessions keep expiring".to_owned())
             }
+            (ConnectionLoss::StreamEnded, Some(_)) => {
+                (ServerStatus::Pending, "its stream has ended".to_owned())
+            }
+            (ConnectionLoss::StreamEnded, None) => {
+                (ServerStatus::Failed, "its streams keep ending".to_owned())
+            }
             (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), None) => {
                 (ServerStatus::Failed, why)
             }
@@ -431,7 +447,7 @@ impl ServerTask {
 
 fn backoff_of(
     backoff: &mut ReconnectBackoff,
-    held: Duration,
+    held: ConnectionUse,
 ) -> impl FnOnce(&ConnectionLoss) -> Option<Duration> + '_ {
     move |loss| backoff.record_loss(loss, held)
 }

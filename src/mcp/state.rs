@@ -17,6 +17,9 @@ const ATTEMPTS: u32 = 5;
 /// A connection that lasted this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
+/// A stream that lasted this long resets the backoff: proxies end idle streams after some seconds.
+const STREAM_STABLE_AFTER: Duration = Duration::from_secs(1);
+
 /// The status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -84,6 +87,30 @@ pub(super) enum ConnectionLoss {
     NeedsAuth(String),
     /// The server dropped the session: a new one can be opened at once.
     Expired,
+    /// The stream of the first version of the protocol has ended: another can be opened at once.
+    StreamEnded,
+}
+
+/// The use of a connection until its loss.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionUse {
+    pub(super) lasted: Duration,
+    /// It has answered a call.
+    pub(super) has_answered: bool,
+}
+
+impl ConnectionUse {
+    /// True if the loss is no sign that the server does not work.
+    fn resets_backoff(self, loss: &ConnectionLoss) -> bool {
+        let stable_after = match loss {
+            ConnectionLoss::StreamEnded => STREAM_STABLE_AFTER,
+            ConnectionLoss::Transient(_)
+            | ConnectionLoss::Permanent(_)
+            | ConnectionLoss::NeedsAuth(_)
+            | ConnectionLoss::Expired => STABLE_AFTER,
+        };
+        self.has_answered || self.lasted >= stable_after
+    }
 }
 
 /// Counts recent losses of a connection.
@@ -93,14 +120,14 @@ pub(super) struct ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
-    /// Records a loss after the connection had lasted for `held`. Returns the wait before the next
-    /// attempt, or `None` to give up.
+    /// Records the loss of a connection. Returns the wait before the next attempt, or `None` to give
+    /// up.
     pub(super) fn record_loss(
         &mut self,
         loss: &ConnectionLoss,
-        held: Duration,
+        held: ConnectionUse,
     ) -> Option<Duration> {
-        if held >= STABLE_AFTER {
+        if held.resets_backoff(loss) {
             self.failures = 0;
         }
         self.failures += 1;
@@ -109,8 +136,12 @@ impl ReconnectBackoff {
         }
         match loss {
             ConnectionLoss::Permanent(_) | ConnectionLoss::NeedsAuth(_) => None,
-            ConnectionLoss::Expired if self.failures == 1 => Some(Duration::ZERO),
-            ConnectionLoss::Transient(_) | ConnectionLoss::Expired => {
+            ConnectionLoss::Expired | ConnectionLoss::StreamEnded if self.failures == 1 => {
+                Some(Duration::ZERO)
+            }
+            ConnectionLoss::Transient(_)
+            | ConnectionLoss::Expired
+            | ConnectionLoss::StreamEnded => {
                 Some((FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT))
             }
         }
@@ -125,11 +156,15 @@ mod tests {
         ConnectionLoss::Transient("gone".to_owned())
     }
 
+    fn held(lasted: Duration) -> ConnectionUse {
+        ConnectionUse { lasted, has_answered: false }
+    }
+
     #[test]
     fn mcp_backoff_gives_up_after_five_attempts() {
         let mut backoff = ReconnectBackoff::default();
         let waits: Vec<_> =
-            (0..6).map(|_| backoff.record_loss(&lost(), Duration::from_secs(59))).collect();
+            (0..6).map(|_| backoff.record_loss(&lost(), held(Duration::from_secs(59)))).collect();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(waits, [seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), None]);
     }
@@ -138,23 +173,43 @@ mod tests {
     fn a_lasting_mcp_connection_resets_the_backoff() {
         let mut backoff = ReconnectBackoff::default();
         for _ in 0..5 {
-            backoff.record_loss(&lost(), Duration::ZERO);
+            backoff.record_loss(&lost(), held(Duration::ZERO));
         }
-        assert_eq!(backoff.record_loss(&lost(), STABLE_AFTER), Some(FIRST_WAIT));
+        assert_eq!(backoff.record_loss(&lost(), held(STABLE_AFTER)), Some(FIRST_WAIT));
     }
 
     #[test]
     fn an_expired_mcp_session_is_renewed_at_once_but_only_once() {
         let mut backoff = ReconnectBackoff::default();
         assert_eq!(
-            backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO),
+            backoff.record_loss(&ConnectionLoss::Expired, held(Duration::ZERO)),
             Some(Duration::ZERO)
         );
         assert_eq!(
-            backoff.record_loss(&ConnectionLoss::Expired, Duration::ZERO),
+            backoff.record_loss(&ConnectionLoss::Expired, held(Duration::ZERO)),
             Some(Duration::from_secs(2))
         );
         let refused = ConnectionLoss::NeedsAuth("401".to_owned());
-        assert_eq!(ReconnectBackoff::default().record_loss(&refused, Duration::ZERO), None);
+        assert_eq!(ReconnectBackoff::default().record_loss(&refused, held(Duration::ZERO)), None);
+    }
+
+    #[test]
+    fn the_loss_of_an_mcp_connection_that_was_of_use_is_not_counted() {
+        let answered = ConnectionUse { lasted: Duration::ZERO, has_answered: true };
+        let idle = held(STREAM_STABLE_AFTER);
+        for (loss, of_use, wait) in [
+            (ConnectionLoss::Expired, answered, Duration::ZERO),
+            (ConnectionLoss::StreamEnded, idle, Duration::ZERO),
+            (lost(), answered, FIRST_WAIT),
+        ] {
+            let mut backoff = ReconnectBackoff::default();
+            for _ in 0..2 * ATTEMPTS {
+                assert_eq!(backoff.record_loss(&loss, of_use), Some(wait), "{loss:?}");
+            }
+        }
+        let mut backoff = ReconnectBackoff::default();
+        let waits = (0..=ATTEMPTS)
+            .map(|_| backoff.record_loss(&ConnectionLoss::StreamEnded, held(Duration::ZERO)));
+        assert_eq!(waits.last(), Some(None), "a stream that always ends at once is given up");
     }
 }

@@ -161,6 +161,17 @@ async fn a_server_of_the_first_version_is_talked_to_over_its_stream() {
 }
 
 #[tokio::test]
+async fn sessions_that_serve_one_call_each_are_renewed_as_often_as_needed() {
+    let sse = |address: &mut HttpAddress, _: &Path| address.kind = HttpKind::Sse;
+    let http = http_with("sse-once", sse).await;
+    let bench = http.bench.ready().await;
+    for _ in 0..8 {
+        assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{}", bench.log());
+    }
+    assert_eq!(bench.servers.stats().reconnects, 7);
+}
+
+#[tokio::test]
 async fn a_server_that_has_no_such_stream_or_names_another_server_is_told() {
     let sse = |address: &mut HttpAddress, _: &Path| address.kind = HttpKind::Sse;
     for (mode, status, wanted) in [

@@ -416,7 +416,8 @@ def serve_http():
             number = self.path.split("=")[1]
             if message.get("method") == "tools/call":
                 calls.append(number)
-                if len(calls) > 1 and number == "1":
+                is_over = calls.count(number) > 1 if ARGUMENT == "sse-once" else number == "1"
+                if len(calls) > 1 and is_over:
                     return self.reply(404, {"detail": "Could not find session"})
             if "id" in message:
                 streams[number].put({"jsonrpc": "2.0", "id": message["id"],
