@@ -33,7 +33,7 @@ use super::sanitize::sanitize_start;
 use super::server_client::{HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
 use super::state::{ConnectionLoss, ServerIdentity};
-use super::stdio::{self, ServerOutput, ServerProcess};
+use super::stdio::{self, ServerProcess};
 use super::transport::{Inbox, Transport};
 
 /// The newest version of the protocol with a handshake. A server may answer with an older one.
@@ -186,7 +186,7 @@ async fn open_connection(
         Err(_) => {
             let why = format!("it did not answer within {} s", patience.as_secs_f32());
             let why = match &program {
-                Some(program) => with_server_output(&why, "", &program.output, &mask),
+                Some(program) => program.output.describe_end(&why, "", &mask),
                 None => why,
             };
             let loss = ConnectionLoss::Transient(why);
@@ -200,7 +200,7 @@ async fn open_connection(
         (ServerAddress::Program { .. } | ServerAddress::Host, Some(program)) => {
             tokio::time::sleep(LAST_OUTPUT_WAIT).await;
             let why = describe_handshake_fault(&fault, &mask);
-            let why = with_server_output("it did not start up", &why, &program.output, &mask);
+            let why = program.output.describe_end("it did not start up", &why, &mask);
             ConnectionLoss::Transient(why)
         }
         (ServerAddress::Http(_), _) => classify_connect_loss(&fault, &mask),
@@ -382,21 +382,6 @@ fn host_transport(
     Ok(Box::new(HostTransport::new(Arc::clone(host), server, inbox)))
 }
 
-/// Adds the server's own last output to an error.
-fn with_server_output(what: &str, why: &str, output: &ServerOutput, mask: &Redactor) -> String {
-    let mut text = what.to_owned();
-    if !why.is_empty() {
-        text = format!("{text}: {why}");
-    }
-    if let Some(fault) = output.fault() {
-        return format!("{what}: {fault}");
-    }
-    match output.last_line(mask) {
-        Some(line) => format!("{text} (it said: {line})"),
-        None => text,
-    }
-}
-
 /// The jobs of a server: its program, or the helper that prints its headers.
 pub(super) fn jobs(config: &ServerConfig, around: &ServerEnvironment) -> Vec<Job> {
     match &config.place {
@@ -446,9 +431,6 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
     })
 }
 
-        if self.is_stream {
-            return ConnectionLoss::StreamEnded;
-        }
 /// The loss of the host, which does not come back.
 fn host_loss() -> ConnectionLoss {
     ConnectionLoss::Permanent(HostError::Closed.to_string())
@@ -464,13 +446,16 @@ impl Connection {
         if self.handle.host.is_some() {
             return host_loss();
         }
+        if self.is_stream {
+            return ConnectionLoss::StreamEnded;
+        }
         ConnectionLoss::Transient(self.with_last_output("it ended, or hung up"))
     }
 
     /// Adds the server's last output to the reason of its end.
     pub(super) fn with_last_output(&self, what: &str) -> String {
         match &self.program {
-            Some(program) => with_server_output(what, "", &program.output, &self.handle.mask),
+            Some(program) => program.output.describe_end(what, "", &self.handle.mask),
             None => what.to_owned(),
         }
     }

@@ -30,6 +30,12 @@ const MOST_GARBAGE: usize = 8 << 20;
 /// The most bytes of a server's other output that are kept.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
+/// The most lines of it that a message quotes.
+const QUOTED_LINES_MAX: usize = 10;
+
+/// The most characters of it that a message quotes.
+const QUOTED_CHARS_MAX: usize = 500;
+
 /// The most messages in the incoming queue.
 pub(super) const WAITING_MAX: usize = 64;
 
@@ -120,15 +126,48 @@ impl ServerOutput {
         self.0.lock().fault
     }
 
-    /// The last line, for messages.
-    pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
+    /// Adds the last output to the description of an end: what happened, and why.
+    pub(super) fn describe_end(&self, what: &str, why: &str, mask: &Redactor) -> String {
+        if let Some(fault) = self.fault() {
+            return format!("{what}: {fault}");
+        }
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        match self.last_lines(mask) {
+            Some(lines) => format!("{what}{why} (it said: {lines})"),
+            None => format!("{what}{why}"),
+        }
+    }
+
+    /// The last lines, on one, for messages. Runtimes print the reason of an end some lines before
+    /// the last one.
+    fn last_lines(&self, mask: &Redactor) -> Option<String> {
         let mut output = self.0.lock();
         let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
-        let lines = text.lines().enumerate();
-        let (place, line) = lines.filter(|(_, line)| !line.trim().is_empty()).last()?;
-        let quote = if output.truncated && place == 0 { sanitize_end } else { sanitize_start };
-        Some(quote(line, mask))
+        let is_cut = |place| output.truncated && place == 0;
+        let quoted = text.lines().enumerate().filter(|(_, line)| is_worth_quoting(line)).map(
+            |(place, line)| {
+                let quote = if is_cut(place) { sanitize_end } else { sanitize_start };
+                quote(line, mask)
+            },
+        );
+        let (mut lines, mut length) = (VecDeque::new(), 0);
+        for line in quoted.collect::<Vec<_>>().into_iter().rev().take(QUOTED_LINES_MAX) {
+            length += line.chars().count();
+            if length > QUOTED_CHARS_MAX && !lines.is_empty() {
+                break;
+            }
+            lines.push_front(line);
+        }
+        (!lines.is_empty()).then(|| lines.into_iter().collect::<Vec<_>>().join(" / "))
     }
+}
+
+/// True if a line says more than where in a program something happened: it is no frame of a stack,
+/// no rule and no mark, and not the version of Node.
+fn is_worth_quoting(line: &str) -> bool {
+    let line = line.trim();
+    let is_drawn = line.chars().all(|letter| "-+|=~^_ ".contains(letter));
+    !is_drawn && !line.starts_with("at ") && !line.starts_with("Node.js v")
 }
 
 async fn read_stderr(mut stderr: ChildStderr, output: ServerOutput) {
@@ -333,10 +372,38 @@ mod tests {
         let mask = Redactor::new(KnownSecrets::new([secret]));
         let line = format!("{secret}{}", "x".repeat(OUTPUT_BYTES_MAX - 7));
         output.append(line.as_bytes());
-        let shown = output.last_line(&mask).expect("a line");
+        let shown = output.last_lines(&mask).expect("a line");
         assert!(shown.chars().all(|letter| letter == 'x'), "{shown}");
         output.append(format!("\nwith {secret}\n").as_bytes());
-        assert_eq!(output.last_line(&mask).as_deref(), Some("with [redacted]"));
+        let shown = output.last_lines(&mask).expect("two lines");
+        assert!(shown.ends_with("x / with [redacted]"), "{shown}");
+    }
+
+    #[test]
+    fn the_reason_of_an_end_is_quoted_though_it_is_not_in_the_last_line() {
+        let numbered = |numbers: std::ops::Range<usize>| numbers.map(|at| format!("line {at}"));
+        let (long, many) = ("x".repeat(400), numbered(0..20).collect::<Vec<_>>().join("\n"));
+        let last_ten = numbered(10..20).collect::<Vec<_>>().join(" / ");
+        for (output, quoted) in [
+            (
+                "/srv/index.js:3\n    throw new Error('X is not set')\n    ^\n\nError: X is not set\n    \
+                 at Object.<anonymous> (/srv/index.js:3:11)\n\nNode.js v20.20.2\n",
+                "/srv/index.js:3 / throw new Error('X is not set') / Error: X is not set",
+            ),
+            (
+                "  +-+---------------- 1 ----------------\n    | ValueError: X is not set\n    \
+                 +------------------------------------\n",
+                "+-+---------------- 1 ---------------- / | ValueError: X is not set",
+            ),
+            (&format!("{long}\n{long}\n"), &"x".repeat(300)),
+            (&many, &last_ten),
+        ] {
+            let quotation = ServerOutput::default();
+            quotation.append(output.as_bytes());
+            let lines = quotation.last_lines(&Redactor::default());
+            assert_eq!(lines.as_deref(), Some(quoted));
+        }
+        assert_eq!(ServerOutput::default().last_lines(&Redactor::default()), None);
     }
 
     #[tokio::test(start_paused = true)]
