@@ -286,7 +286,7 @@ pub(super) fn is_credential(name: &str, value: &OsStr) -> bool {
         .iter()
         .any(|prefix| name.starts_with(prefix));
     let text = value.to_string_lossy();
-    (service && looks_secret(name, value))
+    (service && is_secret_by_name(name, value))
         || name == "ANTHROPIC_CUSTOM_HEADERS"
         || (name == "ANTHROPIC_BASE_URL" && text.contains('@'))
         || text.contains("sk-ant-")
@@ -337,8 +337,7 @@ const SECRET_PARTS: [&str; 12] = [
     "SEED_PHRASE",
 ];
 
-/// Endings of any word of a name that mark a secret: APIKEY, AUTHTOKEN. False positives such as
-/// BYPASS are accepted.
+/// Endings of any word of a name that mark a secret: APIKEY, AUTHTOKEN.
 const SECRET_ENDINGS: [&str; 14] = [
     "KEY",
     "KEYS",
@@ -356,30 +355,137 @@ const SECRET_ENDINGS: [&str; 14] = [
     "MNEMONIC",
 ];
 
+/// The end of names of keys that are no secrets: of a project, of an entry of a table.
+const SETTING_SUFFIXES: [&str; 7] = [
+    "PROJECT_KEY",
+    "CACHE_KEY",
+    "SORT_KEY",
+    "PARTITION_KEY",
+    "PRIMARY_KEY",
+    "OBJECT_KEY",
+    "FLAG_KEY",
+];
+
+/// Last words of names of settings of a login: the secret itself is elsewhere.
+const SETTING_LAST_WORDS: [&str; 23] = [
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "ISSUER",
+    "ALGORITHM",
+    "TTL",
+    "TIMEOUT",
+    "EXPIRES",
+    "EXPIRY",
+    "IN",
+    "HOURS",
+    "MINUTES",
+    "SECONDS",
+    "DAYS",
+    "AGE",
+    "LENGTH",
+    "NAME",
+    "FILE",
+    "PATH",
+    "DIR",
+    "ALIAS",
+    "TYPE",
+    "COUNT",
+];
+
+/// Words of a name that say that a key is a secret, however short its value is.
+const LOGIN_KEYS: [&str; 12] = [
+    "API",
+    "ACCESS",
+    "PRIVATE",
+    "MASTER",
+    "ENCRYPTION",
+    "SIGNING",
+    "LICENSE",
+    "ADMIN",
+    "AUTH",
+    "SERVICE",
+    "DEPLOY",
+    "ROOT",
+];
+
+/// The length from which the value of a key is a secret whatever it is made of, in bytes.
+const NAME_BYTES_MAX: usize = 16;
+
 /// Last words of a name that mark a secret. `PWD` and `OLDPWD` are folders, and `SSH_AUTH_SOCK`,
 /// `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets. Jenkins ends the names of passwords in
 /// `PSW`.
 const SECRET_LAST_WORDS: [&str; 7] = ["PWD", "AUTH", "SAS", "PSK", "PSW", "PW", "AUTHORIZATION"];
 
+/// True if a variable is a secret by its name or its value.
 pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
-    let name = name.to_uppercase();
-    // A URL with a password is often the database of a program under test.
+    let text = value.to_string_lossy();
+    is_key(value) || is_secret_name(name, &text) && !(is_setting(name) && is_plain(&text))
+}
+
+/// True if a variable is secret only because it is called a key, without a word that says of what,
+/// and its value is a short name: `LOOKUP_KEYS=name,email`. Commands do not get it, but redaction
+/// would make ordinary text useless.
+pub(super) fn is_name_of_key(name: &str, value: &OsStr) -> bool {
+    let (name, text) = (name.to_uppercase(), value.to_string_lossy());
+    let words: Vec<&str> = name.split('_').collect();
+    let is_key = |word: &&str| ["KEY", "KEYS"].contains(word);
+    let of_login = |word: &&str| LOGIN_KEYS.contains(word) || is_secret_word(word) && !is_key(word);
+    let is_named_otherwise = SECRET_PARTS.iter().any(|part| name.contains(part))
+        || words.iter().any(of_login)
+        || words.len() < 2;
+    text.len() < NAME_BYTES_MAX
+        && is_plain(&text)
+        && !is_named_otherwise
+        && words.iter().any(is_key)
+}
+
+/// True if a value has the form of a key, or the name is that of a secret.
+fn is_secret_by_name(name: &str, value: &OsStr) -> bool {
+    is_key(value) || is_secret_name(name, &value.to_string_lossy())
+}
+
+/// True if a value has the form of a key. A URL with a password is often the database of a program
+/// under test.
+fn is_key(value: &OsStr) -> bool {
     let kind = Redactor::detect_key_kind(value.as_encoded_bytes());
-    if kind.is_some_and(|kind| kind != PASSWORD_IN_URL) {
-        return true;
-    }
-    let is_number = value.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    kind.is_some_and(|kind| kind != PASSWORD_IN_URL)
+}
+
+fn is_secret_name(name: &str, value: &str) -> bool {
+    let name = name.to_uppercase();
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
     if is_git_setting(&name) || (name.ends_with("TOKENS") && is_number) {
         // The latter is a limit, such as `MAX_THINKING_TOKENS=4000`.
         return false;
     }
-    let text = value.to_string_lossy();
-    let last = name.rsplit('_').next().filter(|_| name != "PWD" && !is_switch(&text));
+    let last = name.rsplit('_').next().filter(|_| name != "PWD" && !is_switch(value));
     SECRET_PARTS.iter().any(|part| name.contains(part))
         || SECRET_NAMES.contains(&name.as_str())
-        || (name.contains("WEBHOOK") && text.contains("://"))
+        || (name.contains("WEBHOOK") && value.contains("://"))
         || last.is_some_and(|last| SECRET_LAST_WORDS.contains(&last))
         || name.split('_').any(is_secret_word)
+}
+
+/// True if a name that marks a secret is that of a setting: a key into a table, or the lifetime,
+/// the place or the name of a secret.
+fn is_setting(name: &str) -> bool {
+    let name = name.to_uppercase();
+    let last = name.rsplit('_').next().unwrap_or_default();
+    let is_webhook = name.contains("WEBHOOK");
+    let is_of_setting = SETTING_LAST_WORDS.contains(&last)
+        || SETTING_SUFFIXES.iter().any(|suffix| {
+            name.strip_suffix(suffix).is_some_and(|begin| begin.is_empty() || begin.ends_with('_'))
+        });
+    is_of_setting && !is_webhook && !SECRET_NAMES.contains(&name.as_str())
+}
+
+/// True if a value looks like a word, a number, a path or an address, and no part of it like a
+/// secret.
+fn is_plain(value: &str) -> bool {
+    !value.contains([' ', '\t', '\r', '\n', '@', '?', '='])
+        && !is_telling(value.as_ref())
+        && !value.split(['/', ':', '#', ',', ';']).any(|part| is_telling(part.as_ref()))
 }
 
 /// True if a value is a switch, as in `REQUIRE_AUTH=true`.
@@ -388,5 +494,7 @@ fn is_switch(value: &str) -> bool {
 }
 
 fn is_secret_word(word: &str) -> bool {
-    word == "PAT" || SECRET_ENDINGS.iter().any(|end| word.ends_with(end))
+    word == "PAT"
+        || !["COMPASS", "BYPASS"].contains(&word)
+            && SECRET_ENDINGS.iter().any(|end| word.ends_with(end))
 }

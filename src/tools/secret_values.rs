@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::types::ChildEnvironment;
 
-use super::environment::{is_credential, is_essential, is_telling, looks_secret};
+use super::environment::{is_credential, is_essential, is_name_of_key, is_telling, looks_secret};
 use super::settings::CommandSettings;
 use crate::secrets::is_distinctive;
 
@@ -41,7 +41,8 @@ pub fn secret_values(
     let lists_all = commands.is_some_and(|it| it.child_environment == ChildEnvironment::Allowlist);
     let is_secret = |name: &OsStr, value: &OsStr| {
         let name = name.to_string_lossy();
-        let is_named = is_credential(&name, value) || looks_secret(&name, value);
+        let is_like_secret = || looks_secret(&name, value) && !is_name_of_key(&name, value);
+        let is_named = is_credential(&name, value) || is_like_secret();
         (is_named || is_passed(&name) && (!lists_all || is_telling(value))) && !is_essential(&name)
     };
     let (secret, open): (Vec<_>, Vec<_>) =
@@ -168,6 +169,37 @@ mod tests {
         ] {
             let variables = [(name.into(), value.into())].into_iter().collect();
             assert_eq!(secret_values(&variables, None), secrets, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_keys_and_settings_of_logins_are_no_secrets_unless_the_value_looks_like_one() {
+        for (name, value, is_secret) in [
+            ("SONAR_PROJECT_KEY", "acme-web", false),
+            ("SONAR_PROJECT_KEY", "Kq7x-93mv-Lw2p", true),
+            ("CACHE_KEY", "deps-linux", false),
+            ("LOOKUP_KEYS", "name,email", false),
+            ("LOOKUP_KEYS", "Kq7x-93mv-Lw2p", true),
+            ("LOOKUP_KEYS", "correct,horse,battery", true),
+            ("BYPASS", "src/legacy", false),
+            ("DB_PASS", "swordfish", true),
+            ("API_KEY", "swordfish", true),
+            ("MY_APIKEY", "swordfish", true),
+            ("DEPLOY_KEYS", "swordfish", true),
+            ("ACCESS_TOKEN_EXPIRE_MINUTES", "1440", false),
+            ("JWT_EXPIRES_IN", "3600", false),
+            ("TOKEN_ENDPOINT", "/oauth/token", false),
+            ("TOKEN_URL", "https://login.test/oauth/token", false),
+            ("TOKEN_URL", "https://login.test/oauth?code=swordfish", true),
+            ("TOKEN_URL", "https://login.test/Kq7x-93mv-Lw2p", true),
+            ("SECRETS_DIR", "/run/app", false),
+            ("SECRET_NAME", "my-app", false),
+            ("SECRET_NAME", "correct horse battery", true),
+            ("SECRET_ID", "swordfish", true),
+        ] {
+            let variables = [(name.into(), value.into())].into_iter().collect();
+            let found = secret_values(&variables, None);
+            assert_eq!(found.iter().any(|it| it == value), is_secret, "{name}={value}: {found:?}");
         }
     }
 

@@ -26,6 +26,10 @@ const OWN: &[(&str, &str)] = &[
     ("NPM_TOKEN", "npm"),
     ("TOKENIZERS_PARALLELISM", "false"),
     ("KEYBOARD", "us"),
+    ("SONAR_PROJECT_KEY", "acme-web"),
+    ("S3_OBJECT_KEY", "key-0123456789abcdef"),
+    ("LOOKUP_KEYS", "name,email"),
+    ("TOKEN_URL", "https://login.test/oauth"),
     ("COLORTERM", "truecolor"),
     ("CI", "true"),
     ("TERM", "xterm-256color"),
@@ -59,13 +63,15 @@ const CREDENTIALS: [&str; 7] = [
     "LOOKS_FINE",
 ];
 
-const SECRETS: [&str; 6] = [
+const SECRETS: [&str; 8] = [
     "GITHUB_TOKEN",
     "DB_PASSWORD",
     "MY_APIKEY",
     "aws_secret_access_key",
     "GOOGLE_APPLICATION_CREDENTIALS",
     "NPM_TOKEN",
+    "S3_OBJECT_KEY",
+    "LOOKUP_KEYS",
 ];
 
 #[tokio::test]
@@ -83,6 +89,8 @@ async fn environment_scrubbing_drops_only_secrets() {
         "COLORTERM",
         "FAVOURITE",
         "MAX_THINKING_TOKENS",
+        "SONAR_PROJECT_KEY",
+        "TOKEN_URL",
     ] {
         assert!(seen.contains_key(name), "{name} is missing");
     }
