@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, ExportError, HookDecision, HookEvent, HookProgress, HookRuns, Hooks};
 use crate::recovery::{CompactionTrigger, StopHookDecision};
-use crate::tools::{AGENT, PreparedCall, TASK, Toolbox, is_agent_tool};
+use crate::tools::{AGENT, PreparedCall, TASK, Toolbox, is_agent_tool, other_name};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::Conversation;
@@ -231,7 +231,8 @@ impl HookInput {
     ) -> Self {
         let ToolCall { id, name, input } = prepared.call();
         // The model may use either name of this tool; hooks see one, and may name either.
-        let (name, alias) = if is_agent_tool(name) { (AGENT, Some(TASK)) } else { (&**name, None) };
+        let (name, alias) =
+            if is_agent_tool(name) { (AGENT, Some(TASK)) } else { (&**name, other_name(name)) };
         let fields = json!({ "tool_name": name, "tool_input": input, "tool_use_id": id });
         let mut input = Self::of(event, name, fields);
         input.context.alias = alias;

@@ -91,10 +91,11 @@ impl ExternalTools for McpToolProvider {
     fn perform<'a>(
         &'a self,
         call: &'a ToolCall,
+        may_use: &'a (dyn Fn(&str) -> bool + Sync),
         cancel: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>> {
         Box::pin(async move {
-            let reply = self.0.call(&call.name, &call.input, &cancel).await;
+            let reply = self.0.call_within(&call.name, &call.input, may_use, &cancel).await;
             let mut brought =
                 ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
             for piece in reply.parts {

@@ -70,13 +70,33 @@ impl Servers {
         self.members().into_iter().filter(|member| member.about().has_resources)
     }
 
+    /// The servers with resources that an input means: the one that it names, as that is configured
+    /// or as its tools name it, or all.
+    fn meant_servers(&self, input: &Value) -> Vec<Arc<ServerTask>> {
+        let all: Vec<Arc<ServerTask>> = self.with_resources().collect();
+        let Some(wanted) = input["server"].as_str().filter(|name| !name.is_empty()) else {
+            return all;
+        };
+        if let Some(exact) = all.iter().find(|member| member.config.name == wanted) {
+            return vec![Arc::clone(exact)];
+        }
+        let prefix = tool_name_prefix(wanted);
+        let is_meant = |member: &Arc<ServerTask>| tool_name_prefix(&member.config.name) == prefix;
+        all.into_iter().filter(is_meant).collect()
+    }
+
     /// The permission that a resource tool needs. Listing needs none; reading is treated like a
     /// tool of the server.
-    pub(super) fn resource_tool_permission(tool: &str, input: &Value) -> CallPermission {
+    pub(super) fn resource_tool_permission(&self, tool: &str, input: &Value) -> CallPermission {
         if tool == LIST {
             return CallPermission::NotNeeded;
         }
-        let server = tool_name_prefix(input["server"].as_str().unwrap_or_default());
+        let meant = self.meant_servers(input);
+        let server = match &meant[..] {
+            [member] => member.config.name.as_str(),
+            _ => input["server"].as_str().unwrap_or_default(),
+        };
+        let server = tool_name_prefix(server);
         CallPermission::Rule { name: format!("{server}{READ}"), server, reads_only: true }
     }
 
@@ -85,16 +105,15 @@ impl Servers {
         &self,
         tool: &str,
         input: &Value,
+        may_use: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
     ) -> CallReply {
-        let wanted = input["server"].as_str();
-        let members: Vec<Arc<ServerTask>> = self
-            .with_resources()
-            .filter(|member| wanted.is_none_or(|wanted| member.config.name == wanted))
-            .collect();
+        let may_list = |member: &Arc<ServerTask>| may_use(&tool_name_prefix(&member.config.name));
+        let members: Vec<Arc<ServerTask>> =
+            self.meant_servers(input).into_iter().filter(may_list).collect();
         if members.is_empty() {
             let names: Vec<String> =
-                self.with_resources().map(|member| member.config.name.clone()).collect();
+                self.with_resources().filter(may_list).map(|it| it.config.name.clone()).collect();
             let names = names.join(", ");
             return CallReply::error(format!("no such server has resources; there are: {names}"));
         }

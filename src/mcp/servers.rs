@@ -282,7 +282,7 @@ impl Servers {
     /// The permission that a call of a tool needs.
     pub fn permission_for(&self, tool: &str, input: &Value) -> CallPermission {
         if self.resource_tool(tool).is_some() {
-            return Self::resource_tool_permission(tool, input);
+            return self.resource_tool_permission(tool, input);
         }
         let found = self.find(tool);
         let server = found.as_ref().map(|(member, _)| tool_name_prefix(&member.config.name));
@@ -358,11 +358,23 @@ impl Servers {
 
     /// Calls a tool by its full name. Never fails: every failure is a reply.
     pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> CallReply {
+        self.call_within(tool, input, &|_| true, cancel).await
+    }
+
+    /// Like [`Self::call`]. Of a server for whose prefix of tool names `may_use` is false, no
+    /// resources are listed.
+    pub async fn call_within(
+        &self,
+        tool: &str,
+        input: &Value,
+        may_use: &(dyn Fn(&str) -> bool + Sync),
+        cancel: &CancellationToken,
+    ) -> CallReply {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.find(tool) {
             Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
             None if self.resource_tool(tool).is_some() => {
-                self.call_resource_tool(tool, input, cancel).await
+                self.call_resource_tool(tool, input, may_use, cancel).await
             }
             None => CallReply::error(
                 self.explain_missing_tool(tool)

@@ -34,10 +34,12 @@ pub trait ExternalTools: Send + Sync {
     /// The permission that a call needs.
     fn permission_for(&self, call: &ToolCall) -> Permission;
 
-    /// Executes a call. Ends soon after it is cancelled.
+    /// Executes a call. Ends soon after it is cancelled. `may_use` is false for the beginnings of
+    /// names of tools that a rule denies.
     fn perform<'a>(
         &'a self,
         call: &'a ToolCall,
+        may_use: &'a (dyn Fn(&str) -> bool + Sync),
         cancel: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>>;
 }

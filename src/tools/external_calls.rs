@@ -108,7 +108,9 @@ impl ToolSet {
         call: &ToolCall,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        let brought = foreign.perform(call, cancel).await;
+        let may_use =
+            |prefix: &str| self.permissions.external_denial(prefix.trim_end_matches('_')).is_none();
+        let brought = foreign.perform(call, &may_use, cancel).await;
         into_outcome_within(brought, self.results.external(), self.shell.scratch()).await
     }
 }

@@ -96,7 +96,7 @@ pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
 pub use input::{ToolSearchInput, WebSearchInput};
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
-pub use offered_name::offered_name;
+pub use offered_name::{offered_name, other_name};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
 pub use permission::{

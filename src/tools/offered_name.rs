@@ -5,10 +5,33 @@ use crate::transcript::is_name_letter;
 /// The prefix of MCP tool names.
 const MCP: &str = "mcp__";
 
+/// Names that tools have in other versions and clients, and the names here. Of several for a tool,
+/// hooks may use the first one.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("ListMcpResourcesTool", "ListMcpResources"),
+    ("ReadMcpResourceTool", "ReadMcpResource"),
+    ("TaskOutput", "BashOutput"),
+    ("TaskStop", "KillShell"),
+    ("KillBash", "KillShell"),
+];
+
+/// The name here of a tool that has another name elsewhere.
+pub(super) fn name_here(name: &str) -> Option<&'static str> {
+    OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, here)| *here)
+}
+
+/// The name that a tool has elsewhere, if it is another one.
+pub fn other_name(name: &str) -> Option<&'static str> {
+    OTHER_NAMES.iter().find(|(_, here)| *here == name).map(|(other, _)| *other)
+}
+
 /// The name by which a tool of a rule is offered: rules may name MCP servers and their tools as
-/// these call themselves, with characters that names of tools cannot have.
+/// these call themselves, with characters that names of tools cannot have, and other tools as they
+/// are called elsewhere.
 pub fn offered_name(name: &str) -> String {
-    let Some(rest) = name.strip_prefix(MCP) else { return name.to_owned() };
+    let Some(rest) = name.strip_prefix(MCP) else {
+        return name_here(name).unwrap_or(name).to_owned();
+    };
     let letter = |letter: char| if is_name_letter(letter) || letter == '*' { letter } else { '_' };
     format!("{MCP}{}", rest.chars().map(letter).collect::<String>())
 }
@@ -18,12 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_mcp_tool_is_offered_without_special_characters() {
+    fn a_tool_of_a_rule_is_offered_without_special_characters_and_by_its_name_here() {
         for (name, wanted) in [
             ("mcp__my.server__get x", "mcp__my_server__get_x"),
             ("mcp__a-b_C__*", "mcp__a-b_C__*"),
             ("mcp__sérver", "mcp__s_rver"),
             ("Read.x", "Read.x"),
+            ("ReadMcpResourceTool", "ReadMcpResource"),
+            ("KillBash", "KillShell"),
         ] {
             assert_eq!(offered_name(name), wanted);
         }

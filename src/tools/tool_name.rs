@@ -3,17 +3,17 @@
 use super::catalog::{BuiltinTool, built_in_names, is_agent_tool};
 use super::permission::wildcard;
 
-/// Tools of other clients that read the same settings files. A rule for one has no effect here, but
-/// is not a typo.
+/// Tools of other clients that read the same settings files, and tools that are not always there. A
+/// rule for one that is not there has no effect, but is not a typo.
 #[rustfmt::skip]
-const OTHER_CLIENT_TOOLS: [&str; 35] = [
+const OTHER_TOOLS: [&str; 37] = [
     "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
-    "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResourcesTool", "Monitor",
-    "MultiEdit", "NotebookRead", "PowerShell", "PushNotification",
-    "ReadMcpResourceTool", "RemoteTrigger", "ScheduleWakeup", "SendMessage", "Skill",
-    "SlashCommand", "StructuredOutput", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
-    "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete", "TodoRead",
-    "WaitForMcpServers", "Workflow",
+    "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResources",
+    "ListMcpResourcesTool", "Monitor", "MultiEdit", "NotebookRead", "PowerShell",
+    "PushNotification", "ReadMcpResource", "ReadMcpResourceTool", "RemoteTrigger",
+    "ScheduleWakeup", "SendMessage", "Skill", "SlashCommand", "StructuredOutput", "TaskCreate",
+    "TaskGet", "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete",
+    "TodoRead", "WaitForMcpServers", "Workflow",
 ];
 
 /// The prefix of MCP tool names.
@@ -22,7 +22,7 @@ const MCP: &str = "mcp__";
 /// The meaning of the tool name in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolName<'a> {
-    /// A built-in tool, or one of another client.
+    /// A built-in tool, or one that is not always there.
     Known,
     /// A tool of an MCP server, or all of them: the text after `mcp__`.
     McpServer(&'a str),
@@ -38,7 +38,7 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     if let Some(rest) = name.strip_prefix(MCP) {
         return ToolName::McpServer(rest);
     }
-    let known = || built_in_names().into_iter().chain(OTHER_CLIENT_TOOLS);
+    let known = || built_in_names().into_iter().chain(OTHER_TOOLS);
     let fits =
         |pattern: &str| is_agent_tool(pattern) || known().any(|tool| wildcard(pattern, tool));
     if fits(name) || wildcard(name, MCP) {
@@ -74,6 +74,8 @@ mod tests {
             ("Agent(Explore)", ToolName::Known),
             ("Task", ToolName::Known),
             ("NotebookEdit(x)", ToolName::Known),
+            ("ReadMcpResource", ToolName::Known),
+            ("ReadMcpResourceTool", ToolName::Known),
             ("Notebook*", ToolName::Known),
             ("mcp__srv__x", ToolName::McpServer("srv__x")),
             ("mcp__*", ToolName::McpServer("*")),

@@ -13,6 +13,7 @@ use super::catalog::{AGENT, BuiltinTool, TASK, built_in_names, is_agent_tool};
 use super::external::ExternalTools;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
+use super::offered_name::name_here;
 use super::outcome::{Effect, ToolOutcome};
 use super::paths::WorkFolders;
 use super::permission::Permissions;
@@ -142,7 +143,9 @@ impl Toolbox {
             || known.clone().any(|tool| tool == name)
             || self.source_of(name).is_some();
         let bare = undecorated_name(name);
+        let bare = name_here(bare).unwrap_or(bare);
         let meant = known.find(|tool| tool.eq_ignore_ascii_case(bare));
+        let meant = meant.or_else(|| self.source_of(bare).map(|_| bare));
         meant.filter(|_| !is_exact).unwrap_or(name)
     }
 

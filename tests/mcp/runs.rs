@@ -263,6 +263,33 @@ async fn mcp_resources_need_permission_to_be_read_but_not_to_be_listed() {
 }
 
 #[tokio::test]
+async fn mcp_resources_are_denied_by_either_name_of_their_tools_and_with_their_server() {
+    for (rule, lists, reads) in [
+        ("ReadMcpResourceTool", true, false),
+        ("ReadMcpResource", true, false),
+        ("ListMcpResourcesTool", false, true),
+        ("mcp__test", false, false),
+        ("WebFetch", true, true),
+    ] {
+        let scenario = Scenario::new()
+            .tool("ListMcpResourcesTool", json!({}))
+            .tool("ReadMcpResourceTool", json!({ "uri": "x://notes" }))
+            .reply("Done.");
+        let server = serve(scenario);
+        let config = config(&["rich"], &json!({}));
+        let trial = RunBuilder::bare(&server.base_url())
+            .args(["go", "--mcp-config", &config, "--allowedTools", "mcp__test"])
+            .args(["--disallowedTools", rule]);
+        let ended = trial.run().await;
+        succeeded(&ended);
+        let told = told(&server);
+        assert_eq!(told.contains("x://{id}"), lists, "{rule}: {told}");
+        assert_eq!(told.contains("read it"), reads, "{rule}: {told}");
+        assert!(!ended.stderr.contains("no effect"), "{rule}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_picture_that_the_service_would_refuse_is_saved_instead() {
     for (which, wanted) in [("good", true), ("odd", true), ("bad", false)] {
         let server = serve(calls("picture", which));
