@@ -1,10 +1,13 @@
-//! Text form of file names that are not UTF-8: each invalid byte is written like `\xE9`.
+//! File names that are written in another way than the file system has them: invalid UTF-8, whose
+//! bytes are written like `\xE9`, and letters and blanks that look the same.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use unicode_normalization::UnicodeNormalization;
 
 /// The maximum number of names in a folder that are compared.
 const NAMES_MAX: usize = 100_000;
@@ -55,6 +58,42 @@ fn find_name(folder: &Path, text: &str) -> Option<PathBuf> {
     meant.next().is_none().then(|| first.into())
 }
 
+/// Returns the file whose path looks like this one. Macs, archives and Samba decompose letters, and
+/// macOS puts narrow blanks into the names of screenshots; models write neither. A name that exists
+/// as written, or that looks like those of several files, is taken literally.
+pub(super) fn find_alike(path: &Path) -> PathBuf {
+    let may_differ = |text: &str| !text.is_ascii() || text.contains(' ');
+    if !path.to_str().is_some_and(may_differ) || fs::symlink_metadata(path).is_ok() {
+        return path.to_owned();
+    }
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        let name = part.as_os_str();
+        let is_missing = || fs::symlink_metadata(found.join(name)).is_err();
+        let other = name.to_str().filter(|text| may_differ(text) && is_missing());
+        match other.and_then(|text| find_name_alike(&found, text)) {
+            Some(real) => found.push(real),
+            None => found.push(name),
+        }
+    }
+    found
+}
+
+/// Finds the only name in a folder that looks like this one.
+fn find_name_alike(folder: &Path, text: &str) -> Option<PathBuf> {
+    let names = fs::read_dir(folder).ok()?.take(NAMES_MAX).flatten().map(|entry| entry.file_name());
+    let wanted = look_of(text);
+    let mut alike = names.filter(|name| name.to_str().is_some_and(|name| look_of(name) == wanted));
+    let first = alike.next()?;
+    alike.next().is_none().then(|| first.into())
+}
+
+/// A form of a name that is the same for names that look the same: composed letters, plain blanks.
+pub(super) fn look_of(name: &str) -> String {
+    let is_blank = |letter| matches!(letter, '\u{a0}' | '\u{202f}');
+    name.nfc().map(|letter| if is_blank(letter) { ' ' } else { letter }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +120,31 @@ mod tests {
         fs::write(&literal, "").unwrap();
         assert_eq!(find(&literal), literal);
         assert_eq!(find(Path::new("/a/\u{fffd}")), Path::new("/a/\u{fffd}"));
+    }
+
+    #[test]
+    fn a_name_that_looks_the_same_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (real, written) in [
+            ("cafe\u{301}.md", "caf\u{e9}.md"),
+            ("\u{1112}\u{1161}\u{11ab}.txt", "\u{d55c}.txt"),
+            ("1.02.03\u{202f}PM.png", "1.02.03 PM.png"),
+            ("a\u{a0}b.txt", "a b.txt"),
+        ] {
+            fs::write(path(real), "").unwrap();
+            assert_eq!(find_alike(&path(written)), path(real), "{written}");
+        }
+        fs::create_dir(path("re\u{301}sume\u{301}")).unwrap();
+        let (inner, written) =
+            (path("re\u{301}sume\u{301}/new.md"), path("r\u{e9}sum\u{e9}/new.md"));
+        assert_eq!(find_alike(&written), inner, "the folder, though the file is not there");
+        // A name that exists as written, and one with several lookalikes, are taken literally.
+        fs::write(path("caf\u{e9}.md"), "").unwrap();
+        assert_eq!(find_alike(&path("caf\u{e9}.md")), path("caf\u{e9}.md"));
+        fs::write(path("a\u{202f}b.txt"), "").unwrap();
+        for name in ["a b.txt", "cafe.md", "other.md"] {
+            assert_eq!(find_alike(&path(name)), path(name));
+        }
     }
 }

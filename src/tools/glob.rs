@@ -27,7 +27,9 @@ pub(super) struct PathMatcher {
 
 impl PathMatcher {
     fn is_match(&self, relative: &Path) -> bool {
-        self.globs.iter().any(|glob| glob.is_match(relative))
+        let fits = |path: &Path| self.globs.iter().any(|glob| glob.is_match(path));
+        let look = || relative.to_str().filter(|text| !text.is_ascii()).map(file_names::look_of);
+        fits(relative) || look().is_some_and(|look| fits(Path::new(&look)))
     }
 }
 
@@ -91,7 +93,7 @@ pub(super) fn run(
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
     // A file that the pattern names literally is found even if ignore files exclude it.
-    let literal = file_names::find(&root.join(&matcher.literal));
+    let literal = file_names::find_alike(&file_names::find(&root.join(&matcher.literal)));
     let named = Some(literal).filter(|path| path.is_file() && !(scope.hides)(path));
     let walked = files(scope, bounds.clone())
         .map(ignore::DirEntry::into_path)

@@ -86,7 +86,8 @@ impl WorkFolders {
         find_real: impl Fn(&Path) -> PathBuf,
     ) -> ResolvedPath {
         let joined = file_names::find(&base.join(self.expand(path)));
-        let real = find_real(&joined);
+        // Rules judge the name as written, too.
+        let real = find_real(&file_names::find_alike(&joined));
         let scope = if self.contains(&real) {
             PathScope::Inside
         } else if self.is_free_to_read(&real) {

@@ -128,7 +128,7 @@ impl Toolbox {
         let Ok(ParsedCall::BuiltIn(built_in)) = &prepared.work else { return None };
         let (field, path) = (built_in.tool.path_field()?, path(&built_in.request)?);
         let path = file_names::find(Path::new(&path));
-        let real = resolve(&path);
+        let real = resolve(&file_names::find_alike(&path));
         if real == path {
             return None;
         }
