@@ -1,14 +1,19 @@
-//! Jupyter notebooks: their cells as text for Read.
+//! Jupyter notebooks: their cells for Read, as text and the images of their outputs.
 
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::json;
 
+use crate::transcript::Block;
+
 use super::file_names;
+use super::media;
 use super::outcome::{ToolError, ToolOutcome};
 use super::text;
 
@@ -19,6 +24,12 @@ const SHOWN_MAX: usize = 100_000;
 
 /// The maximum length of one output that is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
+
+/// The maximum number of images that are shown.
+const IMAGES_MAX: usize = 20;
+
+/// The maximum size of all images that are shown, in bytes of base64.
+const IMAGES_BYTES_MAX: usize = 10 << 20;
 
 /// The default number of cells that are shown.
 const CELLS_DEFAULT: u64 = 1_000;
@@ -47,11 +58,13 @@ pub(super) fn read(
         return Err(format!("{} has only {count} cells", path.display()).into());
     }
     let limit = usize::try_from(limit.unwrap_or(CELLS_DEFAULT)).unwrap_or(usize::MAX);
-    let (mut shown, mut taken) = (String::new(), 0);
+    let (mut shown, mut taken, mut images) = (String::new(), 0, OutputImages::default());
     for (index, cell) in cells.elements.iter().enumerate().skip(start).take(limit) {
-        let next = show(index, cell);
+        let before = images.blocks.len();
+        let next = show(index, cell, &mut images);
         let room = SHOWN_MAX.saturating_sub(shown.chars().count());
         if taken > 0 && next.chars().count() > room {
+            images.blocks.truncate(before);
             break;
         }
         if taken > 0 {
@@ -70,7 +83,44 @@ pub(super) fn read(
         shown.push_str(&note);
     }
     let detail = json!({ "type": "notebook", "file": { "filePath": file_names::shown(path), "cells": count } });
-    Ok(Some(ToolOutcome::text(shown, detail)))
+    let mut outcome = ToolOutcome::text(shown, detail);
+    outcome.content.extend(images.blocks);
+    Ok(Some(outcome))
+}
+
+/// The images of the outputs that are shown behind the text.
+#[derive(Default)]
+struct OutputImages {
+    blocks: Vec<Block>,
+    /// The size of their base64.
+    bytes: usize,
+}
+
+impl OutputImages {
+    /// Adds the image of an output, and returns what the text says of it.
+    fn add(&mut self, data: &Object<'_>, kind: &str) -> String {
+        if self.blocks.len() == IMAGES_MAX {
+            return format!(
+                "({kind} not shown: at most {IMAGES_MAX} images are; read fewer cells)"
+            );
+        }
+        let encoded: String = joined(data, kind).split_ascii_whitespace().collect();
+        let Ok(bytes) = STANDARD.decode(encoded) else { return format!("({kind} not shown)") };
+        match media::image_block(&bytes) {
+            Err(flaw) => format!("({kind} not shown: {flaw})"),
+            Ok(block) => {
+                let size = bytes.len().div_ceil(3) * 4;
+                if self.bytes + size > IMAGES_BYTES_MAX {
+                    return format!(
+                        "({kind} not shown: too many bytes of images; read fewer cells)"
+                    );
+                }
+                self.bytes += size;
+                self.blocks.push(block);
+                format!("({kind}: image {} below)", self.blocks.len())
+            }
+        }
+    }
 }
 
 /// Replaces text that the parser rejects by as many bytes, so that positions stay: a byte order
@@ -111,14 +161,15 @@ pub(super) fn cell_id(index: usize, cell: &Value<'_>) -> String {
     id.map_or_else(|| format!("cell-{index}"), |id| id.value.to_string())
 }
 
-fn show(index: usize, cell: &Value<'_>) -> String {
+fn show(index: usize, cell: &Value<'_>, images: &mut OutputImages) -> String {
     let number = index + 1;
     let Some(fields) = cell.as_object() else { return format!("[cell {number}: unknown]") };
     let kind = fields.get_string("cell_type").map_or("unknown", |kind| kind.value.as_ref());
     let id = cell_id(index, cell);
     let mut shown = format!("[cell {number}: {kind}, id {id}]\n{}", joined(fields, "source"));
     for output in fields.get_array("outputs").into_iter().flat_map(|outputs| &outputs.elements) {
-        let output = output.as_object().map(show_output).unwrap_or_default();
+        let output = output.as_object().map(|output| show_output(output, images));
+        let output = output.unwrap_or_default();
         shown.push_str("\n[output]\n");
         shown.push_str(text::truncated(&output, OUTPUT_MAX));
         if text::truncated(&output, OUTPUT_MAX).len() < output.len() {
@@ -128,7 +179,7 @@ fn show(index: usize, cell: &Value<'_>) -> String {
     shown
 }
 
-fn show_output(output: &Object<'_>) -> String {
+fn show_output(output: &Object<'_>, images: &mut OutputImages) -> String {
     if let Some(name) = output.get_string("ename") {
         let traceback = text::readable(&joined_by(output, "traceback", "\n"));
         let error = format!("{}: {}", name.value, joined(output, "evalue"));
@@ -140,8 +191,9 @@ fn show_output(output: &Object<'_>) -> String {
     let shown = text::readable(&shown);
     let mut kinds =
         data.into_iter().flat_map(|data| &data.properties).map(|field| field.name.as_str());
-    match kinds.find(|kind| kind.starts_with("image/")) {
-        Some(kind) => format!("{shown}\n({kind} not shown)"),
+    let image = kinds.find(|kind| kind.starts_with("image/")).zip(data);
+    match image.map(|(kind, data)| images.add(data, kind)) {
+        Some(note) => format!("{shown}\n{note}"),
         None => shown,
     }
 }

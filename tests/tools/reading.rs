@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixListener;
 
 use nix::sys::stat::Mode;
+use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -150,17 +151,27 @@ async fn notebooks_are_shown_cell_by_cell() {
             { "output_type": "stream", "text": ["1\n"] },
             { "output_type": "display_data",
               "data": { "text/plain": "<Figure>", "image/png": "AAAA" } },
+            { "output_type": "display_data", "data": { "text/plain": "<Plot>", "image/png": [
+                "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6\n",
+                "kgAAAABJRU5ErkJggg==\n" ] } },
             { "output_type": "error", "ename": "ValueError", "evalue": "bad" },
             { "output_type": "error", "ename": "KeyError", "evalue": "'a'", "traceback": [
                 "\u{1b}[0;31mKeyError\u{1b}[0m Traceback", "----> 3 row['a']", "KeyError: 'a'" ] },
         ] },
     ] });
     bench.file("a.ipynb", notebook.to_string());
-    let shown = text(&bench.read("a.ipynb").await);
+    let outcome = bench.read("a.ipynb").await;
+    assert!(matches!(&outcome.content[1..], [Block::Image { .. }]), "{outcome:?}");
+    let Block::Text { text: shown } = &outcome.content[0] else { panic!("{outcome:?}") };
     assert!(
         shown.starts_with("[cell 1: markdown, id t]\n# Title\ntext\n\n[cell 2: code, id cell-1]")
     );
-    for part in ["[output]\n1\n", "<Figure>\n(image/png not shown)", "ValueError: bad"] {
+    for part in [
+        "[output]\n1\n",
+        "<Figure>\n(image/png not shown: of a kind",
+        "<Plot>\n(image/png: image 1 below)",
+        "ValueError: bad",
+    ] {
         assert!(shown.contains(part), "{shown}");
     }
     let error = "[output]\nKeyError Traceback\n----> 3 row['a']\nKeyError: 'a'";
@@ -169,7 +180,7 @@ async fn notebooks_are_shown_cell_by_cell() {
     let shown = text(&bench.run("Read", part(1)).await);
     let more = "[more cells follow: continue with offset 2]";
     assert_eq!(shown, format!("[cell 1: markdown, id t]\n# Title\ntext\n\n{more}"));
-    let shown = text(&bench.run("Read", part(2)).await);
+    let shown = bench.run("Read", part(2)).await.visible_text();
     assert!(shown.starts_with("[cell 2: code, id cell-1]\nprint(1)\n"), "{shown}");
     assert!(!shown.contains("more cells"), "{shown}");
     assert_fails_with(&bench.run("Read", part(3)).await, "has only 2 cells");
