@@ -2,7 +2,7 @@
 //! sub-agent is a run within a run.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::transcript::{Block, ToolDefinition};
 
@@ -27,6 +27,9 @@ const GENERAL_PROMPT: &str = "You are a sub-agent of outlast: another agent gave
     you did before you claim it. Your last message is all that the other agent reads of your \
     work: put every finding, path and outcome in it that it needs, say what was not done, and \
     keep it short.";
+
+/// The number of words of its prompt by which a call without a description is described.
+const DESCRIPTION_WORDS: usize = 5;
 
 /// A kind of sub-agent, from a file, a flag or built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,15 +106,17 @@ fn general_purpose() -> String {
 }
 
 impl AgentCall {
-    /// Parses the input of a call.
+    /// Parses the input of a call. What is missing and clear is added to it, and a kind in other
+    /// spelling gets the name of the one that is offered.
     ///
     /// # Errors
     /// The input is not valid; the error says why, for the model.
-    pub(super) fn parse(input: &Value) -> Result<Self, ToolError> {
-        let mut input = input.clone();
+    pub(super) fn parse(input: &mut Value, kinds: &[&str]) -> Result<Self, ToolError> {
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
+            complete(fields, kinds);
         }
+        let mut input = input.clone();
         let flag = json!({ "run_in_background": { "type": "boolean" } });
         coerce(&mut input, &json!({ "type": "object", "properties": flag }));
         let call: Self = serde_json::from_value(input)
@@ -121,6 +126,30 @@ impl AgentCall {
             return Err(format!("InputValidationError: {AGENT}: {why}").into());
         }
         Ok(call)
+    }
+}
+
+/// Adds a description, and spells the kind as it is offered.
+fn complete(fields: &mut Map<String, Value>, kinds: &[&str]) {
+    let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
+    for name in ["description", "subagent_type"] {
+        if fields.get(name).is_some_and(is_blank) {
+            fields.remove(name);
+        }
+    }
+    if !fields.contains_key("description")
+        && let Some(prompt) = fields.get("prompt").and_then(Value::as_str)
+    {
+        let words: Vec<&str> = prompt.split_whitespace().take(DESCRIPTION_WORDS).collect();
+        let description = words.join(" ");
+        fields.insert("description".to_owned(), description.into());
+    }
+    let spelled = |name: &str| name.to_lowercase().replace(['_', ' '], "-");
+    if let Some(Value::String(kind)) = fields.get_mut("subagent_type")
+        && !kinds.contains(&kind.as_str())
+        && let Some(meant) = kinds.iter().find(|name| spelled(name) == spelled(kind))
+    {
+        *kind = (*meant).to_owned();
     }
 }
 
@@ -214,6 +243,13 @@ impl Toolbox {
         self.definitions.iter().any(|tool| tool.name == AGENT)
     }
 
+    /// The kinds of sub-agents that are offered.
+    pub(super) fn offered_kinds(&self) -> Vec<&str> {
+        let agent = self.definitions.iter().find(|tool| tool.name == AGENT);
+        let kinds = agent.map(|tool| &tool.input_schema["properties"]["subagent_type"]["enum"]);
+        kinds.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
     /// True if this is the name of the tool that starts sub-agents. At the maximum nesting depth
     /// the tool is not offered, and a call to it is refused with the reason.
     pub(super) fn is_agent_tool_name(&self, name: &str) -> bool {
@@ -288,5 +324,32 @@ impl Toolbox {
         let mut outcome = into_outcome_within(brought, limit, self.tools.shell.scratch()).await;
         outcome.detail = detail;
         self.redacted(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_description_or_with_a_kind_in_other_spelling_is_completed() {
+        let parse = |mut input: Value| {
+            AgentCall::parse(&mut input, &[GENERAL_PURPOSE, "Explore"]).map(|call| (call, input))
+        };
+        for (kind, wanted) in [
+            (json!(""), GENERAL_PURPOSE),
+            (Value::Null, GENERAL_PURPOSE),
+            (json!("General_Purpose"), GENERAL_PURPOSE),
+            (json!("explore"), "Explore"),
+            (json!("Plan"), "Plan"),
+        ] {
+            let input =
+                json!({ "prompt": "count the files of src, and say so", "subagent_type": kind });
+            let (call, input) = parse(input).expect("a call");
+            assert_eq!(call.subagent_type, wanted);
+            assert_eq!(call.description, "count the files of src,");
+            assert_eq!(input["description"], "count the files of src,", "as hooks see it");
+        }
+        assert!(parse(json!({ "description": "x" })).is_err(), "the prompt is missing");
     }
 }

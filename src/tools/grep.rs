@@ -58,6 +58,11 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
     })
 }
 
+/// True if the pattern matches line feeds and the search is one within lines.
+pub(super) fn needs_multiline(input: &GrepInput) -> bool {
+    !input.multiline && matches!(compile_for_lines(&input.pattern), Err(PatternError::LineFeed))
+}
+
 /// Compiles a regular expression that matches within lines.
 ///
 /// # Errors
@@ -118,6 +123,11 @@ pub(super) fn run(
         Some(0) => usize::MAX,
         Some(limit) => limit,
     };
+    // The results that are left out must not take the room of those that are shown.
+    let (group_entries, group_room) = match input.offset {
+        0 => (entries, output_limit),
+        offset => (entries.saturating_add(offset), usize::MAX),
+    };
     let job = SearchJob {
         input,
         matcher,
@@ -125,10 +135,11 @@ pub(super) fn run(
         base,
         place: scope.place(),
         is_single: scope.root.is_file(),
-        empty: &|| SearchResults::new(input, entries, output_limit),
+        empty: &|| SearchResults::new(input, group_entries, group_room),
     };
     let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
-    let found = job.run(files(scope, bounds.clone()).filter(is_regular));
+    let all = SearchResults::new(input, entries, output_limit).without_first(input.offset);
+    let found = job.run(files(scope, bounds.clone()).filter(is_regular), all);
     if bounds.is_cancelled() {
         return Err(ToolError::interrupted());
     }
@@ -151,15 +162,19 @@ struct SearchJob<'a> {
     place: SearchPlace,
     /// True if the call names the file.
     is_single: bool,
-    /// Creates results with the limits of the call.
+    /// Creates results for a group of files.
     empty: &'a (dyn Fn() -> SearchResults + Sync),
 }
 
 impl SearchJob<'_> {
-    /// Searches the files in groups, several at a time. The results are those of a search in order.
-    fn run(&self, files: impl Iterator<Item = DirEntry>) -> SearchResults {
+    /// Searches the files in groups, several at a time, and adds what is found. The results are those
+    /// of a search in order.
+    fn run(
+        &self,
+        files: impl Iterator<Item = DirEntry>,
+        mut found: SearchResults,
+    ) -> SearchResults {
         let mut files = files.peekable();
-        let mut found = (self.empty)();
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         // Most searches find enough in a few files, or have no more.
         let mut count = 1;

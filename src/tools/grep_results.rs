@@ -41,6 +41,8 @@ pub(super) struct SearchResults {
     /// The number of characters that may still be shown.
     room: usize,
     entries: usize,
+    /// The number of lines that are still to be left out.
+    left_out: usize,
     /// True if more was found than may be shown.
     pub(super) more: bool,
     pub(super) searched: usize,
@@ -63,12 +65,18 @@ impl SearchResults {
             matches: 0,
             room,
             entries,
+            left_out: 0,
             more: false,
             searched: 0,
             skipped: 0,
             cut_binaries: 0,
             binaries: Vec::new(),
         }
+    }
+
+    /// Leaves out the first lines, which an earlier call has shown.
+    pub(super) fn without_first(self, lines: usize) -> Self {
+        Self { left_out: lines, ..self }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -97,6 +105,10 @@ impl SearchResults {
 
     /// Adds a line, unless the limits are reached.
     fn take(&mut self, line: String) {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return;
+        }
         let length = line.chars().count() + 1;
         if self.lines.len() >= self.entries || length > self.room {
             self.more = true;
@@ -110,7 +122,8 @@ impl SearchResults {
     pub(super) fn outcome(self, bounds: &SearchBounds, why: Option<String>) -> ToolOutcome {
         let mut parts = self.lines;
         if parts.is_empty() && self.binaries.is_empty() {
-            parts.push("No matches found".to_string());
+            let none = if self.files == 0 { "No matches found" } else { "No more matches" };
+            parts.push(none.to_string());
         }
         if self.more {
             parts.push("[there is more; narrow the search or raise head_limit]".to_string());

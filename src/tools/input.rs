@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
+use super::input_forms::{adapt_values, has_unknown_form, rename_fields};
 use super::outcome::ToolError;
 use super::text::truncated;
 
@@ -177,6 +178,9 @@ pub(super) struct GrepInput {
     #[serde(rename = "-C")]
     pub(super) around: Option<usize>,
     pub(super) head_limit: Option<usize>,
+    /// The number of results that are left out.
+    #[serde(skip)]
+    pub(super) offset: usize,
     #[serde(default)]
     pub(super) multiline: bool,
 }
@@ -242,15 +246,18 @@ pub(super) struct ParsedInput {
 }
 
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
-/// fields of the wrong type and `null` for an omitted field in `input` itself, unknown fields and
-/// numbers above the maximum in the request only.
+/// fields with another name or of the wrong type and `null` for an omitted field in `input` itself,
+/// unknown fields and numbers above the maximum in the request only.
 ///
 /// # Errors
 /// The text for the model names the wrong fields and what was expected.
 pub(super) fn parse(tool: BuiltinTool, input: &mut Value) -> Result<ParsedInput, ToolError> {
     let schema = tool.schema();
+    rename_fields(input, &schema);
+    adapt_values(tool, input, &schema);
     coerce(input, &schema);
     let mut input = input.clone();
+    let offset = take_offset(tool, &mut input);
     let mut unknown = BTreeSet::new();
     remove_unknown(&mut input, &schema, &mut unknown);
     let mut notes = lower_to_maximum(&mut input, &schema);
@@ -268,8 +275,27 @@ pub(super) fn parse(tool: BuiltinTool, input: &mut Value) -> Result<ParsedInput,
         let all: Vec<String> = faults.into_iter().chain(notes).collect();
         return Err(invalid_input(tool.name(), &all.join("; ")));
     }
-    let request = deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))?;
+    let mut request =
+        deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))?;
+    if let ToolRequest::Grep(grep) = &mut request {
+        grep.offset = offset;
+    }
+    if let ToolRequest::Glob(glob) = &request
+        && has_unknown_form(&glob.pattern)
+    {
+        let note = "patterns such as !(x) are not known here: such text is compared as it is";
+        notes.push(note.to_owned());
+    }
     Ok(ParsedInput { request, notes })
+}
+
+/// Takes the number of results that a search leaves out: a field that models know, and that the
+/// definition of the tool does not mention.
+fn take_offset(tool: BuiltinTool, input: &mut Value) -> usize {
+    let fields = input.as_object_mut().filter(|_| tool == BuiltinTool::Grep);
+    let Some(given) = fields.and_then(|fields| fields.remove("offset")) else { return 0 };
+    let number = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
+    number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
 }
 
 /// Removes fields that an object of the schema does not have, and collects their names.

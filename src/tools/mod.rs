@@ -37,6 +37,7 @@ mod head_and_tail;
 mod hook_index;
 mod input;
 mod input_fields;
+mod input_forms;
 mod line_diff;
 mod line_end_reader;
 mod media;

@@ -152,7 +152,10 @@ impl Toolbox {
             return Ok(ParsedCall::Answer(answers));
         }
         if self.is_agent_tool_name(&call.name) {
-            return Ok(ParsedCall::Agent(AgentCall::parse(&call.input)?));
+            return Ok(ParsedCall::Agent(AgentCall::parse(
+                &mut call.input,
+                &self.offered_kinds(),
+            )?));
         }
         if let Some(source) = self.source_of(&call.name) {
             if let Some(schema) = source.input_schema(&call.name) {
@@ -181,6 +184,12 @@ impl ToolSet {
         }
         let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input)?;
         let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
+        if let ToolRequest::Grep(grep) = &mut request
+            && catch_panic(tool.name(), || grep::needs_multiline(grep)).unwrap_or(false)
+        {
+            grep.multiline = true;
+            notes.push("multiline was set, because the pattern matches line feeds".to_owned());
+        }
         check(tool, &request)?;
         if let ToolRequest::Bash(bash) = &mut request {
             notes.extend(self.shell.lower_timeout(bash));

@@ -32,6 +32,9 @@ const IGNORE_FILE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of files that are looked at to explain an empty result.
 const EXPLAINED_MAX: usize = 20_000;
 
+/// The longest suffix of files that a type may name, in bytes.
+const SUFFIX_BYTES_MAX: usize = 5;
+
 /// The maximum number of paths in the explanation of an empty result.
 const NAMED_MAX: usize = 5;
 
@@ -163,13 +166,21 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
     builder.build().map_err(|error| wrong(&error))
 }
 
-/// Finds the file type called `name`.
+/// Finds the file type called `name`, or that of files with this suffix.
 ///
 /// # Errors
-/// There is no such type.
+/// There is no such type, and it is too long for a suffix.
 pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
     let mut builder = TypesBuilder::new();
-    builder.add_defaults().select(name);
+    builder.add_defaults();
+    let is_known = builder.definitions().iter().any(|one| one.name() == name);
+    let is_suffix = name.len() <= SUFFIX_BYTES_MAX && name.chars().all(char::is_alphanumeric);
+    if !is_known && is_suffix {
+        // A name that is no type of its own: `tsx`, `yml`.
+        let added = builder.add(name, &format!("*.{name}"));
+        added.map_err(|error| format!("there is no file type `{name}`: {error}"))?;
+    }
+    builder.select(name);
     builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead").into())
 }
 

@@ -57,10 +57,10 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
             "the field `timeout` is wrong: 0 is less",
         ),
         ("Bash", json!({ "command": "ls", "timeout": 1.5 }), "the field `timeout` is wrong"),
-        ("Bash", json!({ "cmd": "ls" }), "Bash has no `cmd`: ignored; known are command, timeout"),
+        ("Bash", json!({ "run": "ls" }), "Bash has no `run`: ignored; known are command, timeout"),
         ("Bash", json!("ls"), "the input must be a JSON object"),
         ("Bash", Value::Null, "the input must be a JSON object"),
-        ("Read", json!({ "path": "a" }), "the required field `file_path` (a string) is missing"),
+        ("Read", json!({ "target": "a" }), "the required field `file_path` (a string) is missing"),
         ("Read", json!({ "file_path": "" }), "the field `file_path` is wrong"),
         ("Read", json!({ "file_path": "a", "offset": -1 }), "the field `offset` is wrong"),
         ("Read", json!({ "file_path": "a", "limit": 0 }), "the field `limit` is wrong"),
@@ -130,6 +130,8 @@ async fn nulls_and_whole_floats_are_accepted_as_intended() {
 async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
     let bench = Bench::open();
     bench.file("a", "1\n2\n3\n");
+    bench.file("e", "xyz\n");
+    bench.file("m.tsx", "x\n");
     let todo = r#"[{"content": "a", "status": "pending", "id": "1", "priority": "high"}]"#;
     let ignored = "(Bash has no `dangerouslyDisableSandbox`: ignored; known are command, timeout, \
                    description, run_in_background.)";
@@ -150,12 +152,29 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         ("Read", json!({ "file_path": "j" }), "     2\t  \"b\": 1,\n     3\t  \"a\": []"),
         ("Read", json!({ "file_path": "\n\"/etc/hostname\"\n", "offset": "" }), "     1\t"),
         ("Read", json!({ "file_path": "file:///etc/hostname" }), "     1\t"),
+        ("Read", json!({ "path": "a", "limit": 1 }), "     1\t1"),
+        ("Read", json!({ "file_path": "e" }), "xyz"),
+        ("Edit", json!({ "filePath": "e", "oldString": "x", "new_str": null }), "yz"),
+        ("Bash", json!({ "cmd": ["bash", "-lc", "echo y"] }), "y"),
+        (
+            "Grep",
+            json!({ "pattern": "[123]", "path": "a", "output_mode": "Content", "offset": 1 }),
+            "a:2:2\na:3:3",
+        ),
+        ("Grep", json!({ "pattern": "[123]", "path": "a", "offset": 5 }), "No more matches"),
+        ("Grep", json!({ "pattern": "1\\n2", "path": "a" }), "a\n(multiline was set, because"),
+        ("Grep", json!({ "pattern": "x", "type": "tsx" }), "m.tsx"),
+        ("Grep", json!({ "pattern": "x", "path": "*.tsx" }), "m.tsx"),
+        ("Glob", json!({ "pattern": ["*.yml", "*.tsx"] }), "m.tsx"),
+        ("Glob", json!({ "pattern": "*.@(tsx|jsx)\n", "path": "undefined" }), "m.tsx"),
+        ("Glob", json!({ "pattern": "!(m).tsx" }), "(patterns such as !(x) are not known here"),
         ("TodoWrite", json!({ "todos": todo }), "(TodoWrite has no `id`, `priority`: ignored;"),
     ] {
         let outcome = bench.run(name, input.clone()).await;
         let shown = outcome.visible_text();
         assert!(!outcome.is_error && shown.contains(wanted), "{name} {input}: {shown}");
-        assert_eq!(shown.contains("ignored") || shown.contains("lowered"), wanted.contains('('));
+        let notes = ["ignored", "lowered", "multiline was set", "not known here"];
+        assert_eq!(notes.iter().any(|note| shown.contains(note)), wanted.contains('('), "{shown}");
     }
     let look = json!({ "bash_id": "bash_9", "timeout": "700000" });
     let shown = bench.run("BashOutput", look).await.visible_text();
@@ -192,6 +211,8 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             "Bash",
             json!({ "command": "ls", "description": "4" }),
         ),
+        ("KillBash", json!({ "shell_id": "b" }), "KillShell", json!({ "shell_id": "b" })),
+        ("TaskOutput", json!({ "task_id": "b" }), "BashOutput", json!({ "bash_id": "b" })),
         ("TodoWrite<|channel|>commentary", json!({}), "TodoWrite", json!({})),
         ("functions.Teleport", json!({}), "functions.Teleport", json!({})),
         ("task", json!({}), "Task", json!({})),

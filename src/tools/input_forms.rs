@@ -1,0 +1,316 @@
+//! Changes inputs of built-in tools that are written in the forms of other programs to those of the
+//! schema: names of fields, lists for texts and the reverse, choices in other spelling. Pure.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::catalog::BuiltinTool;
+use super::glob_readings::split_folder;
+
+/// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
+/// one that the tool has.
+const ALIASES: [(&str, &[&str]); 11] = [
+    ("path", &["file_path", "notebook_path"]),
+    ("absolutepath", &["file_path", "notebook_path", "path"]),
+    ("cmd", &["command"]),
+    ("oldstr", &["old_string"]),
+    ("oldtext", &["old_string"]),
+    ("newstr", &["new_string"]),
+    ("newtext", &["new_string"]),
+    ("bashid", &["shell_id"]),
+    ("shellid", &["bash_id"]),
+    ("taskid", &["bash_id", "shell_id"]),
+    ("context", &["-C"]),
+];
+
+/// Renames the fields that an object of the schema does not have to those that are meant, unless
+/// these are there.
+pub(super) fn rename_fields(value: &mut Value, schema: &Value) {
+    match value {
+        Value::Object(fields) => {
+            let Some(known) = schema["properties"].as_object() else { return };
+            for given in fields.keys().cloned().collect::<Vec<_>>() {
+                let meant = meant_field(&given, known);
+                let is_free = |name: &&str| fields.get(*name).is_none_or(Value::is_null);
+                if let Some(meant) = meant.filter(is_free)
+                    && let Some(value) = fields.remove(&given)
+                {
+                    fields.insert(meant.to_owned(), value);
+                }
+            }
+            for (name, field) in fields {
+                rename_fields(field, &schema["properties"][name.as_str()]);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                rename_fields(item, &schema["items"]);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The field of a tool that is meant by an unknown name.
+fn meant_field<'a>(given: &str, known: &'a Map<String, Value>) -> Option<&'a str> {
+    if known.contains_key(given) {
+        return None;
+    }
+    let given = bare(given);
+    let same = known.keys().find(|name| bare(name) == given);
+    let meant = ALIASES.iter().find(|(alias, _)| *alias == given).map(|(_, meant)| *meant);
+    let alias = || meant?.iter().find_map(|name| known.get_key_value(*name).map(|(name, _)| name));
+    same.or_else(alias).map(String::as_str)
+}
+
+/// A name without what spellings differ in.
+fn bare(name: &str) -> String {
+    name.to_lowercase().replace(['_', '-', ' '], "")
+}
+
+/// Changes the values of an input whose fields have their names.
+pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value) {
+    spell_choices(input, schema);
+    let Some(fields) = input.as_object_mut() else { return };
+    match tool {
+        BuiltinTool::Bash => {
+            adapt(fields, "command", |value| words(value).map(|words| command_of(&words)));
+        }
+        BuiltinTool::Edit => {
+            adapt(fields, "new_string", |value| value.is_null().then(String::new));
+        }
+        BuiltinTool::NotebookEdit => {
+            adapt(fields, "new_source", |value| words(value).map(|lines| lines.concat()));
+        }
+        BuiltinTool::Glob => {
+            adapt(fields, "pattern", pattern_of);
+            remove_placeholder_path(fields);
+        }
+        BuiltinTool::Grep => {
+            adapt(fields, "glob", pattern_of);
+            adapt(fields, "type", |value| {
+                let bare = value.as_str()?.trim_start_matches("*.").trim_start_matches('.');
+                Some(bare.to_owned())
+            });
+            remove_placeholder_path(fields);
+            split_pattern_path(fields);
+        }
+        BuiltinTool::WebSearch => {
+            for name in ["allowed_domains", "blocked_domains"] {
+                if let Some(value) = fields.get_mut(name)
+                    && let Some(text) = value.as_str()
+                {
+                    *value = text.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+                }
+            }
+        }
+        BuiltinTool::BashOutput
+        | BuiltinTool::KillShell
+        | BuiltinTool::Read
+        | BuiltinTool::Write
+        | BuiltinTool::WebFetch
+        | BuiltinTool::ToolSearch
+        | BuiltinTool::TodoWrite => {}
+    }
+}
+
+fn adapt(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    change: impl FnOnce(&Value) -> Option<String>,
+) {
+    if let Some(value) = fields.get_mut(name)
+        && let Some(text) = change(value)
+    {
+        *value = Value::String(text);
+    }
+}
+
+/// Spells the choices of a schema as it does: `in-progress` is `in_progress`.
+fn spell_choices(value: &mut Value, schema: &Value) {
+    match value {
+        Value::String(text) => {
+            let choices = || schema["enum"].as_array().into_iter().flatten();
+            let is_known = choices().any(|choice| choice == &**text);
+            let given = bare(text);
+            let meant = choices().filter_map(Value::as_str).find(|choice| bare(choice) == given);
+            if let Some(meant) = meant.filter(|_| !is_known) {
+                *text = meant.to_owned();
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                spell_choices(field, &schema["properties"][name.as_str()]);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                spell_choices(item, &schema["items"]);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The texts of a list that has nothing else.
+fn words(value: &Value) -> Option<Vec<&str>> {
+    value.as_array()?.iter().map(Value::as_str).collect()
+}
+
+/// The command of a list of words: the text that it gives to a shell, or its words, quoted.
+fn command_of(words: &[&str]) -> String {
+    if let [shell, option, command] = words
+        && ["bash", "sh", "zsh"].contains(&shell.rsplit('/').next().unwrap_or_default())
+        && ["-c", "-lc"].contains(option)
+    {
+        return (*command).to_owned();
+    }
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./=:@%+,".contains(letter);
+    let quoted = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            Cow::Borrowed(*word)
+        } else {
+            Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// A pattern of a text or of a list of patterns.
+fn pattern_of(value: &Value) -> Option<String> {
+    let pattern = value.as_str().map(str::to_owned).or_else(|| Some(words(value)?.join(",")))?;
+    Some(with_braces(pattern.trim()))
+}
+
+/// Writes the alternatives of a shell's extended pattern, `@(a|b)` or `(a|b)`, as `{a,b}`. Others
+/// have no such form.
+fn with_braces(pattern: &str) -> String {
+    let (mut made, mut rest) = (String::new(), pattern);
+    while let Some(open) = rest.find('(') {
+        let (before, inside) = (&rest[..open], &rest[open + 1..]);
+        let Some((list, after)) = inside.split_once(')') else { break };
+        let is_other = before.ends_with(['!', '?', '+', '*', '\\']);
+        if is_other || list.contains('(') || !(list.contains('|') || before.ends_with('@')) {
+            made.push_str(&rest[..=open]);
+            rest = inside;
+            continue;
+        }
+        let list = list.replace('|', ",");
+        made.extend([before.strip_suffix('@').unwrap_or(before), "{", &list, "}"]);
+        rest = after;
+    }
+    made + rest
+}
+
+/// True if a pattern has a form of shells that is not known here, such as `!(x)`.
+pub(super) fn has_unknown_form(pattern: &str) -> bool {
+    ["!(", "?(", "+(", "*("].iter().any(|begin| {
+        pattern.split_once(begin).is_some_and(|(_, rest)| {
+            *begin == "!(" || rest.split_once(')').is_some_and(|(list, _)| list.contains('|'))
+        })
+    })
+}
+
+/// Removes an optional path that only says that there is none.
+fn remove_placeholder_path(fields: &mut Map<String, Value>) {
+    let is_placeholder = |path: &str| ["undefined", "null", "None"].contains(&path);
+    if fields.get("path").and_then(Value::as_str).is_some_and(is_placeholder) {
+        fields.remove("path");
+    }
+}
+
+/// Makes a path with wildcards the pattern of a search.
+fn split_pattern_path(fields: &mut Map<String, Value>) {
+    let path = fields.get("path").and_then(Value::as_str).filter(|path| path.contains('*'));
+    let Some(path) = path.map(str::to_owned) else { return };
+    if fields.get("glob").is_none_or(Value::is_null) {
+        fields.remove("path");
+        fields.insert("glob".to_owned(), path.into());
+        return;
+    }
+    let (folder, rest) = split_folder(&path);
+    if !folder.is_empty() && rest.chars().all(|letter| "*/".contains(letter)) {
+        fields.insert("path".to_owned(), folder.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn inputs_in_the_forms_of_other_programs_are_changed_to_those_of_the_schema() {
+        for (tool, given, wanted) in [
+            (BuiltinTool::Read, json!({ "filePath": "a" }), json!({ "file_path": "a" })),
+            (
+                BuiltinTool::Read,
+                json!({ "file_path": "a", "path": "b" }),
+                json!({ "file_path": "a", "path": "b" }),
+            ),
+            (BuiltinTool::NotebookEdit, json!({ "path": "a" }), json!({ "notebook_path": "a" })),
+            (BuiltinTool::Glob, json!({ "path": "a" }), json!({ "path": "a" })),
+            (
+                BuiltinTool::Edit,
+                json!({ "old_str": "a", "newString": null }),
+                json!({ "old_string": "a", "new_string": "" }),
+            ),
+            (BuiltinTool::KillShell, json!({ "task_id": "b" }), json!({ "shell_id": "b" })),
+            (
+                BuiltinTool::Grep,
+                json!({ "context": 2, "i": true, "output_mode": "Files With Matches" }),
+                json!({ "-C": 2, "-i": true, "output_mode": "files_with_matches" }),
+            ),
+            (BuiltinTool::Grep, json!({ "type": ".tsx" }), json!({ "type": "tsx" })),
+            (BuiltinTool::Grep, json!({ "path": "src/*.c" }), json!({ "glob": "src/*.c" })),
+            (
+                BuiltinTool::Grep,
+                json!({ "path": "src/**", "glob": ["*.c", "*.h"] }),
+                json!({ "path": "src", "glob": "*.c,*.h" }),
+            ),
+            (
+                BuiltinTool::Glob,
+                json!({ "pattern": "**/*.@(c|h)\n", "path": "undefined" }),
+                json!({ "pattern": "**/*.{c,h}" }),
+            ),
+            (
+                BuiltinTool::Glob,
+                json!({ "pattern": "app/(auth)/!(a|b)/*.(c|h)" }),
+                json!({ "pattern": "app/(auth)/!(a|b)/*.{c,h}" }),
+            ),
+            (BuiltinTool::Bash, json!({ "cmd": ["sh", "-c", "a"] }), json!({ "command": "a" })),
+            (
+                BuiltinTool::Bash,
+                json!({ "command": ["echo", "it's", "-n"] }),
+                json!({ "command": r"echo 'it'\''s' -n" }),
+            ),
+            (
+                BuiltinTool::NotebookEdit,
+                json!({ "new_source": ["a\n", "b"] }),
+                json!({ "new_source": "a\nb" }),
+            ),
+            (
+                BuiltinTool::WebSearch,
+                json!({ "allowed_domains": "a.test, b.test" }),
+                json!({ "allowed_domains": ["a.test", "b.test"] }),
+            ),
+            (
+                BuiltinTool::TodoWrite,
+                json!({ "todos": [{ "status": "IN-PROGRESS", "active_form": "x" }] }),
+                json!({ "todos": [{ "status": "in_progress", "activeForm": "x" }] }),
+            ),
+        ] {
+            let (mut input, schema) = (given.clone(), tool.schema());
+            rename_fields(&mut input, &schema);
+            adapt_values(tool, &mut input, &schema);
+            assert_eq!(input, wanted, "{given}");
+        }
+        for (pattern, is_unknown) in
+            [("!(a)", true), ("*.+(a|b)", true), ("*(a)", false), ("(a)", false)]
+        {
+            assert_eq!(has_unknown_form(pattern), is_unknown, "{pattern}");
+        }
+    }
+}
