@@ -88,7 +88,7 @@ fn inputs_without_a_valid_path_are_left_unchanged() {
         ("mcp__files__read", json!({ "file_path": "secrets/k.txt", "path": "a/../b" })),
         ("Read", json!({ "file_path": [7] })),
         ("Read", json!({ "file_path": "a\0b" })),
-        ("Read", json!({ "path": "a/../b" })),
+        ("Read", json!({ "target": "a/../b" })),
         ("Grep", json!({ "pattern": "(", "path": "a/../b" })),
     ];
     for (tool, input) in rows {
