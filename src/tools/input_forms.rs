@@ -136,7 +136,7 @@ fn spell_choices(value: &mut Value, schema: &Value) {
             let given = bare(text);
             let meant = choices().filter_map(Value::as_str).find(|choice| bare(choice) == given);
             if let Some(meant) = meant.filter(|_| !is_known) {
-                *text = meant.to_owned();
+                meant.clone_into(text);
             }
         }
         Value::Object(fields) => {

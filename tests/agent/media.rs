@@ -78,7 +78,8 @@ fn usual() -> MediaRules {
 
 async fn look(mut fixture: RunFixture) -> FinishedRun {
     fixture.setup.prompt = Prompt::text("Look at it.");
-    fixture.run().await
+    // Too large for the stack of its callers.
+    Box::pin(fixture.run()).await
 }
 
 // --- pictures and documents ---------------------------------------------------------------------

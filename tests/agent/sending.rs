@@ -384,7 +384,7 @@ async fn thinking_without_a_signature_is_sent_back_until_it_is_refused() {
         json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
         json!({ "type": "message_stop" }),
     ];
-    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
     let unsigned = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
     let rules = ServerRules { signatures: Signatures::Refuse, ..ServerRules::default() };
     let scenario = unsigned(unsigned(Scenario::new().rules(rules))).reply("Done.");
@@ -426,7 +426,7 @@ async fn calls_that_lose_their_arguments_in_streams_are_asked_for_without_stream
         json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
         json!({ "type": "message_stop" }),
     ];
-    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
     let lost = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
     let scenario = lost(lost(Scenario::new())).tool("Bash", json!({ "command": "true" }));
     let played = RunFixture::of(scenario.reply("Done.")).run().await;

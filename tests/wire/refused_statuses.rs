@@ -29,7 +29,7 @@ fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Me
         403 if body == ErrorBody::Portal => Met::OddRetried,
         // What no client ever sees as a refusal: a success with a body that is none.
         200 => Met::Retried,
-        100..=499 if odd && body == ErrorBody::Foreign => Met::OddRetried,
+        100..=498 if odd && body == ErrorBody::Foreign => Met::OddRetried,
         _any_other => Met::Final,
     }
 }

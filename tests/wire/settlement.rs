@@ -188,7 +188,7 @@ fn what_is_not_counted_is_charged_by_its_bytes() {
         let total = settle(Some(&prices), &BOUNDS, &came).total().expect("a price");
         match output {
             Some(tokens) => {
-                assert_eq!(total, prices.rates.input * 5 + prices.rates.output * tokens)
+                assert_eq!(total, prices.rates.input * 5 + prices.rates.output * tokens);
             }
             None => assert!(total > prices.max_input_price() * 10_000, "the input counts too"),
         }
