@@ -352,6 +352,6 @@ pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
     }
-    let ending = format!(" [… cut after {TEXT_MAX} characters]");
-    shortened(&mask.redact(text), TEXT_MAX, &ending)
+    let cut_note = format!(" [… cut after {TEXT_MAX} characters]");
+    shortened(&mask.redact(text), TEXT_MAX, &cut_note)
 }

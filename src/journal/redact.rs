@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::json;
 use crate::secrets::{KnownSecrets, Redactor};
+use crate::transcript::LOST_SIGNATURE;
 
 /// Masks known secrets in lines.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +42,15 @@ impl Redaction {
         *value != before
     }
 
-    /// Removes the signature of thinking that is about to be masked. The API rejects changed
-    /// thinking with a signature; thinking without one is left out on resume.
+    /// Replaces the signature of thinking that is about to be masked. The API rejects changed
+    /// thinking with a signature, so a resume leaves it out.
     fn unsign(&self, message: &mut Value) {
         let blocks = message.get_mut("content").and_then(Value::as_array_mut);
         for block in blocks.into_iter().flatten() {
             let thinking = block.get("thinking").and_then(Value::as_str).unwrap_or_default();
-            if block["type"] == "thinking" && self.mask.redact(thinking) != thinking {
-                block["signature"] = Value::from("");
+            let is_signed = block["signature"].as_str().is_some_and(|signed| !signed.is_empty());
+            if block["type"] == "thinking" && is_signed && self.mask.redact(thinking) != thinking {
+                block["signature"] = Value::from(LOST_SIGNATURE);
             }
         }
     }
@@ -61,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redaction_removes_the_signature_of_masked_thinking_only() {
+    fn redaction_replaces_the_signature_of_masked_thinking_only() {
         let redaction = Redaction::new(KnownSecrets::new(["correct-horse-battery"]));
         let thinking = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
         let message = |blocks: [Value; 2]| json!({"role": "assistant", "content": blocks});
         let before = message([thinking("correct-horse-battery!", "a"), thinking("Hm.", "b")]);
-        let after = message([thinking("[redacted]!", ""), thinking("Hm.", "b")]);
+        let after = message([thinking("[redacted]!", LOST_SIGNATURE), thinking("Hm.", "b")]);
         let lines = [
             (json!({"message": &before}), json!({"message": &after})),
             (json!({"messages": [&before]}), json!({"messages": [&after]})),

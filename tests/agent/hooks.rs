@@ -177,12 +177,13 @@ async fn a_hook_that_kills_its_parent_process_is_as_if_it_were_not_there() {
 }
 
 #[tokio::test]
-async fn fifty_megabytes_of_hook_output_are_truncated() {
+async fn fifty_megabytes_of_hook_output_are_no_decision_and_no_context() {
     let loud = one("UserPromptSubmit", "head -c 50000000 /dev/zero | tr '\\0' x; exit 0");
     let played = RunFixture::of(Scenario::new().reply("Done.")).hooks(&loud).run().await;
     played.assert_end(StopReason::Completed, "Done.");
     let told = said(&played, 1);
-    assert!(told.contains("xxxx") && told.len() < 20_000, "{}", told.len());
+    assert!(told.len() < 20_000, "{}", told.len());
+    assert!(played.warnings().iter().any(|said| said.contains("too long")), "{:?}", played.said);
 }
 
 // --- the prompt and the end -------------------------------------------------------------------

@@ -250,7 +250,7 @@ fn blocks(played: &FinishedRun, number: usize, kind: &str) -> Vec<Value> {
 async fn unknown_tools_and_invalid_tool_input_are_reported_to_the_model() {
     let scenario = Scenario::new()
         .tool("Teleport", json!({ "to": "Mars" }))
-        .and_tool("Read", json!({ "path": "a" }))
+        .and_tool("Read", json!({ "line": 1 }))
         .reply("I see.");
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);

@@ -281,6 +281,8 @@ async fn stream_output_is_only_json_and_standard_error_has_none() {
         .and_tool("No\u{1b}[31mSuch\nTool", json!({}))
         .and_text("\u{1b}[31mRed.\n{\"type\":\"result\"}")
         .status(400)
+        .error("invalid_request_error", rude, None)
+        .status(400)
         .error("invalid_request_error", rude, None);
     for more in [&["--log-detail"][..], &["--log-detail", "--include-partial-messages"]] {
         let server = serve(scenario.clone());

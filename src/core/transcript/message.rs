@@ -10,6 +10,9 @@ pub enum Role {
     Assistant,
 }
 
+/// In place of the signature of thinking in which a secret was masked: the service would refuse it.
+pub const LOST_SIGNATURE: &str = "[redacted]";
+
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
@@ -99,6 +102,11 @@ impl Block {
 
     pub fn is_thinking(&self) -> bool {
         matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
+    }
+
+    /// True if the block is thinking that was changed when it was recorded.
+    pub fn has_lost_signature(&self) -> bool {
+        matches!(self, Self::Thinking { signature, .. } if signature == LOST_SIGNATURE)
     }
 
     /// True if the block is thinking of a service that does not sign it.

@@ -29,7 +29,7 @@ pub use media::{
     BlockPath, Medium, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
     visible_pages,
 };
-pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
+pub use message::{Block, LOST_SIGNATURE, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use notes::exit_note;
 pub use repair::{
     HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, make_ids_portable, repair,

@@ -164,11 +164,11 @@ pub fn strip_signed_thinking(messages: &mut Vec<Message>) {
     strip(messages, Block::is_signed_thinking);
 }
 
-/// Removes thinking without a signature if there is any with one: a service that signs thinking
-/// does not take it back without.
+/// Removes thinking that lacks or has lost its signature, if there is any with one: a service that
+/// signs thinking does not take it back without.
 pub fn strip_thinking_that_lacks_signature(messages: &mut Vec<Message>) {
     if messages.iter().flat_map(|message| &message.content).any(Block::is_signed_thinking) {
-        strip(messages, Block::is_unsigned_thinking);
+        strip(messages, |block| block.is_unsigned_thinking() || block.has_lost_signature());
     }
 }
 
