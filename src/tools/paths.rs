@@ -37,6 +37,12 @@ pub(super) struct ResolvedPath {
 }
 
 impl ResolvedPath {
+    /// The path without the links of its folder: what it names, be it a link, as an entry of that.
+    pub(super) fn entry(&self) -> PathBuf {
+        let place = self.written.parent().zip(self.written.file_name());
+        place.map_or_else(|| self.written.clone(), |(folder, name)| resolve(folder).join(name))
+    }
+
     /// Formats the path as text, from which the tools find the file again.
     pub(super) fn shown(&self) -> String {
         file_names::shown(&self.written)
@@ -149,6 +155,11 @@ pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_DIRECTORY;
 /// Resolves every link of an absolute path, even if its end does not exist: a dangling link
 /// resolves to its target.
 pub(super) fn resolve(path: &Path) -> PathBuf {
+    resolve_links(path, |_| true)
+}
+
+/// Like [`resolve`], for those links only that are to be followed.
+pub(super) fn resolve_links(path: &Path, follows: impl Fn(&Path) -> bool) -> PathBuf {
     let mut ahead = components(path);
     let mut real = PathBuf::from("/");
     let mut links = 0;
@@ -162,7 +173,7 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
             continue;
         }
         match fs::read_link(&real) {
-            Ok(target) if links < LINKS_MAX => {
+            Ok(target) if links < LINKS_MAX && follows(&real) => {
                 links += 1;
                 real.pop();
                 if target.is_absolute() {

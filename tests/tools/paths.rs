@@ -1,9 +1,9 @@
 //! The paths of calls as hooks and rules see them: absolute, and where the tool itself would go.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 
-use outlast::tools::ToolRefusal;
+use outlast::tools::{PermissionMode, ToolRefusal};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call, text};
@@ -132,4 +132,93 @@ async fn a_relative_path_is_resolved_in_the_shells_working_directory() {
     assert_eq!(seen["file_path"], bench.cwd.join("secrets/k.txt").display().to_string());
     let seen = resolved(&bench, "Grep", json!({ "pattern": "x" }));
     assert_eq!(seen["path"], bench.cwd.join("secrets").display().to_string());
+}
+
+/// A home folder `hl` that is a link, `data` beside it that is one, and the answers to reads of
+/// paths beside the working directory.
+fn answers(allow: &[&str], deny: &[&str], paths: &[&str]) -> Vec<bool> {
+    let mut root = String::new();
+    let bench = Bench::with(|settings| {
+        let outside = settings.cwd.parent().expect("it is in a folder").to_path_buf();
+        fs::create_dir_all(outside.join("real/u/notes")).expect("folders");
+        fs::create_dir_all(outside.join("shared")).expect("a folder");
+        fs::set_permissions(outside.join("shared"), Permissions::from_mode(0o777)).expect("ours");
+        for (link, target) in [
+            ("hl", "real/u"),
+            ("data", "real/u/notes"),
+            ("shared/data", "../real/u/notes"),
+            ("work/data", "../real/u/notes"),
+            ("real/u/data", "notes"),
+        ] {
+            symlink(target, outside.join(link)).expect("a link");
+        }
+        fs::write(outside.join("real/u/notes/n.txt"), "x").expect("a file");
+        root = outside.display().to_string();
+        let rules = |rules: &[&str]| -> Vec<String> {
+            rules.iter().map(|rule| rule.replace('@', &format!("/{root}"))).collect()
+        };
+        settings.home = Some(outside.join("hl"));
+        (settings.permissions.allow, settings.permissions.deny) = (rules(allow), rules(deny));
+        if allow.is_empty() {
+            settings.permissions.mode = PermissionMode::BypassPermissions;
+        }
+    });
+    let read = |path: &&str| {
+        let path = path.replace('@', &root);
+        bench.toolbox.admit(&call("Read", json!({ "file_path": path }))).is_ok()
+    };
+    paths.iter().map(read).collect()
+}
+
+#[test]
+fn a_deny_rule_holds_where_its_own_links_lead() {
+    let paths = ["@/hl/notes/n.txt", "@/real/u/notes/n.txt", "@/data/n.txt", "~/notes/n.txt"];
+    for rule in [
+        "Read(~/notes/**)",
+        "Read(~/notes/*.txt)",
+        "Read(~/notes/n.txt)",
+        "Read(@/hl/notes/**)",
+        "Read(@/data/**)",
+        "Read(./data/*.txt)",
+    ] {
+        assert_eq!(answers(&[], &[rule], &paths), [false; 4], "{rule}");
+        let real = ["Read(@/real/u/**)"];
+        assert_eq!(answers(&real, &[rule], &paths), [false; 4], "{rule}");
+    }
+    assert_eq!(answers(&[], &["Read(~/notes2/**)"], &paths), [true; 4]);
+}
+
+#[test]
+fn an_allow_rule_follows_its_own_links_only_where_no_command_can_make_them() {
+    let paths = ["@/hl/notes/n.txt", "@/real/u/notes/n.txt", "@/real/u/x"];
+    for rule in ["Read(~/notes/**)", "Read(@/hl/notes/**)", "Read(@/real/u/notes/*)"] {
+        assert_eq!(answers(&[rule], &[], &paths), [true, true, false], "{rule}");
+    }
+    let outer = ["@/data/n.txt", "@/real/u/notes/n.txt"];
+    assert_eq!(answers(&["Read(@/data/**)"], &[], &outer), [true; 2]);
+    for rule in ["Read(./data/**)", "Read(@/shared/data/**)", "Read(~/data/**)"] {
+        let inner = ["data/n.txt", "@/shared/data/n.txt", "~/data/n.txt", "@/real/u/notes/n.txt"];
+        assert_eq!(answers(&[rule], &[], &inner), [false; 4], "{rule}");
+    }
+}
+
+#[test]
+fn an_allow_rule_covers_the_working_directory_by_a_path_with_a_link_above_it() {
+    let bench = Bench::with(|settings| settings.permissions.allow = vec!["Edit(src/**)".into()]);
+    symlink(&bench.cwd, bench.outside().join("link")).expect("a link");
+    bench.file("src/a.txt", "x");
+    bench.file("b.txt", "x");
+    symlink("src/a.txt", bench.cwd.join("alias")).expect("a link");
+    symlink("../b.txt", bench.cwd.join("src/out")).expect("a link");
+    let folder = bench.outside().join("link").display().to_string();
+    for (path, wanted) in [
+        ("src/a.txt", true),
+        ("src/new/b.txt", true),
+        ("b.txt", false),
+        ("alias", false),
+        ("src/out", false),
+    ] {
+        let input = json!({ "file_path": format!("{folder}/{path}"), "content": "y" });
+        assert_eq!(bench.toolbox.admit(&call("Write", input)).is_ok(), wanted, "{path}");
+    }
 }

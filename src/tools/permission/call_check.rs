@@ -386,7 +386,7 @@ impl Permissions {
         // Both a link and its target have to be allowed.
         let about = |path: &Path| self.allowed_by(|rule| rule.covers_path(tool, path));
         self.allowed_by(|rule| rule.covers_whole_tool(tool))
-            || about(&place.real) && about(&place.written)
+            || about(&place.real) && (about(&place.written) || about(&place.entry()))
     }
 
     pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), Denial> {
@@ -431,10 +431,8 @@ impl Permissions {
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
         let decides = |path: &Path| is_protected(path, &self.cwd);
-        let is_named = |path: &PathBuf| {
-            let names = |rule: &PermissionRule| rule.literal_prefix().is_some_and(decides);
-            self.allowed_by(|rule| rule.covers_path(tool, path) && names(rule))
-        };
+        let is_named =
+            |path: &PathBuf| self.allowed_by(|rule| rule.covers_path_below(tool, path, decides));
         if let Some(path) =
             [&place.written, &place.real].into_iter().find(|it| decides(it) && !is_named(it))
         {

@@ -1,27 +1,43 @@
 //! Path rules, which are gitignore patterns.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::super::glob_limits::check_glob;
-use super::super::paths::PATH_BYTES_MAX;
+use super::super::paths::{PATH_BYTES_MAX, resolve, resolve_links};
 use super::rule_error::{RuleError, RuleList};
 
+/// Write permission of a folder's group, and of all others.
+const SHARED_WRITE: u32 = 0o022;
+
+/// The paths that a rule matches. A path matches if it fits one of the readings of the pattern.
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {
+    /// The first is the pattern as written.
+    readings: Vec<PathReading>,
+}
+
+/// One reading of a pattern.
+#[derive(Clone, Debug)]
+struct PathReading {
     root: PathBuf,
     /// The literal prefix of all matching paths; matches lie below it or on the way to it.
-    pub(super) literal_prefix: PathBuf,
+    literal_prefix: PathBuf,
     /// True if it matches all paths below the prefix.
-    pub(super) is_whole: bool,
+    is_whole: bool,
+    /// True if it takes brackets as characters of names, and not as a class.
+    is_bracketed: bool,
     pattern: Gitignore,
 }
 
 impl PathPattern {
     /// Compiles a pattern. `//x` is absolute, `~/x` in the home folder, `/x` and `./x` in `cwd`.
     /// Any other pattern is relative to `cwd` in an allow rule, and matches at any depth in other
-    /// rules.
+    /// rules. It matches also where the links of its literal prefix lead to, and `[slug]` matches
+    /// also a file of that name.
     pub(super) fn compile(
         spec: &str,
         list: RuleList,
@@ -48,29 +64,75 @@ impl PathPattern {
             return Err(RuleError::ParentInside);
         }
         let pattern = if pattern == "/" { "/**".to_string() } else { pattern };
-        let is_name = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
-        let mut parts = pattern.split('/').filter(|part| !part.is_empty()).peekable();
-        let mut begin = root.to_path_buf();
-        begin.extend(std::iter::from_fn(|| parts.next_if(is_name)));
-        let is_whole = parts.all(|part| part == "**");
-        let mut builder = GitignoreBuilder::new(root);
-        let wrong = |error: ignore::Error| RuleError::Pattern(error.to_string());
-        builder.add_line(None, &pattern).map_err(wrong)?;
-        let pattern = builder.build().map_err(wrong)?;
-        Ok(Self { root: root.to_path_buf(), literal_prefix: begin, is_whole, pattern })
+        let find_real = |path: &Path| match list {
+            RuleList::Allow => behind_fixed_links(path, cwd, home),
+            RuleList::Ask | RuleList::Deny => resolve(path),
+        };
+        let bracketed = without_classes(&pattern).map(|pattern| (pattern, true));
+        let mut readings = Vec::new();
+        for (pattern, is_bracketed) in [(pattern, false)].into_iter().chain(bracketed) {
+            readings.push(PathReading::compile(root, &pattern, is_bracketed)?);
+            if let Some(real) = behind_links(root, &pattern, find_real) {
+                readings.push(PathReading::compile(Path::new("/"), &real, is_bracketed)?);
+            }
+        }
+        Ok(Self { readings })
     }
 
     /// True if something below this folder, at any depth, may match.
     pub(super) fn reaches_below(&self, folder: &Path) -> bool {
-        self.literal_prefix.starts_with(folder) || folder.starts_with(&self.literal_prefix)
+        let reaches = |prefix: &Path| prefix.starts_with(folder) || folder.starts_with(prefix);
+        self.readings.iter().any(|it| reaches(&it.literal_prefix))
     }
 
     pub(super) fn matches(&self, path: &Path) -> bool {
+        self.matches_below(path, |_| true)
+    }
+
+    /// True if a reading whose literal prefix fits matches.
+    pub(super) fn matches_below(&self, path: &Path, fits: impl Fn(&Path) -> bool) -> bool {
         // Matching every parent folder takes quadratic time in the length. A path that is too long
         // to be opened needs no rule.
-        if path.as_os_str().len() > PATH_BYTES_MAX {
-            return false;
-        }
+        path.as_os_str().len() <= PATH_BYTES_MAX
+            && self.readings.iter().any(|it| fits(&it.literal_prefix) && it.matches(path))
+    }
+
+    /// The literal prefix of the pattern as written.
+    pub(super) fn written_prefix(&self) -> &Path {
+        &self.readings[0].literal_prefix
+    }
+
+    /// The pattern without the readings whose literal prefix is this folder or one above it, if it
+    /// has others.
+    pub(super) fn not_around(mut self, folder: &Path) -> Option<Self> {
+        self.readings.retain(|it| !folder.starts_with(&it.literal_prefix));
+        (!self.readings.is_empty()).then_some(self)
+    }
+
+    /// The path at or below which all matches are, and true if it and all below it match. A file
+    /// with brackets in its name is what a pattern with that name means.
+    pub(super) fn place(&self) -> (&Path, bool) {
+        let exists = |it: &&PathReading| fs::symlink_metadata(&it.literal_prefix).is_ok();
+        let bracketed = self.readings.iter().find(|it| it.is_bracketed && it.is_whole);
+        let reading = bracketed.filter(exists).unwrap_or(&self.readings[0]);
+        (&reading.literal_prefix, reading.is_whole)
+    }
+}
+
+impl PathReading {
+    fn compile(root: &Path, pattern: &str, is_bracketed: bool) -> Result<Self, RuleError> {
+        let mut literal_prefix = root.to_path_buf();
+        let rest = push_names(&mut literal_prefix, pattern);
+        let is_whole = rest.split('/').all(|part| part.is_empty() || part == "**");
+        let mut builder = GitignoreBuilder::new(root);
+        let wrong = |error: ignore::Error| RuleError::Pattern(error.to_string());
+        builder.add_line(None, pattern).map_err(wrong)?;
+        let gitignore = builder.build().map_err(wrong)?;
+        let root = root.to_path_buf();
+        Ok(Self { root, literal_prefix, is_whole, is_bracketed, pattern: gitignore })
+    }
+
+    fn matches(&self, path: &Path) -> bool {
         let Ok(inner) = path.strip_prefix(&self.root) else { return false };
         if inner.as_os_str().is_empty() {
             return false;
@@ -79,6 +141,91 @@ impl PathPattern {
         self.pattern.matched_path_or_any_parents(inner, false).is_ignore()
             || self.pattern.matched(inner, true).is_ignore()
     }
+}
+
+/// Escapes a path so that, as a pattern, it matches only itself.
+pub(super) fn escaped(path: &str) -> String {
+    let special = |letter: char| "*?[]{}\\!#".contains(letter);
+    path.chars().fold(String::new(), |mut escaped, letter| {
+        escaped.extend(special(letter).then_some('\\'));
+        escaped.push(letter);
+        escaped
+    })
+}
+
+/// Adds the first parts of a pattern to a folder, as far as they are names. Returns the others.
+fn push_names<'a>(folder: &mut PathBuf, pattern: &'a str) -> &'a str {
+    let mut rest = pattern.trim_start_matches('/');
+    while !rest.is_empty() {
+        let (part, after) = rest.split_once('/').unwrap_or((rest, ""));
+        let Some(name) = literal_name(part) else { break };
+        folder.push(name);
+        rest = after.trim_start_matches('/');
+    }
+    rest
+}
+
+/// The name that is the only match of a part of a pattern.
+fn literal_name(part: &str) -> Option<String> {
+    let (mut letters, mut name) = (part.chars(), String::new());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '*' | '?' | '[' | '{' => return None,
+            '\\' => name.push(letters.next()?),
+            plain => name.push(plain),
+        }
+    }
+    Some(name)
+}
+
+/// The pattern with its brackets as characters of names, if it has any. Frameworks for the web name
+/// folders `[slug]` and `[...all]`.
+fn without_classes(pattern: &str) -> Option<String> {
+    let (mut plain, mut is_escaped, mut has_class) = (String::new(), false, false);
+    for letter in pattern.chars() {
+        if letter == '[' && !is_escaped {
+            plain.push('\\');
+            has_class = true;
+        }
+        is_escaped = letter == '\\' && !is_escaped;
+        plain.push(letter);
+    }
+    has_class.then_some(plain)
+}
+
+/// The absolute pattern with the real path of its literal prefix, if that is another one.
+fn behind_links(
+    root: &Path,
+    pattern: &str,
+    find_real: impl Fn(&Path) -> PathBuf,
+) -> Option<String> {
+    // A name alone matches in every folder.
+    if !pattern.trim_end_matches('/').contains('/') {
+        return None;
+    }
+    let mut prefix = root.to_path_buf();
+    let rest = push_names(&mut prefix, pattern);
+    let real = find_real(&prefix);
+    let end = if rest.is_empty() && !pattern.ends_with('/') { "" } else { "/" };
+    (real != prefix).then(|| format!("{}{end}{rest}", escaped(&real.to_string_lossy())))
+}
+
+/// The path without the links that no command of a run can have made: those of the home folder, and
+/// those in folders above it that only their owner changes. An allow rule follows no other ones.
+fn behind_fixed_links(path: &Path, cwd: &Path, home: Option<&Path>) -> PathBuf {
+    let Some(home) = home else { return path.to_path_buf() };
+    let real_home = resolve(home);
+    let below = path.strip_prefix(home);
+    let path = below.map_or_else(|_| path.to_path_buf(), |below| real_home.join(below));
+    resolve_links(&path, |link| {
+        link.parent().is_some_and(|folder| {
+            let is_closed = |facts: fs::Metadata| facts.permissions().mode() & SHARED_WRITE == 0;
+            real_home != folder
+                && real_home.starts_with(folder)
+                && !folder.starts_with(cwd)
+                && fs::metadata(folder).is_ok_and(is_closed)
+        })
+    })
 }
 
 /// Splits `../x` and `.` into the base folder and the rest.

@@ -11,7 +11,7 @@ use super::super::domain::Domain;
 use super::super::offered_name::offered_name;
 use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
-use super::paths::PathPattern;
+use super::paths::{PathPattern, escaped};
 use super::rule_error::{RuleError, RuleList};
 
 #[derive(Clone, Debug)]
@@ -85,16 +85,6 @@ fn rooted(text: &str) -> Option<(&str, &str)> {
     (!rest.starts_with('/')).then_some((tool, rest))
 }
 
-/// Escapes a path so that, as a pattern, it matches only itself.
-fn escaped(path: &str) -> String {
-    let special = |letter: char| "*?[]{}\\!#".contains(letter);
-    path.chars().fold(String::new(), |mut escaped, letter| {
-        escaped.extend(special(letter).then_some('\\'));
-        escaped.push(letter);
-        escaped
-    })
-}
-
 impl PermissionRule {
     /// Parses a rule. Relative paths are resolved against `cwd`.
     ///
@@ -145,10 +135,10 @@ impl PermissionRule {
         let absolute = absolute_rule(text).filter(|_| list != RuleList::Allow);
         let second = absolute.and_then(|text| Self::parse(&text, list, cwd, home).ok());
         let meaning = if rule.names_file(cwd) { Meaning::Possible } else { Meaning::Likely };
-        let second = second.filter(|second| {
+        let second = second.and_then(|second| match meaning {
+            Meaning::Certain | Meaning::Likely => Some(second),
             // A project in /src may have a folder src.
-            let is_around = second.literal_prefix().is_some_and(|it| cwd.starts_with(it));
-            !is_around || meaning == Meaning::Likely
+            Meaning::Possible => second.not_around(cwd),
         });
         let second = second.map(|second| Self { text: rule.text.clone(), meaning, ..second });
         Ok(std::iter::once(rule).chain(second).collect())
@@ -156,9 +146,17 @@ impl PermissionRule {
 
     /// True if there is a file at the first part below `cwd` of the paths that the rule matches.
     fn names_file(&self, cwd: &Path) -> bool {
-        let below = self.literal_prefix().and_then(|it| it.strip_prefix(cwd).ok());
+        let RuleScope::Path(pattern) = &self.scope else { return false };
+        let below = pattern.written_prefix().strip_prefix(cwd).ok();
         let first = below.and_then(|below| below.components().next());
         first.is_some_and(|first| cwd.join(first).symlink_metadata().is_ok())
+    }
+
+    /// The rule without the readings of its path that begin with this folder or one above it, if
+    /// it has others.
+    fn not_around(self, folder: &Path) -> Option<Self> {
+        let RuleScope::Path(pattern) = self.scope else { return None };
+        Some(Self { scope: RuleScope::Path(pattern.not_around(folder)?), ..self })
     }
 
     fn scope(
@@ -261,17 +259,21 @@ impl PermissionRule {
         self.names(tool) && pattern.reaches_below(folder)
     }
 
-    /// The literal prefix of all paths that this rule may match.
-    pub(super) fn literal_prefix(&self) -> Option<&Path> {
-        let RuleScope::Path(pattern) = &self.scope else { return None };
-        Some(&pattern.literal_prefix)
+    /// True if this rule covers a path by a pattern whose literal prefix fits.
+    pub(super) fn covers_path_below(
+        &self,
+        tool: BuiltinTool,
+        path: &Path,
+        fits: impl Fn(&Path) -> bool,
+    ) -> bool {
+        let RuleScope::Path(pattern) = &self.scope else { return false };
+        self.names(tool) && pattern.matches_below(path, fits)
     }
 
     /// Returns the paths that this rule denies to commands, if it does.
     pub(super) fn denies_paths(&self) -> Option<RuleDenial> {
-        let RuleScope::Path(PathPattern { literal_prefix, is_whole, .. }) = &self.scope else {
-            return None;
-        };
+        let RuleScope::Path(pattern) = &self.scope else { return None };
+        let (place, is_whole) = pattern.place();
         let changes_only = self.names(BuiltinTool::Write);
         let is_meant = match self.meaning {
             Meaning::Certain => true,
@@ -280,8 +282,8 @@ impl PermissionRule {
         };
         (is_meant && (changes_only || self.names(BuiltinTool::Read))).then(|| RuleDenial {
             rule: self.text.clone(),
-            place: literal_prefix.clone(),
-            is_whole: *is_whole,
+            place: place.to_path_buf(),
+            is_whole,
             changes_only,
             is_second_meaning: self.meaning == Meaning::Likely,
         })
