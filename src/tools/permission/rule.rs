@@ -37,7 +37,8 @@ enum Meaning {
 #[derive(Clone, Debug)]
 enum RuleScope {
     Everything,
-    Command(String),
+    /// The patterns for a command: `X:*` has two readings.
+    Command(Vec<String>),
     Path(PathPattern),
     Host(Domain),
     /// An input field, and its required value.
@@ -170,10 +171,11 @@ impl PermissionRule {
             return Ok(RuleScope::Field(field.to_string(), value.to_string()));
         }
         match BuiltinTool::named(tool) {
-            Some(BuiltinTool::Bash) => Ok(RuleScope::Command(match spec.strip_suffix(":*") {
-                Some(prefix) => format!("{prefix} *"),
-                None => spec.to_string(),
-            })),
+            Some(BuiltinTool::Bash) => {
+                let prefix = spec.strip_suffix(":*").map(|prefix| format!("{prefix} *"));
+                // A colon is also a part of names: scripts are called `deploy:prod`.
+                Ok(RuleScope::Command(prefix.into_iter().chain([spec.to_string()]).collect()))
+            }
             Some(
                 BuiltinTool::Read
                 | BuiltinTool::Write
@@ -301,15 +303,28 @@ impl PermissionRule {
     }
 
     pub(super) fn covers_command(&self, command: &str) -> bool {
-        let RuleScope::Command(pattern) = &self.scope else { return false };
-        matches_command(pattern, command)
+        self.command_patterns().any(|pattern| matches_command(pattern, command))
     }
 
     /// True if this rule covers a suffix of the text that begins at one of these ascending offsets.
     pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
-        let RuleScope::Command(pattern) = &self.scope else { return false };
-        let bare = pattern.strip_suffix(" *");
-        bare.into_iter().chain([pattern.as_str()]).any(|one| matches_suffix(one, text, starts))
+        let with_bare = |pattern: &str| {
+            let bare = pattern.strip_suffix(" *");
+            bare.into_iter().chain([pattern]).any(|one| matches_suffix(one, text, starts))
+        };
+        self.command_patterns().any(with_bare)
+    }
+
+    fn command_patterns(&self) -> impl Iterator<Item = &str> {
+        let patterns = match &self.scope {
+            RuleScope::Command(patterns) => &patterns[..],
+            RuleScope::Everything
+            | RuleScope::Path(_)
+            | RuleScope::Host(_)
+            | RuleScope::Field(..)
+            | RuleScope::External(_) => &[],
+        };
+        patterns.iter().map(String::as_str)
     }
 
     /// True if this rule covers a host, in the form that [`super::super::domain::host_of`] returns.
@@ -319,13 +334,13 @@ impl PermissionRule {
 
     /// True if this rule matches exactly one command line.
     pub(super) fn is_exact(&self) -> bool {
-        matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
+        matches!(&self.scope, RuleScope::Command(all) if !all.iter().any(|it| it.contains('*')))
     }
 
     /// True if this is a rule for commands that begin with this word, written out.
     pub(super) fn begins_with(&self, program: &str) -> bool {
-        let RuleScope::Command(pattern) = &self.scope else { return false };
-        pattern.split(' ').next().and_then(program_name) == Some(program)
+        let first = self.command_patterns().next().and_then(|pattern| pattern.split(' ').next());
+        first.and_then(program_name) == Some(program)
     }
 
     /// True if this rule covers a field of this input.
