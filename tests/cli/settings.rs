@@ -242,6 +242,36 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
 }
 
 #[test]
+#[test]
+fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
+    let text = "{\n \"deny\": [\"Read(x)\"], \"disallowedTools\": [\"Edit\"], \"tools\": [\"Read\"], \
+        \"ask\": []}";
+    let warnings = resolve(&["hi"], &[], text).unwrap().warnings;
+    let [unknown, deny, tools] = &warnings[..] else { panic!("{warnings:?}") };
+    // Two edits make `hooks` of it, which would be a mistake.
+    assert!(unknown.contains("unknown settings have no effect: \"tools\" (line 2)"), "{unknown}");
+    let wanted = ":2:2: \"deny\" has no effect; the rules belong in \"permissions.deny\"";
+    assert!(deny.ends_with(wanted), "{deny}");
+    assert!(tools.contains("\"disallowedTools\" has no effect"), "{tools}");
+    assert!(tools.ends_with("\"permissions.deny\""), "{tools}");
+    let world = BinaryFixture::new().file("home/.claude/settings.json", text);
+    let warnings = load_settings(&world, &[], &[]).expect("good").warnings;
+    assert!(warnings.len() == 2 && warnings[0].ends_with(wanted), "{warnings:?}");
+}
+
+#[test]
+fn settings_that_are_given_twice_are_joined_and_the_later_ones_win() {
+    let first = r#"{"maxTurns": 3, "model": "one", "permissions": {"deny": ["Edit"]}}"#;
+    let second = r#"{"maxTurns": 5, "permissions": {"deny": ["Write"], "allow": ["Bash"]}}"#;
+    let flags = ["--settings", first, "--settings", second, "hi"];
+    let config = resolve(&flags, &[], r#"{"permissions": {"deny": ["WebFetch"]}}"#).unwrap().config;
+    assert_eq!(config.permissions.deny, ["WebFetch", "Edit", "Write"]);
+    assert_eq!(config.permissions.allow, ["Bash"]);
+    assert_eq!(config.limits.budgets.turns, Some(5));
+    let wrong = resolve(&["--settings", "{\"maxTurns\": 0}", "--settings", "{}", "hi"], &[], "{}");
+    assert!(wrong.unwrap_err().contains("--settings:1:14: "));
+}
+
 fn a_settings_file_may_start_with_a_byte_order_mark_and_has_a_size_limit() {
     let marked = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 7}").unwrap();
     assert_eq!(marked.config.limits.budgets.turns, Some(7));

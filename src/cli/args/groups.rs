@@ -263,9 +263,9 @@ pub struct SessionArgs {
     /// program.
     #[arg(skip)]
     pub state_folder: Option<PathBuf>,
-    /// Further settings: JSON, or a file
+    /// Further settings: JSON, or a file; may be repeated
     #[arg(long, value_name = "JSON|PATH")]
-    pub settings: Option<String>,
+    pub settings: Vec<String>,
     /// Settings that outrank all others except the machine's managed ones: JSON, or a file
     #[arg(long, value_name = "JSON|PATH", hide = true)]
     pub managed_settings: Option<String>,

@@ -136,10 +136,12 @@ pub(super) fn read_all(
     let own_file = wants("user").then(|| config_dir.join("settings.json"));
     let user = own_file.and_then(|path| reading.own_file(&path, home.as_deref()));
     let below = std::mem::take(&mut reading.files);
-    let flag = session.settings.as_deref().and_then(|given| reading.flag("--settings", given));
+    let given = session.settings.iter();
+    let flags: Vec<ParsedSettings> =
+        given.filter_map(|given| reading.flag("--settings", given)).collect();
     let above = std::mem::replace(&mut reading.files, below);
 
-    let own = [&shared, &user, &flag].into_iter().flatten().chain(&managed);
+    let own = [&shared, &user].into_iter().flatten().chain(&flags).chain(&managed);
     let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
     let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
     let trust = if is_trusted { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
@@ -158,7 +160,7 @@ pub(super) fn read_all(
     }
     reading.files.extend(above);
     held.merge_into_files(&mut reading.fold);
-    if let Some(parsed) = flag {
+    for parsed in flags {
         reading.of_flag.extend(parsed.keys());
         reading.merge(&parsed, ServerAuthor::Settings);
     }
