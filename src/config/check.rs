@@ -27,6 +27,8 @@ pub(super) struct ValidSettings {
     pub values: Vec<FileValue>,
     /// Warnings about it.
     pub warnings: Vec<String>,
+    /// A warning for each list of rules that is not in `permissions`.
+    misplaced: Vec<String>,
 }
 
 /// A value that a file assigns to a setting.
@@ -41,7 +43,8 @@ pub(super) struct FileValue {
 /// # Errors
 /// The mistakes, one line each, in the order of the text; at least one.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
-    let (valid, found) = search(name, text).map_err(|why| vec![why])?;
+    let (mut valid, found) = search(name, text).map_err(|why| vec![why])?;
+    valid.warnings.append(&mut valid.misplaced);
     if found.is_empty() { Ok(valid) } else { Err(in_order(name, found)) }
 }
 
@@ -78,6 +81,7 @@ pub(super) fn check_foreign(name: &str, text: &str) -> Result<ValidSettings, For
     valid.warnings = in_order(name, others)
         .into_iter()
         .map(|why| format!("{why} (this value is not used)"))
+        .chain(std::mem::take(&mut valid.misplaced))
         .collect();
     Ok(valid)
 }
@@ -122,7 +126,8 @@ fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), Strin
     search.find_duplicate_keys();
     search.read_group(0, "");
     let unknown = std::mem::take(&mut search.unknown);
-    let UnknownKeys { mistyped, warnings } = unknown_keys::check_unknown(name, &unknown, &places);
+    let UnknownKeys { mistyped, warnings, misplaced } =
+        unknown_keys::check_unknown(name, &unknown, &places);
     for (index, why) in mistyped {
         let mistake = Mistake { at: places.start(index), why, part: None, restricts: true };
         search.found.push(mistake);
@@ -135,7 +140,8 @@ fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), Strin
     let note = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
     let notes = search.notes.into_iter().take(REPORTED_MAX).map(note);
     let warnings = warnings.into_iter().chain(notes).collect();
-    Ok((ValidSettings { value, values: search.values, warnings }, search.found))
+    let valid = ValidSettings { value, values: search.values, warnings, misplaced };
+    Ok((valid, search.found))
 }
 
 /// A mistake in a text.

@@ -150,7 +150,7 @@ fn parse_with<E>(
     let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     // The positions of its values are found by another parser, which is strict.
     let text = &*json::to_strict(&text);
-    let ValidSettings { value, values, warnings } = check(name, text)?;
+    let ValidSettings { value, values, warnings, .. } = check(name, text)?;
     let (name, text) = (name.to_owned(), text.to_owned());
     Ok(ParsedSettings { name, value, values, text, warnings })
 }

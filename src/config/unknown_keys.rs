@@ -52,6 +52,18 @@ const NEVER_UNSANDBOXED: &str = "sandbox.allowUnsandboxedCommands";
 /// The maximum edit distance of a typo.
 const TYPO_MAX: usize = 2;
 
+/// In a shorter name, two edits make another word: `tools` is not `hooks`.
+const LONG_NAME: usize = 7;
+
+/// Names that a user may give to lists of rules at the top level, and the setting for that list.
+const MISPLACED_RULES: [(&str, &str); 5] = [
+    ("deny", "permissions.deny"),
+    ("disallowedTools", "permissions.deny"),
+    ("ask", "permissions.ask"),
+    ("allow", "permissions.allow"),
+    ("allowedTools", "permissions.allow"),
+];
+
 /// The maximum number of unknown keys that are named; further ones are counted.
 const NAMED_MAX: usize = 8;
 
@@ -80,6 +92,20 @@ pub(super) struct UnknownKeys {
     /// A line about the others, one about keys of other tools, and one for each key of the sandbox
     /// that has no effect.
     pub warnings: Vec<String>,
+    /// A line for each list of rules in a wrong place.
+    pub misplaced: Vec<String>,
+}
+
+/// The message about a list of rules that is not in `permissions`.
+fn misplaced_rules(name: &str, key: &UnknownKey, places: &JsonPaths<'_>) -> Option<String> {
+    let UnknownKey { index, path, value } = key;
+    let (_, setting) = MISPLACED_RULES.into_iter().find(|(misplaced, _)| misplaced == path)?;
+    let (line, column) = places.start(*index);
+    is_meaningful(value).then(|| {
+        format!(
+            "{name}:{line}:{column}: \"{path}\" has no effect; the rules belong in \"{setting}\""
+        )
+    })
 }
 
 /// Returns one line about keys of other tools that outlast does not act on.
@@ -105,7 +131,13 @@ pub(super) fn check_unknown(
     places: &JsonPaths<'_>,
 ) -> UnknownKeys {
     let (mut mistyped, mut others, mut sandbox) = (Vec::new(), Vec::new(), Vec::new());
-    for UnknownKey { index, path, value } in keys {
+    let mut misplaced = Vec::new();
+    for key in keys {
+        let UnknownKey { index, path, value } = key;
+        if let Some(warning) = misplaced_rules(name, key, places) {
+            misplaced.push(warning);
+            continue;
+        }
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
             continue;
         }
@@ -148,6 +180,7 @@ pub(super) fn check_unknown(
             .chain(unsupported_warning(name, keys, places))
             .chain(sandbox)
             .collect(),
+        misplaced,
     }
 }
 
@@ -158,7 +191,7 @@ fn nearest(path: &str) -> Option<(usize, &'static str)> {
     let known = known.chain(registry::nested_names().filter(|_| nested));
     let bound = |name: &str| {
         let last = name.rsplit('.').next().unwrap_or(name);
-        last.len().div_ceil(4).max(1)
+        if last.len() < LONG_NAME { 1 } else { last.len().div_ceil(4) }
     };
     let like = known.filter(|name| name.len().abs_diff(path.chars().count()) <= bound(name));
     like.map(|name| (osa_distance(&path.to_lowercase(), &name.to_lowercase()), name))

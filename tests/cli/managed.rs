@@ -10,7 +10,7 @@ use super::binary_fixture::BinaryFixture;
 
 const PATHS: [&str; 2] = ["etc/claude-code/managed.json", "etc/outlast/managed.json"];
 
-fn load_settings(
+pub(super) fn load_settings(
     world: &BinaryFixture,
     flags: &[&str],
     variables: &[(&str, &str)],

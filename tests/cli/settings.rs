@@ -12,6 +12,7 @@ use outlast::model::{HelperCommand, ThinkingMode};
 use outlast::recovery::{Money, Persistence};
 
 use super::binary_fixture::BinaryFixture;
+use super::managed::load_settings;
 
 /// What flags, variables and `~/.outlast/settings.json` come to.
 pub(crate) fn resolve(
@@ -242,7 +243,6 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
 }
 
 #[test]
-#[test]
 fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
     let text = "{\n \"deny\": [\"Read(x)\"], \"disallowedTools\": [\"Edit\"], \"tools\": [\"Read\"], \
         \"ask\": []}";
@@ -272,6 +272,7 @@ fn settings_that_are_given_twice_are_joined_and_the_later_ones_win() {
     assert!(wrong.unwrap_err().contains("--settings:1:14: "));
 }
 
+#[test]
 fn a_settings_file_may_start_with_a_byte_order_mark_and_has_a_size_limit() {
     let marked = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 7}").unwrap();
     assert_eq!(marked.config.limits.budgets.turns, Some(7));
