@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use super::args::RunArgs;
@@ -13,6 +14,7 @@ use crate::journal::{
     JournalError, LockedSession, MachineId, OnDamage, ReadRequest, RestoredSession, ResumePoint,
     SessionFolder, SessionId, Terms, latest, read_session, read_terms,
 };
+use crate::process::file_reads;
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
@@ -275,6 +277,9 @@ fn resumed(place: &SessionFolder, name: &str) -> Result<SessionId, UsageError> {
 
 fn newest(place: &SessionFolder) -> Result<SessionId, UsageError> {
     latest(place).map_err(journal_error)?.ok_or_else(|| {
+        if let Some(closed) = file_reads::closed_part(&place.folder(), geteuid()) {
+            return UsageError::new(format!("the sessions cannot be read: {closed}"));
+        }
         UsageError::new(format!(
             "there is no session to continue in {}; start one by giving only a prompt",
             place.cwd().display()

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
+use nix::unistd::geteuid;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -103,10 +104,13 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
-        Err(error) => Err(vec![format!(
-            "{}: cannot be read: {error}; make it a readable file, or take it away",
-            path.display()
-        )]),
+        Err(error) => Err(vec![match file_reads::closed_part(path, geteuid()) {
+            Some(closed) => format!("{}: cannot be read: {closed}", path.display()),
+            None => format!(
+                "{}: cannot be read: {error}; make it a readable file, or take it away",
+                path.display()
+            ),
+        }]),
     }
 }
 

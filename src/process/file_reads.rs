@@ -3,10 +3,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
+use nix::unistd::Uid;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -50,6 +51,22 @@ impl Drop for PendingRead<'_> {
 pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     fs::metadata(path)?;
     fs::canonicalize(path)
+}
+
+/// Returns the reason why a path is closed to a user: the file, or a folder on the way to it, is
+/// that of another one. `None`: that is not known.
+pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
+    // Of a folder that may not be searched, only the folder itself is seen.
+    let (part, facts) = path.ancestors().find_map(|part| Some((part, fs::metadata(part).ok()?)))?;
+    let (owner, us) = (facts.uid(), us.as_raw());
+    let is_closed = owner != us && facts.permissions().mode() & 0o005 == 0;
+    is_closed.then(|| {
+        format!(
+            "{part} belongs to uid {owner}, and outlast runs as uid {us}; give it back \
+             with chown -R {us} {part}",
+            part = part.display()
+        )
+    })
 }
 
 /// Reads a whole file.
@@ -143,6 +160,22 @@ fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_part_of_a_path_that_is_of_another_user_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("folder/none/file");
+        let us = nix::unistd::geteuid();
+        let other = Uid::from_raw(us.as_raw() + 1);
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let closed = closed_part(&file, other).unwrap();
+        let shown = folder.path().display();
+        let wanted = format!("{shown} belongs to uid {us}, and outlast runs as uid {other}");
+        assert!(closed.starts_with(&wanted), "{closed}");
+        assert_eq!(closed_part(&file, us), None);
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(closed_part(&file, other), None);
+    }
 
     #[test]
     fn a_file_of_exactly_the_limit_is_read_and_a_longer_one_is_not() {
