@@ -121,6 +121,10 @@ fn known_secret_values_are_redacted_as_other_languages_escape_them() {
         "wo/rd&lt;&amp;&gt;gr\u{fc}&quot;\u{1f511}x",
         // Base64 for addresses.
         "WnF-fn4_Pz8-Pj5rOWFiY1g_Pz4-",
+        // Hexadecimal: xxd -p, od, PostgreSQL.
+        "5a717e7e7e3f3f3f3e3e3e6b39616263583f3f3e3e",
+        "5A717E7E7E3F3F3F3E3E3E6B39616263583F3F3E3E",
+        "5a 71 7e 7e 7e 3f 3f 3f 3e 3e 3e 6b 39 61 62 63 58 3f 3f 3e 3e",
     ] {
         assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
     }

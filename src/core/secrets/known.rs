@@ -13,6 +13,9 @@ use super::distinctive::is_distinctive;
 /// Minimum length of a base64 part, in bytes. Shorter parts would match by chance.
 const SHORTEST_BASE64: usize = 12;
 
+/// Minimum length of a value that is found in hexadecimal, in bytes.
+const SHORTEST_HEX: usize = 8;
+
 /// Length of the parts of base64 that are also found by themselves, in bytes: programs put line feeds
 /// into long base64. A part begins at every half of that length.
 const BASE64_PART: usize = 24;
@@ -131,7 +134,8 @@ impl ValueLookup {
     }
 }
 
-/// The encodings of a value: plain, inside JSON strings and HTML, percent-encoded, and inside base64.
+/// The encodings of a value: plain, inside JSON strings and HTML, percent-encoded, in hexadecimal,
+/// and inside base64.
 /// `AUTHORIZATION: basic` headers contain a token after a user name.
 fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let mut forms = vec![value.as_bytes().to_vec()];
@@ -147,6 +151,12 @@ fn encodings_of(value: &str) -> Vec<Vec<u8>> {
         forms.push(form.clone().into_bytes());
     }
     forms.extend(OTHER_ESCAPES.map(|escape| escaped_by(value, escape).into_bytes()));
+    if value.len() >= SHORTEST_HEX {
+        let digits = |gap: &str| hex_of(value, gap);
+        forms.extend(
+            [digits("").to_ascii_uppercase(), digits(""), digits(" ")].map(String::into_bytes),
+        );
+    }
     for encoded in (0..3).filter_map(|offset| within_base64(value, offset)) {
         let ends = (BASE64_PART..encoded.len()).step_by(BASE64_PART / 2).chain([encoded.len()]);
         let parts = ends.filter_map(|end| encoded.get(end.checked_sub(BASE64_PART)?..end));
@@ -155,6 +165,12 @@ fn encodings_of(value: &str) -> Vec<Vec<u8>> {
         forms.push(encoded);
     }
     forms
+}
+
+/// The bytes of a text in hexadecimal, with `gap` between them.
+fn hex_of(text: &str, gap: &str) -> String {
+    let bytes = text.bytes().map(|byte| format!("{byte:02x}"));
+    bytes.collect::<Vec<_>>().join(gap)
 }
 
 /// The text for a character that is not written as it is.
