@@ -42,6 +42,8 @@ pub struct AgentDefinition {
     pub prompt: String,
     /// The only tools it has. `None`: those of the parent.
     pub tools: Option<Vec<String>>,
+    /// The same list with the patterns that limit the use of its tools, if it has any.
+    pub tool_rules: Vec<String>,
     /// Tools that it does not have.
     pub disallowed_tools: Vec<String>,
     /// A model's name or alias. `None`: the model of the parent.
@@ -206,6 +208,8 @@ pub enum SubagentToolsError {
 pub struct AgentTools {
     /// The only tools, by name. `None`: those of the parent.
     pub only: Option<Vec<String>>,
+    /// The same with the patterns that limit their use, if there are any.
+    pub rules: Vec<String>,
     pub excluded: Vec<String>,
     pub mode: Option<PermissionMode>,
     /// Servers whose tools it has in addition, as prefixes of tool names.
@@ -299,6 +303,7 @@ impl Toolbox {
             let offered = settings.offered.intersection(names);
             settings.offered = offered.ok_or_else(|| none_exists(names))?;
         }
+        settings.limits.extend(Some(wanted.rules.clone()).filter(|rules| !rules.is_empty()));
         let mut derived = Self::new(&settings)?;
         derived.foreign.clone_from(&self.foreign);
         derived.only_foreign.clone_from(&self.only_foreign);

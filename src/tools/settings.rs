@@ -168,6 +168,9 @@ pub struct ToolSettings {
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub permissions: PermissionSettings,
+    /// The lists of tools in the definitions of the sub-agents that these tools are for, if they
+    /// have patterns.
+    pub limits: Vec<Vec<String>>,
     /// The changes of the permissions by a host during the run.
     pub live: LivePermissions,
     /// The tasks that a host can stop.
@@ -214,6 +217,7 @@ impl ToolSettings {
             readable: Vec::new(),
             offered: Offered::All,
             permissions: PermissionSettings::default(),
+            limits: Vec::new(),
             live: LivePermissions::default(),
             stops: TaskStops::default(),
             kept_commands: None,

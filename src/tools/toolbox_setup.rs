@@ -49,6 +49,7 @@ pub(super) fn build_permissions(
         (RuleList::Allow, settings.permissions.allow.as_slice()),
     ];
     Permissions::new(settings.permissions.mode, lists, cwd, home)
+        .and_then(|permissions| permissions.with_limits(&settings.limits))
         .map(|permissions| permissions.with_live(settings.live.clone()))
         .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }

@@ -133,7 +133,7 @@ fn mcp_servers_are_found_without_their_usual_key_and_their_absence_is_reported()
 #[test]
 fn an_unknown_tool_in_an_agent_definition_is_reported() {
     let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Raed", "Grep"],
-        "disallowedTools": ["Bsh"]}}"#;
+        "disallowedTools": ["Bsh"]}, "r": {"description": "x", "prompt": "y", "tools": "grep"}}"#;
     let told = resolve(&["--agents", agents, "hi"], &[], "{}").expect("a warning").warnings;
     for wanted in [
         "the agent \"q\": \"Raed\" of tools names no tool; did you mean \"Read\"?",
@@ -141,6 +141,13 @@ fn an_unknown_tool_in_an_agent_definition_is_reported() {
     ] {
         assert!(told.iter().any(|line| line == wanted), "{told:?}");
     }
+    assert!(!told.iter().any(|line| line.contains("\"r\"")), "{told:?}");
+    let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Bash(git *)", "Read"]}}"#;
+    let told = |flags: &[&str]| resolve(flags, &[], "{}").expect("a warning").warnings.join("\n");
+    let wanted =
+        "the agent \"q\": \"Bash(git *)\" of tools offers Bash whole to a run as this agent";
+    assert!(told(&["--agents", agents, "--agent", "q", "hi"]).contains(wanted));
+    assert!(!told(&["--agents", agents, "hi"]).contains("offers Bash whole"));
 }
 
 #[test]

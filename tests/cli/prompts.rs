@@ -98,12 +98,24 @@ fn among_agents_with_the_same_name_the_nearest_file_wins() {
 }
 
 #[test]
+fn the_tools_of_an_agent_may_be_called_allowed_tools() {
+    for field in ["allowed-tools: Read, Grep", "allowedTools: [read, grep]", "tools: Read Grep"] {
+        let home = Home { trusted: true, ..Home::new() };
+        home.agent("repo/.claude/agents/x.md", "x", &format!("{field}\ndisallowedTools: bash\n"));
+        let definition = home.read().agents[0].definition.clone();
+        assert_eq!(definition.tools, Some(["Read", "Grep"].map(str::to_owned).to_vec()), "{field}");
+        assert_eq!(definition.disallowed_tools, ["Bash"]);
+        assert_eq!(definition.tool_rules, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn every_field_of_an_agent_file_is_parsed() {
     let home = Home { trusted: true, ..Home::new() };
     home.agent(
         "repo/.claude/agents/x.md",
         "code-reviewer",
-        "tools: Read, Bash(git log:*), mcp__x__y, NoSuchTool, Read\ndisallowedTools: [Write]\n\
+        "tools: read, bash(git log:*), mcp__x__y, NoSuchTool, Read\ndisallowedTools: [Write]\n\
          model: opus\neffort: low\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n\
          mcpServers: [git hub, db]\nskills: tone\n",
     );
@@ -112,6 +124,9 @@ fn every_field_of_an_agent_file_is_parsed() {
         description: "From repo/.claude/agents/x.md".to_owned(),
         prompt: "Prompt".to_owned(),
         tools: Some(["Read", "Bash", "mcp__x__y", "NoSuchTool"].map(str::to_owned).to_vec()),
+        tool_rules: ["Read", "Bash(git log:*)", "mcp__x__y", "NoSuchTool", "Read"]
+            .map(str::to_owned)
+            .to_vec(),
         disallowed_tools: vec!["Write".to_owned()],
         model: Some("opus".to_owned()),
         effort: Some(Effort::Low),

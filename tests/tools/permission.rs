@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use outlast::tools::{PermissionMode, ToolRefusal};
+use outlast::tools::{AgentTools, PermissionMode, ToolRefusal, Toolbox};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call};
@@ -549,6 +549,50 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         let is_plain = !reason.contains('\n') && !reason.to_lowercase().contains("cannot ask");
         assert!(is_plain, "{name} {input}: {reason}");
     }
+}
+
+#[test]
+fn the_patterns_of_an_agents_tools_limit_it_in_every_mode() {
+    let bench = bench(BypassPermissions, Rules::None);
+    symlink("../.env", bench.cwd.join("src/link")).expect("a link");
+    let limited = |rules: &[&str], toolbox: &Toolbox| {
+        let only = rules.iter().map(|rule| rule.split('(').next().unwrap_or_default().to_owned());
+        let tools =
+            AgentTools { only: Some(only.collect()), rules: owned(rules), ..AgentTools::default() };
+        toolbox.derive_subagent_toolbox(&tools).expect("there are some")
+    };
+    let outer =
+        limited(&["Bash(git *)", "Read(./src/**)", "Write(src/**)", "Grep"], &bench.toolbox);
+    let inner = limited(&["Bash", "Read(./src/a.rs)", "Write"], &outer);
+    let bash = |command: &str| ("Bash", json!({ "command": command }));
+    let read = |path: &str| ("Read", json!({ "file_path": path }));
+    let write = |path: &str| ("Write", json!({ "file_path": path, "content": "x" }));
+    for ((name, input), of_outer, of_inner) in [
+        (bash("git status"), true, true),
+        (bash("cd src && git status"), true, true),
+        (bash("git log > src/log"), true, true),
+        (bash("git log > log"), false, false),
+        (bash("touch made"), false, false),
+        (bash("cat .env"), false, false),
+        (bash("git status; touch made"), false, false),
+        (read("src/a.rs"), true, true),
+        (read("src/b.rs"), true, false),
+        (read(".env"), false, false),
+        (read("src/link"), false, false),
+        (write("src/b.rs"), true, true),
+        (write("b.rs"), false, false),
+        (("Grep", json!({ "pattern": "x" })), true, false),
+    ] {
+        for (toolbox, wanted) in [(&outer, of_outer), (&inner, of_inner)] {
+            let answer = toolbox.admit(&call(name, input.clone()));
+            assert_eq!(answer.is_ok(), wanted, "{name} {input}: {answer:?}");
+        }
+    }
+    let Err(ToolRefusal::Denied { reason, .. }) = outer.admit(&call("Bash", bash("make").1)) else {
+        panic!("it is denied");
+    };
+    let wanted = "this agent may use Bash only as its definition says: Bash(git *)";
+    assert!(reason.contains(wanted), "{reason}");
 }
 
 #[test]

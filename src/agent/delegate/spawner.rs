@@ -193,6 +193,7 @@ impl ParentRun {
         let kind = &plan.definition;
         let wanted = AgentTools {
             only: kind.tools.clone(),
+            rules: kind.tool_rules.clone(),
             excluded: kind.disallowed_tools.clone(),
             mode: kind.permission_mode,
             servers: kind.servers.clone(),

@@ -128,8 +128,7 @@ async fn run(
     stop: InterruptReceiver,
     costs: SearchCosts,
 ) -> Result<SearchFindings, SearchFailure> {
-    let no_tools =
-        AgentTools { only: Some(Vec::new()), excluded: Vec::new(), mode: None, servers: None };
+    let no_tools = AgentTools { only: Some(Vec::new()), ..AgentTools::default() };
     let toolbox = parent.toolbox.derive_subagent_toolbox(&no_tools);
     let toolbox = toolbox?;
     let deps = Arc::clone(&parent.deps);

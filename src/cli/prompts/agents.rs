@@ -11,7 +11,9 @@ use crate::hooks::{HookSettings, SkippedHook};
 use crate::json;
 use crate::mcp::tool_name_prefix;
 use crate::process::file_reads;
-use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
+use crate::tools::{
+    AgentDefinition, GENERAL_PURPOSE, PermissionMode, ToolName, classify_tool_name,
+};
 
 use super::folders::PromptFile;
 use super::library::{LibraryEntry, NamedAgent, PromptLibrary};
@@ -113,13 +115,18 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
 
 fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
     let all = |words: &Vec<String>| words.iter().any(|word| word == "*");
+    // The second one is the field of skills and commands.
+    let tools = fields.words("tools").or_else(|| fields.words("allowed-tools"));
+    let tools = tools.filter(|words| !all(words)).map(exact_rules);
+    let has_pattern = |rules: &&Vec<String>| rules.iter().any(|rule| rule.contains('('));
     let description = fields.text("description").unwrap_or_default();
     AgentDefinition {
         name: name.to_owned(),
         description: description.chars().take(DESCRIPTION_MAX).collect(),
         prompt: prompt.trim().to_owned(),
-        tools: fields.words("tools").filter(|words| !all(words)).map(names),
-        disallowed_tools: fields.words("disallowedTools").unwrap_or_default(),
+        tool_rules: tools.as_ref().filter(has_pattern).cloned().unwrap_or_default(),
+        tools: tools.map(names),
+        disallowed_tools: fields.words("disallowedTools").map(exact_rules).unwrap_or_default(),
         model: fields.text("model").filter(|model| model != "inherit"),
         effort: fields.text("effort").and_then(|level| Effort::parse(&level)),
         max_turns: fields.count("maxTurns").filter(|turns| *turns > 0),
@@ -129,6 +136,18 @@ fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
             .words("mcpServers")
             .map(|names| names.iter().map(|it| tool_name_prefix(it)).collect()),
     }
+}
+
+/// Writes the names of tools as they are.
+fn exact_rules(rules: Vec<String>) -> Vec<String> {
+    let exact = |rule: String| match classify_tool_name(&rule) {
+        ToolName::Misspelled(name) => match rule.split_once('(') {
+            Some((_, pattern)) => format!("{name}({pattern}"),
+            None => name,
+        },
+        ToolName::Known | ToolName::McpServer(_) | ToolName::Unknown(_) => rule,
+    };
+    rules.into_iter().map(exact).collect()
 }
 
 /// Returns the tool names, each once, without rules in parentheses.

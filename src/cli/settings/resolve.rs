@@ -103,6 +103,9 @@ pub fn resolve_resumed(
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {
+        if tools.only.is_none() {
+            warnings.extend(rule_names::whole_tools_warnings(role));
+        }
         let deny = &mut config.permissions.deny;
         agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
     }

@@ -54,6 +54,8 @@ pub(in super::super) struct Permissions {
     pub(super) critical: CriticalPaths,
     /// The changes that the host has made during the run.
     live: LivePermissions,
+    /// What the definitions of the sub-agents around these calls allow: all of them apply.
+    limits: Vec<Permissions>,
 }
 
 /// Permission of a command to remove critical folders (system, home, working directories).
@@ -87,6 +89,7 @@ impl Permissions {
             holds_plain_commands: false,
             critical: CriticalPaths::Denied,
             live: LivePermissions::default(),
+            limits: Vec::new(),
         };
         for (list, texts) in lists {
             for text in texts {
@@ -121,6 +124,21 @@ impl Permissions {
     /// Adds the changes that a host makes during the run.
     pub(in super::super) fn with_live(self, live: LivePermissions) -> Self {
         Self { live, ..self }
+    }
+
+    /// Adds limits: each is the list of tools in the definition of a sub-agent. A tool that it names
+    /// with patterns only can be used only in calls that one of them covers.
+    ///
+    /// # Errors
+    /// One of them is no rule.
+    pub(in super::super) fn with_limits(mut self, limits: &[Vec<String>]) -> Result<Self, BadRule> {
+        for rules in limits {
+            let lists: [(RuleList, &[String]); 3] =
+                [(RuleList::Allow, rules), (RuleList::Ask, &[]), (RuleList::Deny, &[])];
+            let limit = Self::new(PermissionMode::Default, lists, &self.cwd, self.home.as_deref())?;
+            self.limits.push(limit);
+        }
+        Ok(self)
     }
 
     /// The number of changes that the host has made.
@@ -283,12 +301,36 @@ impl Permissions {
         access: &Access<'_>,
         source: GrantSource,
     ) -> Result<Confinement, Denial> {
+        self.check_limits(tool, access)?;
         let current = self.current();
         match source {
             GrantSource::Rules => current.check_by_rules(tool, input, access),
             GrantSource::Hook => current.with_allow_rule(tool).check_by_rules(tool, input, access),
             GrantSource::Prompt => current.limits_only().check_by_rules(tool, input, access),
         }
+    }
+
+    /// Checks a call against the definitions of the sub-agents around it.
+    fn check_limits(&self, tool: BuiltinTool, access: &Access<'_>) -> Result<(), Denial> {
+        for limit in &self.limits {
+            let own: Vec<&PermissionRule> =
+                limit.rules.iter().filter(|rule| rule.names(tool)).collect();
+            let is_free = own.is_empty() || own.iter().any(|rule| rule.covers_whole_tool(tool));
+            let is_covered = is_free
+                || match access {
+                    Access::Nothing | Access::Search => true,
+                    Access::Read(place) | Access::Change(place) => limit.allows(tool, place),
+                    Access::Host(host) => limit.allowed_by(|rule| rule.covers_host(host)),
+                    Access::Command { command, parts, cwd, resolve } => {
+                        limit.check_command(command, *parts, cwd, resolve).is_ok()
+                    }
+                };
+            if !is_covered {
+                let rules: Vec<&str> = own.iter().map(|rule| rule.text.as_str()).collect();
+                return Err(Denial::NotOfAgent { tool, rules: rules.join(", ") });
+            }
+        }
+        Ok(())
     }
 
     /// The limits that no approval lifts: deny rules, credential locations, and every change in
@@ -383,7 +425,8 @@ impl Permissions {
     }
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
-        // Both a link and its target have to be allowed.
+        // Both a link and its target have to be allowed. How the link's folder is written does not
+        // matter.
         let about = |path: &Path| self.allowed_by(|rule| rule.covers_path(tool, path));
         self.allowed_by(|rule| rule.covers_whole_tool(tool))
             || about(&place.real) && (about(&place.written) || about(&place.entry()))

@@ -26,6 +26,9 @@ pub(in super::super) enum Denial {
     /// A deny or ask rule forbids sub-agents of this kind.
     #[error("the agent {kind:?} is denied by the rule `{rule}`")]
     Agent { kind: String, rule: String },
+    /// The definition of a sub-agent limits its use of a tool.
+    #[error("this agent may use {} only as its definition says: {rules}", tool.name())]
+    NotOfAgent { tool: BuiltinTool, rules: String },
     /// The only rule that it is checked against is not valid.
     #[error(transparent)]
     InvalidRule(#[from] RuleError),

@@ -293,7 +293,7 @@ impl PermissionRule {
 
     /// True if this rule is for a tool: `Read` covers every tool that reads files, and `Edit` every
     /// one that changes them.
-    fn names(&self, tool: BuiltinTool) -> bool {
+    pub(super) fn names(&self, tool: BuiltinTool) -> bool {
         let is_covered = match self.tool.as_str() {
             "Read" => tool.effect() == Effect::ReadOnly,
             "Edit" => tool.effect() == Effect::Changes && tool.path_field().is_some(),
