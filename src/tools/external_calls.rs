@@ -33,7 +33,7 @@ impl Toolbox {
         own.chain(self.external_definitions().map(|tool| tool.name)).collect()
     }
 
-    fn external_definitions(&self) -> impl Iterator<Item = ToolDefinition> {
+    pub(super) fn external_definitions(&self) -> impl Iterator<Item = ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
         foreign.filter(|tool| {
             self.may_offer_external(&tool.name)

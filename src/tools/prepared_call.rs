@@ -104,7 +104,7 @@ impl Toolbox {
     }
 
     fn prepared(&self, mut call: ToolCall) -> PreparedCall {
-        call.name = self.exact_name(&call.name).to_owned();
+        call.name = self.exact_name(&call.name).into_owned();
         let work = self.parse(&mut call);
         let may_run_in_parallel = is_agent_tool(&call.name)
             || match &work {

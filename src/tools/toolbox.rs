@@ -1,5 +1,6 @@
 //! The tools of a run.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::types::ToolSearchMode;
 
 use super::acceptance::AcceptanceDemands;
 use super::capture::OutputFolder;
-use super::catalog::{AGENT, BuiltinTool, TASK, built_in_names, is_agent_tool};
+use super::catalog::{AGENT, BuiltinTool, TASK, built_in_names};
 use super::external::ExternalTools;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
@@ -131,22 +132,32 @@ impl Toolbox {
 
     /// The possible effect of a call of this tool. An unknown tool is assumed to change something.
     pub fn effect(&self, name: &str) -> Effect {
-        BuiltinTool::named(self.exact_name(name)).map_or(Effect::Changes, BuiltinTool::effect)
+        BuiltinTool::named(&self.exact_name(name)).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
     /// The exact name of the tool that is meant: some models write `bash` for `Bash`, and some
-    /// parsers of replies leave marks of their format around it.
-    pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> &'a str {
+    /// parsers of replies leave marks of their format around it. Case, `_` and `-` do not matter.
+    pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
         let own = self.definitions.iter().map(|tool| tool.name.as_str());
         let mut known = own.chain(built_in_names()).chain([AGENT, TASK]);
-        let is_exact = is_agent_tool(name)
-            || known.clone().any(|tool| tool == name)
-            || self.source_of(name).is_some();
         let bare = undecorated_name(name);
         let bare = name_here(bare).unwrap_or(bare);
-        let meant = known.find(|tool| tool.eq_ignore_ascii_case(bare));
-        let meant = meant.or_else(|| self.source_of(bare).map(|_| bare));
-        meant.filter(|_| !is_exact).unwrap_or(name)
+        for name in [name, bare] {
+            let mut built_in = known.clone();
+            if built_in.any(|tool| tool == name) || self.source_of(name).is_some() {
+                return Cow::Borrowed(name);
+            }
+        }
+        let folded = folded_name(bare);
+        if let Some(meant) = known.find(|tool| folded_name(tool) == folded) {
+            return Cow::Borrowed(meant);
+        }
+        let mut external =
+            self.external_definitions().filter(|tool| folded_name(&tool.name) == folded);
+        match (external.next(), external.next()) {
+            (Some(only), None) => Cow::Owned(only.name),
+            (_, _) => Cow::Borrowed(name),
+        }
     }
 
     /// Redacts the run's secrets from an outcome, so that no injected instruction can make the
@@ -160,6 +171,11 @@ impl Toolbox {
         self.mask.redact_json(&mut outcome.detail);
         outcome
     }
+}
+
+/// A name of a tool without what models confuse in it.
+fn folded_name(name: &str) -> String {
+    name.chars().filter(|letter| !"_-".contains(*letter)).flat_map(char::to_lowercase).collect()
 }
 
 /// The name of a tool without a namespace before it, and a number or a token of the model after it:

@@ -70,6 +70,23 @@ async fn tools_that_a_server_adds_are_in_the_next_request() {
 }
 
 #[tokio::test]
+async fn a_tool_of_a_server_is_found_by_its_name_in_other_forms() {
+    let names = [
+        "functions.mcp__test__echo:0",
+        "mcp__test__echo<|channel|>commentary",
+        " MCP__test__Echo ",
+        "mcp__test__ec-ho",
+    ];
+    let call = |scenario: Scenario, name: &&str| scenario.tool(name, json!({ "text": "hi" }));
+    let server = serve(names.iter().fold(Scenario::new(), call).reply("Done."));
+    let trial = trial(&server, &["well"]).args(["--allowedTools", "mcp__test"]);
+    succeeded(&trial.run().await);
+    let body = server.requests().last().map(|request| request.body["messages"].to_string());
+    let body = body.unwrap_or_default();
+    assert_eq!(body.matches("echo: hi").count(), names.len(), "{body}");
+}
+
+#[tokio::test]
 async fn a_required_server_that_is_left_out_is_named_with_the_cause() {
     for required in ["old", "all"] {
         let server = serve(Scenario::new().reply("Done."));

@@ -214,6 +214,8 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
         ("KillBash", json!({ "shell_id": "b" }), "KillShell", json!({ "shell_id": "b" })),
         ("TaskOutput", json!({ "task_id": "b" }), "BashOutput", json!({ "bash_id": "b" })),
         ("TodoWrite<|channel|>commentary", json!({}), "TodoWrite", json!({})),
+        ("todo_write", json!({}), "TodoWrite", json!({})),
+        ("bash-output", json!({}), "BashOutput", json!({})),
         ("functions.Teleport", json!({}), "functions.Teleport", json!({})),
         ("task", json!({}), "Task", json!({})),
         ("Teleport", json!({ "x": "1" }), "Teleport", json!({ "x": "1" })),
