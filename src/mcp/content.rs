@@ -60,14 +60,35 @@ impl CallReply {
         }
         let mut pieces: Vec<ContentPart> =
             content.into_iter().map(convert_item).filter(is_not_blank).collect();
+        // A text may be a summary, and the data only here.
+        pieces.extend(
+            structured.filter(|value| !is_shown(value, &pieces)).map(Value::to_string).map(text),
+        );
         if pieces.is_empty() {
-            pieces.push(text(match structured {
-                Some(value) => value.to_string(),
-                None => "(the tool returned nothing)".to_owned(),
-            }));
+            pieces.push(text("(the tool returned nothing)"));
         }
         Self { parts: pieces, is_error: is_error_flag(&result["isError"]) }
     }
+}
+
+/// Returns true if parts of a result already have its structured content: as JSON, or, of the form
+/// that servers give to values which are no objects, as texts of the value or of its items.
+fn is_shown(structured: &Value, pieces: &[ContentPart]) -> bool {
+    let is_text = |value: &Value| {
+        pieces.iter().any(|piece| match piece {
+            ContentPart::Block(Block::Text { text }) => {
+                value.as_str() == Some(text.as_str())
+                    || serde_json::from_str::<Value>(text).is_ok_and(|shown| shown == *value)
+            }
+            ContentPart::Block(_) | ContentPart::Data { .. } => false,
+        })
+    };
+    let only = structured.as_object().filter(|object| object.len() == 1);
+    let wrapped = only.and_then(|object| object.get("result"));
+    let are_items = |value: &Value| {
+        value.as_array().is_some_and(|items| !items.is_empty() && items.iter().all(is_text))
+    };
+    is_text(structured) || wrapped.is_some_and(|value| is_text(value) || are_items(value))
 }
 
 /// Returns true if a result is an error. An invalid flag counts as an error: a failure must not be
@@ -239,6 +260,24 @@ mod tests {
         let structured =
             CallReply::from_call_result(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.parts, [text(r#"{"n":1}"#)]);
+        let both = |words: &[&str], structured: Value| {
+            let content: Vec<Value> =
+                words.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+            let result = json!({ "content": content, "structuredContent": structured });
+            CallReply::from_call_result(&result).parts.len() - words.len()
+        };
+        assert_eq!(both(&["Found 3 users"], json!({ "users": [{ "id": 1 }] })), 1);
+        assert_eq!(both(&["Found"], json!({ "result": "Found 3 users" })), 1);
+        for (words, structured) in [
+            (&["{ \"a\": [1],\n\"b\": 2 }"][..], json!({ "b": 2, "a": [1] })),
+            (&["Some of it", "{\"n\": 1}"], json!({ "n": 1 })),
+            (&["plain"], json!({ "result": "plain" })),
+            (&["4"], json!({ "result": 4 })),
+            (&["a", "{\"b\": 1}"], json!({ "result": ["a", { "b": 1 }] })),
+            (&["x"], Value::Null),
+        ] {
+            assert_eq!(both(words, structured.clone()), 0, "{structured}");
+        }
         let failed = CallReply::from_call_result(&json!({ "content": [], "isError": true }));
         assert!(failed.is_error);
         let unknown = only(&json!({ "type": "hologram", "x": 1 }));
