@@ -49,7 +49,7 @@ pub(super) fn run(
     }
     let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
     let start = FileStart::read(&mut file).map_err(cannot)?;
-    let outcome = if let Some(kind) = media::detect(&start.head) {
+    let outcome = if let Some(kind) = media::detect_named(&start.head, &place.written) {
         file.rewind().map_err(cannot)?;
         let size = metadata.len();
         let file = media::MediaFile { kind, open: file, size, path: &place.written };

@@ -159,7 +159,7 @@ async fn large_pdf_pages_are_read_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn an_encrypted_pdf_is_not_sent_even_without_a_password() {
+async fn an_encrypted_pdf_is_sent_decrypted_if_it_opens_without_a_password() {
     let bench = Bench::open();
     for user_password in ["", "secret"] {
         let mut locked = document(3);
@@ -174,11 +174,35 @@ async fn an_encrypted_pdf_is_not_sent_even_without_a_password() {
         let state = EncryptionState::try_from(version).expect("a sound version");
         locked.encrypt(&state).expect("it can be locked");
         bench.file("a.pdf", saved(locked));
-        for outcome in [bench.read("a.pdf").await, read_pages(&bench, "1").await] {
+        for (outcome, pages) in [(bench.read("a.pdf").await, 3), (read_pages(&bench, "1").await, 1)]
+        {
+            if user_password.is_empty() {
+                let (data, _) = sent(&outcome);
+                assert!(!Document::load_mem(&data).expect("a sound document").was_encrypted());
+                assert_eq!(words(&data).len(), pages);
+                assert_eq!(words(&data)[0], "this is page 1.");
+                continue;
+            }
             assert_fails_with(&outcome, "it is encrypted");
             assert_fails_with(&outcome, "qpdf --decrypt");
         }
     }
+}
+
+#[tokio::test]
+async fn a_pdf_with_other_bytes_before_its_header_is_sent_from_there() {
+    let bench = Bench::open();
+    let plain = saved(document(1));
+    for before in ["\u{feff}", "\n", "Content-Type: application/pdf\r\n\r\n"] {
+        let data = [before.as_bytes(), &plain].concat();
+        bench.file("a.PDF", &data);
+        let (data, _) = sent(&bench.read("a.PDF").await);
+        assert_eq!(data, plain, "{before:?}");
+    }
+    bench.file("a.txt", "See %PDF-1.7\n");
+    assert_eq!(text(&bench.read("a.txt").await), "     1\tSee %PDF-1.7");
+    bench.file("a.pdf", [" ".repeat(1_024), "%PDF-1.7\n".to_owned()].concat());
+    assert!(text(&bench.read("a.pdf").await).contains("%PDF-1.7"));
 }
 
 #[tokio::test]

@@ -11,6 +11,11 @@ pub(in crate::tools) enum MediaKind {
     Pdf,
 }
 
+const PDF_HEADER: &[u8] = b"%PDF-";
+
+/// The header of a PDF begins in this many bytes of the file.
+const PDF_HEADER_WITHIN: usize = 1_024;
+
 pub(in crate::tools) fn detect(start: &[u8]) -> Option<MediaKind> {
     if start.starts_with(b"\x89PNG\r\n\x1a\n") {
         Some(MediaKind::Picture(ImageFormat::Png))
@@ -20,11 +25,23 @@ pub(in crate::tools) fn detect(start: &[u8]) -> Option<MediaKind> {
         Some(MediaKind::Picture(ImageFormat::Gif))
     } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
         Some(MediaKind::Picture(ImageFormat::WebP))
-    } else if start.starts_with(b"%PDF-") {
+    } else if start.starts_with(PDF_HEADER) {
         Some(MediaKind::Pdf)
     } else {
         None
     }
+}
+
+/// Like [`detect`], for a file with a name: readers of PDF accept other bytes before the header.
+pub(in crate::tools) fn detect_named(start: &[u8], path: &Path) -> Option<MediaKind> {
+    let is_pdf = || kind_of_name(path) == Some("PDF") && pdf_header(start).is_some();
+    detect(start).or_else(|| is_pdf().then_some(MediaKind::Pdf))
+}
+
+/// Where the header of a PDF begins.
+pub(super) fn pdf_header(data: &[u8]) -> Option<usize> {
+    let start = &data[..data.len().min(PDF_HEADER_WITHIN)];
+    start.windows(PDF_HEADER.len()).position(|window| window == PDF_HEADER)
 }
 
 /// The name of an image format that the API does not accept. Call it only for binary files: some of

@@ -8,4 +8,4 @@ mod pdf;
 mod picture;
 
 pub(super) use file::{MediaFile, image_block, read};
-pub(super) use kind::{MediaKind, detect, kind_of_name, unsupported_image_format};
+pub(super) use kind::{MediaKind, detect, detect_named, kind_of_name, unsupported_image_format};

@@ -7,6 +7,7 @@ use lopdf::{Dictionary, Document, Error, LoadOptions, ObjectId};
 use crate::transcript::visible_pages;
 
 use super::super::outcome::ToolError;
+use super::kind::pdf_header;
 use super::pages::{self, PAGES_MAX};
 
 /// The maximum result of one call, in bytes. In base64 it is half of a request's limit.
@@ -51,8 +52,12 @@ pub(super) enum PdfFlaw {
 }
 
 /// Checks a PDF, and extracts the pages that are `wanted`.
-pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFlaw> {
+pub(super) fn prepare(mut data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFlaw> {
+    // Positions in the file count from the header.
+    data.drain(..pdf_header(&data).unwrap_or(0));
     let mut document = load(&data)?;
+    // The API rejects an encrypted file even if it opens without a password.
+    let is_plain = document.encryption_state.take().is_none();
     let found = document.get_pages();
     let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
     if count == 0 {
@@ -64,7 +69,8 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
         None => (1..=count).collect(),
     };
     let part = (picked.len() < found.len()).then(|| pages::format_pages(&picked));
-    let is_sound = document.xref_recovery.is_none() && visible_pages(&data) >= found.len();
+    let is_sound =
+        is_plain && document.xref_recovery.is_none() && visible_pages(&data) >= found.len();
     let data = if part.is_none() && is_sound {
         data
     } else {
@@ -83,10 +89,7 @@ pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFla
 fn load(data: &[u8]) -> Result<Document, PdfFlaw> {
     let options = LoadOptions::with_max_decompressed_size(UNPACKED_MAX);
     match Document::load_mem_with_options(data, options) {
-        // The API rejects an encrypted file even if it opens without a password.
-        Ok(document) if document.trailer.has(b"Encrypt") || document.was_encrypted() => {
-            Err(PdfFlaw::Encrypted)
-        }
+        Ok(document) if document.trailer.has(b"Encrypt") => Err(PdfFlaw::Encrypted),
         Ok(document) => Ok(document),
         Err(Error::InvalidPassword | Error::Decryption(_)) => Err(PdfFlaw::Encrypted),
         Err(error) => Err(damaged(&error)),
