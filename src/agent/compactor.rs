@@ -59,6 +59,11 @@ pub(super) struct Compactor {
 }
 
 impl Compactor {
+    /// Drops the text that came in place of a summary.
+    pub(super) fn drop_summary(&mut self) {
+        self.summarising.iter_mut().for_each(|summarising| summarising.answer = None);
+    }
+
     /// Drops the summary that was being requested, if there is one.
     pub(super) fn end_summary(&mut self) {
         self.summarising = None;

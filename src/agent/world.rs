@@ -4,8 +4,8 @@ use crate::journal::{Journal, JournalHealth, UndoneCalls};
 use serde_json::Value;
 
 use crate::recovery::{
-    Action, CallPurpose, Event, Interrupt, Limits, Moment, Nudge, RecoveryRecord, ReplyDisposition,
-    ReplyKind, StopReason, Transition, Trim,
+    Action, CallPurpose, Event, Interrupt, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
+    ReplyDisposition, ReplyKind, StopReason, Transition, Trim,
 };
 use crate::tools::{BackgroundKind, Toolbox};
 use crate::transcript::{Block, describe_unknown_outcome};
@@ -23,6 +23,10 @@ use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::streamed_arguments::StreamedArguments;
 use super::tool_runner::ToolRunner;
+
+/// The warning of a compaction without a summary.
+const UNSUMMARISED: &str =
+    "the model gave no summary of the older messages, which were removed without one";
 
 /// A run in progress: the owners of its state, to which the machine's actions go.
 pub(super) struct RunWorld<'a> {
@@ -172,7 +176,9 @@ impl RunWorld<'_> {
         match transition.edit.reply {
             ReplyDisposition::Keep => self.keep_reply(transition.event),
             ReplyDisposition::Drop => self.drop_reply(),
-            ReplyDisposition::Summary => self.compact(),
+            ReplyDisposition::Summary => {
+                self.compact(transition.plan == Some(RecoveryPlan::CompactUnsummarised));
+            }
             ReplyDisposition::Absent => {}
         }
         if let Some(trim) = transition.edit.trim {
@@ -204,8 +210,12 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::Warning(warning));
     }
 
-    /// Replaces the older part of the conversation by the summary.
-    fn compact(&mut self) {
+    /// Replaces the older part of the conversation by the summary, or by a note that there is none.
+    fn compact(&mut self, is_unsummarised: bool) {
+        if is_unsummarised {
+            self.compactor.drop_summary();
+            self.monitor.emit(&RunEvent::Warning(UNSUMMARISED.to_owned()));
+        }
         let Some((before, after)) = self.context_view().compact() else { return };
         // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
         self.tools.forget_calls();

@@ -183,7 +183,7 @@ mod tests {
     fn lines_are_the_same_in_blocks_of_any_size() {
         let text = b"{\"a\":1}\n\n \n{\"b\":2}\r\nc\nlast without an end";
         let whole: [(usize, &[u8]); 4] =
-            [(1, b"{\"a\":1}"), (4, b"{\"b\":2}\r"), (5, b"c"), (6, b"last without an end")];
+            [(1, b"{\"a\":1}"), (4, b"{\"b\":2}"), (5, b"c"), (6, b"last without an end")];
         for block in 1..=text.len() + 1 {
             let mut lines = RawLines::new(BufReader::with_capacity(block, &text[..]));
             for (number, line) in whole {

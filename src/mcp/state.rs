@@ -18,7 +18,7 @@ const ATTEMPTS: u32 = 5;
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// A stream that lasted this long resets the backoff: proxies end idle streams after some seconds.
-const STREAM_STABLE_AFTER: Duration = Duration::from_secs(1);
+const STREAM_STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]

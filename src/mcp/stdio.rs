@@ -143,6 +143,9 @@ impl ServerOutput {
     fn last_lines(&self, mask: &Redactor) -> Option<String> {
         let mut output = self.0.lock();
         let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
+        // Before the lines are taken apart: a secret may have several.
+        let text = mask.redact(&text);
+        let text = if output.truncated { after_cut_key(&text) } else { &text };
         let is_cut = |place| output.truncated && place == 0;
         let quoted = text.lines().enumerate().filter(|(_, line)| is_worth_quoting(line)).map(
             |(place, line)| {
@@ -160,6 +163,15 @@ impl ServerOutput {
         }
         (!lines.is_empty()).then(|| lines.into_iter().collect::<Vec<_>>().join(" / "))
     }
+}
+
+/// The text after the end of a key whose beginning was cut off.
+fn after_cut_key(text: &str) -> &str {
+    const END: &str = "-----END";
+    let Some(end) = text.find(END).filter(|end| !text[..*end].contains("-----BEGIN")) else {
+        return text;
+    };
+    text[end..].split_once('\n').map_or("", |(_, rest)| rest)
 }
 
 /// True if a line says more than where in a program something happened: it is no frame of a stack,
@@ -377,6 +389,22 @@ mod tests {
         output.append(format!("\nwith {secret}\n").as_bytes());
         let shown = output.last_lines(&mask).expect("two lines");
         assert!(shown.ends_with("x / with [redacted]"), "{shown}");
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_masked() {
+        let mask = Redactor::new(KnownSecrets::new(["first half\nsecond half"]));
+        let output = ServerOutput::default();
+        output.append(b"bad key:\nfirst half\nsecond half\n");
+        assert_eq!(output.last_lines(&mask).as_deref(), Some("bad key: / [redacted]"));
+        // A key whose first line was dropped.
+        let lines = format!(
+            "{}\n-----END PRIVATE KEY-----\nbad key\n",
+            "QUJD\n".repeat(OUTPUT_BYTES_MAX / 4)
+        );
+        let output = ServerOutput::default();
+        output.append(lines.as_bytes());
+        assert_eq!(output.last_lines(&Redactor::default()).as_deref(), Some("bad key"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Settings of git for commands that may not read them where they are: those that decide which files
 //! git shows as changed, ignored or untracked, and files that the settings of a repository name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -28,15 +28,38 @@ const TRUSTED: (&str, &str) = ("safe.directory", "*");
 pub(super) const FOREGROUND: [(&str, &str); 2] =
     [("gc.autoDetach", "false"), ("maintenance.autoDetach", "false")];
 
-/// The arguments with which git lists the settings, each after the kind of its file.
-pub(super) const QUERY: [&str; 6] = [
+/// The arguments with which git lists the settings of the user and the machine, in a folder outside of
+/// any repository: a value of a repository could have lines that look like other settings.
+pub(super) const OUTER_QUERY: [&str; 5] = [
     "-c",
     "safe.directory=*",
     "config",
-    "--show-scope",
     "--get-regexp",
-    r"^(include(if\..*)?\.path|core\.(attributesfile|autocrlf|eol|excludesfile|quotepath|safecrlf)|filter\..*\.clean)$",
+    r"^(core\.(attributesfile|autocrlf|eol|excludesfile|quotepath|safecrlf)|filter\..*\.clean)$",
 ];
+
+/// The arguments with which git lists the settings of a repository: also the programs that it names.
+pub(super) const OWN_QUERY: [&str; 7] = [
+    "-c",
+    "safe.directory=*",
+    "config",
+    "--local",
+    "--includes",
+    "--get-regexp",
+    r"^(include(if\..*)?\.path|core\.(alternaterefscommand|attributesfile|autocrlf|eol|excludesfile|fsmonitor|quotepath|safecrlf|sshcommand)|diff\.external|diff\..*\.(command|textconv)|filter\..*\.(clean|process|smudge)|gpg\.(.*\.)?program)$",
+];
+
+/// The programs of git-lfs, as its installation names them.
+const LFS_PROGRAMS: [&str; 5] = [
+    "git-lfs clean -- %f",
+    "git-lfs smudge -- %f",
+    "git-lfs smudge --skip -- %f",
+    "git-lfs filter-process",
+    "git-lfs filter-process --skip",
+];
+
+/// The sections of the settings that are asked for.
+const SECTIONS: [&str; 5] = ["include", "core.", "diff.", "filter.", "gpg."];
 
 /// The maximum size of an included file, in bytes.
 const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
@@ -79,23 +102,33 @@ impl ConfigFolders<'_> {
 }
 
 impl GitSettings {
-    /// Selects from the output of the query the settings that are not in the repository, and the
+    /// Selects from the output of the queries the settings that are not in the repository, and the
     /// files. `may_read` decides whether a command may read a file, a real path.
     pub(super) fn parse(
-        output: &str,
+        (outer, own): (&str, &str),
         folders: &ConfigFolders<'_>,
         may_read: impl Fn(&Path) -> bool,
     ) -> Self {
         let mut found = Self::default();
-        let mut last: BTreeMap<&str, (bool, &str)> = BTreeMap::new();
-        for (is_own, key, value) in output.lines().filter_map(parse_line) {
+        let (mut own_keys, mut runs_programs) = (BTreeSet::new(), false);
+        for (key, value) in own.lines().filter_map(parse_line) {
             if key.starts_with("include") {
-                found.files.extend(folders.path(value).filter(|_| is_own));
-            } else {
-                // The last value counts.
-                last.insert(key, (is_own, value));
+                found.files.extend(folders.path(value));
+                continue;
             }
+            let is_program = !["core.", "filter."].iter().any(|section| key.starts_with(section))
+                || ["command", "fsmonitor", "clean", "process", "smudge"]
+                    .iter()
+                    .any(|end| key.ends_with(end));
+            runs_programs |= is_program && !LFS_PROGRAMS.contains(&value);
+            own_keys.insert(key);
         }
+        // They could print what git reads, which must not be any file of the user.
+        if runs_programs {
+            found.files.clear();
+        }
+        // The last value counts.
+        let mut last: BTreeMap<&str, &str> = outer.lines().filter_map(parse_line).collect();
         let is_readable = |path: &PathBuf| {
             let real = resolve(path);
             is_users_file(&real) && may_read(&real)
@@ -105,8 +138,8 @@ impl GitSettings {
         {
             let path = match last.remove(key) {
                 // Any file can be one of patterns: a checkout must not name one of the user.
-                Some((true, _)) => None,
-                Some((false, value)) => folders.path(value),
+                _ if own_keys.contains(key) => None,
+                Some(value) => folders.path(value),
                 None => folders.usual(name),
             };
             if let Some(path) = path.filter(&is_readable) {
@@ -114,8 +147,8 @@ impl GitSettings {
                 found.files.push(path);
             }
         }
-        let outer = last.into_iter().filter(|(_, (is_own, _))| !is_own);
-        found.settings.extend(outer.map(|(key, (_, value))| {
+        let outer = last.into_iter().filter(|(key, _)| !own_keys.contains(key));
+        found.settings.extend(outer.map(|(key, value)| {
             let is_lfs = key.starts_with("filter.") && value.starts_with("git-lfs clean");
             (key.to_owned(), if is_lfs { LFS_CLEAN.to_owned() } else { value.to_owned() })
         }));
@@ -134,15 +167,27 @@ impl GitSettings {
     }
 }
 
-/// Whether a setting is the repository's own, its key and its value.
-fn parse_line(line: &str) -> Option<(bool, &str, &str)> {
-    let (scope, rest) = line.split_once('\t')?;
+/// The key and the value of a setting.
+fn parse_line(line: &str) -> Option<(&str, &str)> {
     // A name between the dots of a key may contain blanks.
-    let named = ["include", "filter."].iter().any(|section| rest.starts_with(section));
-    let ends: &[&str] = if named { &[".path ", ".clean "] } else { &[" "] };
-    let end = ends.iter().filter_map(|end| Some(rest.find(end)? + end.len())).min()?;
-    let is_own = ["local", "worktree"].contains(&scope);
-    Some((is_own, rest[..end].trim_end(), &rest[end..]))
+    let is_known = SECTIONS.iter().any(|section| line.starts_with(section));
+    let named = is_known && !line.starts_with("core.");
+    let ends: &[&str] = if named {
+        &[
+            ".path ",
+            ".clean ",
+            ".process ",
+            ".smudge ",
+            ".command ",
+            ".textconv ",
+            ".external ",
+            ".program ",
+        ]
+    } else {
+        &[" "]
+    };
+    let end = ends.iter().filter_map(|end| Some(line.find(end)? + end.len())).min()?;
+    is_known.then(|| (line[..end].trim_end(), &line[end..]))
 }
 
 /// True for a file of this user, or of root.
@@ -151,8 +196,7 @@ fn is_users_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file() && is_users(facts.uid()))
 }
 
-/// True for a file that git would take for its settings, at least at the beginning. Programs that a
-/// checkout names for git can read what git reads, which must not be any file of the user.
+/// True for a file that git would take for its settings, at least at the beginning.
 fn is_configuration(path: &Path) -> bool {
     if !fs::metadata(path).is_ok_and(|facts| facts.len() <= CONFIGURATION_BYTES_MAX) {
         return false;
@@ -201,17 +245,17 @@ mod tests {
         }
         std::os::unix::fs::symlink("token", home.join("link")).expect("a link");
         let top = home.display();
-        let output = format!(
-            "global\tinclude.path {top}/of-user\n\
-             global\tcore.autocrlf true\nglobal\tcore.eol crlf\nlocal\tcore.eol lf\n\
-             system\tfilter.lfs.clean git-lfs clean -- %f\nglobal\tfilter.a b.clean sed s/a/b/\n\
-             local\tinclude.path ../in-tree\nlocal\tinclude.path {top}/missing\n\
-             local\tincludeif.gitdir:/a b/.path {top}/link\nlocal\tinclude.path ~/closed\n\
-             local\tinclude.path ~/notes\n\
-             global\tcore.attributesfile ~/my attributes\nof a value with lines\n"
+        let outer = "core.autocrlf true\ncore.eol crlf\nfilter.lfs.clean git-lfs clean -- %f\n\
+                     filter.a b.clean sed s/a/b/\n\
+                     core.attributesfile ~/my attributes\nof a value with lines\n";
+        let own = format!(
+            "core.eol lf\ninclude.path ../in-tree\ninclude.path {top}/missing\n\
+             includeif.gitdir:/a b/.path {top}/link\ninclude.path ~/closed\ninclude.path ~/notes\n\
+             filter.lfs.process git-lfs filter-process\n"
         );
         let folders = ConfigFolders { home: Some(&home), config: None };
-        let found = GitSettings::parse(&output, &folders, |path| !path.ends_with("closed"));
+        let may_read = |path: &Path| !path.ends_with("closed");
+        let found = GitSettings::parse((outer, &own), &folders, may_read);
         let file = |name: &str| home.join(name);
         let files = [file("token"), file("my attributes"), file(".config/git/ignore")];
         assert_eq!(found.files, files);
@@ -224,11 +268,28 @@ mod tests {
             ("filter.lfs.clean", LFS_CLEAN.to_owned()),
         ];
         assert_eq!(found.settings, settings.map(|(key, value)| (key.to_owned(), value)));
-        let of_checkout = "local\tcore.excludesfile ~/notes\nlocal\tcore.attributesfile ~/notes\n";
-        let found = GitSettings::parse(of_checkout, &folders, |_| true);
+        let of_checkout = "core.excludesfile ~/notes\ncore.attributesfile ~/notes\n";
+        let found = GitSettings::parse(("", of_checkout), &folders, |_| true);
         assert_eq!(found, GitSettings::default());
+        // Programs of a checkout could print the files.
+        for program in [
+            "core.fsmonitor cat token",
+            "core.alternaterefscommand cat token",
+            "diff.external cat token",
+            "diff.a b.textconv cat token",
+            "filter.lfs.clean git-lfs clean -- %f; cat token",
+            "filter.a.process git-lfs",
+            "gpg.program cat",
+            "gpg.ssh.program cat",
+        ] {
+            let own = format!(
+                "{program}\ninclude.path ~/token\ncore.excludesfile x\ncore.attributesfile x"
+            );
+            let found = GitSettings::parse(("", &own), &folders, |_| true);
+            assert_eq!(found, GitSettings::default(), "{program}");
+        }
         let none = ConfigFolders { home: None, config: None };
-        assert_eq!(GitSettings::parse("", &none, |_| true), GitSettings::default());
+        assert_eq!(GitSettings::parse(("", ""), &none, |_| true), GitSettings::default());
     }
 
     #[test]

@@ -41,9 +41,11 @@ impl HookIndex {
         let parts = shell_lexer::split(line).ok().filter(|_| own == self.git_dir)?;
         let is_here = |part: &SimpleCommand| {
             let words = || part.words.iter().map(|word| word.plain.as_str());
-            let is_git = words().next() == Some("git");
             let leads = |word: &str| ELSEWHERE.iter().any(|option| word.starts_with(option));
-            is_git && !words().any(leads) || may_only_read(std::slice::from_ref(part))
+            if words().any(|word| word == "git") && words().any(leads) {
+                return false;
+            }
+            words().next() == Some("git") || may_only_read(std::slice::from_ref(part))
         };
         parts.iter().all(is_here).then_some(&self.path)
     }

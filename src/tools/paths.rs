@@ -79,12 +79,14 @@ impl WorkFolders {
         self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
     }
 
-    /// Resolves `path` against `base`.
+    /// Resolves `path` against `base`, also if its name only looks like that of the file.
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
-        self.resolve_by(path, base, resolve)
+        // Rules judge the name as written, too.
+        self.resolve_by(path, base, |path| resolve(&file_names::find_alike(path)))
     }
 
-    /// Resolves `path` against `base`, and its links by `find_real`.
+    /// Resolves `path` against `base`, and its links by `find_real`. The name is taken literally, as
+    /// programs do.
     pub(super) fn resolve_by(
         &self,
         path: &str,
@@ -92,8 +94,7 @@ impl WorkFolders {
         find_real: impl Fn(&Path) -> PathBuf,
     ) -> ResolvedPath {
         let joined = file_names::find(&base.join(self.expand(path)));
-        // Rules judge the name as written, too.
-        let real = find_real(&file_names::find_alike(&joined));
+        let real = find_real(&joined);
         let scope = if self.contains(&real) {
             PathScope::Inside
         } else if self.is_free_to_read(&real) {

@@ -335,10 +335,17 @@ impl ShellSession {
         let settings = if let Some((_, settings)) = last {
             settings
         } else {
-            let output = self.query_git(cwd, &plain.path, cancel).await.unwrap_or_default();
+            let outside = Path::new("/");
+            let git = find_program(&["git"], &plain.path, cwd).unwrap_or_default();
+            let [outer, own] = [
+                self.query_git(&git, outside, (&git_settings::OUTER_QUERY, &plain.path), cancel)
+                    .await,
+                self.query_git(&git, cwd, (&git_settings::OWN_QUERY, &plain.path), cancel).await,
+            ]
+            .map(Option::unwrap_or_default);
             let config = self.environment.get("XDG_CONFIG_HOME");
             let folders = ConfigFolders { home: places.home.as_deref(), config };
-            GitSettings::parse(&output, &folders, |path| !hides(path))
+            GitSettings::parse((&outer, &own), &folders, |path| !hides(path))
         };
         *known() = Some((cwd.to_path_buf(), settings.clone()));
         plain.named.extend(settings.files.iter().cloned());
@@ -348,14 +355,15 @@ impl ShellSession {
     /// Lists the settings of git in a folder. It may read all that commands with a rule may read.
     async fn query_git(
         &self,
+        git: &Path,
         cwd: &Path,
-        path: &OsStr,
+        (query, path): (&[&str], &OsStr),
         cancel: &CancellationToken,
     ) -> Option<String> {
         let scope = CommandScope::Reading;
         let mut job = self.job("", cwd, None, (&scope, &GitSettings::default()));
-        job.program = find_program(&["git"], path, cwd)?;
-        job.arguments = git_settings::QUERY.map(OsString::from).to_vec();
+        git.clone_into(&mut job.program);
+        job.arguments = query.iter().map(OsString::from).collect();
         job.environment.push(("PATH".into(), path.into()));
         let running = self.launch(job, cwd, scope).await.ok()?;
         let (_, captured) = self.run_to_end(running, GIT_SETTINGS_LIMIT, cancel).await;

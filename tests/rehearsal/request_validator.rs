@@ -266,9 +266,13 @@ async fn thinking_must_return_unchanged_to_the_model_that_signed_it() {
     }
 }
 
+/// A refusal with a reason, which asking again cannot change.
+pub(crate) const TOO_LARGE: &str = "max_tokens: 100000 is too large";
+
 #[tokio::test]
 async fn the_same_request_twice_after_a_400_is_a_violation() {
-    let server = start(Scenario::new().status(400).reply("Fine.").times(3));
+    let refused = Scenario::new().status(400).error("invalid_request_error", TOO_LARGE, None);
+    let server = start(refused.reply("Fine.").times(3));
     let mut changed = ask();
     changed["max_tokens"] = json!(999);
     assert_eq!(respond(&server, &ask()).await.status, 400);

@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use super::client::{
     ask, complaint, connect, parse, read_all, respond, respond_to, start, unstreamed,
 };
+use super::request_validator::TOO_LARGE;
 
 fn serve(rules: ServerRules) -> RehearsalServer {
     start(Scenario::new().reply("Fine.").after(AfterLast::RepeatLast).rules(rules))
@@ -418,8 +419,8 @@ async fn a_refusal_is_forgotten_after_another_request_succeeded() {
 
 #[tokio::test]
 async fn a_compaction_does_not_allow_repeating_a_refused_request() {
-    let script = Scenario::new().status(400).times(2);
-    let server = start(script.compactions(Scenario::new().status(529)));
+    let script = Scenario::new().status(400).error("invalid_request_error", TOO_LARGE, None);
+    let server = start(script.times(2).compactions(Scenario::new().status(529)));
     let mut statuses = Vec::new();
     for headers in [&[] as &[&str], &[COMPACT], &[]] {
         statuses.push(respond_to(&server, &ask(), headers).await.status);

@@ -32,7 +32,11 @@ impl HostSession {
         let may_restore = self.checkpoints.is_some() && self.args.run.session.resume.is_some();
         if may_restore && *is_open && self.send_init().await.is_ok() {
             let line = timeout(DEFERRED_PATIENCE, input.recv()).await;
-            let restores = matches!(&line, Ok(Some(line)) if is_restore(line));
+            let restores =
+                match line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt) {
+                    Some(prompt) => self.can_restore(prompt).await,
+                    None => false,
+                };
             let step = match line {
                 Ok(line) => self.handle(line, None).await,
                 Err(_) => InputStep::GoesOn,
@@ -73,10 +77,12 @@ impl HostSession {
     }
 }
 
-fn is_restore(line: &HostInput) -> bool {
-    let HostInput::Line { text, .. } = line else { return false };
-    let restores = |request: &ControlRequest| matches!(request, ControlRequest::RewindFiles { .. });
-    matches!(parse(text), Ok(HostFrame::Control { request, .. }) if restores(&request))
+/// The prompt to which a line asks to restore files.
+fn restored_prompt(line: &HostInput) -> Option<String> {
+    let HostInput::Line { text, .. } = line else { return None };
+    let Ok(HostFrame::Control { request, .. }) = parse(text) else { return None };
+    let ControlRequest::RewindFiles { prompt, .. } = request else { return None };
+    Some(prompt)
 }
 
 fn options(settings: &Settings) -> StreamOptions {

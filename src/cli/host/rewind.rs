@@ -31,6 +31,11 @@ impl HostSession {
         }
     }
 
+    /// Returns true if the files that were changed since a prompt can be restored.
+    pub(super) async fn can_restore(&self, prompt: String) -> bool {
+        self.restore_files(prompt, true).await.is_ok()
+    }
+
     async fn restore_files(
         &self,
         prompt: String,

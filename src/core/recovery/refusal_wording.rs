@@ -422,11 +422,14 @@ pub(super) fn refuses_streaming(words: &str) -> bool {
 /// such as of its format, is another matter.
 pub(super) fn refuses_images(words: &str) -> bool {
     let has = |part: &str, signs: &[&str]| signs.iter().any(|sign| part.contains(sign));
-    let is_of_other = |part: &str| has(part, &["format", "media type", "mime", "thinking"]);
+    let is_of_other = |part: &str| {
+        has(part, &["format", "media type", "mime", "thinking", "animated", "svg", " url"])
+    };
+    let is_whole = |rest: &str| !rest.starts_with(|one: char| one.is_ascii_alphanumeric());
+    let names_images = |part: &str| IMAGE_INPUT.iter().any(|name| named(part, name).any(is_whole));
     let mut sentences = words.split(['\n', ';']).flat_map(|line| line.split(". "));
     has(words, &NO_IMAGE_INPUT)
-        || sentences
-            .any(|part| has(part, &IMAGE_INPUT) && has(part, &NOT_TAKEN) && !is_of_other(part))
+        || sentences.any(|part| names_images(part) && has(part, &NOT_TAKEN) && !is_of_other(part))
 }
 
 /// True if a message, in lower case, rejects the thinking of the conversation, whatever service is

@@ -162,8 +162,10 @@ impl Permissions {
         resolve: Resolve<'_>,
     ) -> Result<(), Denial> {
         // The program may run the text of a here-document.
-        let is_read = |parts: &&[SimpleCommand]| !parts.iter().any(|part| part.has_document);
-        let parts = parts.filter(is_read);
+        if parts.is_some_and(|parts| parts.iter().any(|part| part.has_document)) {
+            self.check_denied_commands(command, None)?;
+            self.check_pieces(&unquoted(command), cwd, resolve)?;
+        }
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };
         let mut folders = vec![cwd.to_path_buf()];

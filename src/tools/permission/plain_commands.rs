@@ -304,7 +304,8 @@ pub(super) fn is_filter(command: &SimpleCommand) -> bool {
     while let Some(word) = words.next() {
         match word.strip_prefix('-') {
             None => operands += 1,
-            Some("") => {}
+            // The pattern of grep, or standard input.
+            Some("") => operands += usize::from(is_grep && !has_pattern && operands == 0),
             Some("-") => operands += words.by_ref().count(),
             Some(flag) if flag.starts_with('-') => {
                 has_pattern |= word.starts_with("--regexp");
