@@ -207,9 +207,12 @@ mod tests {
                 assert_eq!(backoff.record_loss(&loss, of_use), Some(wait), "{loss:?}");
             }
         }
-        let mut backoff = ReconnectBackoff::default();
-        let waits = (0..=ATTEMPTS)
-            .map(|_| backoff.record_loss(&ConnectionLoss::StreamEnded, held(Duration::ZERO)));
-        assert_eq!(waits.last(), Some(None), "a stream that always ends at once is given up");
+        // An idle stream that always ends soon is given up.
+        for lasted in [Duration::ZERO, STREAM_STABLE_AFTER / 2] {
+            let mut backoff = ReconnectBackoff::default();
+            let waits = (0..=ATTEMPTS)
+                .map(|_| backoff.record_loss(&ConnectionLoss::StreamEnded, held(lasted)));
+            assert_eq!(waits.last(), Some(None), "{lasted:?}");
+        }
     }
 }

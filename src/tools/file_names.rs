@@ -33,12 +33,27 @@ pub(super) fn find(path: &Path) -> PathBuf {
     if !path.to_str().is_some_and(is_replaced) {
         return path.to_owned();
     }
+    find_by(path, is_replaced, |text| {
+        move |name| {
+            name.to_str().is_none()
+                && (shown(Path::new(name)) == text || name.to_string_lossy() == text)
+        }
+    })
+}
+
+/// Replaces each part of a path that `may_differ` and does not exist as written by the only name in
+/// its folder that is meant.
+fn find_by<'a, M: Fn(&OsStr) -> bool>(
+    path: &'a Path,
+    may_differ: impl Fn(&str) -> bool,
+    is_meant: impl Fn(&'a str) -> M,
+) -> PathBuf {
     let mut found = PathBuf::new();
     for part in path.components() {
         let name = part.as_os_str();
         let is_missing = || fs::symlink_metadata(found.join(name)).is_err();
-        let other = name.to_str().filter(|text| is_replaced(text) && is_missing());
-        match other.and_then(|text| find_name(&found, text)) {
+        let other = name.to_str().filter(|text| may_differ(text) && is_missing());
+        match other.and_then(|text| only_name(&found, is_meant(text))) {
             Some(real) => found.push(real),
             None => found.push(name),
         }
@@ -46,13 +61,9 @@ pub(super) fn find(path: &Path) -> PathBuf {
     found
 }
 
-/// Finds the only name in a folder that is not UTF-8 and has this text form.
-fn find_name(folder: &Path, text: &str) -> Option<PathBuf> {
+/// The only name in a folder that is meant.
+fn only_name(folder: &Path, is_meant: impl Fn(&OsStr) -> bool) -> Option<PathBuf> {
     let names = fs::read_dir(folder).ok()?.take(NAMES_MAX).flatten().map(|entry| entry.file_name());
-    let is_meant = |name: &OsStr| {
-        name.to_str().is_none()
-            && (shown(Path::new(name)) == text || name.to_string_lossy() == text)
-    };
     let mut meant = names.filter(|name| is_meant(name));
     let first = meant.next()?;
     meant.next().is_none().then(|| first.into())
@@ -66,26 +77,10 @@ pub(super) fn find_alike(path: &Path) -> PathBuf {
     if !path.to_str().is_some_and(may_differ) || fs::symlink_metadata(path).is_ok() {
         return path.to_owned();
     }
-    let mut found = PathBuf::new();
-    for part in path.components() {
-        let name = part.as_os_str();
-        let is_missing = || fs::symlink_metadata(found.join(name)).is_err();
-        let other = name.to_str().filter(|text| may_differ(text) && is_missing());
-        match other.and_then(|text| find_name_alike(&found, text)) {
-            Some(real) => found.push(real),
-            None => found.push(name),
-        }
-    }
-    found
-}
-
-/// Finds the only name in a folder that looks like this one.
-fn find_name_alike(folder: &Path, text: &str) -> Option<PathBuf> {
-    let names = fs::read_dir(folder).ok()?.take(NAMES_MAX).flatten().map(|entry| entry.file_name());
-    let wanted = look_of(text);
-    let mut alike = names.filter(|name| name.to_str().is_some_and(|name| look_of(name) == wanted));
-    let first = alike.next()?;
-    alike.next().is_none().then(|| first.into())
+    find_by(path, may_differ, |text| {
+        let wanted = look_of(text);
+        move |name| name.to_str().is_some_and(|name| look_of(name) == wanted)
+    })
 }
 
 /// A form of a name that is the same for names that look the same: composed letters, plain blanks.

@@ -210,6 +210,22 @@ async fn a_failed_summary_does_not_stop_the_run() {
     }
 }
 
+/// What the model says in place of a summary is not taken for one.
+#[tokio::test]
+async fn an_overflow_without_a_usable_summary_is_cut_with_a_warning() {
+    let declined = Scenario::new().reply("I will not.").stop_reason("refusal").times(20);
+    let (status, body) = overflow("vllm-400-context.json", "65536");
+    let scenario = grown(Scenario::new()).status(status).body("application/json", &body).times(2);
+    let scenario = scenario.reply("6000 lines.").compactions(declined);
+    let played = RunFixture::of(scenario).run().await;
+    assert!(ended_with(&played, None), "{:?}", played.trace());
+    assert_eq!(played.strategy("compact_unsummarised"), 1, "{:?}", played.trace());
+    let last = played.server.requests().pop().expect("there were requests").body.to_string();
+    assert!(last.contains("No summary could be made") && !last.contains("I will not."), "{last}");
+    let warned = "the model gave no summary of the older messages, which were removed without one";
+    assert_eq!(played.warnings(), [warned]);
+}
+
 #[tokio::test]
 async fn a_summary_that_succeeds_on_retry_is_used() {
     let summaries =

@@ -82,6 +82,20 @@ async fn look(mut fixture: RunFixture) -> FinishedRun {
     Box::pin(fixture.run()).await
 }
 
+/// The run has completed, and sent nothing that the service must refuse.
+#[track_caller]
+fn assert_completed(played: &FinishedRun) {
+    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
+    assert_valid_requests(&played.server);
+}
+
+/// Each refusal was answered by this repair.
+#[track_caller]
+fn assert_repaired(played: &FinishedRun, strategy: &str, times: usize) {
+    assert_eq!(refused(&played.server).len(), times, "{:?}", played.trace());
+    assert_eq!(played.strategy(strategy), times as u64, "{:?}", played.trace());
+}
+
 // --- pictures and documents ---------------------------------------------------------------------
 
 /// Whatever lies in the folder, what is sent is a picture that the service takes, or words.
@@ -101,8 +115,7 @@ async fn images_are_scaled_before_they_are_sent() {
     fs::write(work.join("lies.png"), "This is no picture at all.\n").expect("room");
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     assert_eq!(refused(server).len(), 0);
     let last = server.requests().pop().expect("there were requests");
     let shown = in_results(&last, "image");
@@ -130,8 +143,7 @@ async fn many_images_are_scaled_to_the_stricter_limit() {
     picture(fixture.folder.path(), "wide.png", 2_600, 10);
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     assert_eq!(refused(server).len(), 0);
     let last = server.requests().pop().expect("there were requests");
     assert_eq!(in_results(&last, "image").len(), 25);
@@ -153,15 +165,9 @@ async fn a_rejected_oversized_image_is_replaced_by_text() {
     picture(fixture.folder.path(), "it's large.png", 300, 20);
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     // Once a turn: the model may well try it again.
-    assert_eq!(
-        (refused(server).len(), played.strategy("media_strip_retry")),
-        (2, 2),
-        "{:?}",
-        played.trace()
-    );
+    assert_repaired(&played, "media_strip_retry", 2);
     let requests = server.requests();
     assert_eq!(requests[1].step, None);
     let after = &requests[2];
@@ -195,8 +201,7 @@ async fn images_rejected_one_by_one_are_all_replaced_by_text() {
     }
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     let left: Vec<usize> =
         server.requests().iter().map(|request| in_results(request, "image").len()).collect();
     assert_eq!(left, [0, 3, 2, 1, 0]);
@@ -245,8 +250,7 @@ async fn an_image_error_without_images_does_not_repeat_the_request() {
     document(fixture.folder.path(), "b.pdf", 1);
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     assert_eq!(refused(server).len(), 1);
 }
 
@@ -262,14 +266,8 @@ async fn a_document_with_too_many_pages_is_replaced_by_text() {
     document(fixture.folder.path(), "long.pdf", 12);
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
-    assert_eq!(
-        (refused(server).len(), played.strategy("media_strip_retry")),
-        (1, 1),
-        "{:?}",
-        played.trace()
-    );
+    assert_completed(&played);
+    assert_repaired(&played, "media_strip_retry", 1);
     let last = server.requests().pop().expect("there were requests");
     assert_eq!(in_results(&last, "document").len(), 1, "the nine pages are there");
     let told = result_texts(&last).join("\n");
@@ -310,8 +308,7 @@ async fn a_removed_image_is_not_restored_after_compaction() {
     fs::write(fixture.folder.path().join("notes.txt"), "A note.\n").expect("room");
     let played = look(fixture.window(60_000)).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     let asked = summing_requests(server);
     assert!(!asked.is_empty() && asked.iter().all(|request| blocks(request, "image").is_empty()));
     let last = server.requests().pop().expect("there were requests");
@@ -344,14 +341,8 @@ async fn only_the_rejected_block_is_removed() {
         .reply("Read.");
     let played = look(RunFixture::of(scenario)).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
-    assert_eq!(
-        (refused(server).len(), played.strategy("block_repair_retry")),
-        (3, 3),
-        "{:?}",
-        played.trace()
-    );
+    assert_completed(&played);
+    assert_repaired(&played, "block_repair_retry", 3);
     let last = server.requests().pop().expect("there were requests");
     let told = result_texts(&last);
     assert_eq!(told.len(), 5);
@@ -425,8 +416,7 @@ async fn binary_data_is_never_sent_as_text_or_as_an_image() {
         .expect("room");
     let played = look(fixture).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
+    assert_completed(&played);
     let last = server.requests().pop().expect("there were requests");
     assert_eq!(in_results(&last, "image").len(), 0);
     let told = result_texts(&last);
@@ -462,14 +452,8 @@ async fn expired_signatures_are_stripped_once() {
     let played =
         look(RunFixture::of(call(call(scenario, "Third."), "Fourth.").reply("Done."))).await;
     let server = &played.server;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    assert_valid_requests(server);
-    assert_eq!(
-        (refused(server).len(), played.strategy("block_repair_retry")),
-        (1, 1),
-        "{:?}",
-        played.trace()
-    );
+    assert_completed(&played);
+    assert_repaired(&played, "block_repair_retry", 1);
     let counts: Vec<usize> =
         server.requests().iter().map(|request| thoughts(request).len()).collect();
     assert_eq!(counts, [0, 1, 2, 0, 1, 2], "gone as a whole, and new ones kept");

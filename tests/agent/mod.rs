@@ -24,7 +24,7 @@ pub(crate) mod run_fixture;
 mod scripted_transport;
 mod sending;
 mod shared_limit_file;
-mod structured_answers;
+pub(crate) mod structured_answers;
 mod subagents;
 mod tools;
 pub(crate) mod turn_limits;

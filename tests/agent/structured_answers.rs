@@ -9,7 +9,7 @@ use crate::support::requests::blocks;
 
 const ANSWER: &str = "StructuredOutput";
 
-fn schema() -> Value {
+pub(crate) fn schema() -> Value {
     json!({
         "type": "object",
         "required": ["count", "names"],
@@ -21,11 +21,11 @@ fn schema() -> Value {
     })
 }
 
-fn good() -> Value {
+pub(crate) fn good() -> Value {
     json!({ "count": 2, "names": ["a", "ü"] })
 }
 
-fn bad() -> Value {
+pub(crate) fn bad() -> Value {
     json!({ "count": "two", "names": ["a", 7] })
 }
 

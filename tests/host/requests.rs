@@ -249,14 +249,27 @@ async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
     let server = serve(Scenario::new().tool("Write", write).reply("1"));
     let keeps = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
     let run = RunBuilder::against(&server).env(keeps, "1");
-    let (again, last) =
-        (run.in_same_folders(&server).env(keeps, "1"), run.in_same_folders(&server));
+    let (failing, again, last) = (
+        run.in_same_folders(&server).env(keeps, "1"),
+        run.in_same_folders(&server).env(keeps, "1"),
+        run.in_same_folders(&server),
+    );
     let mut host = HostDriver::with(run, &[]);
     let made = host.process.work().join("made.txt");
     prompt_with_id(&mut host, "p-1").await;
     let session = host.frames.last().expect("a result")["session_id"].clone();
     let session = session.as_str().expect("an id").to_owned();
     let first = host.end().await;
+    assert!(made.is_file());
+
+    // What cannot be restored is no success.
+    let mut host = HostDriver::with(failing, &["--resume", &session]);
+    host.prompt("").await;
+    assert_eq!(host.next().await.expect("a message")["subtype"], "init");
+    let unknown = json!({ "subtype": "rewind_files", "user_message_id": "p-9" });
+    assert_eq!(host.ask(&unknown).await["response"]["canRewind"], false);
+    assert_eq!(host.result().await["is_error"], true);
+    assert_eq!(host.end().await.0.code, Some(1));
     assert!(made.is_file());
 
     let mut host = HostDriver::with(again, &["--resume", &session]);

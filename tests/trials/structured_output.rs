@@ -2,37 +2,17 @@
 //! are accepted is tested in [`agent::structured_answers`](crate::agent).
 
 use outlast::rehearsal::{RehearsalServer, Scenario};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::outcomes::agrees;
 use super::requirements::{asked, fails_as};
+use crate::agent::structured_answers::{bad, good, schema};
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const ANSWER: &str = "StructuredOutput";
 
-fn schema() -> String {
-    json!({
-        "type": "object",
-        "required": ["count", "names"],
-        "additionalProperties": false,
-        "properties": {
-            "count": { "type": "integer", "minimum": 1 },
-            "names": { "type": "array", "items": { "type": "string" } },
-        },
-    })
-    .to_string()
-}
-
-fn good() -> Value {
-    json!({ "count": 2, "names": ["a", "ü"] })
-}
-
-fn bad() -> Value {
-    json!({ "count": "two", "names": ["a", 7] })
-}
-
 fn trial(server: &RehearsalServer) -> RunBuilder {
-    RunBuilder::against(server).args(["--json-schema", &schema(), "Count them."])
+    RunBuilder::against(server).args(["--json-schema", &schema().to_string(), "Count them."])
 }
 
 #[track_caller]
