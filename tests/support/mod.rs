@@ -258,6 +258,17 @@ impl FinishedProcess {
         last
     }
 
+    /// The words of the command that the result prints to go on, as a shell reads them, without the
+    /// program's name.
+    #[track_caller]
+    pub(crate) fn resume_words(&self) -> Vec<String> {
+        let result = self.result();
+        let command = result["resume"]["command"].as_str().expect("a command");
+        let mut words = shlex::split(command).expect("what a shell can read");
+        assert_eq!(words.remove(0), "outlast", "{command}");
+        words
+    }
+
     pub(crate) fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }

@@ -1,8 +1,9 @@
-//! Long tables and stories, of which every run takes a part: another one each day, and all of them
-//! in `ci/nightly`.
+//! Long tables and stories, of which every run takes a part: another one at each commit, so that a
+//! commit that passed once passes again, and all of them in `ci/nightly`.
 
 use std::fmt::Debug;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::Command;
+use std::sync::LazyLock;
 
 use proptest::test_runner::Config;
 
@@ -11,11 +12,15 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Which part it is: `ROTATION`, or else the number of days since 1970.
+/// Which part it is: `ROTATION`, or else the beginning of the commit's id; 0 without git.
 pub(crate) fn rotation() -> u64 {
-    let day =
-        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs() / 86_400);
-    number("ROTATION").unwrap_or_else(day)
+    static COMMIT: LazyLock<u64> = LazyLock::new(|| {
+        let mut git = Command::new("git");
+        git.current_dir(env!("CARGO_MANIFEST_DIR")).args(["rev-parse", "--short=8", "HEAD"]);
+        let id = git.output().map(|output| output.stdout).unwrap_or_default();
+        u64::from_str_radix(String::from_utf8_lossy(&id).trim(), 16).unwrap_or(0)
+    });
+    number("ROTATION").unwrap_or_else(|| *COMMIT)
 }
 
 /// Every `parts`th of the items, from one that rotates on. `FULL=1` takes all of them.

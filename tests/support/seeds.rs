@@ -1,4 +1,4 @@
-//! Seeds of stories that rotate by the day.
+//! Seeds of stories that rotate by the commit.
 
 use super::rotation::rotation;
 

@@ -27,7 +27,7 @@ const SECRETS: [&str; 6] = [
 const DEBUG: &str = "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace";
 
 /// Each run is looked at for its end and for its log. One half of them is recorded and rehearsed
-/// again, the other one is rehearsed: another half each day.
+/// again, the other one is rehearsed: another half at each commit.
 #[tokio::test]
 async fn every_builtin_scenario_ends_as_its_file_expects_logs_no_secret_and_is_reproduced() {
     let names = list().into_iter().map(|listing| listing.name);

@@ -179,15 +179,17 @@ impl Story {
         }
         let ended = running.end().await;
         assert_ne!(ended.code, Some(0), "{context}: {ended:?}");
-        let words = if ended.code.is_none() {
-            vec!["--resume".to_owned(), SESSION.to_owned()]
+        let words = if ended.code.is_some() {
+            ended.resume_words()
         } else {
-            let command = ended.result()["resume"]["command"].as_str().map(str::to_owned);
-            command.expect(&context).split(' ').skip(1).map(str::to_owned).collect()
+            let mut words = vec!["--resume".to_owned(), SESSION.to_owned()];
+            // Settings are no part of what a session keeps; a printed command repeats them.
+            if self.args.contains(&"--settings") {
+                words.extend(self.args.iter().map(|arg| (*arg).to_owned()));
+            }
+            words
         };
-        // Settings are no part of what a session keeps.
-        let hooks = self.args.iter().filter(|_| self.args.contains(&"--settings"));
-        let again = ended.again(&server.base_url()).args(&words).args(hooks);
+        let again = ended.again(&server.base_url()).args(&words);
         let ended = again.args(["--output-format", "json"]).run().await;
         let first = self.judge(&ended, &context);
         let asked = server.requests().len();

@@ -13,14 +13,6 @@ use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";
 
-/// The words of the command that a result prints to go on, without the program's name.
-fn printed(result: &Value) -> Vec<String> {
-    let command = result["resume"]["command"].as_str().expect("a command");
-    let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    assert_eq!(words[0], "outlast");
-    words[1..].to_vec()
-}
-
 fn set_settings(ended: &FinishedProcess, settings: &Value) {
     fs::write(ended.config().join("settings.json"), settings.to_string()).expect("written");
 }
@@ -31,15 +23,15 @@ async fn the_printed_resume_command_keeps_a_failed_requirement() {
     let server = serve(Scenario::new().reply("Done.").times(4));
     let requirement = ["--require", "test -e fixed", "--session-id", SESSION, "Do it."];
     let ended = RunBuilder::against(&server).args(requirement).run().await;
-    let result = fails_as(&ended, 9, "requirement_failed");
+    fails_as(&ended, 9, "requirement_failed");
     asked(&server, 4);
-    let (again, none) = (printed(&result), serve(Scenario::new()));
+    let (again, none) = (ended.resume_words(), serve(Scenario::new()));
     set_settings(&ended, &json!({ "require": "true", "requireRetries": 9 }));
     let ended = ended.again(&none.base_url()).args(&again).run().await;
     let result = fails_as(&ended, 9, "requirement_failed");
     assert_eq!(result["requirement"]["command"], "test -e fixed");
     assert_eq!(result["contract_changes"], Value::Null);
-    assert_eq!(printed(&result), again);
+    assert_eq!(ended.resume_words(), again);
     fs::write(ended.work().join("fixed"), "").expect("written");
     let ended = ended.again(&none.base_url()).args(&again).run().await;
     let result = agrees(&ended);
@@ -60,8 +52,8 @@ async fn the_printed_resume_command_repeats_what_a_session_does_not_keep() {
     fs::write(guard, json!({ "hooks": hooks }).to_string()).expect("written");
     let flags = ["--settings", "guard.json", "--append-system-prompt", "hazelnut"];
     let ended = run.args(flags).args(["--max-turns", "1", "Do it."]).run().await;
-    let result = fails_as(&ended, 3, "max_turns");
-    let again = printed(&result);
+    fails_as(&ended, 3, "max_turns");
+    let again = ended.resume_words();
     assert!(again.ends_with(&[
         "--settings=guard.json".to_owned(),
         "--append-system-prompt=hazelnut".to_owned()
@@ -111,7 +103,7 @@ async fn reached_limits_stay_reached_on_resume_until_a_flag_raises_them() {
         let first = agrees(&ended);
         assert_eq!(ended.code, Some(code), "{ended:?}");
         let before = server.requests().len();
-        let again = printed(&first);
+        let again = ended.resume_words();
         set_settings(&ended, &json!({ "maxBudgetUsd": 50, "maxTurns": 50 }));
         let ended = ended.again(&server.base_url()).args(&again).run().await;
         let result = agrees(&ended);
@@ -260,7 +252,8 @@ async fn cut_short() -> (FinishedProcess, Vec<String>) {
     let server = serve(steady());
     let begin = ["--session-id", SESSION, "--max-turns", "1", "Do it."];
     let ended = RunBuilder::against(&server).args(begin).run().await;
-    let mut resume = printed(&fails_as(&ended, 3, "max_turns"));
+    fails_as(&ended, 3, "max_turns");
+    let mut resume = ended.resume_words();
     resume.extend(["--max-turns", "3"].map(str::to_owned));
     (ended, resume)
 }

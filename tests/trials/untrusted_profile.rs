@@ -89,11 +89,11 @@ async fn the_command_that_goes_on_names_the_profile() {
     let command = ended.result()["resume"]["command"].as_str().expect("a command").to_owned();
     assert!(command.ends_with(" --profile untrusted"), "{command}");
     assert!(ended.stderr.contains(&command), "{}", ended.stderr);
-    let words = command.split(' ').skip(1);
+    let words = ended.resume_words();
     let again =
         ended.again_bare(&server.base_url()).env("HOME", &home.path().display().to_string());
     let config = home.path().join("config").display().to_string();
-    let again = again.env("OUTLAST_CONFIG_DIR", &config).args(words).args(["--max-turns", "2"]);
+    let again = again.env("OUTLAST_CONFIG_DIR", &config).args(&words).args(["--max-turns", "2"]);
     let ended = again.run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.result()["sandbox"]["mode"], "read-only,required");
