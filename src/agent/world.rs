@@ -257,6 +257,7 @@ impl RunWorld<'_> {
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::Complete(_)
+            | Nudge::EmptyReply
             | Nudge::MoreEffort
             | Nudge::WrapUp
             | Nudge::LastTurn

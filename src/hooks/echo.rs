@@ -27,13 +27,22 @@ pub(super) struct GivenText {
 impl GivenText {
     pub(super) fn of(input: &Value) -> Self {
         let mut given = Self { plain: String::new(), decoded: String::new() };
-        walk(input, &mut |text| {
+        let mut take = |text: &str| {
             given.plain.extend(text.chars().filter(|one| one.is_alphanumeric()));
             let mut rest = text;
             given.decoded.extend(
                 iter::from_fn(|| next_decoded(&mut rest)).filter(|one| one.is_alphanumeric()),
             );
-        });
+        };
+        let Value::Object(members) = input else {
+            walk(input, &mut take);
+            return given;
+        };
+        // outlast wrote the grants in suggestions. Other text there is in the call, too.
+        for (key, value) in members.iter().filter(|(key, _)| *key != "permission_suggestions") {
+            take(key);
+            walk(value, &mut take);
+        }
         given
     }
 
@@ -166,6 +175,9 @@ mod tests {
             assert!(!given.is_echoed(&grant()), "{command}");
             assert!(!given.has_background_request());
         }
+        let suggestions = json!([{ "type": "addRules", "behavior": "allow" }]);
+        let input = json!({ "tool_input": {}, "permission_suggestions": suggestions });
+        assert!(!GivenText::of(&input).is_echoed(&grant()));
         let denied = HookOutput {
             permission: Some((HookPermission::Deny, String::new())),
             ..HookOutput::default()

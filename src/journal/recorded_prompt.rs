@@ -239,7 +239,7 @@ impl RecordedPrompt {
     /// Decides whether the next text continues the answer, is added to it, or replaces it.
     fn nudge(&mut self, nudge: Nudge) {
         match nudge {
-            Nudge::Continue(_) | Nudge::ContinueLast => {}
+            Nudge::Continue(_) | Nudge::ContinueLast | Nudge::EmptyReply => {}
             Nudge::MoreEffort | Nudge::LeftOpen | Nudge::WorkEnded | Nudge::StillRunning => {
                 self.add_to_answer();
             }

@@ -50,6 +50,26 @@ async fn a_hook_denial_tells_the_model_its_reason() {
 }
 
 #[tokio::test]
+async fn a_permission_request_hook_decides_what_no_rule_does() {
+    for (decision, made) in [
+        (r#"{"behavior": "allow"}"#, true),
+        (r#"{"behavior": "deny", "message": "not on a Friday"}"#, false),
+    ] {
+        let answer = format!(
+            r#"echo '{{"hookSpecificOutput": {{"hookEventName": "PermissionRequest",
+                "decision": {decision}}}}}'"#
+        );
+        let fixture = calling("touch made").tools(|settings| {
+            settings.permissions.ask = vec!["Bash(touch *)".to_owned()];
+        });
+        let played = fixture.hooks(&one("PermissionRequest", &answer)).run().await;
+        played.assert_end(StopReason::Completed, "Done.");
+        assert_eq!(played.has("made"), made, "{:?}", played.results());
+        assert_eq!(counts(&played), (1, 0, u32::from(!made)));
+    }
+}
+
+#[tokio::test]
 async fn a_hook_may_allow_an_ask_rule_but_not_override_a_deny_rule() {
     let allow = one(
         "PreToolUse",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    AvailableMitigations, ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Run,
+    AvailableMitigations, ErrorClass, Event, Failure, Limits, Moment, Money, Nudge, Phase, Run,
     TokenEstimate,
 };
 use outlast::rehearsal::{
@@ -472,7 +472,11 @@ async fn empty_replies_are_retried_three_times_and_never_kept() {
         assert_eq!(result["num_turns"], 0);
         assert_eq!(result["recovery"]["retries_by_class"], json!({ "empty_response": 3 }));
         let requests = server.requests();
-        assert!(requests.iter().all(|request| request.raw == requests[0].raw), "the same again");
+        assert_eq!(requests[0].raw, requests[1].raw, "the same again");
+        assert_eq!(requests[2].raw, requests[3].raw, "it is told once");
+        let told = requests[2].body["messages"][0]["content"][1]["text"].clone();
+        assert_eq!(told, Nudge::EmptyReply.text(), "{told}");
+        assert_eq!(requests[2].body["messages"].as_array().map(Vec::len), Some(1));
         for (nth, least) in [0.5, 1.0, 2.0].into_iter().enumerate() {
             assert!(gap(&server, nth, 4.0) >= least, "wait {nth}: {} s", gap(&server, nth, 4.0));
         }

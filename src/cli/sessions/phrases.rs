@@ -68,6 +68,7 @@ pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
     match nudge {
         Nudge::Continue(_) | Nudge::ContinueLast => "the model is asked to go on",
         Nudge::Complete(_) => "the model is asked to complete its reply",
+        Nudge::EmptyReply => "the model is told that its reply was empty",
         Nudge::MoreEffort => "the model is asked for more work",
         Nudge::LeftOpen => "the model is reminded of what is open",
         Nudge::WrapUp => "the model is asked to come to an end",

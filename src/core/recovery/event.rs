@@ -423,6 +423,8 @@ pub enum Nudge {
     ContinueLast,
     /// The reply before was incomplete and does not count.
     Complete(Incomplete),
+    /// The last two replies had no content.
+    EmptyReply,
     MoreEffort,
     /// The model stopped with something left open. A list of it follows this text.
     LeftOpen,

@@ -156,7 +156,10 @@ impl Run {
         } else if chosen == RecoveryPlan::SwitchModel {
             run.change_model(None, context).call(Call::Ask(CallPurpose::Reply), context)
         } else {
-            run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context)
+            let outcome = run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context);
+            // The same request may bring the same nothing, so the model is told once.
+            let spent = context.limits.budgets.empty_replies - run.budgets.empty_replies;
+            if spent == 2 { outcome.saying(Nudge::EmptyReply) } else { outcome }
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }

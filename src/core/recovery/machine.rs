@@ -374,7 +374,8 @@ impl StepOutcome {
 
     /// Adds a message for the model, for its next request.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
-        let say = matches!(self.action, Action::Estimate { .. }).then_some(nudge);
+        let asks = matches!(self.action, Action::Estimate { .. } | Action::Wait { .. });
+        let say = asks.then_some(nudge);
         Self { edit: HistoryEdit { say, ..self.edit }, ..self }
     }
 

@@ -102,7 +102,7 @@ const UNMET_LAST: &str = "One check is left, and the command still does not pass
 
 impl Nudge {
     /// All texts.
-    pub const TEXTS: [&'static str; 25] = [
+    pub const TEXTS: [&'static str; 26] = [
         Self::Continue(CutKind::Text).text(),
         Self::Continue(CutKind::ToolCall).text(),
         Self::Continue(CutKind::Thinking).text(),
@@ -112,6 +112,7 @@ impl Nudge {
         Self::Complete(Incomplete::Filtered).text(),
         Self::Complete(Incomplete::BrokenOff).text(),
         Self::Complete(Incomplete::UnknownReason).text(),
+        Self::EmptyReply.text(),
         Self::MoreEffort.text(),
         Self::LeftOpen.text(),
         Self::WrapUp.text(),
@@ -176,6 +177,10 @@ impl Nudge {
             Self::Complete(Incomplete::UnknownReason) => {
                 "Nothing says that your last reply was complete, so it does not count. Make \
                  the next tool call, or give the whole answer again from the beginning."
+            }
+            Self::EmptyReply => {
+                "Your last reply had neither text nor a tool call. If something is left to do, go \
+                 on with the next tool call; if nothing is, end with your answer."
             }
             Self::MoreEffort => {
                 "You ended well below the effort this task was given. Look again at what was \
