@@ -2,7 +2,9 @@
 //! flag or a variable that contradicts them has no effect.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::file::ParsedSettings;
 use super::flags::SettingFlags;
@@ -26,6 +28,28 @@ pub const MANAGED_FILES: [&str; 2] =
 /// Returns the paths of the managed files of this machine.
 pub fn files() -> Vec<PathBuf> {
     MANAGED_FILES.iter().map(PathBuf::from).collect()
+}
+
+/// Returns a managed file and the `*.json` files in the folder of the same name that ends in `.d`,
+/// in the order of their names. Hidden ones are left out.
+///
+/// A folder that cannot be listed is returned itself: reading it as a file reports the error.
+pub fn with_drop_ins(file: &Path) -> Vec<PathBuf> {
+    let folder = file.with_extension("d");
+    let mut files = match fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+        Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(_) => vec![folder.clone()],
+    };
+    files.retain(|path| *path == folder || is_drop_in(path));
+    files.sort();
+    files.insert(0, file.to_path_buf());
+    files
+}
+
+fn is_drop_in(path: &Path) -> bool {
+    let is_hidden = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    !is_hidden && path.extension().is_some_and(|end| end == "json")
 }
 
 /// The content of the managed files.

@@ -32,6 +32,9 @@ use super::withheld::{FailedCommand, WithheldNotes, names};
 /// The maximum length of a command, in bytes: the kernel accepts no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
 
+/// The environment variable in which a shell receives the command. It unsets it.
+const TEXT_VARIABLE: &str = "OUTLAST_COMMAND";
+
 /// The beginning of the result of a task started in the background. Its id follows.
 pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
@@ -424,8 +427,10 @@ impl ShellSession {
         (scope, git): (&CommandScope, &GitSettings),
     ) -> Job {
         let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
-        // The text is no argument of itself: scripts that it sources look at theirs.
-        let script = format!("{trap}eval \"shift; $1\"");
+        // The text is no argument of the shell, which `pkill -f` and `pgrep -f` would find by it, and
+        // none of itself: scripts that it sources look at theirs.
+        let take = format!("set -- \"${TEXT_VARIABLE}\"; unset {TEXT_VARIABLE}");
+        let script = format!("{take}; {trap}eval \"shift; $1\"");
         let granted = match scope {
             CommandScope::Sandbox(granted) => granted.as_slice(),
             CommandScope::Reading | CommandScope::Plain(_) => &[],
@@ -442,9 +447,10 @@ impl ShellSession {
         let of_apt = self.sandbox.apt_config();
         environment.extend(of_apt.map(|path| ("APT_CONFIG".into(), path.into())));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
+        environment.push((TEXT_VARIABLE.into(), text.into()));
         Job {
             program: self.program.clone(),
-            arguments: ["-c", &script, "bash", text].map(OsString::from).to_vec(),
+            arguments: ["-c", &script, "bash"].map(OsString::from).to_vec(),
             cwd: cwd.to_path_buf(),
             environment,
             input: false,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use outlast::cli::args::{self, CliRequest, GivenFlags};
 use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
 use outlast::model::ThinkingMode;
+use serde_json::json;
 
 use super::binary_fixture::BinaryFixture;
 
@@ -378,6 +379,26 @@ fn later_managed_files_outrank_earlier_ones_and_lists_are_merged() {
     let settings = load_settings(&world, &[], &[]).expect("good");
     assert_eq!(settings.chain.links[0].name, "two");
     assert_eq!(settings.config.permissions.deny, ["WebFetch", "Edit", "Write"]);
+}
+
+#[test]
+fn drop_ins_are_merged_after_their_managed_file_in_the_order_of_their_names() {
+    let deny = |tool: &str| json!({ "model": tool, "permissions": { "deny": [tool] } }).to_string();
+    let world = world(r#"{"permissions": {"deny": ["Edit"]}}"#)
+        .file("etc/claude-code/managed.d/20-b.json", &deny("Write"))
+        .file("etc/claude-code/managed.d/10-a.json", &deny("Bash"))
+        .file("etc/claude-code/managed.d/.hidden.json", "{")
+        .file("etc/claude-code/managed.d/README", "{")
+        .file(PATHS[1], &deny("Read"));
+    let settings = load_settings(&world, &[], &[]).expect("good");
+    assert_eq!(settings.config.permissions.deny, ["WebFetch", "Edit", "Bash", "Write", "Read"]);
+    assert_eq!(settings.chain.links[0].name, "Read");
+    let world = world.file("etc/claude-code/managed.d/30-c.json", "{");
+    let error = load_settings(&world, &[], &[]).unwrap_err();
+    assert!(error.contains("managed.d/30-c.json"), "{error}");
+    let world = BinaryFixture::new().file("etc/claude-code/managed.d", "not a folder");
+    let error = load_settings(&world, &[], &[]).unwrap_err();
+    assert!(error.contains("managed.d"), "{error}");
 }
 
 #[test]

@@ -417,10 +417,16 @@ async fn the_model_is_told_of_the_sandbox_and_why_a_command_failed() {
         ("echo Permission denied >&2; exit 3", true),
         ("echo Permission denied >&2", false),
         ("echo nothing of that kind >&2; exit 3", false),
+        ("echo 'git@host: Permission denied (publickey).' >&2; exit 128", false),
+        ("echo 'ERROR: permission denied for table users' >&2; exit 1", false),
     ];
     for (command, hinted) in table {
         let shown = text(&fenced.bash(command).await);
         assert_eq!(shown.contains("This may be the sandbox"), hinted, "{command}: {shown}");
+    }
+    if LandlockSupport::probe().restricts_signals() {
+        let shown = text(&fenced.bash("kill -0 $PPID").await);
+        assert!(shown.contains("KillShell") && !shown.contains("widen"), "{shown}");
     }
 }
 

@@ -337,24 +337,22 @@ async fn inherited_signal_dispositions_do_not_prevent_cleanup() {
 #[tokio::test]
 async fn a_command_that_ends_processes_by_the_words_of_the_prompt_does_not_find_the_run() {
     let unique = unique();
-    // In a file, so that the command line of its shell does not match.
     let script = format!(
         "(exec -a 'serve on port {unique}' sleep {unique} > /dev/null 2>&1 &)\n\
-         until pgrep -f '[s]erve on port {unique}'; do :; done\n\
-         pkill -f '[s]erve on port {unique}'\n"
+         until pgrep -f 'serve on port {unique}'; do :; done\n\
+         pkill -f 'serve on port {unique}' && echo \"alive$OUTLAST_COMMAND\"\n"
     );
-    let command = json!({ "command": "bash stop.sh; exit $?" });
+    let command = json!({ "command": script });
     let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
     let prompt = format!("Start this, and stop it: serve on port {unique}");
     let mode = ["--permission-mode", "bypassPermissions"];
-    let trial = RunBuilder::against(&server).args(mode).args([&prompt]);
-    fs::write(trial.work().join("stop.sh"), script).expect("a file");
-    let running = trial.start();
+    let running = RunBuilder::against(&server).args(mode).args([&prompt]).start();
     let pid = running.pid();
     let ended = running.end().await;
     let result = ended.result();
     assert_eq!(result["result"], "Done.", "{ended:?}");
-    assert_eq!(result["failed_tool_calls"], json!(null), "{ended:?}");
+    let told = server.requests()[1].body["messages"][2].to_string();
+    assert!(told.contains("\\nalive"), "{told}");
     assert!(!ended.stderr.contains("SIGTERM"), "{ended:?}");
     none_left(&unique, pid, "pkill").await;
 }

@@ -19,7 +19,7 @@ use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ForeignMistakes, ParsedSettings};
 use crate::config::fold::Fold;
 use crate::config::kinds::PluginEntries;
-use crate::config::managed::ManagedSettings;
+use crate::config::managed::{ManagedSettings, with_drop_ins};
 use crate::config::registry;
 use crate::config::repository::{
     IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, UNTRUSTED, read_file,
@@ -129,7 +129,8 @@ pub(super) fn read_all(
     let wants = |source: &str| wanted.contains(&source);
     let given = session.managed_settings.as_deref();
     let by_host = given.and_then(|given| reading.flag("--managed-settings", given));
-    let of_machine = managed.iter().filter_map(|path| reading.read_user_file(path));
+    let of_machine = managed.iter().flat_map(|file| with_drop_ins(file));
+    let of_machine = of_machine.filter_map(|path| reading.read_user_file(&path));
     let managed: Vec<ParsedSettings> = by_host.into_iter().chain(of_machine).collect();
     let managed_files = std::mem::take(&mut reading.files);
     let shared = reading.shared_file(home.as_deref(), config_dir, wants("user"));

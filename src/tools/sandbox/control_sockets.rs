@@ -38,16 +38,36 @@ const OF_THE_USER: &[&str] = &[
     "keyring/ssh",
     "podman/podman.sock",
     "systemd/private",
-    "wayland-0",
 ];
+
+/// The beginnings of names in the runtime folder of the user: sockets of editors, terminals, window
+/// managers and display servers, or folders that hold them, at most [`FOLDERS_MAX`] deep.
+const BEGINNINGS_OF_THE_USER: &[&str] =
+    &["hypr", "i3", "kitty-", "nvim.", "sway-ipc.", "wayland-", "wezterm", "zellij"];
+
+/// The folders between a runtime folder and a socket in it.
+const FOLDERS_MAX: u32 = 3;
 
 /// Sockets relative to the home folder.
 const AT_HOME: &[&str] =
     &[".docker/desktop/docker.sock", ".docker/run/docker.sock", ".gnupg/S.gpg-agent"];
 
+/// Folders of the home folder with sockets of virtual machines that run containers.
+const FOLDERS_AT_HOME: [&str; 3] = [".colima", ".lima", ".rd"];
+
 /// Variables that name a socket.
-const VARIABLES: &[&str] =
-    &["CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "SSH_AUTH_SOCK", "TMUX"];
+const VARIABLES: &[&str] = &[
+    "CONTAINER_HOST",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_HOST",
+    "I3SOCK",
+    "KITTY_LISTEN_ON",
+    "NVIM",
+    "SSH_AUTH_SOCK",
+    "SWAYSOCK",
+    "TMUX",
+    "WEZTERM_UNIX_SOCKET",
+];
 
 /// Returns the sockets that exist and that the user may connect to.
 pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
@@ -62,19 +82,59 @@ pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .chain(OF_THE_USER.iter().map(|name| runtime.join(name)))
         .chain(around.home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name))))
-        .chain([format!("/tmp/tmux-{uid}/default").into()])
         .chain(named.filter_map(socket_of))
         .filter(|path| is_open(path))
-        .map(|path| resolve(&path))
         .collect();
+    collect(&runtime, BEGINNINGS_OF_THE_USER, FOLDERS_MAX, &mut sockets);
+    for folder in folders(around, uid) {
+        collect(&folder, &[""], 1, &mut sockets);
+    }
+    sockets.iter_mut().for_each(|path| *path = resolve(path));
     sockets.sort_unstable();
     sockets.dedup();
     sockets
 }
 
-/// The path in `/path`, `unix:///path`, `unix:path=/path,guid=1` and `/path,1,2`.
+/// Folders whose sockets are all of this kind.
+fn folders(around: &SandboxContext<'_>, uid: Uid) -> Vec<PathBuf> {
+    let user = around.variable("USER").unwrap_or_default().to_string_lossy();
+    let tmux = around.variable("TMUX_TMPDIR").map(PathBuf::from);
+    let below_home = |home: &&Path| FOLDERS_AT_HOME.map(|name| home.join(name));
+    let mut folders: Vec<PathBuf> = around.home.iter().flat_map(below_home).collect();
+    folders.extend(tmux.map(|folder| folder.join(format!("tmux-{uid}"))));
+    let temporary = [
+        format!("/tmp/tmux-{uid}"),
+        format!("/tmp/emacs{uid}"),
+        format!("/tmp/nvim.{user}"),
+        format!("/run/screen/S-{user}"),
+        "/tmp/.X11-unix".to_owned(),
+    ];
+    folders.extend(temporary.map(PathBuf::from));
+    folders
+}
+
+/// Adds the open sockets in a folder, and in folders in it, whose names begin with one of these.
+fn collect(folder: &Path, beginnings: &[&str], folders_max: u32, sockets: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        let name = name.to_string_lossy();
+        if !beginnings.iter().any(|beginning| name.starts_with(beginning)) {
+            continue;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && folders_max > 0 => {
+                collect(&path, &[""], folders_max - 1, sockets);
+            }
+            Ok(kind) if kind.is_socket() && is_open(&path) => sockets.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// The path in `/path`, `unix:/path`, `unix:///path`, `unix:path=/path,guid=1` and `/path,1,2`.
 fn socket_of(value: &str) -> Option<PathBuf> {
-    let value = value.strip_prefix("unix:path=").or(value.strip_prefix("unix://")).unwrap_or(value);
+    let beginnings = ["unix:path=", "unix://", "unix:"];
+    let value = beginnings.iter().find_map(|begin| value.strip_prefix(begin)).unwrap_or(value);
     let path = Path::new(value.split(',').next()?);
     path.is_absolute().then(|| path.to_path_buf())
 }
@@ -82,4 +142,61 @@ fn socket_of(value: &str) -> Option<PathBuf> {
 fn is_open(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|facts| facts.file_type().is_socket())
         && access(path, AccessFlags::W_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::super::context::LookedUp;
+    use super::*;
+
+    #[test]
+    fn sockets_of_programs_that_start_programs_are_found_whatever_their_numbers() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let top = folder.path().canonicalize().expect("it is there");
+        let uid = Uid::current();
+        let control = [
+            "run/bus".to_owned(),
+            "run/nvim.4242.0".to_owned(),
+            "run/i3/ipc-socket.77".to_owned(),
+            "run/hypr/abc/.socket.sock".to_owned(),
+            "run/zellij/0.41/main".to_owned(),
+            "run/wayland-1".to_owned(),
+            "home/.colima/default/docker.sock".to_owned(),
+            "home/.rd/docker.sock".to_owned(),
+            format!("tmux/tmux-{uid}/work"),
+            "elsewhere/kitty".to_owned(),
+        ];
+        let others = ["run/pipewire-0", "run/speech/sock", "home/.cache/x.sock", "elsewhere/other"];
+        let listen = |name: &str| {
+            let path = top.join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("it can be created");
+            UnixListener::bind(path).expect("a socket")
+        };
+        let _open: Vec<UnixListener> =
+            control.iter().map(String::as_str).chain(others).map(listen).collect();
+        fs::write(top.join("run/wayland-1.lock"), "").expect("a file");
+        let kitty = format!("unix:{}/elsewhere/kitty", top.display());
+        let environment = [
+            ("XDG_RUNTIME_DIR".into(), top.join("run").into()),
+            ("TMUX_TMPDIR".into(), top.join("tmux").into()),
+            ("KITTY_LISTEN_ON".into(), kitty.into()),
+        ];
+        let home = top.join("home");
+        let around = SandboxContext {
+            cwd: &top,
+            home: Some(&home),
+            folders: &[],
+            scratch: &top,
+            environment: &environment,
+            rules: Vec::new(),
+            looked_up: LookedUp::default(),
+        };
+        let mut found = reachable(&around);
+        found.retain(|path| path.starts_with(&top));
+        let mut expected: Vec<PathBuf> = control.iter().map(|name| top.join(name)).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
 }

@@ -114,6 +114,16 @@ const SIGNING_HINT: &str = "[This may be the sandbox, which closes signing keys 
                             can open a key, with sandbox.filesystem.allowRead, and for GnuPG \
                             allowWrite of ~/.gnupg.]";
 
+const SIGNAL_HINT: &str = "[A command cannot signal processes that it did not start. KillShell ends \
+                           what was started with run_in_background.]";
+
+/// The beginnings of messages about a process that could not be signalled. Programs put their names
+/// before them.
+const UNSIGNALLED: [&str; 4] = ["kill: ", "killing pid ", "Could not kill process", "killall: "];
+
+/// Refusals of servers and of programs that check users themselves.
+const OF_A_SERVER: [&str; 2] = ["Permission denied (", "permission denied for "];
+
 /// Messages about a commit or tag that git could not sign.
 const UNSIGNED: [&str; 2] = ["gpg failed to sign the data", "Couldn't load public key"];
 
@@ -384,7 +394,12 @@ impl Sandbox {
         if self.is_on() && UNSIGNED.iter().any(|message| stderr.contains(message)) {
             return Some(SIGNING_HINT.to_owned());
         }
-        (self.is_on() && looks_denied(stderr)).then(|| {
+        if self.is_on() && stderr.lines().any(is_about_signal) {
+            return Some(SIGNAL_HINT.to_owned());
+        }
+        let is_of_server = |line: &&str| OF_A_SERVER.iter().any(|words| line.contains(words));
+        let own: Vec<&str> = stderr.lines().filter(|line| !is_of_server(line)).collect();
+        (self.is_on() && looks_denied(&own.join("\n"))).then(|| {
             format!(
                 "[This may be the sandbox: commands may write only in {}, and may not read \
                  credentials{}. Only the user can widen that.]",
@@ -396,4 +411,8 @@ impl Sandbox {
             )
         })
     }
+}
+
+fn is_about_signal(line: &str) -> bool {
+    line.contains("Operation not permitted") && UNSIGNALLED.iter().any(|words| line.contains(words))
 }

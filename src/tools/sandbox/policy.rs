@@ -473,7 +473,8 @@ mod tests {
             ..SandboxSettings::default()
         });
         policy.prepare_folders();
-        for name in ["home/.npm", "home/.nuget/packages", "home/.cargo/registry", "data/uv"] {
+        for name in ["home/.npm", "home/.nuget/packages", "home/.cargo/registry", "data/uv/python"]
+        {
             assert!(ground.at(name).is_dir() && policy.roots.contains(&ground.at(name)), "{name}");
         }
         for name in ["home/.gradle", "home/.m2", "home/.local/share", "home/.cargo/.package-cache"]
