@@ -14,33 +14,23 @@ use crate::secrets::Redactor;
 use crate::types::HostError;
 
 use super::call_error::{
-    CallError, ExchangeFault, RequestFault, classify_call_error, classify_connect_loss,
-    describe_handshake_fault,
+    CallError, RequestFault, classify_call_error, classify_connect_loss, describe_handshake_fault,
 };
 use super::config::{HttpAddress, HttpKind, ServerAddress, ServerConfig};
 use super::elicitation::Elicitor;
 use super::environment::ServerEnvironment;
+use super::handshake::{Lifecycle, ServerInfo, handshake, rejects};
 use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
 use super::http::{self, HttpTransport};
 use super::oauth::AccessTokens;
 use super::peer::{Peer, PendingRequest};
-use super::rpc::{
-    HEADER_MISMATCH, INPUT_REQUIRED, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError,
-    UNSUPPORTED_PROTOCOL_VERSION,
-};
-use super::sanitize::sanitize_start;
+use super::rpc::INPUT_REQUIRED;
 use super::server_client::{HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
-use super::state::{ConnectionLoss, ServerIdentity};
+use super::state::ConnectionLoss;
 use super::stdio::{self, ServerProcess};
 use super::transport::{Inbox, Transport};
-
-/// The newest version of the protocol with a handshake. A server may answer with an older one.
-const HANDSHAKE_VERSION: &str = "2025-11-25";
-
-/// The version of the protocol without a handshake.
-const STATELESS_VERSION: &str = "2026-07-28";
 
 /// The time limit of the request that finds out whether an HTTP server offers the protocol without
 /// a handshake.
@@ -75,26 +65,6 @@ pub(super) struct ConnectionHandle {
     about: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
     mask: Redactor,
-}
-
-/// The information that a server declares about itself during the handshake.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ServerInfo {
-    pub(super) has_tools: bool,
-    pub(super) has_resources: bool,
-    pub(super) has_prompts: bool,
-    pub(super) identity: Option<ServerIdentity>,
-    /// Its usage instructions for the model.
-    pub(super) instructions: Option<String>,
-}
-
-/// The first requests of a connection: with or without a handshake.
-#[derive(Clone, Copy, Debug)]
-enum Lifecycle {
-    /// With an `initialize` handshake, as nearly all servers expect.
-    Handshake,
-    /// Without one: each request states its protocol version.
-    Stateless,
 }
 
 /// The reason that a connection could not be made.
@@ -216,93 +186,6 @@ async fn open_connection(
         ConnectError::LifecycleRejected(loss)
     } else {
         ConnectError::Lost(loss)
-    })
-}
-
-/// Returns true if a fault of the first request may be about the lifecycle.
-fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
-    // Over HTTP, requests without a handshake carry the version in a header.
-    let codes = [METHOD_NOT_FOUND, INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, HEADER_MISMATCH];
-    match lifecycle {
-        Lifecycle::Handshake => {
-            matches!(fault, RequestFault::Refused(error) if codes.contains(&error.code))
-        }
-        Lifecycle::Stateless => {
-            let RequestFault::Exchange(fault) = fault else { return true };
-            let needs_login =
-                matches!(fault, ExchangeFault::NeedsAuth(_) | ExchangeFault::MissingScope(_));
-            !needs_login && !matches!(fault, ExchangeFault::NotSent(_))
-        }
-    }
-}
-
-/// Sends the first requests. Returns the information that the server declares about itself.
-async fn handshake(
-    peer: &Peer,
-    lifecycle: Lifecycle,
-    mask: &Redactor,
-) -> Result<ServerInfo, RequestFault> {
-    let client = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
-    // Only a host has a user to ask, and none has a model to offer: no sampling.
-    let mut abilities = json!({ "roots": {} });
-    if let Some(elicitation) = peer.elicitor().capability() {
-        abilities["elicitation"] = elicitation;
-    }
-    let answer = match lifecycle {
-        Lifecycle::Handshake => {
-            let params = json!({
-                "protocolVersion": HANDSHAKE_VERSION,
-                "capabilities": abilities,
-                "clientInfo": client,
-            });
-            let answer = peer.request("initialize", params).answer().await?;
-            let Some(version) = answer["protocolVersion"].as_str() else {
-                return Err(RequestFault::Mismatch);
-            };
-            peer.transport().set_version(version);
-            peer.notify("notifications/initialized").await?;
-            peer.set_context(Map::new());
-            peer.transport().listen();
-            answer
-        }
-        Lifecycle::Stateless => {
-            let mut context = Map::new();
-            let mut state = |name: &str, value: Value| {
-                context.insert(format!("io.modelcontextprotocol/{name}"), value);
-            };
-            state("protocolVersion", json!(STATELESS_VERSION));
-            state("clientInfo", client);
-            state("clientCapabilities", abilities);
-            peer.set_context(context);
-            let discover = || peer.request("server/discover", json!({}));
-            let answer = match discover().answer().await {
-                // It may name this very version as one that it supports.
-                Err(RequestFault::Refused(RpcError {
-                    code: UNSUPPORTED_PROTOCOL_VERSION, ..
-                })) => discover().answer().await?,
-                answer => answer?,
-            };
-            let versions = answer["supportedVersions"].as_array();
-            if !versions.is_some_and(|versions| versions.contains(&json!(STATELESS_VERSION))) {
-                return Err(RequestFault::Mismatch);
-            }
-            answer
-        }
-    };
-    peer.set_connected();
-    let server = &answer["serverInfo"];
-    let field = |name: &str| server[name].as_str().map(|text| sanitize_start(text, mask));
-    let identity = field("name").map(|name| {
-        let version = field("version").unwrap_or_default();
-        ServerIdentity { name, version }
-    });
-    let instructions = answer["instructions"].as_str();
-    Ok(ServerInfo {
-        identity,
-        has_tools: answer["capabilities"]["tools"].is_object(),
-        has_resources: answer["capabilities"]["resources"].is_object(),
-        has_prompts: answer["capabilities"]["prompts"].is_object(),
-        instructions: instructions.filter(|text| !text.trim().is_empty()).map(ToOwned::to_owned),
     })
 }
 

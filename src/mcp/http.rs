@@ -196,14 +196,23 @@ impl HttpSession {
         match content_type(&response).as_str() {
             kind if kind.starts_with(JSON) => self.take_json(response, id).await,
             EVENTS => self.take_events(response, id).await,
-            "" => Err(ExchangeFault::InvalidAnswer(
-                "it answered with content of no type, which is none of the protocol's".to_owned(),
-            )),
-            other => Err(ExchangeFault::InvalidAnswer(format!(
-                "it answered with {}, which is none of the protocol's",
-                sanitize_start(other, &self.server.mask)
-            ))),
+            // So web servers and gateways send JSON whose type the program does not set.
+            kind @ ("" | "text/plain") => match self.take_json(response, id).await {
+                Err(ExchangeFault::InvalidAnswer(_)) => Err(self.foreign_type(kind)),
+                taken => taken,
+            },
+            other => Err(self.foreign_type(other)),
         }
+    }
+
+    /// The fault of an answer whose type is none of the protocol's.
+    fn foreign_type(&self, kind: &str) -> ExchangeFault {
+        let kind = match kind {
+            "" => "content of no type".to_owned(),
+            kind => sanitize_start(kind, &self.server.mask),
+        };
+        let why = format!("it answered with {kind}, which is none of the protocol's");
+        ExchangeFault::InvalidAnswer(why)
     }
 
     /// Classifies a status that is not a success. A JSON-RPC error in the body is the answer.

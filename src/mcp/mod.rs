@@ -17,6 +17,7 @@ mod connection;
 mod content;
 mod elicitation;
 mod environment;
+mod handshake;
 mod headers_helper;
 mod host;
 mod http;

@@ -63,6 +63,8 @@ pub(super) struct RpcError {
     pub(super) message: String,
     /// The beginning of its `data`: some servers give the reason there.
     detail: String,
+    /// The versions of the protocol that its `data` names as supported.
+    supported: Vec<String>,
 }
 
 impl ServerMessage {
@@ -161,7 +163,12 @@ fn answered_request(text: &str) -> Option<u64> {
 
 impl RpcError {
     pub(super) fn new(code: i64, message: String) -> Self {
-        Self { code, message, detail: String::new() }
+        Self { code, message, detail: String::new(), supported: Vec::new() }
+    }
+
+    /// True if the server names this version of the protocol as one that it supports.
+    pub(super) fn supports(&self, version: &str) -> bool {
+        self.supported.iter().any(|supported| supported == version)
     }
 
     /// The message and the detail.
@@ -192,7 +199,10 @@ impl RpcError {
         };
         let is_new = !message.contains(&detail);
         let detail = detail.chars().filter(|_| is_new).take(DETAIL_CHARS_MAX).collect();
-        Self { code, message, detail }
+        let supported = field("data").and_then(|data| data["supported"].as_array());
+        let versions = supported.into_iter().flatten().filter_map(Value::as_str);
+        let supported = versions.map(str::to_owned).collect();
+        Self { code, message, detail, supported }
     }
 }
 

@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
-use super::connection::{self, Connection, ConnectionHandle, ServerInfo};
+use super::connection::{self, Connection, ConnectionHandle};
 use super::environment::{McpTimers, ServerEnvironment};
+use super::handshake::ServerInfo;
 use super::prompts::{RemotePrompt, convert_prompts};
 use super::remote_tool::{RemoteTool, convert_tools};
 use super::request_headers::has_valid_headers;

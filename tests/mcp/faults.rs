@@ -51,6 +51,7 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
             ServerStatus::Connected,
         ),
         ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
+        ("plain", vec!["it answered with text/plain", doubt], ServerStatus::Connected),
         ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
         ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
         (
@@ -322,6 +323,10 @@ async fn every_version_of_the_protocol_is_spoken() {
         let bench = McpFixture::of(&["version", version]).ready().await;
         assert_eq!(words(&bench.call("echo", version).await), format!("echo: {version}"));
     }
+    // Some servers refuse the newest version, instead of answering with their own.
+    let bench = McpFixture::of(&["supports", "2025-03-26"]).ready().await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    assert_eq!(bench.log().matches("initialize").count(), 3, "{}", bench.log());
 }
 
 #[tokio::test]

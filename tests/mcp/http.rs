@@ -79,10 +79,14 @@ async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> 
 
 #[tokio::test]
 async fn a_server_over_http_is_like_any_other() {
-    let http = http("well").await;
-    let bench = http.bench.ready().await;
-    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
-    assert!(bench.log().contains("tools/call Bearer abc"), "{}", bench.log());
+    // Web servers and gateways send JSON whose type the program does not set as text, or without
+    // one.
+    for mode in ["well", "plain", "typeless"] {
+        let http = http(mode).await;
+        let bench = http.bench.ready().await;
+        assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");
+        assert!(bench.log().contains("tools/call Bearer abc"), "{}", bench.log());
+    }
 }
 
 #[tokio::test]

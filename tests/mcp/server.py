@@ -63,6 +63,7 @@ FAULTS = {
     "scope": (403, {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="files:write"'},
               b""),
     "page": (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
+    "plain": (200, {"Content-Type": "text/plain"}, b"welcome"),
     "words": (200, {"Content-Type": "application/json"}, b"well done"),
     "torn": (200, {"Content-Type": "application/json", "Content-Length": "999"}, b"{"),
     "cut": (200, {"Content-Type": "text/event-stream", "Content-Length": "7"}, b": hi\n\n\n"),
@@ -293,6 +294,12 @@ def serve():
     for line in sys.stdin:
         message = json.loads(line)
         log(message.get("method", "answer"))
+        if MODE == "supports" and message.get("method") == "initialize" and \
+                message["params"]["protocolVersion"] != ARGUMENT:
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": -32602, "message": "Unsupported protocol version",
+                            "data": {"supported": [ARGUMENT, "2020-01-01"]}}})
+            continue
         if message.get("method") == "notifications/cancelled" and UNANSWERED:
             send({"jsonrpc": "2.0", "id": UNANSWERED.pop(), "result": text("too late")})
             log("answered too late")
@@ -353,7 +360,10 @@ def serve_http():
         def reply(self, code, body, **headers):
             body = json.dumps(body).encode() if body is not None else b""
             self.send_response(code)
-            self.send_header("Content-Type", "application/json")
+            kinds = {"typeless": None, "plain": "text/plain; charset=utf-8"}
+            kind = kinds.get(ARGUMENT, "application/json")
+            if kind:
+                self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
