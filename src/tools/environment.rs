@@ -321,6 +321,34 @@ fn is_git_setting(name: &str) -> bool {
 const SECRET_NAMES: [&str; 3] =
     ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL", "FASTLANE_SESSION"];
 
+/// Names of variables that hold a secret or an ordinary text, so that the value has to look like a
+/// secret; `*` stands for any text.
+const NAMES_OF_CONTENTS: [&str; 23] = [
+    "BW_SESSION",
+    "OP_SESSION_*",
+    "BUNDLE_*__*",
+    "VSS_NUGET_EXTERNAL_FEED_ENDPOINTS",
+    "KUBE_CONFIG",
+    "KUBE_CONFIG_DATA",
+    "*KUBECONFIG_CONTENT",
+    "*KUBECONFIG_BASE64",
+    "*KUBECONFIG_DATA",
+    "*_P8",
+    "*_P12",
+    "*_PFX",
+    "*P12_BASE64",
+    "*PFX_BASE64",
+    "*KEYSTORE_BASE64",
+    "*ID_RSA",
+    "*ID_ECDSA",
+    "*ID_ED25519",
+    "ETH_PRIVATE",
+    "OPENAI_API",
+    "TELEGRAM_BOT",
+    "STRIPE_SK",
+    "TOTP",
+];
+
 /// Parts of a name that mark a secret.
 const SECRET_PARTS: [&str; 12] = [
     "SECRET",
@@ -463,6 +491,7 @@ fn is_secret_name(name: &str, value: &str) -> bool {
     SECRET_PARTS.iter().any(|part| name.contains(part))
         || SECRET_NAMES.contains(&name.as_str())
         || (name.contains("WEBHOOK") && value.contains("://"))
+        || (is_content(value) && NAMES_OF_CONTENTS.iter().any(|known| is_like(known, &name)))
         || last.is_some_and(|last| SECRET_LAST_WORDS.contains(&last))
         || name.split('_').any(is_secret_word)
 }
@@ -486,6 +515,29 @@ fn is_plain(value: &str) -> bool {
     !value.contains([' ', '\t', '\r', '\n', '@', '?', '='])
         && !is_telling(value.as_ref())
         && !value.split(['/', ':', '#', ',', ';']).any(|part| is_telling(part.as_ref()))
+}
+
+/// True if a name fits another one, in which `*` stands for any text.
+fn is_like(known: &str, name: &str) -> bool {
+    let mut parts = known.split('*');
+    let Some(mut rest) = parts.next().and_then(|begin| name.strip_prefix(begin)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((end, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    rest.ends_with(end)
+}
+
+/// True if a value is the text of a file, or looks like a secret and not like a file or an option.
+fn is_content(value: &str) -> bool {
+    let value = value.trim();
+    let is_file = value.rsplit('/').next().is_some_and(|name| name.contains('.'));
+    let is_text = value.contains('\n') || value.starts_with('{');
+    is_text || is_telling(value.as_ref()) && !is_file && !value.starts_with('-')
 }
 
 /// True if a value is a switch, as in `REQUIRE_AUTH=true`.

@@ -196,6 +196,20 @@ mod tests {
             ("SECRET_NAME", "my-app", false),
             ("SECRET_NAME", "correct horse battery", true),
             ("SECRET_ID", "swordfish", true),
+            ("BW_SESSION", "Kq7x93mvLw2pKq7x93mvLw2p==", true),
+            ("BW_SESSION", "session", false),
+            ("OP_SESSION_my", "Kq7x-93mv-Lw2p", true),
+            ("BUNDLE_GEMS__EXAMPLE__COM", "89a71fa8:c5d3f5b1", true),
+            ("BUNDLE_BUILD__PG", "--with-pg-config=/usr/pgsql-12/bin/pg_config", false),
+            ("BUNDLE_JOBS", "Kq7x-93mv-Lw2p", false),
+            ("KUBE_CONFIG", "/home/me/.kube/cluster-2-production", false),
+            ("KUBE_CONFIG", "apiVersion: v1\nusers: []", true),
+            ("KUBE_CONFIG", "YXBpVmVyc2lvbjogdjE=", true),
+            ("APPLE_P12", "certificates/app-store-2026.p12", false),
+            ("CERTIFICATE_P12", "MIIKcAIBAzCCCiwGCSqGSIb3DQEHAaCC", true),
+            ("STRIPE_SK", "swordfish", false),
+            ("OPENAI_API", "https://api.openai.test/v1", false),
+            ("TELEGRAM_BOT", "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw", true),
         ] {
             let variables = [(name.into(), value.into())].into_iter().collect();
             let found = secret_values(&variables, None);

@@ -24,6 +24,14 @@ const CARGO_VERBS: &[&str] = &[
     "search", "update", "vendor", "yank",
 ];
 
+/// Subcommands of bundler and of NuGet that talk to a registry. The others run code of the
+/// checkout.
+#[rustfmt::skip]
+const BUNDLE_VERBS: &[&str] =
+    &["add", "cache", "config", "info", "install", "lock", "outdated", "package", "show", "update"];
+const NUGET_VERBS: &[&str] =
+    &["add", "delete", "install", "list", "nuget", "package", "push", "restore", "search"];
+
 /// Subcommands of installers for Python that run code of the checkout.
 const PYTHON_VERBS: &[&str] = &["run", "shell", "exec", "test", "python"];
 
@@ -153,6 +161,9 @@ credentials! {
     ["rclone"] => ["RCLONE_CONFIG_PASS"] ["@config/rclone", "~/.rclone.conf", "$RCLONE_CONFIG"];
     ["s3cmd"] => [] ["~/.s3cfg", "~/.passwd-s3fs"];
     ["gem"] => ["GEM_HOST_API_KEY"] ["~/.gem/credentials", "@data/gem/credentials"];
+    ["bundle", "bundler"] Only(BUNDLE_VERBS) => ["BUNDLE_*"] [];
+    ["dotnet", "nuget"] Only(NUGET_VERBS) => ["VSS_NUGET_EXTERNAL_FEED_ENDPOINTS"] [];
+    ["bw"] => ["BW_SESSION"] ["@config/Bitwarden CLI"];
     ["composer"] => ["COMPOSER_AUTH"] ["@config/composer/auth.json", "$COMPOSER_HOME/auth.json"];
     ["svn"] => [] ["~/.subversion/auth"];
     ["gpg", "gpg2"] => [] ["~/.gnupg", "$GNUPGHOME"];
