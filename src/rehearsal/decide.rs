@@ -72,10 +72,9 @@ pub(super) fn decide(
                 speed: body["speed"].as_str(),
             };
             let resolved = ResolvedReply::new(reply, &given);
-            script.track(line).last_word = match resolved.stop_reason.as_str() {
-                "pause_turn" => LastWord::AnyRole,
-                _ => LastWord::User,
-            };
+            if resolved.stop_reason == "pause_turn" {
+                script.track(line).last_word = LastWord::AnyRole;
+            }
             Some((resolved, streaming))
         }
         StepAnswer::Http(_) | StepAnswer::Raw(_) => None,
@@ -155,6 +154,9 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
         return Some(http.into());
     }
     let track = script.track(case.line);
+    if body["messages"].as_array().and_then(|all| all.last()?["role"].as_str()) == Some("user") {
+        track.last_word = LastWord::User;
+    }
     let mut faults = request_validator::validate(request, body, track.last_word, rules.signatures);
     if track.refusal.forbids(body) {
         faults.push("the same request was refused with a 400 just before".to_owned());

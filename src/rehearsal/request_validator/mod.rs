@@ -28,7 +28,7 @@ const THINKING_MIN: u64 = 1_024;
 pub(super) enum LastWord {
     #[default]
     User,
-    /// Either role: a paused reply is sent back unchanged.
+    /// Either role: a paused reply is sent back unchanged, again if the answer to that fails.
     AnyRole,
 }
 

@@ -196,6 +196,11 @@ fn failed(
     failure: Failure,
 ) -> Result<RecordedAnswer, Unanswered> {
     let class = failure.class;
+    if end.plan == Some(RecoveryPlan::Strip) {
+        return Err(Unanswered::Omitted(
+            "a refusal of images or documents, which are not recorded",
+        ));
+    }
     let mut answer = if class == ErrorClass::ConnectionError {
         connection_failure(failure)
     } else if class == ErrorClass::ApiTimeout {
