@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     }
     process::share_heap();
     process::reset_inherited_signals();
+    process::break_closed_stdout();
     process::inherit_orphans();
     outlast::cli::main()
 }

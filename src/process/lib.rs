@@ -27,6 +27,7 @@
 //!
 //! Outside Linux there are no subreapers: orphans are lost there.
 
+mod closed_stdout;
 mod command_process;
 mod egress;
 mod env_tag;
@@ -67,6 +68,7 @@ mod user_programs;
 mod wire;
 mod worker_process;
 
+pub use closed_stdout::break_closed_stdout;
 pub use egress::{
     ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, PROBE_ARGUMENT, ProbeResult,
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,

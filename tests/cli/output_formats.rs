@@ -99,6 +99,24 @@ fn a_success_whose_stdout_is_closed_is_reported_as_a_failure() {
     assert!(ended.line().contains("standard output"), "{}", ended.stderr);
 }
 
+/// The standard library opens `/dev/null` in its place.
+#[tokio::test]
+async fn a_stdout_that_was_closed_before_the_start_is_like_one_without_a_reader() {
+    for format in ["text", "json", "stream-json"] {
+        let server = serve(Scenario::new().reply("Done."));
+        let run = RunBuilder::bare(&server.base_url());
+        let run = run.args(["hi", "--output-format", format, "--verbose", "--result-file", "kept"]);
+        let ended = run.in_shell("exec \"$@\" >&-").run().await;
+        assert_eq!(ended.code, Some(1), "{format}: {ended:?}");
+        assert!(ended.stderr.contains("standard output"), "{format}: {}", ended.stderr);
+        let kept = fs::read_to_string(ended.work().join("kept")).expect("a result");
+        let kept: Value = serde_json::from_str(&kept).expect("JSON");
+        assert_eq!(kept["exit_code"], 1, "{format}: {kept}");
+        let ended = RunBuilder::bare(&server.base_url()).args(["--version"]);
+        assert_eq!(ended.in_shell("exec \"$@\" >&-").run().await.code, Some(0));
+    }
+}
+
 #[tokio::test]
 async fn fields_are_chosen_an_image_is_shown_and_the_answer_is_in_a_file_of_the_folder() {
     let server = serve(Scenario::new().reply("A black square."));
