@@ -38,7 +38,7 @@ pub(super) fn tool_settings(
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         permissions: config.permissions.clone(),
-        limits: Vec::new(),
+        limits: rules.limits.clone(),
         live: host.map(|host| host.resources.live.clone()).unwrap_or_default(),
         stops: host.map(|host| host.resources.stops.clone()).unwrap_or_default(),
         kept_commands: host.map(|host| host.resources.commands.clone()),

@@ -168,8 +168,8 @@ pub struct ToolSettings {
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub permissions: PermissionSettings,
-    /// The lists of tools in the definitions of the sub-agents that these tools are for, if they
-    /// have patterns.
+    /// The lists of tools in the definitions of the agents that these tools are for, if they have
+    /// patterns.
     pub limits: Vec<Vec<String>>,
     /// The changes of the permissions by a host during the run.
     pub live: LivePermissions,

@@ -52,6 +52,19 @@ fn flags_outrank_the_agent_definition_of_a_run() {
 }
 
 #[test]
+fn patterns_in_the_tools_of_the_run_s_agent_limit_it_unless_flags_choose_tools() {
+    let world = BinaryFixture::new();
+    let agents = r#"{"lead": {"description": "x", "prompt": "y", "tools": "Read, Bash(git *)"}}"#;
+    let flags = ["--agents", agents, "--agent", "lead", "--tools=Bash"];
+    let settings = resolve(&world, &flags[..4]).expect("it is one");
+    assert_eq!(settings.tools.only, Some(vec!["Read".to_owned(), "Bash".to_owned()]));
+    assert_eq!(settings.tools.limits, [["Read", "Bash(git *)"]]);
+    assert!(settings.config.permissions.allow.is_empty(), "they grant nothing");
+    let settings = resolve(&world, &flags).expect("flags say otherwise");
+    assert!(settings.tools.limits.is_empty());
+}
+
+#[test]
 fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
     let file = |prompt: &str| format!("---\nname: reviewer\ndescription: d\n---\n{prompt}");
     let role = |world: &BinaryFixture, flags: &[&str]| {

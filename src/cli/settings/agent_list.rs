@@ -152,6 +152,16 @@ pub(super) fn apply_prompt_and_tools(
     deny.extend(role.disallowed_tools.iter().cloned());
     let wanted = role.tools.as_ref().filter(|_| tools.only.is_none());
     let Some(wanted) = wanted else { return Ok(()) };
+    let is_bad = |rule: &&String| {
+        rule.contains('(') && check_rule(rule, RuleList::Allow, paths.cwd, paths.home).is_err()
+    };
+    if let Some(bad) = role.tool_rules.iter().find(is_bad) {
+        return Err(UsageError::new(format!(
+            "the agent {:?}: {bad:.200?} in tools is no rule; correct it",
+            role.name
+        )));
+    }
+    tools.limits.extend(Some(role.tool_rules.clone()).filter(|rules| !rules.is_empty()));
     let built_in = built_in_names();
     let known = wanted.iter().filter(|name| built_in.contains(&name.as_str()));
     let known: Vec<String> = known.cloned().collect();

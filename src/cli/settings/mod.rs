@@ -260,6 +260,8 @@ pub struct AcceptanceSettings {
 pub struct ToolRules {
     /// The names of the only available tools. `None`: all are.
     pub only: Option<Vec<String>>,
+    /// The list of tools of the run's agent, if it has patterns.
+    pub limits: Vec<Vec<String>>,
     /// The set of restrictions that a flag selected.
     pub profile: Option<Profile>,
     /// The MCP tool that decides on calls that no permission rule decides.

@@ -103,9 +103,6 @@ pub fn resolve_resumed(
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {
-        if tools.only.is_none() {
-            warnings.extend(rule_names::whole_tools_warnings(role));
-        }
         let deny = &mut config.permissions.deny;
         agent_list::apply_prompt_and_tools(role, &mut system, (&mut tools, deny), &mcp, &paths)?;
     }
@@ -312,6 +309,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
     }
     let only = args.tools.tools.as_deref().map(|names| rule_names::offered_tools(names).0);
     Ok(ToolRules {
+        limits: Vec::new(),
         only: only.filter(|names| names.iter().all(|name| name != "default")),
         profile: args.tools.profile,
         prompt_tool: prompt_tool::resolve(args)?,

@@ -91,20 +91,6 @@ pub(super) fn check_agent_tools(agents: &[AgentDefinition]) -> Vec<String> {
     warnings
 }
 
-/// Warns about patterns that do not limit the tools of the run's agent.
-pub(super) fn whole_tools_warnings(role: &AgentDefinition) -> Vec<String> {
-    let rules = role.tool_rules.iter().filter(|rule| rule.contains('('));
-    let warning = |rule: &String| {
-        let name = rule.split('(').next().unwrap_or_default();
-        format!(
-            "the agent {:?}: \"{rule}\" of tools offers {name} whole to a run as this agent; \
-             restrict it by --allowedTools and --disallowedTools",
-            role.name
-        )
-    };
-    rules.map(warning).take(NAMED_MAX).collect()
-}
-
 fn check_flag_rules(
     flag: &str,
     given: &[String],
