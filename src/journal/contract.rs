@@ -26,6 +26,9 @@ pub struct Contract {
     /// them only if they are given again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
+    /// True if `--settings` has hooks that decide on tool calls.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_guards: bool,
     /// The working directory of the process that recorded it. `None`: not recorded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,

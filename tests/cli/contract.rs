@@ -511,3 +511,28 @@ fn a_contract_that_is_newer_or_invalid_is_refused() {
     let error = held(&[], &[], &json!({}), started_under(&senseless)).expect_err("no sense");
     assert!(error.contains("makes no sense"), "{error}");
 }
+
+#[test]
+fn a_session_is_not_resumed_without_its_guards_unless_settings_are_given() {
+    let hooks = |event: &str| {
+        let hook = json!({ "type": "command", "command": "./guard.py" });
+        json!({ "hooks": { event: [{ "hooks": [hook] }] } }).to_string()
+    };
+    for (event, is_guarded) in [("PreToolUse", true), ("PostToolUse", false)] {
+        let first = held(&["--settings", &hooks(event)], &[], &json!({}), new());
+        let contract = first.expect("good settings").contract();
+        let resumed = held(&[], &[], &json!({}), started_under(&contract));
+        let error = resumed.err().unwrap_or_default();
+        assert_eq!(error.contains("repeat --settings"), is_guarded, "{event}: {error}");
+        for given in [hooks(event), "{}".to_owned()] {
+            let again = held(&["--settings", &given], &[], &json!({}), started_under(&contract));
+            assert_eq!(
+                again.expect("it is given").contract().has_guards,
+                is_guarded && given != "{}"
+            );
+        }
+    }
+    let of_user = serde_json::from_str(&hooks("PreToolUse")).expect("JSON");
+    let contract = held(&[], &[], &of_user, new()).expect("good settings").contract();
+    assert!(held(&[], &[], &json!({}), started_under(&contract)).is_ok(), "files are no terms");
+}

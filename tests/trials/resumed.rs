@@ -58,11 +58,15 @@ async fn the_printed_resume_command_repeats_what_a_session_does_not_keep() {
         "--settings=guard.json".to_owned(),
         "--append-system-prompt=hazelnut".to_owned()
     ]));
-    // A copy is resumed without them.
+    // A copy is resumed without them, but without the guard only if that is meant.
     let bare = [&again[..again.len() - 2], &["--fork-session".to_owned()]].concat();
-    let fork = ended.again(&serve(Scenario::new()).base_url()).args(&bare).run().await;
+    let refused = ended.again(&serve(Scenario::new()).base_url()).args(&bare).run().await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("repeat --settings"), "{refused:?}");
+    let bare = [&bare[..], &["--settings={}".to_owned()]].concat();
+    let fork = refused.again(&serve(Scenario::new()).base_url()).args(&bare).run().await;
     let warnings = fork.result()["warnings"].to_string();
-    assert!(warnings.contains("--settings, --append-system-prompt"), "{fork:?}");
+    assert!(warnings.contains("was given --append-system-prompt"), "{fork:?}");
     let ended = fork.again(&server.base_url()).args(&again).args(["--max-turns", "3"]);
     let ended = ended.run().await;
     let changed = json!(["the contract of the session changes: maxTurns was 1, is 3"]);

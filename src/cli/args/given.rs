@@ -60,6 +60,12 @@ impl GivenFlags {
         Some(format!("the command to go on lacks {lost}, which holds a secret: give it again"))
     }
 
+    /// Returns the values of `--settings`: names of files, or JSON.
+    pub fn settings(&self) -> impl Iterator<Item = &str> {
+        let given = self.0.iter().filter(|flag| flag.name == "settings");
+        given.filter_map(|flag| flag.value.as_deref())
+    }
+
     /// Returns the names of the flags without a setting, each once, with their dashes: they give the
     /// run instructions, guards and tools, while the others mostly tune it.
     pub fn names_without_setting(&self) -> Vec<String> {

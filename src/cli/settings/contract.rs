@@ -16,6 +16,7 @@ use crate::cli::usage::UsageError;
 use crate::config::fold::Fold;
 use crate::config::model_entry::ModelEntry;
 use crate::config::{KeptAs, registry};
+use crate::hooks::HookEvent;
 use crate::journal::{Contract, Terms};
 use crate::messages::ContractChange;
 use crate::secrets::REDACTED;
@@ -116,8 +117,19 @@ impl Settings {
             terms,
             redacted: Vec::new(),
             flags: self.given.names_without_setting(),
+            has_guards: self.has_guards_of_flag(),
             folder: None,
         }
+    }
+
+    /// Returns true if `--settings` has hooks that decide on tool calls.
+    fn has_guards_of_flag(&self) -> bool {
+        // The source of JSON is the flag itself.
+        let is_of_flag = |source: &str| {
+            source == "--settings" || self.given.settings().any(|file| file == source)
+        };
+        let mut guards = self.hooks.iter().filter(|hook| hook.event == HookEvent::PreToolUse);
+        guards.any(|hook| is_of_flag(&hook.source))
     }
 
     /// Returns the terms of this run that differ from the contract that the session was started
@@ -143,7 +155,7 @@ impl Settings {
     /// and the managed files changed.
     ///
     /// # Errors
-    /// A required term was lost by redaction.
+    /// A required term was lost by redaction, or hooks that decide on tool calls are missing.
     pub(super) fn apply(mut self, held: Held<'_>) -> Result<Self, UsageError> {
         let Some(contract) = held.latest else { return Ok(self) };
         if let Some(required) = contract.terms.get("mcpRequired") {
@@ -151,6 +163,12 @@ impl Settings {
         }
         for term in terms() {
             self.check_loss(term, held)?;
+        }
+        if contract.has_guards && self.given.settings().next().is_none() {
+            return Err(UsageError::new(
+                "the session had hooks of --settings that decide on tool calls (PreToolUse); \
+                 repeat --settings, or go on without them by --settings '{}'",
+            ));
         }
         let given = self.given.names_without_setting();
         let missing = contract.flags.iter().filter(|flag| !given.contains(flag));
