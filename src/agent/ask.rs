@@ -24,6 +24,10 @@ use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
 use super::world::RunWorld;
 
+/// The warning that citations were left out.
+const UNEVEN_CITATIONS: &str = "no citations are asked for: a request has them for all documents or \
+                                for none, and the conversation has a document without";
+
 /// The outcome of a call.
 enum AttemptOutcome {
     Answered(Box<ModelReply>),
@@ -53,6 +57,10 @@ impl RunWorld<'_> {
             Ok(None) => {}
             Ok(Some(until)) => return Event::SharedLimitMet { until },
             Err(cut) => return cut.into(),
+        }
+        self.context_view().leave_out_refused_images();
+        if self.conversation.level_citations() {
+            self.monitor.emit(&RunEvent::Warning(UNEVEN_CITATIONS.to_owned()));
         }
         let repairs = self.conversation.repair_history(&mut self.journal, &mut self.monitor);
         self.caller.record_repairs(repairs);

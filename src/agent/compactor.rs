@@ -18,9 +18,8 @@ use crate::transcript::compaction::{
     self, CompactionInputs, CutPoint, DROPS_MAX, ReadFile, RestoredFile, restored_bytes,
 };
 use crate::transcript::{
-    Block, BlockPath, Contributor, History, Message, RejectedBlock, StripTarget, ToolCall,
-    can_repair_rejected, fixed_bytes, folding, has_media, largest_parts, repair_rejected,
-    strip_media,
+    Block, BlockPath, Contributor, History, Message, RejectedBlock, ToolCall, can_repair_rejected,
+    fixed_bytes, folding, has_media, largest_parts, repair_rejected,
 };
 
 use super::accounting::WorstCaseCost;
@@ -37,10 +36,6 @@ const SUMMARY_ROOM: (u64, u64) = (3, 4);
 const SUMMARY_INPUT: u64 = 150_000;
 /// Time limit for reading files back after a summary, for all of them. They are optional.
 const READING_BACK: Duration = Duration::from_secs(2);
-/// Media that are kept, in bytes, after a request was too large.
-const MEDIA_LEFT: u64 = 4_000_000;
-/// Images that are kept when there were too many (the service's limit for large ones).
-const IMAGES_LEFT: usize = 20;
 /// The text in place of a summary that the model did not write.
 const NO_SUMMARY: &str = "No summary could be made of the older messages, which were removed. Check \
                           the present state of the work before you go on.";
@@ -454,16 +449,6 @@ impl ContextView<'_> {
         });
     }
 
-    fn strip_media(&mut self) {
-        let Some(which) = self.caller.last_failure().map(which_media) else { return };
-        self.conversation.edit_history(self.journal, |messages| {
-            // The media that a refusal names may be absent. The same request is not sent again.
-            if strip_media(messages, which).is_empty() {
-                strip_media(messages, StripTarget::All);
-            }
-        });
-    }
-
     fn repair_block(&mut self) {
         let Some(fault) = self.caller.last_fault() else { return };
         let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
@@ -481,7 +466,7 @@ impl ContextView<'_> {
     }
 }
 
-fn rejected_path(fault: &Fault) -> Option<BlockPath> {
+pub(super) fn rejected_path(fault: &Fault) -> Option<BlockPath> {
     let place = fault.rejected_block()?;
     Some(BlockPath { message: place.message, block: place.block, inner: place.inner })
 }
@@ -492,25 +477,6 @@ fn repair_reason(poison: RejectedContent) -> RejectedBlock {
         RejectedContent::Thinking => RejectedBlock::Thinking,
         RejectedContent::Pairs => RejectedBlock::Pairs,
         RejectedContent::Block => RejectedBlock::Block,
-    }
-}
-
-/// Returns the media to remove after a refusal.
-fn which_media(fault: &ClassifiedFault) -> StripTarget {
-    let ClassifiedFault { fault, failure } = fault;
-    let most = fault.most_images();
-    match (failure.class, rejected_path(fault)) {
-        (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
-        (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
-            StripTarget::ImagesBut {
-                newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)),
-            }
-        }
-        _ if fault.refuses_all_images() => StripTarget::ImagesOfAnySize,
-        (_, Some(spot)) => StripTarget::At(spot),
-        (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,
-        (ErrorClass::ImageTooLarge, None) => StripTarget::Images,
-        (_, None) => StripTarget::All,
     }
 }
 

@@ -10,7 +10,8 @@ use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    Block, History, Message, RepairOutcome, Role, Usage, is_portable_id, make_ids_portable, repair,
+    Block, History, Message, RepairOutcome, Role, StripTarget, Usage, drop_citations, has_images,
+    has_uneven_citations, is_portable_id, make_calls_portable, repair, strip_media,
     strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
 };
 
@@ -45,8 +46,8 @@ pub(super) struct Conversation {
 #[derive(Clone, Copy, Debug, Default)]
 struct RefusedParts {
     thinking: bool,
-    /// Ids of tool calls that it had made itself.
-    ids: bool,
+    /// Ids of tool calls that it had made itself, or their further fields.
+    calls: bool,
 }
 
 impl Conversation {
@@ -69,7 +70,7 @@ impl Conversation {
         let RestoredConversation { mut messages, left_off, signed_by, .. } = restored;
         if signed_by.is_some_and(|signed_by| signed_by != model) {
             strip_thinking(&mut messages);
-            make_ids_portable(&mut messages);
+            make_calls_portable(&mut messages);
         }
         strip_thinking_that_lacks_signature(&mut messages);
         Self {
@@ -99,6 +100,7 @@ impl Conversation {
     /// while it streams.
     pub(super) fn streaming(&mut self) -> (&[Message], &mut EmittedBlocks) {
         self.emitted_blocks.drops_unsigned = self.drops_unsigned(&[]);
+        self.emitted_blocks.makes_portable = self.refused.calls;
         (self.history.messages(), &mut self.emitted_blocks)
     }
 
@@ -188,7 +190,7 @@ impl Conversation {
     /// Records what the service has refused, by the repair that it led to.
     pub(super) fn record_refusal(&mut self, repair: Option<RepairOutcome>) {
         self.refused.thinking |= repair == Some(RepairOutcome::ThinkingStripped);
-        self.refused.ids |= repair == Some(RepairOutcome::IdsReplaced);
+        self.refused.calls |= repair == Some(RepairOutcome::IdsReplaced);
     }
 
     /// Drops the reply that streams or is held. Only its usage is kept, for size estimates.
@@ -204,7 +206,7 @@ impl Conversation {
     pub(super) fn adapt_to_other_model(&mut self) {
         self.history.edit(|messages| {
             strip_thinking(messages);
-            make_ids_portable(messages);
+            make_calls_portable(messages);
         });
         self.thinking_stripped = true;
         self.refused = RefusedParts::default();
@@ -341,16 +343,38 @@ impl Conversation {
         repairs.len()
     }
 
+    /// Replaces images by notes: the model takes none. The journal keeps them, for other models; a
+    /// resumed session leaves them out again.
+    pub(super) fn leave_out_images(&mut self) {
+        if has_images(self.messages()) {
+            self.history.edit(|messages| strip_media(messages, StripTarget::ImagesOfAnySize));
+        }
+    }
+
+    /// Asks for citations of no document if some document has none: services refuse a mixture.
+    /// Returns true if there was one.
+    pub(super) fn level_citations(&mut self) -> bool {
+        let is_uneven = has_uneven_citations(self.messages());
+        if is_uneven {
+            self.history.edit(|messages| drop_citations(messages));
+        }
+        is_uneven
+    }
+
     /// Renames tool calls whose id was used before. Some servers restart their numbering with each
-    /// reply, but the API requires unique ids. Returns the old and the new id of each.
+    /// reply, but the API requires unique ids. Also makes calls portable where the service has
+    /// refused what it had made. Returns the old and the new id of each.
     pub(super) fn rename_repeated_calls(
         &mut self,
         answer: &mut ModelReply,
     ) -> Vec<(String, String)> {
         let mut renamed = Vec::new();
         for block in &mut answer.content {
-            let Block::ToolUse { id, .. } = block else { continue };
-            let is_refused = self.refused.ids && !is_portable_id(id);
+            let Block::ToolUse { id, others, .. } = block else { continue };
+            if self.refused.calls {
+                others.clear();
+            }
+            let is_refused = self.refused.calls && !is_portable_id(id);
             if is_refused || knows_call(self.history.messages(), id) {
                 let fresh = self.emitted_blocks.new_name(id);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {

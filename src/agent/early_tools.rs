@@ -33,7 +33,7 @@ impl EarlyTools {
 
     /// Starts the call in a completed block, if it may start early.
     pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
-        let Block::ToolUse { id, name, input } = block else { return };
+        let Block::ToolUse { id, name, input, .. } = block else { return };
         let effect = toolbox.effect(name);
         self.held |= effect == Effect::Changes;
         if self.held || effect != Effect::ReadOnly {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::transcript::{Block, Message};
+use crate::transcript::{Block, Message, is_portable_id};
 
 use super::messages::knows_call;
 
@@ -16,6 +16,8 @@ pub(super) struct EmittedBlocks {
     renamed: Vec<(String, String)>,
     /// True if thinking without a signature does not enter the history.
     pub(super) drops_unsigned: bool,
+    /// True if calls enter the history without what not every service accepts.
+    pub(super) makes_portable: bool,
 }
 
 impl EmittedBlocks {
@@ -25,11 +27,14 @@ impl EmittedBlocks {
             return None;
         }
         let mut block = block.clone();
-        if let Block::ToolUse { id, .. } = &mut block
-            && knows_call(history, id)
-        {
-            let new = fresh_call_id();
-            self.renamed.push((std::mem::replace(id, new.clone()), new));
+        if let Block::ToolUse { id, others, .. } = &mut block {
+            if self.makes_portable {
+                others.clear();
+            }
+            if knows_call(history, id) || (self.makes_portable && !is_portable_id(id)) {
+                let new = fresh_call_id();
+                self.renamed.push((std::mem::replace(id, new.clone()), new));
+            }
         }
         let (block, id) = (Arc::new(block), Uuid::new_v4());
         self.blocks.push((Arc::clone(&block), id));

@@ -23,7 +23,7 @@ pub(super) fn knows_call(messages: &[Message], id: &str) -> bool {
 }
 
 fn tool_call(block: &Block) -> Option<ToolCall> {
-    let Block::ToolUse { id, name, input } = block else { return None };
+    let Block::ToolUse { id, name, input, .. } = block else { return None };
     Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
 }
 

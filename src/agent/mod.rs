@@ -29,6 +29,7 @@ mod messages;
 mod model_caller;
 mod permission_prompt;
 mod refused_fields;
+mod refused_media;
 mod run;
 mod run_deps;
 mod run_event;

@@ -1,10 +1,10 @@
-//! Fields of requests that services refuse: each is left out from its refusal on, also when the
+//! Parts of requests that services refuse: each is left out from its refusal on, also when the
 //! session is resumed.
 
 use crate::journal::LearnedFacts;
 use crate::model::Reasoning;
 use crate::recovery::{CallPurpose, EndpointStatus, Fault, OptionalField, RefusedField};
-use crate::transcript::Block;
+use crate::transcript::{Block, has_images};
 
 use super::compactor::ContextView;
 use super::setup::ModelEndpoint;
@@ -14,6 +14,7 @@ use super::setup::ModelEndpoint;
 pub(super) const REASONING: &[OptionalField] =
     &[OptionalField::Effort, OptionalField::ThinkingByDefault, OptionalField::Thinking];
 pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
+pub(super) const IMAGES: &[OptionalField] = &[OptionalField::Images];
 
 /// Omits from all requests the fields that were refused earlier in the session.
 pub(super) fn drop_refused_fields(endpoints: &[ModelEndpoint], learned: &LearnedFacts) {
@@ -55,6 +56,7 @@ impl ContextView<'_> {
             OptionalField::Thinking => reasoning.asks_for_thinking(model),
             OptionalField::Effort => reasoning.asks_for_effort(model),
             OptionalField::ThinkingByDefault | OptionalField::CacheControl => true,
+            OptionalField::Images => has_images(self.conversation.messages()),
         };
         is_wanted && endpoint.client.accepts_field(model, field)
     }

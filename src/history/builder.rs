@@ -196,7 +196,7 @@ impl HistoryBuilder {
         turn.stop_reason = stop_reason.or(turn.stop_reason.take());
         let mut calls = Vec::new();
         for block in message.content {
-            if let Block::ToolUse { id, name, input } = block {
+            if let Block::ToolUse { id, name, input, .. } = block {
                 calls.push((id.clone(), turn.tools.len()));
                 turn.tools.push(ToolRun {
                     id,

@@ -129,7 +129,11 @@ fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
             texts.push(text.to_owned());
             continue;
         }
-        let block = serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
+        let mut block =
+            serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
+        if let Block::Document { others, .. } = &mut block {
+            others.retain(is_of_document);
+        }
         if let Block::Text { text } = block {
             texts.push(text);
         } else if matches!(&block, Block::Other(block) if !is_of_other_type(block)) {
@@ -140,6 +144,15 @@ fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
         }
     }
     Ok((texts, others))
+}
+
+/// Returns true if the Messages API has this field for documents.
+fn is_of_document(field: &str, value: &Value) -> bool {
+    match field {
+        "title" | "context" => value.is_string(),
+        "citations" => value.is_object(),
+        _ => false,
+    }
 }
 
 /// Returns true if a block is of a type that outlast does not know.

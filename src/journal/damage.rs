@@ -95,7 +95,7 @@ impl Rest {
         for entry in &self.entries {
             let JournalEntry::Message(entry) = entry else { continue };
             for block in &entry.message.content {
-                if let Block::ToolUse { id, name, input } = block
+                if let Block::ToolUse { id, name, input, .. } = block
                     && seen.insert(id.as_str())
                 {
                     let (id, name) = (id.clone(), name.clone());

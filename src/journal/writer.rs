@@ -317,7 +317,7 @@ mod tests {
     fn journal_syncs_intents_and_messages_before_they_take_effect_and_outcomes_beside_it() {
         let call = ToolCall { id: "a".to_owned(), name: "Bash".to_owned(), input: Value::Null };
         let text = Block::text("x");
-        let tool = Block::ToolUse { id: "a".to_owned(), name: "B".to_owned(), input: Value::Null };
+        let tool = Block::call("a", "B", Value::Null);
         let says = |block: &Block| Message::assistant(vec![block.clone()]);
         let user = Message::user(vec![text.clone()]);
         let meta = MessageMeta::default();

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::json;
 use crate::recovery::{CutKind, FaultKind, ReplyKind};
-use crate::transcript::{Block, Usage, is_returnable_id};
+use crate::transcript::{Block, OtherFields, Usage, is_returnable_id};
 
 use super::assemble::is_thinking;
 use super::headers::RateLimits;
@@ -146,6 +146,7 @@ pub(super) enum CompletedBlock {
     Malformed {
         name: String,
         call: MalformedCall,
+        others: OtherFields,
     },
 }
 
@@ -154,7 +155,8 @@ fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, Fau
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
         let id = ids.make_unique(value["id"].as_str().unwrap_or_default());
-        return Ok(complete_tool_use(id, &text_of(&value["name"]), value["input"].clone()));
+        let (name, input) = (text_of(&value["name"]), value["input"].clone());
+        return Ok(complete_tool_use(id, name, input, other_fields(&value)));
     }
     match serde_json::from_value(value) {
         Ok(Block::Text { text }) if text.trim().is_empty() => Ok(CompletedBlock::Blank),
@@ -168,33 +170,43 @@ fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, Fau
 
 /// Completes a tool call. Arguments that came as text are parsed as JSON; empty text means no
 /// arguments.
-pub(super) fn complete_tool_use(id: String, name: &str, input: Value) -> CompletedBlock {
-    let malformed = |name: &str, problem: String| {
-        let (id, name) = (id.clone(), name.to_owned());
-        CompletedBlock::Malformed { name, call: MalformedCall { id, problem } }
-    };
+pub(super) fn complete_tool_use(
+    id: String,
+    name: String,
+    input: Value,
+    others: OtherFields,
+) -> CompletedBlock {
+    match parse_input(&name, input) {
+        Ok(input) => CompletedBlock::Whole(Block::ToolUse { id, name, input, others }),
+        Err(problem) => {
+            let name = if name.is_empty() { UNNAMED.to_owned() } else { name };
+            CompletedBlock::Malformed { name, call: MalformedCall { id, problem }, others }
+        }
+    }
+}
+
+/// The fields of a tool call beside those that are read.
+pub(super) fn other_fields(call: &Value) -> OtherFields {
+    OtherFields::of(call, &["type", "id", "name", "input"])
+}
+
+/// The arguments of a call as an object, or what is wrong with the call.
+fn parse_input(name: &str, input: Value) -> Result<Value, String> {
     if name.is_empty() {
-        return malformed(UNNAMED, "the call names no tool".to_owned());
+        return Err("the call names no tool".to_owned());
     }
     let input = match &input {
         Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => match parse_arguments(text) {
-            Ok(parsed) => parsed,
-            Err(error) => return malformed(name, not_json(text, &error)),
-        },
+        Value::String(text) => parse_arguments(text).map_err(|error| not_json(text, &error))?,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             input
         }
     };
     match input {
-        Value::Null => {
-            CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input: json!({}) })
-        }
-        Value::Object(_) => {
-            CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input })
-        }
+        Value::Null => Ok(json!({})),
+        Value::Object(_) => Ok(input),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            malformed(name, not_an_object(&input.to_string()))
+            Err(not_an_object(&input.to_string()))
         }
     }
 }
@@ -277,9 +289,9 @@ pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: 
         match one {
             CompletedBlock::Whole(block) => settled.content.push(block),
             CompletedBlock::Blank => {}
-            CompletedBlock::Malformed { name, call } => {
-                let id = call.id.clone();
-                settled.content.push(Block::ToolUse { id, name, input: json!({}) });
+            CompletedBlock::Malformed { name, call, others } => {
+                let (id, input) = (call.id.clone(), json!({}));
+                settled.content.push(Block::ToolUse { id, name, input, others });
                 settled.malformed.push(call);
             }
         }

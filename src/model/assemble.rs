@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::recovery::FaultKind;
 use crate::sse::SseEvent;
-use crate::transcript::Block;
+use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
     CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
-    half_a_character, invalid_response, keep_trusted_blocks, read_value, stated_reason, text_of,
+    half_a_character, invalid_response, keep_trusted_blocks, other_fields, read_value,
+    stated_reason, text_of,
 };
 use super::error_body::parse_error;
 use super::joined_text::{JoinedText, Wtf8};
@@ -71,9 +72,22 @@ enum BlockSlot {
 #[derive(Debug)]
 enum GrowingBlock {
     Text(JoinedText),
-    Thinking { thinking: JoinedText, signature: String },
-    ToolUse { id: String, name: String, given: Value, json: JoinedText, has_text: bool },
-    Other { value: Value, json: JoinedText },
+    Thinking {
+        thinking: JoinedText,
+        signature: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        given: Value,
+        others: OtherFields,
+        json: JoinedText,
+        has_text: bool,
+    },
+    Other {
+        value: Value,
+        json: JoinedText,
+    },
 }
 
 /// A `content_block_delta` event in which a string has unpaired surrogates.
@@ -314,6 +328,7 @@ impl ReplyAssembly {
                 id: self.ids.make_unique(block["id"].as_str().unwrap_or_default()),
                 name: text_of(&block["name"]),
                 given: block["input"].clone(),
+                others: other_fields(block),
                 json: JoinedText::default(),
                 has_text: false,
             },
@@ -500,7 +515,7 @@ impl GrowingBlock {
                 thinking: thinking.complete().0,
                 signature: take(signature),
             }),
-            Self::ToolUse { id, name, given, json, has_text } => {
+            Self::ToolUse { id, name, given, others, json, has_text } => {
                 let (json, is_damaged) = json.complete();
                 if is_damaged {
                     return Err(half_a_character());
@@ -511,7 +526,7 @@ impl GrowingBlock {
                     return Err(invalid_response("text came for a tool call".to_owned()));
                 }
                 let input = if streamed { Value::String(json) } else { given.take() };
-                complete_tool_use(take(id), name, input)
+                complete_tool_use(take(id), take(name), input, take(others))
             }
             Self::Other { value, json } => {
                 if let Ok(input) = json::read_str::<Value>(&json.complete().0) {

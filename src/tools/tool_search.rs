@@ -317,11 +317,7 @@ mod tests {
 
     #[test]
     fn a_resumed_session_finds_again_what_it_had() {
-        let call = |name: &str, input: Value| Block::ToolUse {
-            id: "a".to_owned(),
-            name: name.to_owned(),
-            input,
-        };
+        let call = |name: &str, input: Value| Block::call("a", name, input);
         let history = [Message::assistant(vec![
             call(TOOL_SEARCH, json!({ "query": "select:mcp__mail__send" })),
             call("mcp__git_hub__create_issue", json!({})),
@@ -335,11 +331,7 @@ mod tests {
 
     #[test]
     fn what_was_found_is_offered_again_when_a_server_connects_or_deferral_begins() {
-        let call = |name: &str, input: Value| Block::ToolUse {
-            id: "a".to_owned(),
-            name: name.to_owned(),
-            input,
-        };
+        let call = |name: &str, input: Value| Block::call("a", name, input);
         let history = [Message::assistant(vec![
             call(TOOL_SEARCH, json!({ "query": "select:mcp__mail__send" })),
             call("mcp__git_hub__create_issue", json!({})),

@@ -387,15 +387,17 @@ async fn a_model_that_takes_no_images_goes_on_without_them() {
     let error = json!({ "error": { "code": 500, "type": "server_error",
         "message": "image input is not supported - hint: you may need to provide the mmproj" } });
     let scenario = read(Scenario::new(), "small.png").status(500);
-    let scenario = scenario.body("application/json", &error.to_string()).reply("Seen.");
-    let fixture = RunFixture::of(scenario);
+    let scenario = scenario.body("application/json", &error.to_string());
+    let fixture = RunFixture::of(read(scenario, "other.png").reply("Seen."));
     picture(fixture.folder.path(), "small.png", 30, 20);
+    picture(fixture.folder.path(), "other.png", 30, 20);
     let played = look(fixture).await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     let last = played.server.requests().pop().expect("there were requests");
     assert_eq!(in_results(&last, "image"), Vec::<Value>::new());
     let told = result_texts(&last).join("\n");
-    assert!(told.contains("takes no images for this model"), "{told}");
+    assert_eq!(told.matches("takes no images for this model").count(), 2, "{told}");
+    assert_eq!(played.server.requests().len(), 4, "one request is refused, for one of the images");
 }
 
 /// Bytes that are no text are described, not sent.

@@ -77,7 +77,7 @@ impl ScriptedAttempt {
 }
 
 pub(super) fn tool_use(id: &str, name: &str, input: Value) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input }
+    Block::call(id, name, input)
 }
 
 fn reply(content: Vec<Block>, stop_reason: &str) -> ModelReply {

@@ -132,6 +132,21 @@ async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
     played.assert_no_warnings_or_repairs();
 }
 
+/// A streamed reply with these blocks, which ends with calls.
+fn stream_of(blocks: &[Value]) -> String {
+    let start = json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } });
+    let block = |(index, block): (usize, &Value)| {
+        [
+            json!({ "type": "content_block_start", "index": index, "content_block": block }),
+            json!({ "type": "content_block_stop", "index": index }),
+        ]
+    };
+    let end = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
+    let events = std::iter::once(start).chain(blocks.iter().enumerate().flat_map(block));
+    let events = events.chain([end, json!({ "type": "message_stop" })]);
+    events.map(|event| format!("data: {event}\n\n")).collect()
+}
+
 fn ids(played: &FinishedRun, number: usize) -> Vec<String> {
     let calls = blocks(played, number, "tool_use");
     calls.iter().map(|call| call["id"].as_str().expect("an id").to_owned()).collect()
@@ -370,21 +385,68 @@ async fn no_part_of_a_broken_reply_is_sent_back() {
     played.assert_no_warnings_or_repairs();
 }
 
+/// Gateways keep state in such fields. The referee of the rehearsal knows one of the two.
+#[tokio::test]
+async fn further_fields_of_calls_are_kept_until_they_are_refused_or_the_model_changes() {
+    let call = |fields: Value| {
+        let mut block = json!({ "type": "tool_use", "id": "call_1", "name": "Bash",
+            "input": { "command": "true" }, "cache_control": { "type": "ephemeral" } });
+        block.as_object_mut().expect("an object").extend(fields.as_object().expect("one").clone());
+        stream_of(&[block])
+    };
+    let (known, unknown) =
+        (json!({ "caller": { "type": "direct" } }), json!({ "thought_signature": "Zm9v" }));
+    let streams = |streams: &[&String]| {
+        let answer = |scenario: Scenario, text: &&String| {
+            scenario.status(200).body("text/event-stream", text)
+        };
+        streams.iter().fold(Scenario::new(), answer)
+    };
+    let (kept, refused) = (call(known.clone()), call(unknown.clone()));
+    let (none, nothing) = (json!({}), Vec::<Value>::new());
+    for (scenario, sent) in [
+        (streams(&[&kept]).reply("Done."), vec![nothing.clone(), vec![known.clone()]]),
+        (
+            streams(&[&refused, &refused]).reply("Done."),
+            vec![
+                nothing.clone(),
+                vec![unknown.clone()],
+                vec![none.clone()],
+                vec![none.clone(), none.clone()],
+            ],
+        ),
+        (
+            streams(&[&kept]).status(529).times(3).reply("Done."),
+            [vec![nothing.clone()], vec![vec![known.clone()]; 3], vec![vec![none.clone()]]]
+                .concat(),
+        ),
+    ] {
+        let played = RunFixture::of(scenario).models(&["sonnet", "opus"]).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed);
+        let fields = |number: usize| -> Vec<Value> {
+            let calls = blocks(&played, number, "tool_use").into_iter();
+            let further = |mut call: Value| {
+                let fields = call.as_object_mut().expect("an object");
+                let read = ["type", "id", "name", "input", "cache_control"];
+                fields.retain(|name, _| !read.contains(&name.as_str()));
+                call
+            };
+            calls.map(further).collect()
+        };
+        let found: Vec<_> =
+            (1..=played.server.requests().len()).map(|number| fields(number)).collect();
+        assert_eq!(found, sent);
+    }
+}
+
 /// A service that does not sign its thinking may demand it back; one that signs refuses it.
 #[tokio::test]
 async fn thinking_without_a_signature_is_sent_back_until_it_is_refused() {
-    let events = [
-        json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } }),
-        json!({ "type": "content_block_start", "index": 0,
-            "content_block": { "type": "thinking", "thinking": "I must look." } }),
-        json!({ "type": "content_block_stop", "index": 0 }),
-        json!({ "type": "content_block_start", "index": 1, "content_block": {
-            "type": "tool_use", "id": "call_1", "name": "Bash", "input": { "command": "true" } } }),
-        json!({ "type": "content_block_stop", "index": 1 }),
-        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
-        json!({ "type": "message_stop" }),
-    ];
-    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
+    let stream = stream_of(&[
+        json!({ "type": "thinking", "thinking": "I must look." }),
+        json!({ "type": "tool_use", "id": "call_1", "name": "Bash",
+            "input": { "command": "true" } }),
+    ]);
     let unsigned = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
     let rules = ServerRules { signatures: Signatures::Refuse, ..ServerRules::default() };
     let scenario = unsigned(unsigned(Scenario::new().rules(rules))).reply("Done.");
@@ -418,15 +480,8 @@ async fn thinking_is_disabled_where_lost_thinking_is_demanded() {
 /// Some gateways lose the arguments of calls only when they stream.
 #[tokio::test]
 async fn calls_that_lose_their_arguments_in_streams_are_asked_for_without_streaming() {
-    let events = [
-        json!({ "type": "message_start", "message": { "id": "msg_1", "model": "m" } }),
-        json!({ "type": "content_block_start", "index": 0, "content_block": {
-            "type": "tool_use", "id": "call_1", "name": "Bash", "input": {} } }),
-        json!({ "type": "content_block_stop", "index": 0 }),
-        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
-        json!({ "type": "message_stop" }),
-    ];
-    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
+    let stream =
+        stream_of(&[json!({ "type": "tool_use", "id": "call_1", "name": "Bash", "input": {} })]);
     let lost = |scenario: Scenario| scenario.status(200).body("text/event-stream", &stream);
     let scenario = lost(lost(Scenario::new())).tool("Bash", json!({ "command": "true" }));
     let played = RunFixture::of(scenario.reply("Done.")).run().await;

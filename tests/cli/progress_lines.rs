@@ -17,11 +17,11 @@ use crate::support::{RunBuilder, serve};
 /// A reply that runs a command.
 fn reply(command: &str) -> RunEvent {
     RunEvent::Assistant {
-        message: Arc::new(Message::assistant(vec![Block::ToolUse {
-            id: "toolu_1".to_owned(),
-            name: "Bash".to_owned(),
-            input: json!({ "command": command }),
-        }])),
+        message: Arc::new(Message::assistant(vec![Block::call(
+            "toolu_1",
+            "Bash",
+            json!({ "command": command }),
+        )])),
         ids: Vec::new(),
         id: "msg_1".to_owned(),
         model: "model-a".to_owned(),

@@ -96,11 +96,7 @@ fn reply() -> Message {
     Message::assistant(vec![
         Block::Thinking { thinking: "hm".to_owned(), signature: "sig".to_owned() },
         Block::text("I look."),
-        Block::ToolUse {
-            id: "toolu_1".to_owned(),
-            name: "Bash".to_owned(),
-            input: json!({ "command": "ls" }),
-        },
+        Block::call("toolu_1", "Bash", json!({ "command": "ls" })),
     ])
 }
 

@@ -109,6 +109,18 @@ fn contents_of_a_prompt_are_texts_and_blocks_with_content() {
         }
         other => panic!("{other:?}"),
     }
+    // The fields of documents that the Messages API has; breakpoints are outlast's own.
+    let source = json!({ "type": "text", "media_type": "text/plain", "data": "x" });
+    let mut document = json!({ "type": "document", "source": source, "title": "T", "context": "C",
+        "citations": { "enabled": true }, "cache_control": { "type": "ephemeral" }, "other": 1 });
+    match parse(json!([document.clone()])) {
+        Ok(HostFrame::User(prompt)) => {
+            let fields = document.as_object_mut().expect("an object");
+            fields.retain(|name, _| name != "cache_control" && name != "other");
+            assert_eq!(serde_json::to_value(&prompt.attachments[0]).expect("JSON"), document);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]

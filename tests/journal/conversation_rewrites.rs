@@ -14,11 +14,7 @@ const SUMMARY: &str = "What came before, in short: 1. keep \u{1F914} and \"quote
 
 /// A conversation as a compaction leaves it: a root, then the latest round.
 fn compacted() -> Vec<Message> {
-    let round = Message::assistant(vec![Block::ToolUse {
-        id: "t9".to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": "true" }),
-    }]);
+    let round = Message::assistant(vec![Block::call("t9", "Bash", json!({ "command": "true" }))]);
     let root = Message::user(vec![Block::text("Fix it."), Block::text(SUMMARY)]);
     vec![root, round, Message::user(vec![result("t9", "ok")])]
 }

@@ -94,7 +94,7 @@ impl Story {
         let text = Block::text(format!("<{number}> of it{tail}"));
         let call = |name: &str, input: Value| {
             let id = format!("{}-{number}", name.to_lowercase());
-            Block::ToolUse { id, name: name.to_owned(), input }
+            Block::call(id, name, input)
         };
         let thinking =
             || Block::Thinking { thinking: "hm".to_owned(), signature: "Eq==".to_owned() };
@@ -307,7 +307,7 @@ impl Process<'_> {
         let calls = self.messages.last().expect("a reply").content.clone();
         let (mut results, mut event) = (Vec::new(), Event::ToolsDone(LoopStatus::Fresh));
         for block in calls {
-            let Block::ToolUse { id, name, input } = block else { continue };
+            let Block::ToolUse { id, name, input, .. } = block else { continue };
             let content = vec![Block::text("done")];
             let result = Block::ToolResult { tool_use_id: id, content, is_error: false };
             let is_output = name == "StructuredOutput";

@@ -29,7 +29,7 @@ fn answer(id: &str, content: &Value) -> Value {
 }
 
 fn call(id: &str) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+    Block::call(id, "Bash", json!({}))
 }
 
 #[test]

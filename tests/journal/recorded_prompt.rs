@@ -113,7 +113,7 @@ fn dropped_replies_and_earlier_prompts_are_left_out() {
 }
 
 fn call(id: &str, name: &str) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input: json!({}) }
+    Block::call(id, name, json!({}))
 }
 
 fn result(id: &str, is_error: bool) -> Block {

@@ -290,8 +290,7 @@ fn secrets_never_reach_the_disk() {
         .message(&user(&format!("use {} or none {nested}", secrets[1])), &MessageMeta::default());
     let input = json!({ secrets[1]: { "type": secrets[0] } });
     let name = "Bash".to_owned();
-    let reply_with_key =
-        Message::assistant(vec![Block::ToolUse { id: "t".to_owned(), name, input }]);
+    let reply_with_key = Message::assistant(vec![Block::call("t", name, input)]);
     journal.message(&reply_with_key, &reply());
     journal.outcome(&result("t", secrets[0]), &json!({ "stdout": secrets[1] }));
     assert_eq!(journal.health(), JournalHealth::Durable);

@@ -169,7 +169,7 @@ fn tell_third_process(place: &SessionFolder, id: &SessionId) {
     journal.transition(&step(5_000, Event::Checked { passed: true }));
     let input = json!({ "answer": 42 });
     let name = "StructuredOutput".to_owned();
-    let output = Block::ToolUse { id: "v1".to_owned(), name, input: input.clone() };
+    let output = Block::call("v1", name, input.clone());
     journal.message(&Message::assistant(vec![output]), &reply());
     journal.transition(&Transition {
         edit: HistoryEdit { reply: ReplyDisposition::Keep, ..HistoryEdit::default() },

@@ -92,11 +92,7 @@ pub(super) fn says(text: &str) -> Message {
 pub(super) fn calls(ids: &[&str]) -> Message {
     let signature = "Eq+/abc==".to_owned();
     let thinking = Block::Thinking { thinking: "hm \u{1F914}\n".to_owned(), signature };
-    let call = |id: &&str| Block::ToolUse {
-        id: (*id).to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": "echo \"ü\"", "a": 1 }),
-    };
+    let call = |id: &&str| Block::call(*id, "Bash", json!({ "command": "echo \"ü\"", "a": 1 }));
     let opening = [thinking, Block::text("Let me see.")];
     Message::assistant(opening.into_iter().chain(ids.iter().map(call)).collect())
 }

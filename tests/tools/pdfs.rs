@@ -58,8 +58,8 @@ fn saved(mut document: Document) -> Vec<u8> {
 #[track_caller]
 fn sent(outcome: &ToolOutcome) -> (Vec<u8>, Option<String>) {
     let (source, remark) = match outcome.content.as_slice() {
-        [Block::Document { source }] => (source, None),
-        [Block::Document { source }, Block::Text { text }] => (source, Some(text.clone())),
+        [Block::Document { source, .. }] => (source, None),
+        [Block::Document { source, .. }, Block::Text { text }] => (source, Some(text.clone())),
         other => panic!("no document: {other:?}"),
     };
     assert_eq!(source["type"], "base64");

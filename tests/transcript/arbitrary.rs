@@ -40,7 +40,7 @@ fn leaf() -> impl Strategy<Value = Block> {
         1 => select(vec!["", "ZGF0YQ=="])
             .prop_map(|data| Block::RedactedThinking { data: data.to_owned() }),
         4 => (id(), select(vec!["Bash", "", "mcp.x y"]), input()).prop_map(|(id, name, input)| {
-            Block::ToolUse { id, name: name.to_owned(), input }
+            Block::call(id, name, input)
         }),
         1 => select(vec![json!({ "type": "base64" }), Value::Null])
             .prop_map(|source| Block::Image { source }),
@@ -83,7 +83,7 @@ fn turn() -> impl Strategy<Value = (Message, Vec<Block>)> {
         let mut answers = Vec::new();
         for (input, is_error) in calls {
             let (id, name) = (String::new(), "Bash".to_owned());
-            reply.push(Block::ToolUse { id: id.clone(), name, input });
+            reply.push(Block::call(id.clone(), name, input));
             let content = more.clone();
             answers.push(Block::ToolResult { tool_use_id: id, content, is_error });
         }
@@ -137,7 +137,7 @@ fn dealing() -> impl Strategy<Value = (Block, Block)> {
         }),
     ];
     (tool, vec(part, 0..3), any::<bool>()).prop_map(|((name, input), content, is_error)| {
-        let call = Block::ToolUse { id: String::new(), name: name.to_owned(), input };
+        let call = Block::call(String::new(), name.to_owned(), input);
         (call, Block::ToolResult { tool_use_id: String::new(), content, is_error })
     })
 }

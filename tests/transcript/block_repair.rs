@@ -21,12 +21,12 @@ fn image() -> Block {
 
 fn document() -> Block {
     let data = json!({ "type": "base64", "media_type": "application/pdf", "data": "AAAA" });
-    Block::Document { source: data }
+    Block::document(data)
 }
 
 fn call(id: &str) -> Block {
     let input = json!({ "command": "ls" });
-    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input }
+    Block::call(id, "Bash", input)
 }
 
 fn result(id: &str, content: Vec<Block>) -> Block {
@@ -249,6 +249,32 @@ fn any_other_named_block_is_replaced_and_call_pairs_stay_intact() {
     let mut messages = talk();
     repair_rejected(&mut messages, Some(within(2, 0, 0)), RejectedBlock::Block);
     assert_eq!(inside(&messages[2].content[0])[1..], [image(), document()]);
+}
+
+#[test]
+fn further_fields_are_removed_before_what_has_them() {
+    let document = json!({ "type": "document", "title": "T", "source": { "type": "text",
+        "media_type": "text/plain", "data": "x" } });
+    let call = json!({ "type": "tool_use", "id": "a", "name": "Bash", "input": { "command": "ls" },
+        "thought_signature": "Zm9v" });
+    let read = |block: &Value| -> Block { serde_json::from_value(block.clone()).expect("a block") };
+    let mut messages = vec![
+        Message::user(vec![Block::text("go"), read(&document)]),
+        Message::assistant(vec![read(&call)]),
+        Message::user(vec![result("a", vec![Block::text("x")])]),
+    ];
+    let was = messages.clone();
+    let spots = [
+        (at(0, 1), 0, 1, RepairOutcome::FieldsRemoved),
+        (at(1, 0), 1, 0, RepairOutcome::IdsReplaced),
+    ];
+    for (spot, message, block, expected) in spots {
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), Some(expected), "{spot:?}");
+        assert_ne!(messages[message].content[block], was[message].content[block]);
+    }
+    assert!(messages[0].content[1] == Block::document(document["source"].clone()));
+    assert!(messages[1].content[0] == Block::call("a", "Bash", call["input"].clone()));
+    assert_eq!(messages[2], was[2]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn says(text: &str) -> Message {
 
 /// One call and its result.
 fn round(id: &str, name: &str, input: Value, result: &str) -> [Message; 2] {
-    let call = Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input };
+    let call = Block::call(id, name, input);
     [Message::assistant(vec![call]), Message::user(vec![answer(id, result, false)])]
 }
 
@@ -137,11 +137,7 @@ fn work_facts_survive_compaction_and_merge_with_earlier_ones() {
     messages.extend(round("2", "Edit", file("/w/a.rs"), "done"));
     messages.extend(round("3", "Read", file("/w/a.rs"), "text"));
     messages.extend(round("4", "Read", file("/w/b.rs"), "text"));
-    let denied = Block::ToolUse {
-        id: "5".to_owned(),
-        name: "Write".to_owned(),
-        input: file("/w/denied.rs"),
-    };
+    let denied = Block::call("5", "Write", file("/w/denied.rs"));
     messages.push(Message::assistant(vec![denied]));
     messages.push(Message::user(vec![answer("5", "not allowed", true)]));
     messages.extend(bash("6", "a", 9_000));
@@ -183,11 +179,7 @@ fn a_failed_todo_list_in_the_kept_part_does_not_replace_the_open_todos() {
     messages.extend(round("1", "TodoWrite", todos("write the docs"), "kept"));
     messages.extend(bash("2", "a", 9_000));
     messages.extend(bash("3", "b", 9_000));
-    let failing = Block::ToolUse {
-        id: "4".to_owned(),
-        name: "TodoWrite".to_owned(),
-        input: todos("write the tests"),
-    };
+    let failing = Block::call("4", "TodoWrite", todos("write the tests"));
     let failed = [
         Message::assistant(vec![failing]),
         Message::user(vec![answer("4", "it was interrupted", true)]),
@@ -293,11 +285,7 @@ fn restored_files_stay_within_their_share_and_yield_to_the_summary() {
 fn the_summary_input_has_calls_and_results_but_no_thinking_or_media() {
     let thinking =
         Block::Thinking { thinking: "secret doubt".to_owned(), signature: "c2ln".to_owned() };
-    let call = Block::ToolUse {
-        id: "a".to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": "cargo test", "timeout": 9 }),
-    };
+    let call = Block::call("a", "Bash", json!({ "command": "cargo test", "timeout": 9 }));
     let source = json!({ "type": "base64", "media_type": "image/png", "data": "QkFTRTY0" });
     let content = vec![Block::text("2 failed"), Block::Image { source }];
     let result = Block::ToolResult { tool_use_id: "a".to_owned(), content, is_error: true };
@@ -363,11 +351,7 @@ fn each_refused_summary_request_drops_a_share_of_the_oldest_rounds() {
 
 #[test]
 fn a_round_larger_than_the_window_has_its_large_results_shrunk() {
-    let call = |id: &str| Block::ToolUse {
-        id: id.to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": "cat" }),
-    };
+    let call = |id: &str| Block::call(id, "Bash", json!({ "command": "cat" }));
     let ids: Vec<String> = (0..14).map(|n| format!("t{n}")).collect();
     let mut results: Vec<Block> =
         ids.iter().map(|id| answer(id, &format!("{id} {}.", "x".repeat(25_000)), false)).collect();
@@ -405,7 +389,7 @@ fn open_todos(messages: &[Message]) -> Vec<String> {
     };
     let blocks = messages.iter().rev().flat_map(|message| message.content.iter().rev());
     let mut lists = blocks.filter_map(|block| {
-        let Block::ToolUse { id, name, input } = block else { return None };
+        let Block::ToolUse { id, name, input, .. } = block else { return None };
         (name == "TodoWrite" && !failed(id)).then(|| input["todos"].as_array())
     });
     let items = lists.next().flatten().into_iter().flatten();

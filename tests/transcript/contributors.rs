@@ -12,11 +12,7 @@ fn tool(name: &str) -> ToolDefinition {
 }
 
 fn dealing(id: &str, command: &str, bytes: usize) -> [Message; 2] {
-    let call = Block::ToolUse {
-        id: id.to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": command }),
-    };
+    let call = Block::call(id, "Bash", json!({ "command": command }));
     let content = vec![Block::text("x".repeat(bytes))];
     let result = Block::ToolResult { tool_use_id: id.to_owned(), content, is_error: false };
     [Message::assistant(vec![call]), Message::user(vec![result])]

@@ -12,7 +12,7 @@ fn rounds(dealings: Vec<(&str, Value, Vec<Block>, bool)>) -> Vec<Message> {
     let mut messages = vec![Message::user(vec![Block::text("do it")])];
     for (index, (name, input, content, is_error)) in dealings.into_iter().enumerate() {
         let id = format!("t{index}");
-        let call = Block::ToolUse { id: id.clone(), name: name.to_owned(), input };
+        let call = Block::call(id.clone(), name.to_owned(), input);
         messages.push(Message::assistant(vec![call]));
         let result = Block::ToolResult { tool_use_id: id, content, is_error };
         messages.push(Message::user(vec![result]));

@@ -1,11 +1,11 @@
 //! Stripping of media, one by one or all together.
 
 use outlast_core::transcript::{
-    Block, BlockPath, Medium, Message, Role, StripTarget, StrippedMedia, has_media, media_bytes,
-    strip_media, violations, visible_pages,
+    Block, BlockPath, Medium, Message, Role, StripTarget, StrippedMedia, drop_citations, has_media,
+    has_uneven_citations, media_bytes, strip_media, violations, visible_pages,
 };
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::arbitrary::{any_messages, valid_messages};
 use crate::support::rotation::property_cases;
@@ -18,12 +18,12 @@ fn image(bytes: usize) -> Block {
 fn pdf(bytes: usize) -> Block {
     let data = "A".repeat(bytes);
     let source = json!({ "type": "base64", "media_type": "application/pdf", "data": data });
-    Block::Document { source }
+    Block::document(source)
 }
 
 fn words() -> Block {
     let source = json!({ "type": "text", "media_type": "text/plain", "data": "words" });
-    Block::Document { source }
+    Block::document(source)
 }
 
 fn spot(message: usize, block: usize, inner: Option<usize>) -> BlockPath {
@@ -35,7 +35,7 @@ fn conversation(calls: Vec<(&str, serde_json::Value, Vec<Block>)>) -> Vec<Messag
     let (mut asks, mut answers) = (Vec::new(), Vec::new());
     for (index, (name, input, content)) in calls.into_iter().enumerate() {
         let id = format!("toolu_{index}");
-        asks.push(Block::ToolUse { id: id.clone(), name: name.to_owned(), input });
+        asks.push(Block::call(id.clone(), name.to_owned(), input));
         answers.push(Block::ToolResult { tool_use_id: id, content, is_error: false });
     }
     let prompt = Message::user(vec![Block::text("look"), image(4_000)]);
@@ -126,7 +126,7 @@ fn the_replacement_text_describes_the_media_and_how_to_get_it() {
 #[test]
 fn linked_and_broken_media_are_stripped_too() {
     for source in [json!({ "type": "url", "url": "https://localhost/a.png" }), json!(null)] {
-        let blocks = vec![Block::Image { source: source.clone() }, Block::Document { source }];
+        let blocks = vec![Block::Image { source: source.clone() }, Block::document(source)];
         let mut messages = vec![Message::user(blocks)];
         assert!(has_media(&messages));
         assert_eq!(strip_media(&mut messages, StripTarget::All).len(), 2);
@@ -140,7 +140,7 @@ fn linked_and_broken_media_are_stripped_too() {
 fn text_documents_are_kept_and_image_documents_count_as_images() {
     let content = |kind: &str| {
         let source = json!({ "type": "content", "content": [{ "type": kind }] });
-        vec![Message::user(vec![Block::Document { source }])]
+        vec![Message::user(vec![Block::document(source)])]
     };
     for mut messages in [content("text"), vec![Message::user(vec![words()])]] {
         assert!(!has_media(&messages));
@@ -306,7 +306,7 @@ fn media_count(messages: &[Message]) -> usize {
         messages.iter().filter(|message| message.role == Role::User).cloned().collect();
     let is_medium = |block: &Block| match block {
         Block::Image { .. } => true,
-        Block::Document { source } => source["type"] != "text",
+        Block::Document { source, .. } => source["type"] != "text",
         Block::Text { .. }
         | Block::Thinking { .. }
         | Block::RedactedThinking { .. }
@@ -327,4 +327,33 @@ fn a_model_that_takes_no_images_is_not_told_to_scale_them_down() {
         assert!(note.contains("takes no images") && !note.contains("resize"), "{note}");
     }
     assert!(has_media(&messages), "the document stays");
+}
+
+#[test]
+fn citations_of_documents_are_dropped_if_one_has_none() {
+    let document = |citations: Value| -> Block {
+        let source = json!({ "type": "text", "media_type": "text/plain", "data": "x" });
+        let block = json!({ "type": "document", "title": "T", "source": source,
+            "citations": citations });
+        serde_json::from_value(block).expect("a block")
+    };
+    let (cited, plain) = (document(json!({ "enabled": true })), document(json!(null)));
+    let read = |block: &Block| Block::ToolResult {
+        tool_use_id: "a".into(),
+        content: vec![block.clone()],
+        is_error: false,
+    };
+    for (blocks, is_uneven) in [
+        (vec![cited.clone(), cited.clone()], false),
+        (vec![plain.clone(), plain.clone()], false),
+        (vec![cited.clone(), plain.clone()], true),
+        (vec![cited.clone(), document(json!({ "enabled": false }))], true),
+        (vec![cited.clone(), read(&plain)], true),
+    ] {
+        let mut messages = vec![Message::user(blocks)];
+        assert_eq!(has_uneven_citations(&messages), is_uneven, "{messages:?}");
+        drop_citations(&mut messages);
+        assert!(!has_uneven_citations(&messages));
+        assert_eq!(messages[0].content[0], plain, "the title is kept");
+    }
 }

@@ -11,7 +11,7 @@ use super::arbitrary::{any_messages, valid_messages};
 use crate::support::rotation::property_cases;
 
 fn call(id: &str) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+    Block::call(id, "Bash", json!({}))
 }
 
 fn answer(id: &str, text: &str, is_error: bool) -> Block {
@@ -113,17 +113,13 @@ fn two_calls_with_the_same_id_in_one_reply_get_distinct_ids() {
 
 #[test]
 fn a_tool_input_that_is_not_an_object_is_wrapped() {
-    let odd = Block::ToolUse { id: "a".to_owned(), name: "a b".to_owned(), input: json!("ls") };
+    let odd = Block::call("a", "a b", json!("ls"));
     let (messages, _) = repair(vec![
         ask(),
         Message::assistant(vec![odd]),
         Message::user(vec![answer("a", "k", false)]),
     ]);
-    let fixed = Block::ToolUse {
-        id: "a".to_owned(),
-        name: "a_b".to_owned(),
-        input: json!({"input": "ls"}),
-    };
+    let fixed = Block::call("a", "a_b", json!({"input": "ls"}));
     assert_eq!(messages[1].content, [fixed]);
 }
 

@@ -79,7 +79,7 @@ fn json_is_estimated_at_its_longest_serialization() {
     let longest = r#"{"a": "\u00e9\ud83d\ude00", "b": [1, 2.5, null], "\u0001": {"c": false}}"#;
     let input = json!({ "a": "é😀", "b": [1, 2.5, null], "\u{1}": { "c": false } });
     let history = |input| {
-        let call = Block::ToolUse { id: String::new(), name: String::new(), input };
+        let call = Block::call(String::new(), String::new(), input);
         History::new(vec![Message::assistant(vec![call])], 0).upper_bound()
     };
     let grown = history(input) - history(json!({}));
@@ -273,7 +273,7 @@ fn the_token_estimate_stays_close_above_the_count_in_a_conversation() {
         assert!(turn == 0 || estimate <= counted * 13 / 10 + 300, "{turn}: {estimate}/{counted}");
         let id = format!("t{turn}");
         let (name, input) = ("Read".to_owned(), json!({ "file_path": kind }));
-        let call = Block::ToolUse { id: id.clone(), name, input };
+        let call = Block::call(id.clone(), name, input);
         history.push_reply(Message::assistant(vec![call]), &usage(counted, 40));
         let times = 10 + turn % 7 * 5;
         let content = vec![Block::text(text.repeat(times))];
@@ -311,7 +311,7 @@ proptest! {
             let bytes = |block: &Block| match block {
                 Block::Text { text } => text.len(),
                 Block::Thinking { thinking, signature } => thinking.len() + signature.len(),
-                Block::ToolUse { id, name, input } => {
+                Block::ToolUse { id, name, input, .. } => {
                     id.len() + name.len() + input.to_string().len()
                 }
                 Block::ToolResult { .. }
@@ -339,7 +339,7 @@ fn a_pdf_is_estimated_by_its_pages_not_its_bytes() {
         let mut pdf = "<< /Type /Page >>".repeat(pages).into_bytes();
         pdf.resize(pdf.len() + bytes, b' ');
         let source = json!({ "type": "base64", "data": STANDARD.encode(pdf) });
-        History::new(vec![Message::user(vec![Block::Document { source }])], 0)
+        History::new(vec![Message::user(vec![Block::document(source)])], 0)
     };
     assert_eq!(history(3, 9).upper_bound(), history(3, 3_000_000).upper_bound());
     let (bound, estimate) = (history(10, 0).upper_bound(), history(10, 0).estimate());
@@ -352,7 +352,7 @@ fn a_pdf_is_estimated_by_its_pages_not_its_bytes() {
 #[test]
 fn a_low_reported_count_for_a_large_pdf_is_accepted() {
     let source = json!({ "type": "base64", "data": "A".repeat(8_000_000) });
-    let mut history = History::new(vec![Message::user(vec![Block::Document { source }])], 0);
+    let mut history = History::new(vec![Message::user(vec![Block::document(source)])], 0);
     history.observe_usage(&usage(24_000, 0));
     assert_eq!(history.upper_bound(), 24_000);
 }

@@ -17,7 +17,7 @@ fn says(text: &str) -> Message {
 }
 
 fn call(id: &str) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+    Block::call(id, "Bash", json!({}))
 }
 
 fn result(id: &str) -> Block {
@@ -82,11 +82,7 @@ fn every_invalid_block_is_reported_with_its_flaw() {
     };
     let wrapped =
         |block| Block::ToolResult { tool_use_id: id("a"), content: vec![block], is_error: false };
-    let tool = |id: &str, name: &str, input| Block::ToolUse {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        input,
-    };
+    let tool = |id: &str, name: &str, input| Block::call(id, name, input);
     let assistants = [
         (Block::text(" \n"), BlockFlaw::BlankText),
         (Block::RedactedThinking { data: String::new() }, BlockFlaw::Malformed),

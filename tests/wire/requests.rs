@@ -30,11 +30,7 @@ fn result(id: &str, text: &str) -> Block {
 }
 
 fn conversation() -> Vec<Message> {
-    let call = |id: &str| Block::ToolUse {
-        id: id.to_owned(),
-        name: "Bash".to_owned(),
-        input: json!({ "command": "ls" }),
-    };
+    let call = |id: &str| Block::call(id, "Bash", json!({ "command": "ls" }));
     let thinking = Block::Thinking { thinking: "Hm.".into(), signature: "c2ln".into() };
     vec![
         Message::user(vec![Block::text("List the files.")]),

@@ -66,7 +66,7 @@ fn without_made_up_ids(mut answer: ModelReply) -> ModelReply {
 }
 
 pub(super) fn tool_use(id: &str, name: &str, input: Value) -> Block {
-    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input }
+    Block::call(id, name, input)
 }
 
 #[test]
@@ -211,6 +211,26 @@ fn ids_of_tool_calls_are_kept_unless_no_service_would_take_them_back() {
             assert!(keeps || outlast::transcript::is_portable_id(now), "{now}");
         }
     }
+}
+
+#[test]
+fn further_fields_of_a_call_are_kept() {
+    let block = json!({ "type": "tool_use", "id": "call_1", "name": "Bash", "input": {},
+        "extra_content": { "google": { "thought_signature": "Zm9v" } }, "index": null,
+        "cache_control": { "type": "ephemeral" } });
+    let kept = json!({ "type": "tool_use", "id": "call_1", "name": "Bash", "input": {},
+        "extra_content": { "google": { "thought_signature": "Zm9v" } } });
+    let events = [
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let lines: String = events.map(|event| format!("data: {event}\n\n")).concat();
+    let answer = replay([lines.as_bytes()]).0.expect("a reply");
+    assert_eq!(serde_json::to_value(&answer.content[0]).expect("JSON"), kept);
+    let whole = json!({ "content": [block], "stop_reason": "tool_use" }).to_string();
+    let answer = outlast::model::answer::parse_message(whole.as_bytes()).expect("a reply");
+    assert_eq!(serde_json::to_value(&answer.content[0]).expect("JSON"), kept);
 }
 
 #[test]
@@ -478,7 +498,7 @@ proptest! {
         if let (Ok(answer), _) = replay([bytes.as_bytes()]) {
             prop_assert!(!answer.stop_reason.is_empty());
             for block in &answer.content {
-                if let Block::ToolUse { id, name, input } = block {
+                if let Block::ToolUse { id, name, input, .. } = block {
                     prop_assert!(!id.is_empty() && !name.is_empty() && input.is_object());
                 }
             }

@@ -32,7 +32,7 @@ pub enum RejectedContent {
     Block,
 }
 
-/// A field of requests that a service may refuse, and that a request can do without.
+/// A part of requests that a service may refuse, and that a request can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptionalField {
@@ -42,6 +42,8 @@ pub enum OptionalField {
     Effort,
     /// The cache breakpoints.
     CacheControl,
+    /// The images of the conversation.
+    Images,
 }
 
 /// A field that a service has refused for a model.
@@ -208,7 +210,8 @@ impl Fault {
     /// True if the service takes no images for this model, whatever their size.
     pub fn refuses_all_images(&self) -> bool {
         classify(self).class == ErrorClass::ImageTooLarge
-            && refuses_images(&self.detail().to_ascii_lowercase())
+            && (self.most_images() == Some(0)
+                || refuses_images(&self.detail().to_ascii_lowercase()))
     }
 
     /// True if a content filter stopped the output. That depends on the sampled reply, so the same
@@ -274,6 +277,7 @@ impl Fault {
             OptionalField::ThinkingByDefault => self.demands_thinking(),
             OptionalField::Effort => self.is_about_effort(),
             OptionalField::CacheControl => self.is_about_cache_marks(),
+            OptionalField::Images => self.refuses_all_images(),
         }
     }
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::media::strip_one;
 use super::notes::{block_note, is_removal_note};
-use super::repair::has_unportable_ids;
+use super::repair::has_unportable_calls;
 use super::validity::{calls, is_thinking, violations};
-use super::{Block, BlockPath, Message, Role, make_ids_portable, repair, strip_thinking};
+use super::{Block, BlockPath, Message, Role, make_calls_portable, repair, strip_thinking};
 
 /// The content that the service rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,8 +46,10 @@ pub enum RepairOutcome {
     BlockReplaced,
     /// A tool call's input was emptied.
     InputEmptied,
-    /// Calls were given ids that every service accepts.
+    /// Calls were given ids that every service accepts, and lost their further fields.
     IdsReplaced,
+    /// The further fields of a document were removed, such as its title.
+    FieldsRemoved,
 }
 
 /// Maximum length of a call's input that is kept as text, in bytes.
@@ -80,7 +82,7 @@ pub fn repair_rejected(
             RepairOutcome::ThinkingStripped
         }
         BlockRepair::Rename => {
-            make_ids_portable(messages);
+            make_calls_portable(messages);
             RepairOutcome::IdsReplaced
         }
         BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: calls_to_text(messages, at) },
@@ -89,6 +91,12 @@ pub fn repair_rejected(
                 *input = json!({});
             }
             RepairOutcome::InputEmptied
+        }
+        BlockRepair::Reduce { message, block } => {
+            if let Block::Document { others, .. } = &mut messages[message].content[block] {
+                others.clear();
+            }
+            RepairOutcome::FieldsRemoved
         }
         BlockRepair::Remove(spots) => {
             let blocks = spots.len();
@@ -123,8 +131,13 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
 enum BlockRepair {
     Repair,
     Strip,
-    /// The ids of calls.
+    /// The ids of calls, and their further fields.
     Rename,
+    /// The further fields of a document.
+    Reduce {
+        message: usize,
+        block: usize,
+    },
     /// The calls of the message with this index, and their results.
     Untie(usize),
     /// The input of a call.
@@ -148,9 +161,9 @@ fn choose_repair(
         RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
             Some(BlockRepair::Repair)
         }
-        RejectedBlock::Pairs if has_unportable_ids(messages) => Some(BlockRepair::Rename),
+        RejectedBlock::Pairs if has_unportable_calls(messages) => Some(BlockRepair::Rename),
         RejectedBlock::Pairs => repair_of_pairs(messages, spot?),
-        RejectedBlock::Block if blames_call(messages, spot?) && has_unportable_ids(messages) => {
+        RejectedBlock::Block if blames_call(messages, spot?) && has_unportable_calls(messages) => {
             Some(BlockRepair::Rename)
         }
         RejectedBlock::Block => repair_of_block(messages, spot?),
@@ -273,6 +286,9 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
             (!empty).then_some(BlockRepair::Empty { message: spot.message, block: at })
         }
         Block::ToolResult { .. } => Some(BlockRepair::Replace(vec![here])),
+        Block::Document { others, .. } if !others.is_empty() => {
+            Some(BlockRepair::Reduce { message: spot.message, block: at })
+        }
         Block::Image { .. } | Block::Document { .. } => Some(BlockRepair::Remove(vec![here])),
         Block::Other(value) => {
             Some(BlockRepair::Replace(related_blocks(spot.message, message, at, value)))
@@ -318,7 +334,7 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
 fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
     let mut names = HashMap::new();
     for block in &mut messages[asked].content {
-        let Block::ToolUse { id, name, input } = block else { continue };
+        let Block::ToolUse { id, name, input, .. } = block else { continue };
         let mut words = input.to_string();
         words.truncate(words.floor_char_boundary(INPUT_WORDS));
         let text = Block::text(format!("(I called the tool {name} with {words}.)"));

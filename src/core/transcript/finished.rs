@@ -49,7 +49,7 @@ pub fn describe_unknown_outcome(call: &ToolCall) -> String {
 pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
-        if let Block::ToolUse { id, name, input } = block
+        if let Block::ToolUse { id, name, input, .. } = block
             && begun.contains(id)
         {
             let (id, name, input) = (id.clone(), name.clone(), input.clone());
@@ -85,11 +85,7 @@ mod tests {
 
     #[test]
     fn finished_lists_only_calls_with_a_successful_result() {
-        let call = |id: &str, command: &str| Block::ToolUse {
-            id: id.to_owned(),
-            name: "Bash".to_owned(),
-            input: json!({ "command": command }),
-        };
+        let call = |id: &str, command: &str| Block::call(id, "Bash", json!({ "command": command }));
         let result = |id: &str, is_error: bool| Block::ToolResult {
             tool_use_id: id.to_owned(),
             content: Vec::new(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::token_estimate::plain_text_bytes;
 use super::validity::{violation_at_end, violations_from};
-use super::{Block, Message, ToolDefinition, Usage, media};
+use super::{Block, Message, OtherFields, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
 const BLOCK_OVERHEAD: u64 = 64;
@@ -351,20 +351,29 @@ fn block_size(block: &Block) -> ContentSize {
         tokens: 0,
     };
     let fixed = |tokens| ContentSize { bytes: 0, plain_text_bytes: 0, tokens };
+    let fields = |others: &OtherFields| {
+        if others.is_empty() { known(0) } else { json(&others.to_value()) }
+    };
     known(BLOCK_OVERHEAD).plus(match block {
         Block::Text { text } => words(text),
         Block::Thinking { thinking, signature } => words(thinking).plus(known(bytes(signature))),
         Block::RedactedThinking { data } => known(bytes(data)),
-        Block::ToolUse { id, name, input } => known(bytes(id) + bytes(name)).plus(json(input)),
+        Block::ToolUse { id, name, input, others } => {
+            known(bytes(id) + bytes(name)).plus(json(input)).plus(fields(others))
+        }
         Block::ToolResult { tool_use_id, content, is_error: _ } => {
             known(bytes(tool_use_id)).plus(ContentSize::of(content))
         }
         Block::Image { .. } => fixed(IMAGE_TOKENS_MAX),
-        Block::Document { source } => match source.get("type").and_then(Value::as_str) {
-            Some("base64") => known(media::pages(source).saturating_mul(PAGE_BYTES)),
-            Some("text" | "content") => known(max_json_bytes(source)).plus(fixed(IMAGE_TOKENS_MAX)),
-            Some(_) | None => fixed(LINKED_DOCUMENT_TOKENS_MAX),
-        },
+        Block::Document { source, others } => {
+            fields(others).plus(match source.get("type").and_then(Value::as_str) {
+                Some("base64") => known(media::pages(source).saturating_mul(PAGE_BYTES)),
+                Some("text" | "content") => {
+                    known(max_json_bytes(source)).plus(fixed(IMAGE_TOKENS_MAX))
+                }
+                Some(_) | None => fixed(LINKED_DOCUMENT_TOKENS_MAX),
+            })
+        }
         Block::Other(value) => json(value),
     })
 }

@@ -106,6 +106,13 @@ pub fn has_media(messages: &[Message]) -> bool {
     blocks.flat_map(inner_blocks).any(|(_, block)| media_kind(block).is_some())
 }
 
+/// True if [`StripTarget::ImagesOfAnySize`] would remove anything.
+pub fn has_images(messages: &[Message]) -> bool {
+    let blocks = user_messages(messages).flat_map(|(_, message)| &message.content);
+    let mut blocks = blocks.flat_map(inner_blocks).filter_map(|(_, block)| media_kind(block));
+    blocks.any(|(medium, source)| medium == Medium::Image || is_of_images(source))
+}
+
 /// The approximate size of all images and documents in a request, in bytes.
 pub fn media_bytes(messages: &[Message]) -> u64 {
     find_media(messages).iter().map(|found| found.what.bytes).sum()
@@ -170,7 +177,7 @@ fn media_kind(block: &Block) -> Option<(Medium, &Value)> {
     if let Block::Image { source } = block {
         return Some((Medium::Image, source));
     }
-    let Block::Document { source } = block else { return None };
+    let Block::Document { source, .. } = block else { return None };
     (!is_plain_text(source)).then_some((Medium::Document, source))
 }
 
@@ -193,7 +200,7 @@ fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
     let mut calls: HashMap<&str, (&str, Option<&str>)> = HashMap::new();
     let blocks = messages.iter().flat_map(|message| &message.content);
     for block in blocks {
-        if let Block::ToolUse { id, name, input } = block {
+        if let Block::ToolUse { id, name, input, .. } = block {
             let file = ["file_path", "path", "file"].iter().find_map(|key| input[*key].as_str());
             calls.insert(id, (name, file));
         }

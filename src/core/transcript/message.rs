@@ -1,7 +1,7 @@
 //! The messages of a conversation, in the format of the Messages API.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +42,56 @@ impl Message {
     }
 }
 
+/// The fields of a block that outlast does not read, as they came. Some gateways keep state in calls,
+/// such as the signature of Gemini's thinking; documents of a host have a title.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Map<String, Value>")]
+pub struct OtherFields(Map<String, Value>);
+
+impl From<Map<String, Value>> for OtherFields {
+    /// Leaves out fields that say nothing, and cache breakpoints, which each request sets itself.
+    fn from(mut fields: Map<String, Value>) -> Self {
+        let is_blank = |value: &Value| value.is_null() || value == "";
+        fields.retain(|name, value| name != "cache_control" && !is_blank(value));
+        Self(fields)
+    }
+}
+
+impl OtherFields {
+    /// The fields of a block that came as JSON, without those named.
+    pub fn of(block: &Value, read: &[&str]) -> Self {
+        let mut fields = block.as_object().cloned().unwrap_or_default();
+        fields.retain(|name, _| !read.contains(&name.as_str()));
+        fields.into()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Keeps the fields that `is_kept` accepts.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&str, &Value) -> bool) {
+        self.0.retain(|name, value| is_kept(name, value));
+    }
+
+    /// All fields as JSON.
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.0.clone())
+    }
+}
+
 /// One content block. Unknown kinds are kept unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -62,6 +112,8 @@ pub enum Block {
         name: String,
         #[serde(default)]
         input: Value,
+        #[serde(flatten)]
+        others: OtherFields,
     },
     ToolResult {
         tool_use_id: String,
@@ -75,6 +127,8 @@ pub enum Block {
     },
     Document {
         source: Value,
+        #[serde(flatten)]
+        others: OtherFields,
     },
     #[serde(untagged)]
     Other(Value),
@@ -85,6 +139,17 @@ impl Block {
         Self::Text { text: text.into() }
     }
 
+    /// A tool call without other fields.
+    pub fn call(id: impl Into<String>, name: impl Into<String>, input: Value) -> Self {
+        let others = OtherFields::default();
+        Self::ToolUse { id: id.into(), name: name.into(), input, others }
+    }
+
+    /// A document without other fields.
+    pub fn document(source: Value) -> Self {
+        Self::Document { source, others: OtherFields::default() }
+    }
+
     /// The text of a text block.
     pub fn as_text(&self) -> Option<&str> {
         if let Self::Text { text } = self { Some(text) } else { None }
@@ -92,7 +157,11 @@ impl Block {
 
     /// The id, the name and the input of a tool call.
     pub fn as_call(&self) -> Option<(&str, &str, &Value)> {
-        if let Self::ToolUse { id, name, input } = self { Some((id, name, input)) } else { None }
+        if let Self::ToolUse { id, name, input, others: _ } = self {
+            Some((id, name, input))
+        } else {
+            None
+        }
     }
 
     /// The id of the answered call, if the block is a tool result.

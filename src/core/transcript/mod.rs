@@ -3,6 +3,7 @@
 
 mod block_repair;
 mod call_in_text;
+mod citations;
 pub mod compaction;
 mod contributors;
 mod excerpt;
@@ -21,19 +22,23 @@ pub use block_repair::{
     RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
 };
 pub use call_in_text::find_call_in_text;
+pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
 pub use excerpt::one_line;
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{
-    BlockPath, Medium, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
+    BlockPath, Medium, StripTarget, StrippedMedia, has_images, has_media, media_bytes, strip_media,
     visible_pages,
 };
-pub use message::{Block, LOST_SIGNATURE, Message, Role, ToolCall, ToolDefinition, Usage};
+pub use message::{
+    Block, LOST_SIGNATURE, Message, OtherFields, Role, ToolCall, ToolDefinition, Usage,
+};
 pub use notes::exit_note;
 pub use repair::{
-    HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, make_ids_portable, repair,
-    repair_history, strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
+    HistoryRepair, OUTCOME_UNKNOWN, RepairStep, answer_calls, last_text, make_calls_portable,
+    repair, repair_history, strip_signed_thinking, strip_thinking,
+    strip_thinking_that_lacks_signature,
 };
 pub use validity::{
     BlockFlaw, HistoryRule, Violation, history_violations, is_name_letter, is_portable_id,

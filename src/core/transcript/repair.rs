@@ -402,32 +402,38 @@ fn fresh_id(taken: &mut HashSet<String>, like: &str) -> String {
     id
 }
 
-/// True if a call has an id that not every service accepts.
-pub(super) fn has_unportable_ids(messages: &[Message]) -> bool {
+/// True if a call has an id or fields that not every service accepts.
+pub(super) fn has_unportable_calls(messages: &[Message]) -> bool {
+    let has_others =
+        |block: &Block| matches!(block, Block::ToolUse { others, .. } if !others.is_empty());
     messages.iter().flat_map(calls).any(|id| !is_portable_id(id))
+        || messages.iter().flat_map(|message| &message.content).any(has_others)
 }
 
-/// Gives calls whose id not every service accepts, and their results, another one: another service
-/// than the one that made them gets the conversation, or that one refuses it.
-pub fn make_ids_portable(messages: &mut [Message]) {
-    if !has_unportable_ids(messages) {
+/// Takes from calls what only the service that made them reads, or not every service accepts: their
+/// further fields, and their ids, which results have, too. Another service gets the conversation,
+/// or this one refuses it.
+pub fn make_calls_portable(messages: &mut [Message]) {
+    if !has_unportable_calls(messages) {
         return;
     }
     let mut taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
     let mut renamed: HashMap<String, String> = HashMap::new();
     for block in messages.iter_mut().flat_map(|message| &mut message.content) {
         match block {
-            Block::ToolUse { id, .. } if !is_portable_id(id) => {
-                let new = fresh_id(&mut taken, id);
-                renamed.insert(std::mem::replace(id, new.clone()), new);
+            Block::ToolUse { id, others, .. } => {
+                others.clear();
+                if !is_portable_id(id) {
+                    let new = fresh_id(&mut taken, id);
+                    renamed.insert(std::mem::replace(id, new.clone()), new);
+                }
             }
             Block::ToolResult { tool_use_id, .. } => {
                 if let Some(new) = renamed.get(tool_use_id) {
                     tool_use_id.clone_from(new);
                 }
             }
-            Block::ToolUse { .. }
-            | Block::Text { .. }
+            Block::Text { .. }
             | Block::Thinking { .. }
             | Block::RedactedThinking { .. }
             | Block::Image { .. }

@@ -78,7 +78,7 @@ pub(super) fn text_of(block: &Block) -> Option<&str> {
 pub(super) fn placeholder(block: &Block) -> Option<String> {
     let (what, source) = match block {
         Block::Image { source } => ("image", source),
-        Block::Document { source } => ("document", source),
+        Block::Document { source, .. } => ("document", source),
         Block::Other(value) => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("block");
             return Some(format!("[{}: not shown]", one_line(kind, 60)));

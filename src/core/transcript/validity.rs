@@ -197,7 +197,7 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
         (Role::Assistant, Block::RedactedThinking { data }) => {
             data.is_empty().then_some(BlockFlaw::Malformed)
         }
-        (Role::Assistant, Block::ToolUse { id, name, input }) => {
+        (Role::Assistant, Block::ToolUse { id, name, input, .. }) => {
             return [
                 (id.is_empty(), BlockFlaw::NoId),
                 (!id.is_empty() && !is_returnable_id(id), BlockFlaw::BadId),
@@ -211,7 +211,7 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
         (Role::User, Block::ToolResult { content, .. }) => {
             return content.iter().filter_map(inner_result_flaw).collect();
         }
-        (Role::User, Block::Image { source } | Block::Document { source }) => {
+        (Role::User, Block::Image { source } | Block::Document { source, .. }) => {
             (!source.is_object()).then_some(BlockFlaw::Malformed)
         }
         (_, Block::Other(value)) => (!is_unknown_block(value)).then_some(BlockFlaw::Malformed),

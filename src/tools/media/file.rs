@@ -113,7 +113,7 @@ fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> ToolOutco
 
 fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> ToolOutcome {
     let media_type = "application/pdf";
-    let mut content = vec![Block::Document { source: source(media_type, &pdf.data) }];
+    let mut content = vec![Block::document(source(media_type, &pdf.data))];
     if let Some(pages) = &pdf.part {
         content.push(Block::text(format!("(pages {pages} of {})", pdf.count)));
     }

@@ -60,7 +60,7 @@ fn check(answer: &ModelReply) {
     let mut ids = BTreeSet::new();
     for block in &answer.content {
         match block {
-            Block::ToolUse { id, name, input } => {
+            Block::ToolUse { id, name, input, .. } => {
                 assert!(input.is_object() && !name.is_empty() && !id.is_empty(), "{answer:?}");
                 assert!(ids.insert(id), "two calls with one id: {answer:?}");
             }

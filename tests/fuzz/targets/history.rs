@@ -20,7 +20,7 @@ fn block(tape: &mut Tape<'_>, depth: u8) -> Block {
             let inputs = [json!({}), json!({ "command": "ls" }), Value::Null, json!("x")];
             let names = ["Bash", "", "mcp.x y"];
             let (name, input) = ((*tape.pick(&names)).to_owned(), tape.pick(&inputs).clone());
-            Block::ToolUse { id, name, input }
+            Block::call(id, name, input)
         }
         6 if depth > 0 => {
             let content = (0..tape.below(3)).map(|_| block(tape, depth - 1)).collect();
