@@ -181,3 +181,27 @@ async fn a_rehearsal_leaves_files_outside_of_its_folder_as_they_are() {
         assert!(!new.exists(), "{flags:?}");
     }
 }
+
+/// What the service of the rehearsal must know of the recorded one: a paused reply is sent back until
+/// it is continued, and images are not in the rehearsal, so that it does not refuse them.
+#[tokio::test]
+async fn paused_replies_and_refused_images_are_rehearsed() {
+    let paused = || Scenario::new().reply("So far.").stop_reason("pause_turn");
+    let read = json!({ "file_path": "a.png" });
+    let refusal = "too many images and documents: 1 + 0 > 0";
+    let refused = Scenario::new().tool("Read", read).status(400);
+    let refused = refused.error("invalid_request_error", refusal, None);
+    for (name, scenario) in [
+        ("empty", paused().empty().reply("Done.")),
+        ("overloaded", paused().status(529).reply("Done.")),
+        ("images", refused.reply("Done.")),
+    ] {
+        let server = serve(scenario);
+        let run = RunBuilder::against(&server);
+        image::RgbImage::new(2, 2).save(run.work().join("a.png")).expect("the folder is ours");
+        let ended = run.args(["Do it."]).run().await;
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+        let ended = rehearse(ended, &[]).await;
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+    }
+}
