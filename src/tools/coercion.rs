@@ -94,7 +94,8 @@ fn takes_any_text(schema: &Value, root: &Value) -> bool {
 fn takes_null(schema: &Value, root: &Value) -> bool {
     let mut alternatives = Vec::new();
     collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
-    alternatives.is_empty() || alternatives.iter().any(|alternative| alternative.name == "null")
+    let is_null = |it: &Alternative<'_>| it.name == "null" || it.schema["nullable"] == true;
+    alternatives.is_empty() || alternatives.iter().any(is_null)
 }
 
 /// A type that a schema takes, and the schema that says so.
@@ -288,13 +289,15 @@ mod tests {
                 "name": { "type": "string" },
                 "note": { "type": "string" },
                 "size": { "type": ["integer", "null"] },
+                "age": { "type": "integer", "nullable": true },
                 "inner": { "type": "object", "properties": { "n": { "default": 1 } }, "required": ["n"] },
             },
             "required": ["scale", "name"],
         });
-        let mut input = json!({ "note": null, "size": null, "inner": {}, "more": 1 });
+        let mut input = json!({ "note": null, "size": null, "age": null, "inner": {}, "more": 1 });
         coerce(&mut input, &schema);
-        let wanted = json!({ "scale": "css", "size": null, "inner": { "n": 1 }, "more": 1 });
+        let wanted =
+            json!({ "scale": "css", "size": null, "age": null, "inner": { "n": 1 }, "more": 1 });
         assert_eq!(
             input, wanted,
             "no default is invented, and none is given for an optional field"

@@ -81,9 +81,10 @@ impl AnswerSchema {
         check_root(&schema)?;
         references::check(&schema)?;
         let (form, source) = (input_form(&schema), schema.clone());
+        let mut schema = schema;
+        write_out_nullable(&mut schema);
         let (checked, offered) = match form {
             SchemaForm::Plain => {
-                let mut schema = schema;
                 schema["type"] = json!("object");
                 (schema.clone(), schema)
             }
@@ -171,6 +172,28 @@ fn check_root(schema: &Value) -> Result<(), BadSchema> {
         Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(BadSchema::at("", "a JSON Schema is an object; write {...}"))
         }
+    }
+}
+
+/// Writes `nullable`, which OpenAPI has for a further type, as the type of JSON Schema that it means.
+fn write_out_nullable(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("nullable") == Some(&Value::Bool(true)) {
+                match fields.get_mut("type") {
+                    Some(Value::Array(types)) => types.push(json!("null")),
+                    Some(name @ Value::String(_)) => *name = json!([name.take(), "null"]),
+                    Some(_) | None => {}
+                }
+            }
+            // The others hold values, not schemas.
+            let is_value = |name: &str| ["enum", "const", "default", "examples"].contains(&name);
+            for (_, field) in fields.iter_mut().filter(|(name, _)| !is_value(name)) {
+                write_out_nullable(field);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_out_nullable),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

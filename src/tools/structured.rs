@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
+use super::coercion::coerce;
 use super::outcome::ToolOutcome;
 use super::schema::AnswerSchema;
 
@@ -69,14 +70,18 @@ impl StructuredAnswers {
         }
     }
 
-    /// Validates the input of a call, and stores it if it is valid. Blocks: a schema may be slow to
-    /// check. A cancelled call has no effect.
+    /// Validates the input of a call, and stores it if it is valid, with its types repaired if need be.
+    /// Blocks: a schema may be slow to check. A cancelled call has no effect.
     pub(super) fn validate_and_store(
         &self,
         input: &Value,
         stop: &CancellationToken,
     ) -> ToolOutcome {
-        let read = self.schema.extract_answer(input);
+        let read = self.schema.extract_answer(input).or_else(|violations| {
+            let mut repaired = input.clone();
+            coerce(&mut repaired, self.schema.offered());
+            self.schema.extract_answer(&repaired).map_err(|_| violations)
+        });
         if stop.is_cancelled() {
             return ToolOutcome::interrupted();
         }

@@ -37,6 +37,29 @@ fn offered(bench: &Bench) -> Value {
 }
 
 #[tokio::test]
+async fn an_answer_whose_types_have_one_meaning_is_taken() {
+    let open = json!({ "type": "object", "properties": { "note": { "type": "string", "nullable": true } } });
+    let list = json!({ "type": "array", "items": { "$ref": "#/$defs/n" }, "$defs": { "n": { "type": "integer" } } });
+    for (schema, given, wanted) in [
+        (
+            report(),
+            json!({ "title": "Found", "items": "[{\"count\": \"3\"}]", "mail": null }),
+            Some(json!({ "title": "Found", "items": [{ "count": 3 }] })),
+        ),
+        (open.clone(), json!({ "note": null }), Some(json!({ "note": null }))),
+        (open, json!({ "note": [] }), None),
+        (list, json!({ "answer": ["1", 2] }), Some(json!([1, 2]))),
+        (report(), json!({ "title": "Found", "items": [{ "count": "three" }] }), None),
+    ] {
+        let bench = asking(schema);
+        let outcome = give(&bench, given.clone()).await;
+        assert_eq!(outcome.is_error, wanted.is_none(), "{given}: {outcome:?}");
+        let delivered = wanted.map_or(Delivery::Invalid, Delivery::Answer);
+        assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), delivered);
+    }
+}
+
+#[tokio::test]
 async fn a_valid_structured_answer_is_kept_and_accepted_once() {
     let bench = asking(report());
     assert_eq!(offered(&bench), report());
