@@ -1,6 +1,7 @@
 //! Finds tool calls that a model left as text: the call syntaxes of several vendors.
 //!
-//! Code blocks, code spans and quotations do not count: there a call is an example.
+//! Code blocks, code spans and quotations do not count: there a call is an example. A reply that ends
+//! with a block that is nothing but a call has called.
 
 use serde_json::Value;
 
@@ -57,6 +58,9 @@ const NAMING_TAGS: [&str; 8] = [
 const CALL_LANGUAGES: [&str; 6] =
     ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call", "function_calls"];
 
+/// Languages of fenced code blocks that are calls if they end the reply and are nothing else.
+const DATA_LANGUAGES: [&str; 3] = ["", "json", "xml"];
+
 /// Words between the marker of a call and the name of its tool.
 const BEFORE_NAME: [&str; 6] = ["print(", "functions.", "function", "default_api.", "(", "["];
 
@@ -68,7 +72,15 @@ pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
     let offered = |name: &str| tools.iter().copied().find(|tool| tool.eq_ignore_ascii_case(name));
     let mut prose = String::with_capacity(text.len() + 1);
     prose.push('\n');
-    for (language, part) in split_code(text) {
+    let parts = split_code(text);
+    let last = parts.iter().rev().find(|(_, part)| !part.trim().is_empty());
+    if let Some((Some(language), part)) = last
+        && DATA_LANGUAGES.contains(&language.to_ascii_lowercase().as_str())
+        && let Some(tool) = whole_call(without_tags(part.trim())).and_then(offered)
+    {
+        return Some(tool);
+    }
+    for (language, part) in parts {
         match language {
             None => prose.push_str(&without_dsml(&without_quotations(part))),
             Some(language) => {
@@ -176,6 +188,12 @@ fn whole_call(text: &str) -> Option<&str> {
     (has_input && object.keys().all(is_of_a_call)).then(|| name_in_object(text)).flatten()
 }
 
+/// A call without the tags around it.
+fn without_tags(text: &str) -> &str {
+    let inner = text.strip_prefix("<tool_call>").and_then(|text| text.strip_suffix("</tool_call>"));
+    inner.unwrap_or(text).trim()
+}
+
 /// Splits a text at its fenced code blocks: parts with the language of their block, or `None`.
 fn split_code(text: &str) -> Vec<(Option<&str>, &str)> {
     let mut parts = Vec::new();
@@ -277,6 +295,12 @@ mod tests {
             "{\"name\": \"Bash\", \"parameters\": {\"command\": \"ls\"}}",
             "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"Bash\", \"input\": {}}",
             "[Bash(command=\"ls -l\")]",
+            "```json\n{\"name\": \"Bash\", \"arguments\": {\"command\": \"ls\"}}\n```",
+            "```\n{\"name\": \"Bash\", \"arguments\": {}}\n```\n",
+            "I list them.\n\n```json\n{\n  \"name\": \"Bash\",\n  \"arguments\": {}\n}\n```",
+            "```json\n{\"name\": \"x\"}\n```\n```json\n{\"name\": \"Bash\", \"input\": {}}\n```",
+            "```xml\n<tool_call>\n{\"name\": \"Bash\", \"arguments\": {}}\n</tool_call>\n```",
+            "```json\n{\"name\": \"Bash\", \"arguments\": {}}",
         ];
         for call in calls {
             assert_eq!(find_call_in_text(call, &TOOLS), Some("Bash"), "{call}");
@@ -302,6 +326,10 @@ mod tests {
             "<tool_call>{\"name\": \"search\", \"arguments\": {}}</tool_call>",
             "{\"name\": \"Bash\", \"version\": \"5.2\"}",
             "[Bash](https://www.gnu.org/software/bash/)",
+            "It is:\n```json\n{\"name\": \"Bash\", \"arguments\": {}}\n```\nSave it.",
+            "It is:\n```json\n{\"name\": \"Bash\", \"arguments\": {}, \"version\": 1}\n```",
+            "It is:\n```json\n{\"name\": \"app\", \"arguments\": {}}\n```",
+            "It is:\n```python\n{\"name\": \"Bash\", \"arguments\": {}}\n```",
             "The next action: Bash is to be updated.",
         ];
         for text in texts {
