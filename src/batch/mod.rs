@@ -15,7 +15,6 @@ mod local_engine;
 mod plan;
 mod render;
 mod schedule;
-mod shell_quote;
 mod submission;
 mod task_file;
 mod task_state;
@@ -35,7 +34,6 @@ pub use render::{
     ClusterOptions, MATRIX_MAX, RenderError, array_script, job_manifest, matrix, render_yaml,
 };
 pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
-pub use shell_quote::{quoted_command, quoted_word};
 pub use submission::{ClusterEngine, Submission};
 pub use task_file::{TaskFileError, TaskLimits, TaskLine, read_tasks};
 pub use task_state::{

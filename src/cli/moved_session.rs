@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::args::Profile;
 use super::settings::Settings;
 use super::usage::{UsageError, UsageErrorKind};
-use crate::batch::quoted_word;
 use crate::checkout::Worktree;
 use crate::journal::{RestoredSession, SessionId};
 use crate::recovery::LeftOff;
+use crate::text::quoted_word;
 
 /// The command that resumes a session which works in `cwd`, from any folder. `flags` are those that
 /// it repeats, each after a blank.

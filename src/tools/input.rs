@@ -9,6 +9,7 @@ use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::bash_forms;
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
 use super::input_forms::{adapt_values, has_unknown_form, rename_fields};
@@ -66,6 +67,9 @@ pub(super) struct BashInput {
     pub(super) description: Option<String>,
     #[serde(default)]
     pub(super) run_in_background: bool,
+    /// True if the call names its folder: then the working directory of later commands stays.
+    #[serde(skip)]
+    pub(super) has_own_folder: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -247,20 +251,30 @@ pub(super) struct ParsedInput {
 
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
 /// fields with another name or of the wrong type and `null` for an omitted field in `input` itself,
-/// unknown fields and numbers above the maximum in the request only.
+/// unknown fields and numbers above the maximum in the request only. `absolute` makes a path absolute.
 ///
 /// # Errors
 /// The text for the model names the wrong fields and what was expected.
-pub(super) fn parse(tool: BuiltinTool, input: &mut Value) -> Result<ParsedInput, ToolError> {
+pub(super) fn parse(
+    tool: BuiltinTool,
+    input: &mut Value,
+    absolute: impl Fn(&str) -> String,
+) -> Result<ParsedInput, ToolError> {
     let schema = tool.schema();
     rename_fields(input, &schema);
     adapt_values(tool, input, &schema);
     coerce(input, &schema);
+    let mut notes = Vec::new();
+    if let Some(fields) = input.as_object_mut().filter(|_| tool == BuiltinTool::Bash) {
+        let adapted = bash_forms::adapt(fields, absolute);
+        notes = adapted.map_err(|fault| invalid_input(tool.name(), &fault))?;
+    }
     let mut input = input.clone();
     let offset = take_offset(tool, &mut input);
+    let has_own_folder = tool == BuiltinTool::Bash && bash_forms::take_adapted_folder(&mut input);
     let mut unknown = BTreeSet::new();
     remove_unknown(&mut input, &schema, &mut unknown);
-    let mut notes = lower_to_maximum(&mut input, &schema);
+    notes.extend(lower_to_maximum(&mut input, &schema));
     if !unknown.is_empty() {
         let names = Vec::from_iter(unknown).join("`, `");
         let known = known_fields(tool);
@@ -279,6 +293,8 @@ pub(super) fn parse(tool: BuiltinTool, input: &mut Value) -> Result<ParsedInput,
         deserialize(tool, input).map_err(|fault| invalid_input(tool.name(), &fault))?;
     if let ToolRequest::Grep(grep) = &mut request {
         grep.offset = offset;
+    } else if let ToolRequest::Bash(bash) = &mut request {
+        bash.has_own_folder = has_own_folder;
     }
     if let ToolRequest::Glob(glob) = &request
         && has_unknown_form(&glob.pattern)

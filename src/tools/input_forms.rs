@@ -1,19 +1,21 @@
 //! Changes inputs of built-in tools that are written in the forms of other programs to those of the
 //! schema: names of fields, lists for texts and the reverse, choices in other spelling. Pure.
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value};
+
+use crate::text::quoted_command;
 
 use super::catalog::BuiltinTool;
 use super::glob_readings::split_folder;
 
 /// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
 /// one that the tool has.
-const ALIASES: [(&str, &[&str]); 11] = [
+const ALIASES: [(&str, &[&str]); 13] = [
     ("path", &["file_path", "notebook_path"]),
     ("absolutepath", &["file_path", "notebook_path", "path"]),
     ("cmd", &["command"]),
+    ("isbackground", &["run_in_background"]),
+    ("background", &["run_in_background"]),
     ("oldstr", &["old_string"]),
     ("oldtext", &["old_string"]),
     ("newstr", &["new_string"]),
@@ -65,7 +67,7 @@ fn meant_field<'a>(given: &str, known: &'a Map<String, Value>) -> Option<&'a str
 }
 
 /// A name without what spellings differ in.
-fn bare(name: &str) -> String {
+pub(super) fn bare(name: &str) -> String {
     name.to_lowercase().replace(['_', '-', ' '], "")
 }
 
@@ -166,15 +168,7 @@ fn command_of(words: &[&str]) -> String {
     {
         return (*command).to_owned();
     }
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./=:@%+,".contains(letter);
-    let quoted = words.iter().map(|word| {
-        if !word.is_empty() && word.chars().all(is_plain) {
-            Cow::Borrowed(*word)
-        } else {
-            Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
-        }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
+    quoted_command(words)
 }
 
 /// A pattern of a text or of a list of patterns.

@@ -8,6 +8,7 @@ mod acceptance;
 mod agents;
 mod attach;
 mod background;
+mod bash_forms;
 mod built_in_calls;
 mod call_paths;
 mod capture;

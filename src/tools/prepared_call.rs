@@ -182,7 +182,10 @@ impl ToolSet {
         {
             json_to_text(content);
         }
-        let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input)?;
+        let absolute =
+            |path: &str| file_names::shown(&self.places.absolute(path, &self.shell.cwd()));
+        let ParsedInput { mut request, mut notes } =
+            input::parse(tool, &mut call.input, &absolute)?;
         let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
         if let ToolRequest::Grep(grep) = &mut request
             && catch_panic(tool.name(), || grep::needs_multiline(grep)).unwrap_or(false)
@@ -201,8 +204,7 @@ impl ToolSet {
         }
         if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
             let path = undecorated_path(&path);
-            let absolute =
-                file_names::shown(&self.places.absolute(path.as_ref(), &self.shell.cwd()));
+            let absolute = absolute(&path);
             check_path(&absolute)?;
             if let Some(fields) = call.input.as_object_mut() {
                 fields.insert(field.to_owned(), absolute.clone().into());

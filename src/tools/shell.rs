@@ -182,6 +182,7 @@ impl ShellSession {
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let whereabouts = match &scope {
+            _ if input.has_own_folder => None,
             CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
                 self.report_file().await
             }

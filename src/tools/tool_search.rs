@@ -212,7 +212,7 @@ fn score(tool: &ToolDefinition, words: &[String]) -> u32 {
 
 /// Parses the input of a recorded search.
 fn parse(input: &Value) -> Option<ToolSearchInput> {
-    let parsed = input::parse(BuiltinTool::ToolSearch, &mut input.clone()).ok()?;
+    let parsed = input::parse(BuiltinTool::ToolSearch, &mut input.clone(), str::to_owned).ok()?;
     let ToolRequest::ToolSearch(search) = parsed.request else { return None };
     Some(search)
 }

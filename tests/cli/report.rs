@@ -430,7 +430,7 @@ async fn changes_and_a_failed_command_are_reported_as_their_tools_recorded_them(
             json!({ "file_path": "edited", "old_string": "a", "new_string": "c", "replace_all": true }),
         )
         .tool("Write", json!({ "file_path": "replaced", "content": "a\nb\n" }))
-        .tool("Bash", json!({ "command": "exec sleep 600", "timeout": 100 }))
+        .tool("Bash", json!({ "command": "exec sleep 600", "timeout": 1_000 }))
         .status(400)
         .after(AfterLast::RepeatLast);
     let server = serve(scenario);

@@ -286,7 +286,7 @@ const FLOODS: [&str; 6] = [
 /// Runs a command up to its timeout.
 async fn flood(bench: &Bench, command: &str, timeout_ms: u64) -> ToolOutcome {
     let began = Stopwatch::start();
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": timeout_ms })).await;
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout_ms": timeout_ms })).await;
     began.assert_within(Duration::from_millis(timeout_ms) + Duration::from_secs(28), command);
     assert_eq!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
     outcome

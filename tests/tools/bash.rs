@@ -188,6 +188,21 @@ async fn the_working_directory_carries_over_and_variables_do_not() {
 
 /// Scripts that a command sources look at its arguments.
 #[tokio::test]
+async fn a_command_runs_in_the_folder_of_its_call_and_later_ones_do_not() {
+    let bench = Bench::open();
+    let (sub, home) = (bench.cwd.join("sub"), bench.cwd.display().to_string());
+    fs::create_dir(&sub).unwrap();
+    for command in ["pwd", "false || pwd", "```bash\npwd\n```"] {
+        let there = bench.run("Bash", json!({ "command": command, "workdir": "sub" })).await;
+        assert_eq!(text(&there), sub.display().to_string(), "{command}");
+        assert_eq!(text(&bench.bash("pwd").await), home);
+    }
+    let missing = json!({ "command": "touch x & touch y; touch z || touch a", "cwd": "none" });
+    assert_fails_with(&bench.run("Bash", missing).await, "none: No such file or directory");
+    assert!(["x", "y", "z", "a"].iter().all(|name| !bench.cwd.join(name).exists()));
+}
+
+#[tokio::test]
 async fn a_command_has_no_arguments_and_begins_at_line_one() {
     let bench = Bench::open();
     bench.file("setup.sh", "[ $# = 0 ] && FOUND=${1:-none}\n");

@@ -58,6 +58,12 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ),
         ("Bash", json!({ "command": "ls", "timeout": 1.5 }), "the field `timeout` is wrong"),
         ("Bash", json!({ "run": "ls" }), "Bash has no `run`: ignored; known are command, timeout"),
+        (
+            "Bash",
+            json!({ "command": "ls", "env": { "A": "b" } }),
+            "Bash has no `env`: write NAME=VALUE",
+        ),
+        ("Bash", json!({ "command": "ls", "workdir": 5 }), "the field `workdir` is wrong"),
         ("Bash", json!("ls"), "the input must be a JSON object"),
         ("Bash", Value::Null, "the input must be a JSON object"),
         ("Read", json!({ "target": "a" }), "the required field `file_path` (a string) is missing"),
@@ -153,6 +159,12 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         ("Read", json!({ "file_path": "\n\"/etc/hostname\"\n", "offset": "" }), "     1\t"),
         ("Read", json!({ "file_path": "file:///etc/hostname" }), "     1\t"),
         ("Read", json!({ "path": "a", "limit": 1 }), "     1\t1"),
+        ("Bash", json!({ "command": "pwd", "cwd": "/" }), "/"),
+        (
+            "Bash",
+            json!({ "command": "echo x", "timeout": 30 }),
+            "(`timeout` is in milliseconds: 30 was",
+        ),
         ("Read", json!({ "file_path": "e" }), "xyz"),
         ("Edit", json!({ "filePath": "e", "oldString": "x", "new_str": null }), "yz"),
         ("Bash", json!({ "cmd": ["bash", "-lc", "echo y"] }), "y"),
@@ -173,7 +185,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         let outcome = bench.run(name, input.clone()).await;
         let shown = outcome.visible_text();
         assert!(!outcome.is_error && shown.contains(wanted), "{name} {input}: {shown}");
-        let notes = ["ignored", "lowered", "multiline was set", "not known here"];
+        let notes = ["ignored", "lowered", "was taken", "multiline was set", "not known here"];
         assert_eq!(notes.iter().any(|note| shown.contains(note)), wanted.contains('('), "{shown}");
     }
     let look = json!({ "bash_id": "bash_9", "timeout": "700000" });
@@ -202,7 +214,7 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             "bash",
             json!({ "command": "ls", "timeout": "5" }),
             "Bash",
-            json!({ "command": "ls", "timeout": 5 }),
+            json!({ "command": "ls", "timeout": 5_000 }),
         ),
         ("TODOWRITE", json!({ "todos": "[]" }), "TodoWrite", json!({ "todos": [] })),
         (

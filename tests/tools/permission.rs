@@ -464,6 +464,30 @@ fn a_folder_with_a_protected_file_or_a_repository_is_not_removed_without_a_rule(
 }
 
 #[test]
+fn rules_judge_a_command_in_the_folder_that_its_call_names() {
+    let bench = bench(AcceptEdits, Deny(&["Edit(src/**)", "Read(hidden/**)"]));
+    for name in ["build/a", "hidden/x", "it's/a"] {
+        bench.file(name, "x\n");
+    }
+    for (folder, command, expected) in [
+        ("build", "rm a", Yes),
+        ("it's", "rm a", Yes),
+        ("src", "rm a.rs", No),
+        ("build", "cat a", Yes),
+        ("hidden", "cat x", No),
+        ("build/../hidden", "cat x", No),
+        ("..", "rm a", No),
+        ("/etc", "cat passwd", No),
+        ("build", "true; rm a", No),
+    ] {
+        for name in ["workdir", "cwd"] {
+            let answer = answer(&bench, "Bash", json!({ "command": command, name: folder }));
+            assert_eq!(answer, Ok(expected), "{folder}: {command}");
+        }
+    }
+}
+
+#[test]
 fn a_symbolic_link_out_of_the_work_tree_counts_as_outside() {
     for mode in [Default, AcceptEdits] {
         let bench = bench(mode, Rules::None);

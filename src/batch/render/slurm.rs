@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::batch::folder::BatchFolder;
 use crate::batch::plan::BatchPlan;
-use crate::batch::shell_quote::quoted_word;
+use crate::text::quoted_word;
 
 /// Renders the script for `sbatch`, with one array element for each open task. An element with exit
 /// code 75 is requeued until it has had `attempts` starts; any other exit code is final.

@@ -4,9 +4,9 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
-use crate::batch::quoted_word;
 use crate::config::flags::SettingFlags;
 use crate::secrets::Redactor;
+use crate::text::quoted_word;
 
 /// The flags without a setting, and whether they take a value. Those that a session keeps, that
 /// name the session or its folder, and that only change the output are not among them.

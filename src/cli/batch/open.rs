@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::batch::{BatchFolder, BatchFolderError, BatchPlan, quoted_command};
+use crate::batch::{BatchFolder, BatchFolderError, BatchPlan};
 use crate::cli::run::ProcessContext;
 use crate::cli::usage::UsageError;
 use crate::config::environment;
+use crate::text::quoted_command;
 
 /// The folder of batches, next to that of the sessions, where tasks that work in other folders do
 /// not change it.

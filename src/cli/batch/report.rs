@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::batch::{
     BatchFolder, BatchPlan, BatchSummary, PlannedTask, Submission, TaskReport, TaskState,
-    quoted_command,
 };
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
 use crate::cli::output::one_line;
@@ -18,7 +17,7 @@ use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::journal::SessionId;
 use crate::json::to_line;
-use crate::text::counted;
+use crate::text::{counted, quoted_command};
 
 use super::engine_program::{JobState, job_state};
 use super::open::{open, resume_command};

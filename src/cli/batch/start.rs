@@ -6,15 +6,15 @@ use std::thread;
 
 use crate::batch::{
     BatchFolder, BatchFolderError, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch,
-    PlanRequest, ScheduleLimits, TaskFolder, TaskOutcome, TaskState, is_batch_id, quoted_command,
-    read_state, read_tasks,
+    PlanRequest, ScheduleLimits, TaskFolder, TaskOutcome, TaskState, is_batch_id, read_state,
+    read_tasks,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::recovery::{Money, StopReason};
-use crate::text::counted;
+use crate::text::{counted, quoted_command};
 use crate::types::exit_code;
 
 use super::open::{batches, folder_error, newest_of, open, resume_command};

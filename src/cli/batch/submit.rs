@@ -9,13 +9,14 @@ use anyhow::Context;
 
 use crate::batch::{
     BatchFolder, BatchPlan, ClusterEngine, ClusterOptions, RenderError, Submission, array_script,
-    job_manifest, matrix, quoted_command, render_yaml,
+    job_manifest, matrix, render_yaml,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::ProcessContext;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::find_program;
+use crate::text::quoted_command;
 use crate::types::exit_code;
 
 use super::engine_program::{JobState, job_state, run_program};
