@@ -2,6 +2,8 @@
 
 use crate::transcript::is_name_letter;
 
+use super::input_forms::bare;
+
 /// The prefix of MCP tool names.
 const MCP: &str = "mcp__";
 
@@ -14,6 +16,34 @@ const OTHER_NAMES: [(&str, &str); 5] = [
     ("TaskStop", "KillShell"),
     ("KillBash", "KillShell"),
 ];
+
+/// Tools of other agents, as [`bare`] writes their names, and the tool here that does the same.
+#[rustfmt::skip]
+const SIMILAR: [(&str, &[&str]); 8] = [
+    ("Bash", &[
+        "executebash", "runshellcommand", "shell", "execcommand", "runcommand", "executecommand",
+        "runterminalcmd", "runinterminal", "terminal", "localshell", "cmd", "sh",
+    ]),
+    ("Edit", &[
+        "strreplacebasededittool", "strreplaceeditor", "strreplace", "multiedit", "applypatch",
+        "applydiff", "editfile", "replaceinfile", "searchreplace", "replace",
+    ]),
+    ("Read", &["readfile", "readmanyfiles", "view", "viewfile", "openfile", "cat"]),
+    ("Write", &["writefile", "writetofile", "createfile", "savefile"]),
+    ("Glob", &[
+        "ls", "listfiles", "listdir", "listdirectory", "findfiles", "filesearch", "globfilesearch",
+    ]),
+    ("Grep", &["grepsearch", "searchfiles", "searchfilecontent", "codebasesearch", "ripgrep", "rg"]),
+    ("WebFetch", &["fetch", "fetchurl"]),
+    ("TodoWrite", &["updateplan", "writetodos", "updatetodolist"]),
+];
+
+/// The tool that does what a tool of another agent does.
+pub(super) fn similar_tool(name: &str) -> Option<&'static str> {
+    let given = bare(name);
+    let similar = SIMILAR.iter().find(|(_, others)| others.contains(&given.as_str()));
+    similar.map(|(tool, _)| *tool)
+}
 
 /// The name here of a tool that has another name elsewhere.
 pub(super) fn name_here(name: &str) -> Option<&'static str> {

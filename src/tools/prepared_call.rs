@@ -22,6 +22,7 @@ use super::glob;
 use super::grep;
 use super::input::{self, ParsedInput, ToolRequest};
 use super::notebook_edit;
+use super::offered_name::similar_tool;
 use super::outcome::{ToolError, ToolRefusal};
 use super::panic_guard::catch_panic;
 use super::paths::{PATH_BYTES_MAX, resolve};
@@ -171,11 +172,19 @@ impl Toolbox {
 }
 
 impl ToolSet {
+    /// The error for a tool that does not exist, with the one that does the same.
+    fn unknown_tool(&self, name: &str) -> String {
+        let similar = similar_tool(name).and_then(BuiltinTool::named);
+        let similar = similar.filter(|tool| self.offered.contains(tool));
+        let advice = similar.map_or(String::new(), |tool| format!(". Use {}.", tool.name()));
+        format!("No such tool available: {name}{advice}")
+    }
+
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn parse(&self, call: &mut ToolCall) -> Result<BuiltinCall, ToolRefusal> {
         let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool))
         else {
-            return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
+            return Err(ToolRefusal::invalid(self.unknown_tool(&call.name)));
         };
         if tool == BuiltinTool::Write
             && let Some(content) = call.input.get_mut("content")

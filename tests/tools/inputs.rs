@@ -35,6 +35,19 @@ fn told(bench: &Bench, name: &str, input: &Value) -> String {
 async fn an_unknown_tool_is_named() {
     let bench = Bench::open();
     assert_eq!(told(&bench, "Teleport", &json!({})), "No such tool available: Teleport");
+    for (name, tool) in [
+        ("execute_bash", "Bash"),
+        ("str_replace_based_edit_tool", "Edit"),
+        ("MultiEdit", "Edit"),
+        ("read_file", "Read"),
+        ("LS", "Glob"),
+        ("grep_search", "Grep"),
+    ] {
+        let told = told(&bench, name, &json!({}));
+        assert_eq!(told, format!("No such tool available: {name}. Use {tool}."));
+    }
+    let reader = Bench::with(|settings| settings.offered = Offered::parse("Read"));
+    assert_eq!(told(&reader, "shell", &json!({})), "No such tool available: shell");
     assert_eq!(bench.toolbox.effect("Teleport"), Effect::Changes);
     let outcome = bench.run("Teleport", json!({})).await;
     assert!(outcome.is_error && text(&outcome).contains("No such tool available: Teleport"));
