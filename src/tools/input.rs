@@ -269,6 +269,10 @@ pub(super) fn parse(
         let adapted = bash_forms::adapt(fields, absolute);
         notes = adapted.map_err(|fault| invalid_input(tool.name(), &fault))?;
     }
+    if tool == BuiltinTool::Edit && input.get("edits").is_some_and(Value::is_array) {
+        let fault = "it makes one replacement: call it once for each of `edits`, in one reply";
+        return Err(invalid_input(tool.name(), &fault));
+    }
     let mut input = input.clone();
     let offset = take_offset(tool, &mut input);
     let has_own_folder = tool == BuiltinTool::Bash && bash_forms::take_adapted_folder(&mut input);

@@ -1,7 +1,7 @@
 //! Changes inputs of built-in tools that are written in the forms of other programs to those of the
 //! schema: names of fields, lists for texts and the reverse, choices in other spelling. Pure.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::text::quoted_command;
 
@@ -10,20 +10,51 @@ use super::glob_readings::split_folder;
 
 /// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
 /// one that the tool has.
-const ALIASES: [(&str, &[&str]); 13] = [
-    ("path", &["file_path", "notebook_path"]),
-    ("absolutepath", &["file_path", "notebook_path", "path"]),
-    ("cmd", &["command"]),
-    ("isbackground", &["run_in_background"]),
-    ("background", &["run_in_background"]),
-    ("oldstr", &["old_string"]),
-    ("oldtext", &["old_string"]),
-    ("newstr", &["new_string"]),
-    ("newtext", &["new_string"]),
-    ("bashid", &["shell_id"]),
-    ("shellid", &["bash_id"]),
-    ("taskid", &["bash_id", "shell_id"]),
-    ("context", &["-C"]),
+#[rustfmt::skip]
+const ALIASES: [(&[&str], &[&str]); 21] = [
+    (&["path"], &["file_path", "notebook_path"]),
+    (&["absolutepath"], &["file_path", "notebook_path", "path"]),
+    (&["file", "filename", "targetfile"], &["file_path", "notebook_path"]),
+    (&["directory", "dir", "folder", "directorypath", "dirpath"], &["path"]),
+    (&["cmd"], &["command"]),
+    (&["isbackground", "background"], &["run_in_background"]),
+    (&["oldstr", "oldtext", "search", "find"], &["old_string"]),
+    (&["newstr", "newtext", "replace", "replacement"], &["new_string"]),
+    (&["contents", "text", "filetext", "filecontent", "filecontents"], &["content"]),
+    (&["bashid"], &["shell_id"]),
+    (&["shellid"], &["bash_id"]),
+    (&["taskid"], &["bash_id", "shell_id"]),
+    (&["context"], &["-C"]),
+    (&["ignorecase", "caseinsensitive"], &["-i"]),
+    (&["include", "includes", "includepattern"], &["glob"]),
+    (&["filepattern", "glob", "globpattern"], &["glob", "pattern"]),
+    (&["query", "regex", "regexpattern"], &["pattern"]),
+    (&["startline", "startlineoneindexed"], &["offset"]),
+    (&["items", "plan", "tasks", "todolist"], &["todos"]),
+    (&["step", "task"], &["content"]),
+    (&["state"], &["status"]),
+];
+
+/// Names that models give to choices, as [`bare`] writes them, and the choice that is meant.
+const CHOICES: [(&[&str], &str); 3] = [
+    (&["done", "complete", "finished"], "completed"),
+    (&["notstarted", "todo", "open"], "pending"),
+    (&["active", "started", "doing"], "in_progress"),
+];
+
+/// States of items of a list that are no longer to be done.
+const CANCELLED: [&str; 3] = ["cancelled", "canceled", "skipped"];
+
+/// Names that models give to kinds of files, and the name that is known.
+const KINDS: [(&str, &str); 8] = [
+    ("javascript", "js"),
+    ("javascriptreact", "jsx"),
+    ("typescriptreact", "tsx"),
+    ("python3", "py"),
+    ("golang", "go"),
+    ("c++", "cpp"),
+    ("c#", "csharp"),
+    ("bash", "sh"),
 ];
 
 /// Renames the fields that an object of the schema does not have to those that are meant, unless
@@ -61,8 +92,9 @@ fn meant_field<'a>(given: &str, known: &'a Map<String, Value>) -> Option<&'a str
     }
     let given = bare(given);
     let same = known.keys().find(|name| bare(name) == given);
-    let meant = ALIASES.iter().find(|(alias, _)| *alias == given).map(|(_, meant)| *meant);
-    let alias = || meant?.iter().find_map(|name| known.get_key_value(*name).map(|(name, _)| name));
+    let meant = ALIASES.iter().find(|(aliases, _)| aliases.contains(&given.as_str()));
+    let alias =
+        || meant?.1.iter().find_map(|name| known.get_key_value(*name).map(|(name, _)| name));
     same.or_else(alias).map(String::as_str)
 }
 
@@ -80,6 +112,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
             adapt(fields, "command", |value| words(value).map(|words| command_of(&words)));
         }
         BuiltinTool::Edit => {
+            take_only_edit(fields);
             adapt(fields, "new_string", |value| value.is_null().then(String::new));
         }
         BuiltinTool::NotebookEdit => {
@@ -93,8 +126,10 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
             adapt(fields, "glob", pattern_of);
             adapt(fields, "type", |value| {
                 let bare = value.as_str()?.trim_start_matches("*.").trim_start_matches('.');
-                Some(bare.to_owned())
+                let kind = KINDS.iter().find(|(name, _)| bare.eq_ignore_ascii_case(name));
+                Some(kind.map_or(bare, |(_, kind)| kind).to_owned())
             });
+            invert_case(fields);
             remove_placeholder_path(fields);
             split_pattern_path(fields);
         }
@@ -107,13 +142,13 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
                 }
             }
         }
+        BuiltinTool::Read => adapt_range(fields),
+        BuiltinTool::TodoWrite => adapt_todos(fields),
         BuiltinTool::BashOutput
         | BuiltinTool::KillShell
-        | BuiltinTool::Read
         | BuiltinTool::Write
         | BuiltinTool::WebFetch
-        | BuiltinTool::ToolSearch
-        | BuiltinTool::TodoWrite => {}
+        | BuiltinTool::ToolSearch => {}
     }
 }
 
@@ -136,7 +171,10 @@ fn spell_choices(value: &mut Value, schema: &Value) {
             let choices = || schema["enum"].as_array().into_iter().flatten();
             let is_known = choices().any(|choice| choice == &**text);
             let given = bare(text);
-            let meant = choices().filter_map(Value::as_str).find(|choice| bare(choice) == given);
+            let alias = CHOICES.iter().find(|(others, _)| others.contains(&given.as_str()));
+            let meant = choices().filter_map(Value::as_str).find(|choice| {
+                bare(choice) == given || alias.is_some_and(|(_, meant)| meant == choice)
+            });
             if let Some(meant) = meant.filter(|_| !is_known) {
                 meant.clone_into(text);
             }
@@ -152,6 +190,96 @@ fn spell_choices(value: &mut Value, schema: &Value) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Takes the fields of a list with one edit. Several are refused: rules and hooks judge one.
+fn take_only_edit(fields: &mut Map<String, Value>) {
+    let has_text = fields.contains_key("old_string");
+    let edits = fields.get("edits").and_then(Value::as_array).filter(|_| !has_text);
+    let Some([Value::Object(edit)]) = edits.map(Vec::as_slice) else { return };
+    let mut edit = Value::Object(edit.clone());
+    rename_fields(&mut edit, &BuiltinTool::Edit.schema());
+    fields.remove("edits");
+    if let Value::Object(edit) = edit {
+        for (name, value) in edit {
+            fields.entry(name).or_insert(value);
+        }
+    }
+}
+
+/// The name of a field that is called so in other spelling.
+fn name_of(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    fields.keys().find(|name| names.contains(&bare(name).as_str())).cloned()
+}
+
+/// A whole number, which may be written as text.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+/// Writes a flag that says to heed the case as the flag that says to ignore it.
+fn invert_case(fields: &mut Map<String, Value>) {
+    let Some(name) = name_of(fields, &["casesensitive"]) else { return };
+    let heeds = match &fields[&name] {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) => text.to_ascii_lowercase().parse().ok(),
+        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    if let Some(heeds) = heeds.filter(|_| !fields.contains_key("-i")) {
+        fields.remove(&name);
+        fields.insert("-i".to_owned(), (!heeds).into());
+    }
+}
+
+/// Writes a range of lines, or the last one, as the first line and a number of lines.
+fn adapt_range(fields: &mut Map<String, Value>) {
+    if fields.get("limit").is_some_and(|limit| !limit.is_null()) {
+        return;
+    }
+    let range = name_of(fields, &["viewrange", "linerange", "lines"]);
+    let pair = range.as_ref().and_then(|name| match &fields[name] {
+        Value::Array(pair) => {
+            let [first, last] = pair.as_slice() else { return None };
+            // An end of -1 is the end of the file.
+            Some((whole(first)?, whole(last)))
+        }
+        Value::String(text) => {
+            let (first, last) = text.split_once('-')?;
+            Some((first.trim().parse().ok()?, Some(last.trim().parse().ok()?)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    });
+    let end = name_of(fields, &["endline", "endlineoneindexedinclusive"]);
+    let (name, first, last) = match (range, pair, end) {
+        (Some(range), Some((first, last)), _) => (range, first, last),
+        (_, _, Some(end)) => {
+            let first = fields.get("offset").map_or(Some(1), whole);
+            let (Some(first), Some(last)) = (first, whole(&fields[&end])) else { return };
+            (end, first, Some(last))
+        }
+        (_, _, None) => return,
+    };
+    let first = first.max(1);
+    if last.is_some_and(|last| last < first) {
+        return;
+    }
+    fields.remove(&name);
+    fields.insert("offset".to_owned(), first.into());
+    if let Some(last) = last {
+        fields.insert("limit".to_owned(), (last - first + 1).into());
+    }
+}
+
+/// Writes items that are only a text as open ones, and removes those that are no longer to be done.
+fn adapt_todos(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(items)) = fields.get_mut("todos") else { return };
+    items.retain(|item| {
+        let status = item["status"].as_str().map(bare);
+        status.is_none_or(|status| !CANCELLED.contains(&status.as_str()))
+    });
+    for item in items.iter_mut().filter(|item| item.is_string()) {
+        *item = json!({ "content": item.take(), "status": "pending" });
     }
 }
 
@@ -231,8 +359,6 @@ fn split_pattern_path(fields: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -256,6 +382,50 @@ mod tests {
                 BuiltinTool::Grep,
                 json!({ "context": 2, "i": true, "output_mode": "Files With Matches" }),
                 json!({ "-C": 2, "-i": true, "output_mode": "files_with_matches" }),
+            ),
+            (
+                BuiltinTool::Grep,
+                json!({ "query": "a", "include": "*.c", "directory": "d", "case_sensitive": false }),
+                json!({ "pattern": "a", "glob": "*.c", "path": "d", "-i": true }),
+            ),
+            (
+                BuiltinTool::Grep,
+                json!({ "regex": "a", "file_pattern": "*.c", "ignore_case": true, "type": "C++" }),
+                json!({ "pattern": "a", "glob": "*.c", "-i": true, "type": "cpp" }),
+            ),
+            (BuiltinTool::Glob, json!({ "glob": "*.c" }), json!({ "pattern": "*.c" })),
+            (
+                BuiltinTool::Read,
+                json!({ "target_file": "a", "start_line": 2, "end_line": "3" }),
+                json!({ "file_path": "a", "offset": 2, "limit": 2 }),
+            ),
+            (BuiltinTool::Read, json!({ "end_line": 3 }), json!({ "offset": 1, "limit": 3 })),
+            (
+                BuiltinTool::Read,
+                json!({ "view_range": [2, 3] }),
+                json!({ "offset": 2, "limit": 2 }),
+            ),
+            (BuiltinTool::Read, json!({ "view_range": [2, -1] }), json!({ "offset": 2 })),
+            (BuiltinTool::Read, json!({ "lines": "2-2" }), json!({ "offset": 2, "limit": 1 })),
+            (BuiltinTool::Read, json!({ "lines": 5 }), json!({ "lines": 5 })),
+            (BuiltinTool::Write, json!({ "file_text": "a" }), json!({ "content": "a" })),
+            (
+                BuiltinTool::Edit,
+                json!({ "search": "a", "replace": "b" }),
+                json!({ "old_string": "a", "new_string": "b" }),
+            ),
+            (
+                BuiltinTool::Edit,
+                json!({ "file_path": "f", "edits": [{ "old_text": "a", "new_string": "b" }] }),
+                json!({ "file_path": "f", "old_string": "a", "new_string": "b" }),
+            ),
+            (
+                BuiltinTool::TodoWrite,
+                json!({ "todos": ["a", { "step": "b", "status": "Done" }, { "status": "cancelled" }] }),
+                json!({ "todos": [
+                    { "content": "a", "status": "pending" },
+                    { "content": "b", "status": "completed" },
+                ] }),
             ),
             (BuiltinTool::Grep, json!({ "type": ".tsx" }), json!({ "type": "tsx" })),
             (BuiltinTool::Grep, json!({ "path": "src/*.c" }), json!({ "glob": "src/*.c" })),

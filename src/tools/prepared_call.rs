@@ -172,6 +172,12 @@ impl Toolbox {
 }
 
 impl ToolSet {
+    /// True if there is a file with one path and none with another.
+    fn has_only(&self, file: &str, other: &str) -> bool {
+        let place = |path: &str| self.places.absolute(path, &self.shell.cwd());
+        place(file).is_file() && place(other).symlink_metadata().is_err()
+    }
+
     /// The error for a tool that does not exist, with the one that does the same.
     fn unknown_tool(&self, name: &str) -> String {
         let similar = similar_tool(name).and_then(BuiltinTool::named);
@@ -213,7 +219,21 @@ impl ToolSet {
         }
         if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
             let path = undecorated_path(&path);
-            let absolute = absolute(&path);
+            let mut path = path.as_ref();
+            if let ToolRequest::Read(read) = &mut request
+                && let Some((file, first, last)) = named_lines(path)
+                && self.has_only(file, path)
+            {
+                path = file;
+                read.offset = read.offset.or(Some(first));
+                read.limit = read.limit.or(last.map(|last| last - first + 1));
+                for (name, number) in [("offset", read.offset), ("limit", read.limit)] {
+                    if let (Some(fields), Some(number)) = (call.input.as_object_mut(), number) {
+                        fields.insert(name.to_owned(), number.into());
+                    }
+                }
+            }
+            let absolute = absolute(path);
             check_path(&absolute)?;
             if let Some(fields) = call.input.as_object_mut() {
                 fields.insert(field.to_owned(), absolute.clone().into());
@@ -251,6 +271,20 @@ fn undecorated_path(path: &str) -> Cow<'_, str> {
     let url = Url::parse(path).ok().filter(|url| url.scheme() == "file");
     let file = url.and_then(|url| url.to_file_path().ok());
     file.map_or(path.into(), |file| file_names::shown(&file).into())
+}
+
+/// Splits the form in which programs name a place in a file, `FILE:2`, `FILE:2:10` or `FILE:2-5`, into
+/// the file, its first line, and its last one.
+fn named_lines(path: &str) -> Option<(&str, u64, Option<u64>)> {
+    let (file, lines) = path.rsplit_once(':')?;
+    if let Some((first, last)) = lines.split_once('-') {
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        return (1..=last).contains(&first).then_some((file, first, Some(last)));
+    }
+    let number: u64 = lines.parse().ok()?;
+    let before = file.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
+    let (file, line) = before.unwrap_or((file, number));
+    (line > 0).then_some((file, line, None))
 }
 
 fn check_path(path: &str) -> Result<(), ToolError> {

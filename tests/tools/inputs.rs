@@ -89,6 +89,7 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
             "the required field `content` (a string) is missing",
         ),
         ("Edit", json!({ "file_path": "a", "old_string": "x" }), "`new_string`"),
+        ("Edit", json!({ "file_path": "a", "edits": [] }), "call it once for each of `edits`"),
         (
             "Edit",
             json!({ "file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "yes" }),
@@ -104,7 +105,7 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ("TodoWrite", json!({ "todos": [{ "content": "a" }] }), "`status` is missing in `todos.0`"),
         (
             "TodoWrite",
-            json!({ "todos": [{ "content": "a", "status": "done" }] }),
+            json!({ "todos": [{ "content": "a", "status": "later" }] }),
             "the field `todos.0.status` is wrong",
         ),
     ];
@@ -149,6 +150,8 @@ async fn nulls_and_whole_floats_are_accepted_as_intended() {
 async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
     let bench = Bench::open();
     bench.file("a", "1\n2\n3\n");
+    bench.file("b", "2\n2\n");
+    bench.file("b:2", "named so\n");
     bench.file("e", "xyz\n");
     bench.file("m.tsx", "x\n");
     let todo = r#"[{"content": "a", "status": "pending", "id": "1", "priority": "high"}]"#;
@@ -172,6 +175,11 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         ("Read", json!({ "file_path": "\n\"/etc/hostname\"\n", "offset": "" }), "     1\t"),
         ("Read", json!({ "file_path": "file:///etc/hostname" }), "     1\t"),
         ("Read", json!({ "path": "a", "limit": 1 }), "     1\t1"),
+        ("Read", json!({ "file_path": "a:3" }), "     3\t3"),
+        ("Read", json!({ "file_path": "a:3:1" }), "     3\t3"),
+        ("Read", json!({ "file_path": bench.cwd.join("a:2-2"), "limit": null }), "     2\t2"),
+        ("Read", json!({ "file_path": "b:2" }), "     1\tnamed so"),
+        ("Read", json!({ "file": "a", "view_range": [2, 2] }), "     2\t2"),
         ("Bash", json!({ "command": "pwd", "cwd": "/" }), "/"),
         (
             "Bash",
