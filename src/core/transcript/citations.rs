@@ -8,12 +8,17 @@ const CITATIONS: &str = "citations";
 /// True if some documents have citations and others have none.
 pub fn has_uneven_citations(messages: &[Message]) -> bool {
     let blocks = messages.iter().flat_map(|message| &message.content);
-    let mut documents = blocks.flat_map(|block| match block {
-        Block::ToolResult { content, .. } => content.as_slice(),
-        block => std::slice::from_ref(block),
-    });
-    let mut cited = documents.by_ref().filter_map(cites);
+    let mut cited = blocks.flat_map(parts).filter_map(cites);
     cited.next().is_some_and(|first| cited.any(|other| other != first))
+}
+
+/// The block itself, or the blocks in a tool result.
+fn parts(block: &Block) -> &[Block] {
+    if let Block::ToolResult { content, .. } = block {
+        content
+    } else {
+        std::slice::from_ref(block)
+    }
 }
 
 /// True if a document has citations. `None` for other blocks.
