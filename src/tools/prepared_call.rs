@@ -199,8 +199,7 @@ impl ToolSet {
         }
         let absolute =
             |path: &str| file_names::shown(&self.places.absolute(path, &self.shell.cwd()));
-        let ParsedInput { mut request, mut notes } =
-            input::parse(tool, &mut call.input, &absolute)?;
+        let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input, absolute)?;
         let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
         if let ToolRequest::Grep(grep) = &mut request
             && catch_panic(tool.name(), || grep::needs_multiline(grep)).unwrap_or(false)

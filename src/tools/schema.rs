@@ -175,7 +175,7 @@ fn check_root(schema: &Value) -> Result<(), BadSchema> {
     }
 }
 
-/// Writes `nullable`, which OpenAPI has for a further type, as the type of JSON Schema that it means.
+/// Writes `nullable`, which `OpenAPI` has for a further type, as the type that it means.
 fn write_out_nullable(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
