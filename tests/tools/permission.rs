@@ -350,6 +350,15 @@ const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
     (Default, Allow(&["Read(//etc/**)"]), "Read", "/etc/passwd", Yes),
     (Default, Allow(&["Read(//etc/**)"]), "Grep", "/etc/apt", Yes),
     (Default, Allow(&["Read(~/notes/**)"]), "Read", "~/notes/a", Yes),
+    // A folder is listed if a rule opens all that is in it.
+    (Default, Allow(&["Read(//etc/**)"]), "Grep", "/etc", Yes),
+    (Default, Allow(&["Grep(//etc/**)"]), "Grep", "/etc", Yes),
+    (Default, Allow(&["Grep(//etc/**)"]), "Glob", "/etc", No),
+    (Default, Allow(&["Read(//etc/apt/**)"]), "Grep", "/etc", No),
+    (Default, Allow(&["Read(//etc/**/x)"]), "Grep", "/etc", No),
+    (Default, Allow(&["Read(//etc/*.conf)"]), "Grep", "/etc", No),
+    (Default, Allow(&["Edit(//etc/**)"]), "Grep", "/etc", No),
+    (Default, AllowDeny(&["Read(//etc/**)"], &["Read(//etc)"]), "Grep", "/etc", No),
     (Default, Allow(&["Read"]), "Read", "/etc/passwd", Yes),
     (Default, Deny(&["Read(.env)"]), "Read", ".env", No),
     (Default, Deny(&["Read(.env)"]), "Read", "src/deep/.env", No),
@@ -561,6 +570,14 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
             "--permission-mode acceptEdits",
         ),
         (Default, Rules::None, "Read", json!({ "file_path": "/etc/passwd" }), "--add-dir '/etc'"),
+        (Default, Rules::None, "Bash", bash("cd /etc && ls"), "--add-dir '/etc'"),
+        (
+            Default,
+            Rules::None,
+            "Glob",
+            json!({ "pattern": "x", "path": "/usr/share" }),
+            "--add-dir '/usr/share'",
+        ),
         (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x"), "the rule `Bash(make *)`"),
         (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x\ny"), "`make x y` is denied"),
         (Default, Ask(&["Bash"]), "Bash", bash("ls"), "the rule `Bash`"),
@@ -569,6 +586,9 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
     for (mode, rules, name, input, part) in table {
         let reason = reason(mode, rules, name, input.clone());
         assert!(reason.contains(part), "{name} {input}: {reason}");
+        // Nothing opens all folders, or all of the user's.
+        let is_narrow = !reason.contains("--add-dir '/'") && !reason.contains("/home'");
+        assert!(is_narrow, "{name} {input}: {reason}");
         // Of one line, and without what the model is told beside it.
         let is_plain = !reason.contains('\n') && !reason.to_lowercase().contains("cannot ask");
         assert!(is_plain, "{name} {input}: {reason}");

@@ -319,7 +319,8 @@ impl Permissions {
             let is_covered = is_free
                 || match access {
                     Access::Nothing | Access::Search => true,
-                    Access::Read(place) | Access::Change(place) => limit.allows(tool, place),
+                    Access::Read(place) => limit.allows_reading(tool, place),
+                    Access::Change(place) => limit.allows(tool, place),
                     Access::Host(host) => limit.allowed_by(|rule| rule.covers_host(host)),
                     Access::Command { command, parts, cwd, resolve } => {
                         limit.check_command(command, *parts, cwd, resolve).is_ok()
@@ -425,19 +426,25 @@ impl Permissions {
     }
 
     fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
-        // Both a link and its target have to be allowed. How the link's folder is written does not
-        // matter.
-        let about = |path: &Path| self.allowed_by(|rule| rule.covers_path(tool, path));
         self.allowed_by(|rule| rule.covers_whole_tool(tool))
-            || about(&place.real) && (about(&place.written) || about(&place.entry()))
+            || allowed_as_named(place, |path| self.allowed_by(|rule| rule.covers_path(tool, path)))
+    }
+
+    /// As [`Self::allows`], and for a folder, if rules allow all that is in it: `//x/**` does not
+    /// match `x`, but nothing else is seen there.
+    fn allows_reading(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
+        let about = |path: &Path| {
+            self.allowed_by(|rule| rule.covers_path(tool, path) || rule.covers_all_in(tool, path))
+        };
+        self.allows(tool, place) || place.real.is_dir() && allowed_as_named(place, about)
     }
 
     pub(super) fn check_read(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), Denial> {
         self.check_denied(tool, place)?;
         let free = place.scope != PathScope::Outside
             || self.mode == PermissionMode::BypassPermissions
-            || self.allows(tool, place);
-        if free { Ok(()) } else { Err(outside(tool, place)) }
+            || self.allows_reading(tool, place);
+        if free { Ok(()) } else { Err(self.outside(tool, place)) }
     }
 
     /// Checks access to a host. The content of a site is unknown, so access always needs an allow
@@ -487,11 +494,29 @@ impl Permissions {
         } else if place.scope == PathScope::Inside {
             Err(Denial::Change { tool, path: path() })
         } else {
-            Err(outside(tool, place))
+            Err(self.outside(tool, place))
         }
+    }
+
+    /// Applies the deny and ask rules for all editing to a change by a command.
+    pub(super) fn check_editing_denied(&self, place: &ResolvedPath) -> Result<(), Denial> {
+        let tools = [BuiltinTool::Write, BuiltinTool::Edit];
+        let covers = |rule: &PermissionRule| tools.iter().any(|it| rule.covers_whole_tool(*it));
+        let path = |_: &PermissionRule| place.written.display().to_string();
+        self.check_restrictions(covers, BuiltinTool::Bash.name(), Some(BuiltinTool::Write), path)
+    }
+
+    fn outside(&self, tool: BuiltinTool, place: &ResolvedPath) -> Denial {
+        let real = &place.real;
+        let folder = if real.is_dir() { Some(&**real) } else { real.parent() };
+        let home = self.home.as_deref().unwrap_or(Path::new("/"));
+        // It would open every folder, or all of the user's.
+        let folder = folder.filter(|folder| !home.starts_with(folder)).map(Path::to_path_buf);
+        Denial::OutsideWorkingFolders { tool, place: place.clone(), folder }
     }
 }
 
-fn outside(tool: BuiltinTool, place: &ResolvedPath) -> Denial {
-    Denial::OutsideWorkingFolders { tool, place: place.clone() }
+/// True if both a link and its target are allowed. How the link's folder is written does not matter.
+fn allowed_as_named(place: &ResolvedPath, about: impl Fn(&Path) -> bool) -> bool {
+    about(&place.real) && (about(&place.written) || about(&place.entry()))
 }

@@ -292,6 +292,7 @@ impl LineCheck<'_> {
         if self.permissions.cwd.starts_with(&place.real) {
             return Err(Denial::ChangeByCommand { path: place.written });
         }
+        self.permissions.check_editing_denied(&place)?;
         self.permissions.check_change(BuiltinTool::Write, &place)?;
         self.permissions.check_folder_denied(BuiltinTool::Write, &place)?;
         self.changed.push(place.real);

@@ -1,6 +1,6 @@
 //! Reasons that a tool call is not allowed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
 use super::super::outcome::ToolRefusal;
@@ -81,8 +81,9 @@ pub(in super::super) enum Denial {
         path = path.display()
     )]
     DecidesWhatRuns { path: PathBuf },
-    #[error("{}", outside_working_folders(*tool, place))]
-    OutsideWorkingFolders { tool: BuiltinTool, place: ResolvedPath },
+    /// `folder` is what `--add-dir` would have to open, if that may be advised.
+    #[error("{}", outside_working_folders(*tool, place, folder.as_deref()))]
+    OutsideWorkingFolders { tool: BuiltinTool, place: ResolvedPath, folder: Option<PathBuf> },
     #[error(
         "Bash may not remove a system folder, the home folder or the working directory: no rule \
          allows that"
@@ -131,7 +132,11 @@ impl From<Denial> for ToolRefusal {
     }
 }
 
-fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
+fn outside_working_folders(
+    tool: BuiltinTool,
+    place: &ResolvedPath,
+    folder: Option<&Path>,
+) -> String {
     let (path, real) = (place.written.display(), place.real.display());
     // No remedy is offered for a link: its author, who chose the target, may not be trusted.
     if place.real != place.written {
@@ -140,10 +145,8 @@ fn outside_working_folders(tool: BuiltinTool, place: &ResolvedPath) -> String {
             tool.name()
         );
     }
-    let folder = place.real.parent().unwrap_or(&place.real).display();
-    format!(
-        "{} needs permission: {path} is outside the working directories. Add them with --add-dir \
-         '{folder}'",
-        tool.name()
-    )
+    let remedy = folder.map_or_else(String::new, |folder| {
+        format!(". Add them with --add-dir '{}'", folder.display())
+    });
+    format!("{} needs permission: {path} is outside the working directories{remedy}", tool.name())
 }

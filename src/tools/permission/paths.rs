@@ -97,6 +97,11 @@ impl PathPattern {
             && self.readings.iter().any(|it| fits(&it.literal_prefix) && it.matches(path))
     }
 
+    /// True if a reading matches all that is in a folder, at any depth.
+    pub(super) fn matches_all_in(&self, folder: &Path) -> bool {
+        self.readings.iter().any(|it| it.is_whole && folder == it.literal_prefix)
+    }
+
     /// The literal prefix of the pattern as written.
     pub(super) fn written_prefix(&self) -> &Path {
         &self.readings[0].literal_prefix

@@ -255,6 +255,12 @@ impl PermissionRule {
         (named || unseen) && pattern.matches(path)
     }
 
+    /// True if this rule covers all that is in a folder, at any depth.
+    pub(super) fn covers_all_in(&self, tool: BuiltinTool, folder: &Path) -> bool {
+        let RuleScope::Path(pattern) = &self.scope else { return false };
+        self.names(tool) && pattern.matches_all_in(folder)
+    }
+
     /// True if this rule may cover a path below a folder that `tool` accesses.
     pub(super) fn reaches_below(&self, tool: BuiltinTool, folder: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
