@@ -35,8 +35,9 @@ const SHOWN_MAX: usize = 1_000;
 /// Resolves a path against a folder.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
-/// Programs that may run together with commands that have a rule: they open no files.
-const BESIDE_RULES: &[&str] = &["cd", "echo", "printf", "pwd", "true"];
+/// Commands that may run together with commands that have a rule: they open no files.
+const BESIDE_RULES: &[&str] =
+    &[":", "cd", "echo", "exit", "false", "printf", "pwd", "set", "sleep", "true", "wait"];
 
 /// Programs after which the folder of the shell is unknown, unless they are plain.
 const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];

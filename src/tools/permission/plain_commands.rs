@@ -111,6 +111,9 @@ const PROGRAMS: &[Row] = &[
     (&["cp"], "fnpv", "", &["--force"], Transfers),
 ];
 
+/// Options of the shell that make it stricter, or print what it runs.
+const OPTIONS: &[&str] = &["errexit", "nounset", "pipefail", "xtrace"];
+
 /// Programs whose first operand may be a pattern or a script.
 const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
 
@@ -163,13 +166,15 @@ const GIT_TAG_LISTS: &[&str] = &["-l", "--list", "-n", "--contains", "--merged",
 /// for programs that only read.
 pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
     let words = timed_command(&command.words);
+    let is_timed = words.len() < command.words.len();
     let (first, rest) = words.split_first().filter(|(first, _)| first.is_literal())?;
     let known = match first.raw.as_str() {
         "git" => of_git(rest),
         "command" => of_command(rest),
+        // Behind a timer, they would be programs.
+        name @ ("exit" | "set" | "wait") if !is_timed => of_shell(name, rest),
         name => of_list(name, rest),
     }?;
-    let is_timed = words.len() < command.words.len();
     let may_be_timed = matches!(known.effect, Prints | Reads | ReadsRepository | ReadsVersions);
     (may_be_timed || !is_timed).then_some(known)
 }
@@ -180,6 +185,40 @@ fn of_command(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
     let fits = tells && words.iter().all(ShellWord::is_literal);
     let (operands, folder, has_pattern) = (Vec::new(), None, false);
     fits.then_some(PlainCommand { effect: Prints, operands, folder, has_pattern })
+}
+
+/// The words of the shell itself that end it, wait, or make it stricter.
+fn of_shell<'a>(name: &str, words: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
+    let is_number = |word: &ShellWord| {
+        let is_digits = word.plain.bytes().all(|byte| byte.is_ascii_digit());
+        let is_status = word.expansion == Expansion::Status && word.plain.starts_with('$');
+        is_status || word.is_literal() && is_digits && !word.plain.is_empty()
+    };
+    let fits = match name {
+        "exit" => words.len() <= 1 && words.iter().all(is_number),
+        "wait" => words.iter().all(is_number),
+        // Without arguments, it prints all variables.
+        _ => !words.is_empty() && sets_options(words),
+    };
+    let (operands, folder, has_pattern) = (Vec::new(), None, false);
+    fits.then_some(PlainCommand { effect: Prints, operands, folder, has_pattern })
+}
+
+/// True if the words of `set` are flags that end the shell at errors, or print what it runs.
+fn sets_options(words: &[ShellWord]) -> bool {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let flags = word.raw.strip_prefix(['-', '+']).filter(|flags| !flags.is_empty());
+        let Some(flags) = flags.filter(|_| word.is_literal()) else { return false };
+        let letters = flags.strip_suffix('o');
+        let option = letters.and_then(|_| words.next());
+        let is_known = |option: &ShellWord| OPTIONS.contains(&option.raw.as_str());
+        let named = letters.is_none() || option.is_some_and(is_known);
+        if !named || !letters.unwrap_or(flags).chars().all(|letter| "eux".contains(letter)) {
+            return false;
+        }
+    }
+    true
 }
 
 fn of_git(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
