@@ -1,7 +1,7 @@
 //! Splits a shell command into simple commands, where that is certain.
 //!
 //! This is deliberately not a shell parser. It recognizes words, plain quotes, the operators
-//! between simple commands, redirections to named files, and here-documents that are literal.
+//! between simple commands, redirections to named files, and here-documents that are text.
 //! Everything else is [`NotPlain`], and no rule for single commands covers it.
 
 use std::str::Chars;
@@ -34,6 +34,14 @@ impl ShellWord {
     /// tilde.
     pub(super) fn is_literal(&self) -> bool {
         self.expansion == Expansion::Nothing
+    }
+
+    /// True if the word is `~/` and a path that is written out, so that only the home folder is
+    /// filled in, which it does not leave.
+    pub(super) fn is_path_in_home(&self) -> bool {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-+.,@/".contains(letter);
+        let path = self.raw.strip_prefix("~/").filter(|path| !path.contains(".."));
+        path.is_some_and(|path| path.chars().all(is_plain))
     }
 
     fn expand(&mut self, by: Expansion) {
@@ -150,26 +158,36 @@ enum RedirectTarget {
     Stream,
 }
 
-/// A here-document that is literal, as its delimiter is quoted.
+/// The beginning of a here-document.
 struct HereDocument {
     end: String,
     /// True for `<<-`, which removes tabs at the beginning of lines.
     removes_tabs: bool,
+    /// True if the delimiter is quoted, so that the shell expands nothing in the text.
+    is_quoted: bool,
 }
 
+/// With these, the shell begins an expansion in a here-document whose delimiter is not quoted, or
+/// joins lines in it, the delimiter's own included.
+const EXPANDS: [char; 3] = ['$', '`', '\\'];
+
 impl HereDocument {
-    /// Reads what follows `<<`, up to the end of the delimiter. `None` if that is more than a quoted
-    /// name. Returns the rest of the text, too.
+    /// Reads what follows `<<`, up to the end of the delimiter. `None` if that is more than a name,
+    /// quoted as a whole or not at all. Returns the rest of the text, too.
     fn begin(text: &str) -> Option<(Self, &str)> {
         let word = text.strip_prefix('-').unwrap_or(text);
         let removes_tabs = word.len() < text.len();
         let word = word.trim_start_matches([' ', '\t']);
-        let mark = word.chars().next().filter(|mark| matches!(mark, '\'' | '"' | '\\'))?;
-        let name = &word[mark.len_utf8()..];
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        let mark = word.chars().next().filter(|mark| matches!(mark, '\'' | '"' | '\\'));
+        let name = mark.map_or(word, |mark| &word[mark.len_utf8()..]);
+        let is_quoted = mark.is_some();
+        let is_part = |letter: char| is_part_of_name(letter) || is_quoted && letter == '-';
         let (end, rest) = name.split_at(name.find(|letter| !is_part(letter))?);
-        let rest = if mark == '\\' { rest } else { rest.strip_prefix(mark)? };
-        (!end.is_empty()).then(|| (Self { end: end.to_owned(), removes_tabs }, rest))
+        let rest = match mark.filter(|mark| *mark != '\\') {
+            Some(mark) => rest.strip_prefix(mark)?,
+            None => rest,
+        };
+        (!end.is_empty()).then(|| (Self { end: end.to_owned(), removes_tabs, is_quoted }, rest))
     }
 
     /// Takes the lines up to the delimiter from the rest of a text. `None` if shells may disagree on
@@ -460,6 +478,8 @@ impl Lexer<'_> {
     fn skip_documents(&mut self) -> Result<(), NotPlain> {
         for document in std::mem::take(&mut self.documents) {
             let taken = document.take_from(self.letters.as_str()).filter(|_| !self.is_uncertain);
+            let is_text = |text: &str| document.is_quoted || !text.contains(EXPANDS);
+            let taken = taken.filter(|(text, _)| is_text(text));
             let (_, rest) = taken.ok_or(NotPlain::HereDocument)?;
             self.letters = rest.chars();
         }
@@ -475,7 +495,8 @@ impl Lexer<'_> {
                 if is_first && KEYWORDS.contains(&word.raw.as_str()) {
                     return Err(NotPlain::Compound);
                 }
-                if is_first && word.assigns().is_none() && !word.is_literal() {
+                let is_name = word.is_literal() || word.is_path_in_home();
+                if is_first && word.assigns().is_none() && !is_name {
                     return Err(NotPlain::ProgramName);
                 }
                 self.command.words.push(word);

@@ -149,6 +149,8 @@ fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
         "beta <<'E'\nx\\\nE",
         "cat <<'E' | beta\nx\nE",
         "beta src/[ab] a=[b] <<'E'\nx\nE",
+        "beta <<-E\n\tx\n\tE",
+        "beta <<E\n; ./mark & (\"'\nE\nbeta y",
         "beta -m \"$(cat <<'E'\n$(./mark) ) ' \\\" `./mark`\n\nE\n)\" y",
         "beta \"a $(cat <<-'E'\n\tx\n\tE\n) b\"; beta",
         "beta \"\\$(cat <<'E'\nx\nE\n)\"",
@@ -174,6 +176,8 @@ fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
         "beta <<'E'\nE) ./mark\nE",
         "beta <<'E'\r\nx\r\nE\r\n",
         "beta <<'E'\nx\r\nE\n",
+        "beta <<E\nx\\\nE\n./mark\nE",
+        "beta <<E\nx\nE\n./mark",
         // Its delimiter.
         "beta <<E\n$(./mark)\nE",
         "beta <<-E\n\t`./mark`\n\tE",

@@ -560,7 +560,10 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         (Default, Allow(&["Bash(rm *)"]), "Bash", bash("ls; rm -f q"), "'Bash(ls *)'"),
         (Default, Allow(&["Bash(mkdir *)"]), "Bash", bash("mkdir d && ls"), "'Bash(ls *)'"),
         (Default, Allow(&["Bash(touch *)"]), "Bash", bash("touch z | tail ./q"), "'Bash(tail *)'"),
-        (Default, Rules::None, "Bash", bash("cat <<E\nE"), "quote its delimiter"),
+        (Default, Rules::None, "Bash", bash("cat <<E\n$X\nE"), "quote its delimiter"),
+        (Default, Rules::None, "Bash", bash("ls /"), "/ is outside the working directories"),
+        (Default, Rules::None, "Bash", bash("cd .."), "is outside the working directories"),
+        (Default, Rules::None, "Read", json!({ "file_path": "~/x" }), "x is outside the working"),
         (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
         (
             Default,

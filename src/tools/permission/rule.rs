@@ -37,7 +37,8 @@ enum Meaning {
 #[derive(Clone, Debug)]
 enum RuleScope {
     Everything,
-    /// The patterns for a command: `X:*` has two readings.
+    /// The patterns for a command: `X:*` has two readings, and a program in the home folder two
+    /// spellings.
     Command(Vec<String>),
     Path(PathPattern),
     Host(Domain),
@@ -174,7 +175,11 @@ impl PermissionRule {
             Some(BuiltinTool::Bash) => {
                 let prefix = spec.strip_suffix(":*").map(|prefix| format!("{prefix} *"));
                 // A colon is also a part of names: scripts are called `deploy:prod`.
-                Ok(RuleScope::Command(prefix.into_iter().chain([spec.to_string()]).collect()))
+                let mut patterns: Vec<String> =
+                    prefix.into_iter().chain([spec.to_string()]).collect();
+                let others = patterns.iter().filter_map(|it| other_spelling(it, list, home));
+                patterns.extend(others.collect::<Vec<_>>());
+                Ok(RuleScope::Command(patterns))
             }
             Some(
                 BuiltinTool::Read
@@ -368,6 +373,19 @@ fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     );
     let schema = BuiltinTool::named(tool)?.schema();
     (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
+}
+
+/// The pattern with the home folder spelt otherwise, if it begins with a program in there.
+fn other_spelling(pattern: &str, list: RuleList, home: Option<&Path>) -> Option<String> {
+    let home = home.and_then(Path::to_str).filter(|home| !home.contains('*'))?;
+    let program = pattern.split(' ').next()?;
+    // In a path, a wildcard reaches other folders by `..`.
+    if list == RuleList::Allow && program.contains('*') {
+        return None;
+    }
+    let (tilde, absolute) = ("~/", format!("{}/", home.trim_end_matches('/')));
+    let spelt = |from: &str, to: &str| Some(format!("{to}{}", pattern.strip_prefix(from)?));
+    spelt(tilde, &absolute).or_else(|| spelt(&absolute, tilde))
 }
 
 /// True if a command matches a pattern. `*` matches anything; a trailing ` *` matches nothing, or a
