@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::super::catalog::BuiltinTool;
-use super::super::paths::{PATH_BYTES_MAX, normalize_lexically};
+use super::super::paths::{PATH_BYTES_MAX, ResolvedPath, normalize_lexically};
 use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::call_check::{CriticalPaths, Permissions};
 use super::command_check::Resolve;
 use super::denial::Denial;
+use super::kept_documents::keeps_documents;
+use super::nested_commands::{is_wrapper, nested_starts};
 use super::rule::PermissionRule;
 use crate::transcript::one_line;
 
@@ -24,61 +26,14 @@ const PIECES_MAX: usize = 1_000;
 /// The maximum number of characters of a command in an error message.
 const SHOWN_MAX: usize = 80;
 
-/// Programs whose arguments are, or contain, a command.
-const WRAPPERS: &[&str] = &[
-    "bash",
-    "builtin",
-    "busybox",
-    "chroot",
-    "chrt",
-    "command",
-    "dash",
-    "doas",
-    "entr",
-    "env",
-    "eval",
-    "exec",
-    "fakeroot",
-    "find",
-    "fish",
-    "flock",
-    "ionice",
-    "ksh",
-    "ltrace",
-    "nice",
-    "nohup",
-    "nsenter",
-    "parallel",
-    "pkexec",
-    "prlimit",
-    "runuser",
-    "script",
-    "setarch",
-    "setpriv",
-    "setsid",
-    "sh",
-    "ssh",
-    "stdbuf",
-    "strace",
-    "su",
-    "sudo",
-    "systemd-run",
-    "taskset",
-    "time",
-    "timeout",
-    "trap",
-    "unshare",
-    "watch",
-    "xargs",
-    "xvfb-run",
-    "zsh",
-];
-
 /// Programs that change the files in their arguments.
 const CHANGERS: &[&str] = &[
     "chmod", "chown", "cp", "dd", "install", "ln", "mkdir", "mv", "rm", "rmdir", "sed", "tee",
     "touch", "truncate",
 ];
+
+/// What a pattern of file names, or another variable, consists of.
+const PATTERNS: [char; 5] = ['*', '?', '[', '{', '$'];
 
 /// A text of a command, and the offsets in it at which a command may begin.
 struct Form {
@@ -103,12 +58,21 @@ impl Form {
         let words = without_assignments(&part.words);
         let Some(first) = words.first() else { return Vec::new() };
         let text = shell_lexer::plain_text(words);
-        let name = base_name(&first.plain);
-        if WRAPPERS.contains(&name) {
+        let nested = nested_starts(words);
+        let mut named = std::iter::once(first).chain(nested.iter().map(|at| &words[*at]));
+        if named.any(|word| is_wrapper(&word.plain)) {
             return vec![Self::anywhere(text)];
         }
-        let path = first.plain.len() - name.len();
-        let mut forms = vec![Self { text, starts: vec![0, path] }];
+        let name = base_name(&first.plain);
+        let (mut starts, mut begin) = (Vec::new(), 0);
+        for (at, word) in words.iter().enumerate() {
+            if at == 0 || nested.contains(&at) {
+                let path = word.plain.len() - base_name(&word.plain).len();
+                starts.extend([begin, begin + path]);
+            }
+            begin += word.plain.len() + 1;
+        }
+        let mut forms = vec![Self { text, starts }];
         forms.push(Self::whole(shell_lexer::raw_text(words)));
         if name == "git" {
             // `git -C . push` is `git push` to a rule.
@@ -125,7 +89,9 @@ impl Form {
 /// The folders to which relative paths may refer.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
-    /// The folder in which the whole command begins.
+    /// The text of the whole command.
+    command: &'a str,
+    /// The folder in which it begins.
     start: &'a Path,
     folders: &'a [PathBuf],
     resolve: Resolve<'a>,
@@ -161,8 +127,11 @@ impl Permissions {
         cwd: &Path,
         resolve: Resolve<'_>,
     ) -> Result<(), Denial> {
-        // The program may run the text of a here-document.
-        if parts.is_some_and(|parts| parts.iter().any(|part| part.has_document)) {
+        // A program may run the text of a here-document.
+        let may_run = |parts: &[SimpleCommand]| {
+            parts.iter().any(|part| part.has_document) && !keeps_documents(parts)
+        };
+        if parts.is_some_and(may_run) {
             self.check_denied_commands(command, None)?;
             self.check_pieces(&unquoted(command), cwd, resolve)?;
         }
@@ -173,21 +142,22 @@ impl Permissions {
             let words = without_assignments(&part.words).iter().map(|word| word.plain.as_str());
             let mut words: Vec<&str> = words.collect();
             let mut names = words.len().min(1);
-            if words.first().is_some_and(|first| WRAPPERS.contains(&base_name(first))) {
+            if words.first().is_some_and(|first| is_wrapper(first)) {
                 words = words.iter().flat_map(|it| it.split_whitespace()).collect();
                 names = words.len();
             }
-            let seen = Seen { start: cwd, folders: &folders, resolve };
-            self.check_words(&words, names, seen)?;
+            let seen = Seen { command, start: cwd, folders: &folders, resolve };
+            self.check_words(&words, names, &operands(&words), seen)?;
             for (tool, words) in
                 [(BuiltinTool::Write, &part.writes), (BuiltinTool::Read, &part.reads)]
             {
                 let paths = words.iter().map(|word| word.plain.as_str());
                 self.check_denied_paths(tool, paths, seen)?;
             }
-            if let ["cd", to, ..] = words.as_slice() {
+            if let Some(to) = destination(&words) {
                 let moved: Vec<_> = folders.iter().map(|from| resolve(to, from).real).collect();
-                folders.retain(|_| !part.is_joined);
+                // The shell goes back to the folder before a `pushd`.
+                folders.retain(|_| !part.is_joined || words[0] == "pushd");
                 folders.extend(moved);
             }
             // After a chain of `&&` it is unknown whether a `cd` in it has run.
@@ -201,19 +171,17 @@ impl Permissions {
 
     /// Checks a command that the lexer cannot parse, piece by piece.
     fn check_pieces(&self, bare: &str, cwd: &Path, resolve: Resolve<'_>) -> Result<(), Denial> {
-        let moves = pieces(bare).filter_map(|words| match words.as_slice() {
-            ["cd", folder, ..] => Some(resolve(folder, cwd).real),
-            _ => None,
-        });
+        let moves = pieces(bare).filter_map(|words| Some(resolve(destination(&words)?, cwd).real));
         let all: BTreeSet<Vec<&str>> = pieces(bare).collect();
         let others = if all.len() > PIECES_MAX { 0 } else { FOLDERS_MAX };
         let folders: Vec<PathBuf> =
             std::iter::once(cwd.to_path_buf()).chain(moves.take(others)).collect();
-        let seen = Seen { start: cwd, folders: &folders, resolve };
+        let seen = Seen { command: bare, start: cwd, folders: &folders, resolve };
         let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
         let targets: BTreeSet<&str> = targets.collect();
         self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
-        all.iter().try_for_each(|words| self.check_words(words, words.len(), seen))
+        // A piece may begin with the target of a redirection, so that all of its words may be paths.
+        all.iter().try_for_each(|words| self.check_words(words, words.len(), words, seen))
     }
 
     fn check_denied_commands(
@@ -235,26 +203,64 @@ impl Permissions {
         self.check_restrictions(covers, BuiltinTool::Bash.name(), None, what)
     }
 
-    /// Checks the words of one command as paths, and as a removal of critical folders, if one of
-    /// the first `names` words is `rm`.
-    fn check_words(&self, words: &[&str], names: usize, seen: Seen<'_>) -> Result<(), Denial> {
+    /// Checks the words of one command: `paths` as paths, and all as a removal of critical folders,
+    /// if one of the first `names` words is `rm`.
+    fn check_words(
+        &self,
+        words: &[&str],
+        names: usize,
+        paths: &[&str],
+        seen: Seen<'_>,
+    ) -> Result<(), Denial> {
         let removes = |word: &&str| matches!(base_name(word), "rm" | "rmdir");
         let targets = words[..names].iter().position(removes);
         let targets = targets.map_or(&[][..], |at| &words[at + 1..]);
         let is_critical = |target: &&str| {
-            seen.folders.iter().any(|folder| self.is_critical(target, folder, seen.start))
+            seen.folders.iter().any(|folder| self.is_critical(target, folder, seen))
         };
         if self.critical == CriticalPaths::Denied && targets.iter().any(is_critical) {
             return Err(Denial::RemovesCriticalFolder);
         }
         let changes = words.iter().any(|word| CHANGERS.contains(&base_name(word)));
-        let tools = [Some(BuiltinTool::Read), changes.then_some(BuiltinTool::Write)];
-        let ends = words.iter().flat_map(|word| ends(word));
-        let paths: BTreeSet<&str> = words.iter().copied().chain(ends).collect();
-        tools
-            .into_iter()
-            .flatten()
-            .try_for_each(|tool| self.check_denied_paths(tool, paths.iter().copied(), seen))
+        let marked = words.iter().flat_map(|word| after_marks(word));
+        let paths: BTreeSet<&str> = paths.iter().copied().chain(marked).collect();
+        let values: BTreeSet<&str> = words.iter().flat_map(|word| after_letters(word)).collect();
+        let all = paths.iter().chain(&values).copied();
+        self.check_denied_words(BuiltinTool::Read, all, seen)?;
+        if !changes {
+            return Ok(());
+        }
+        self.check_denied_words(BuiltinTool::Write, values.iter().copied(), seen)?;
+        self.check_denied_paths(BuiltinTool::Write, paths.iter().copied(), seen)
+    }
+
+    /// Checks words that may be paths. Where everything in a folder is denied, every word would be,
+    /// also one that is no path: there, only those count that name something, and those from which
+    /// a shell or a program may make a name.
+    fn check_denied_words<'a>(
+        &self,
+        tool: BuiltinTool,
+        mut words: impl Iterator<Item = &'a str>,
+        seen: Seen<'_>,
+    ) -> Result<(), Denial> {
+        words.try_for_each(|word| {
+            let fits = seen.folders.iter().filter(|_| word.len() <= PATH_BYTES_MAX);
+            fits.map(|folder| (folder, (seen.resolve)(word, folder))).try_for_each(
+                |(folder, place)| {
+                    let is_all_denied = || {
+                        let all = (seen.resolve)("everything", folder);
+                        self.check_path_denied(tool, &all).is_err()
+                    };
+                    let is_no_path = || {
+                        place.written.starts_with(folder)
+                            && is_all_denied()
+                            && !names_something(word, folder, seen)
+                    };
+                    let checked = self.check_path_denied(tool, &place);
+                    checked.or_else(|denial| if is_no_path() { Ok(()) } else { Err(denial) })
+                },
+            )
+        })
     }
 
     fn check_denied_paths<'a>(
@@ -265,39 +271,120 @@ impl Permissions {
     ) -> Result<(), Denial> {
         paths.try_for_each(|path| {
             let fits = seen.folders.iter().filter(|_| path.len() <= PATH_BYTES_MAX);
-            fits.map(|folder| (seen.resolve)(path, folder)).try_for_each(|place| {
-                if tool == BuiltinTool::Write {
-                    return self.check_folder_denied(tool, &place);
-                }
-                self.check_denied(tool, &place)
-            })
+            fits.map(|folder| (seen.resolve)(path, folder))
+                .try_for_each(|place| self.check_path_denied(tool, &place))
         })
     }
 
-    /// True if `target`, relative to `folder`, is or contains a folder that no command may remove.
-    fn is_critical(&self, target: &str, folder: &Path, start: &Path) -> bool {
-        let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
-        if bare.starts_with('$') {
-            // An unset variable makes `"$X"/*` match everything; `$HOME` is the home folder.
-            return target.ends_with(['*', '/']) || matches!(bare, "$HOME" | "${HOME}");
+    fn check_path_denied(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), Denial> {
+        if tool == BuiltinTool::Write {
+            return self.check_folder_denied(tool, place);
         }
-        let path = match (bare, &self.home) {
-            ("", _) => PathBuf::from("/"),
-            ("~" | "~/", Some(home)) => home.clone(),
-            ("~" | "~/", None) => return true,
-            (bare, _) => normalize_lexically(&folder.join(bare)),
-        };
-        let mut kept = [start, &self.cwd].into_iter().chain(self.home.as_deref());
+        self.check_denied(tool, place)
+    }
+
+    /// True if `target`, relative to `folder`, is or contains a folder that no command may remove.
+    fn is_critical(&self, target: &str, folder: &Path, seen: Seen<'_>) -> bool {
+        let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
+        let is_all = target.ends_with(['*', '/']);
+        if let Some(spelt) = bare.strip_prefix('$') {
+            let Some((name, rest)) = variable(spelt) else { return is_all };
+            let known = match name {
+                "HOME" => self.home.as_deref(),
+                "PWD" => Some(folder),
+                _ => None,
+            };
+            return match known.filter(|_| !is_set_in(seen.command, name)) {
+                Some(value) => self.is_around(&value.join(rest.trim_start_matches('/')), seen),
+                // An unset variable makes `"$X"/*` match everything.
+                None => {
+                    is_all && self.may_be_around(rest, seen) || name == "HOME" && rest.is_empty()
+                }
+            };
+        }
+        match (bare, &self.home) {
+            ("", _) | ("~" | "~/", None) => true,
+            ("~" | "~/", Some(home)) => self.is_around(home, seen),
+            (bare, _) => self.is_around(&folder.join(bare), seen),
+        }
+    }
+
+    /// The folders that no command may remove.
+    fn kept<'a>(&'a self, seen: Seen<'a>) -> impl Iterator<Item = &'a Path> {
+        [seen.start, &self.cwd].into_iter().chain(self.home.as_deref())
+    }
+
+    /// True if a path is a folder of the system, or is or contains one that no command may remove.
+    fn is_around(&self, path: &Path, seen: Seen<'_>) -> bool {
+        let path = normalize_lexically(path);
         // `/` counts as one component.
-        path.components().count() <= 2 || kept.any(|folder| folder.starts_with(&path))
+        path.components().count() <= 2 || self.kept(seen).any(|kept| kept.starts_with(&path))
+    }
+
+    /// As [`Self::is_around`], for a path behind a variable that may be unset, or lead to a folder
+    /// above one that no command may remove.
+    fn may_be_around(&self, rest: &str, seen: Seen<'_>) -> bool {
+        let Some(below) = rest.strip_prefix('/').filter(|_| !rest.contains("..")) else {
+            return true;
+        };
+        let below = below.trim_matches('/');
+        let ends = |kept: &Path| kept.ancestors().any(|it| it.ends_with(below));
+        self.is_around(Path::new(rest), seen) || self.kept(seen).any(ends)
     }
 }
 
-/// The suffixes of a word that may name a file: of `--file=x`, `@x`, `HEAD:x`, `-fx`, `-vfx`.
-fn ends(word: &str) -> impl Iterator<Item = &str> {
-    let is_short = word.starts_with('-') && !word.starts_with("--");
-    let short = word.char_indices().skip(2).take(5).filter(move |_| is_short);
-    let marks = word.match_indices(['=', '@', ':']).take(4).map(|(at, _)| at + 1);
-    let ends = marks.chain(short.map(|(at, _)| at)).map(|at| &word[at..]);
+/// Splits `NAME/x` and `{NAME}/x` behind the name of the variable. `None` if what follows is more
+/// than a path.
+fn variable(spelt: &str) -> Option<(&str, &str)> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let name = spelt.strip_prefix('{').unwrap_or(spelt);
+    let (name, rest) = name.split_at(name.find(|it| !is_part(it)).unwrap_or(name.len()));
+    let rest = if spelt.starts_with('{') { rest.strip_prefix('}')? } else { rest };
+    let is_path = rest.is_empty() || rest.starts_with('/') && !rest.contains(PATTERNS);
+    (!name.is_empty() && is_path).then_some((name, rest))
+}
+
+/// True if a command may set a variable: it contains the name in another place than behind a `$`.
+fn is_set_in(command: &str, name: &str) -> bool {
+    command.match_indices(name).any(|(at, _)| !command[..at].ends_with(['$', '{']))
+}
+
+/// The folder that a command moves to, as it is written there.
+fn destination<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let (first, rest) = words.split_first()?;
+    let mut named = rest.iter().copied().filter(|word| !word.starts_with('-'));
+    matches!(*first, "cd" | "pushd").then(|| named.next())?
+}
+
+/// The words of a simple command that may be paths: not its name, unless that is one, and no flags.
+fn operands<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    let is_path = |(at, word): &(usize, &'a str)| {
+        (*at > 0 || word.contains('/')) && (*at > end || !word.starts_with('-'))
+    };
+    words.iter().copied().enumerate().filter(is_path).map(|(_, word)| word).collect()
+}
+
+/// True if a word, or one in it, names something in a folder, or may be made a name by a shell or a
+/// program.
+fn names_something(word: &str, folder: &Path, seen: Seen<'_>) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || " -_./,:=@+%".contains(letter);
+    let is_there = |name: &str| {
+        let place = (seen.resolve)(name, folder);
+        [&place.written, &place.real].iter().any(|path| path.symlink_metadata().is_ok())
+    };
+    !word.chars().all(is_plain) || is_there(word) || word.split(' ').any(is_there)
+}
+
+/// The suffixes of a word that may name a file: of `--file=x`, `@x`, `HEAD:x`.
+fn after_marks(word: &str) -> impl Iterator<Item = &str> {
+    let ends = word.match_indices(['=', '@', ':']).take(4).map(|(at, _)| &word[at + 1..]);
     ends.filter(|end| !end.is_empty())
+}
+
+/// The suffixes of flags with one letter that may name a file: of `-fx` and `-vfx`.
+fn after_letters(word: &str) -> impl Iterator<Item = &str> {
+    let is_short = word.starts_with('-') && !word.starts_with("--");
+    let ends = word.char_indices().skip(2).take(5).filter(move |_| is_short);
+    ends.map(|(at, _)| &word[at..])
 }
