@@ -2,11 +2,13 @@
 
 use super::shell_lexer::ShellWord;
 
-/// Variables that change how a command reports, not what it does.
+/// Variables that change how a command reports, or for which system it builds, and choose no program.
 #[rustfmt::skip]
 const HARMLESS_VARIABLES: &[&str] = &[
-    "CARGO_TERM_COLOR", "CI", "CLICOLOR", "FORCE_COLOR", "LANG", "LC_ALL", "NO_COLOR", "NODE_ENV",
-    "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TZ",
+    "CARGO_TERM_COLOR", "CGO_ENABLED", "CI", "CLICOLOR", "COLORTERM", "COLUMNS", "FORCE_COLOR",
+    "GO111MODULE", "GOARCH", "GOOS", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_TIME",
+    "NO_COLOR", "NODE_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUST_BACKTRACE",
+    "RUST_LOG", "TERM", "TZ",
 ];
 
 /// Programs that limit, time or slow down another one, and do nothing else.

@@ -9,6 +9,7 @@ use super::super::shell_lexer::{self, NotPlain, ShellWord, SimpleCommand, base_n
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
 use super::denial::Denial;
+use super::nested_commands::is_wrapper;
 use super::plain_commands::{PlainCommand, PlainEffect, is_filter, recognize};
 use super::rule::PermissionRule;
 use crate::transcript::one_line;
@@ -31,6 +32,9 @@ pub(in super::super) enum Confinement {
 
 /// The maximum number of characters of a command in a message.
 const SHOWN_MAX: usize = 1_000;
+
+/// The maximum length of a rule that is advised for exactly one command, in bytes.
+const RULE_BYTES_MAX: usize = 200;
 
 /// Resolves a path against a folder.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
@@ -350,18 +354,32 @@ pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
     forms.any(|words| rule.covers_command(&shell_lexer::raw_text(words)))
 }
 
-/// A rule that would allow a command: `Bash(cargo test *)`.
+/// A rule that would allow a command: `Bash(cargo test *)`. It does not allow any command behind
+/// variables or behind a program that runs another: there it is for this one, `Bash(PORT=1 make *)`.
 fn suggestion(part: &SimpleCommand) -> String {
     let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal();
-    let words = inner_command(&part.words);
-    let Some(first) = words.first().filter(simple) else { return "Bash".to_owned() };
+    // What a rule in quotes can say of a word.
+    let is_exact = |word: &ShellWord| word.is_literal() && !word.raw.contains(['\'', '*', '\n']);
+    let all = inner_command(&part.words);
+    let set = all.iter().take_while(|word| word.assigns().is_some()).count();
+    let words = inner_command(&all[set..]);
+    let before = &all[..all.len() - words.len()];
+    let first = words.first().filter(|first| simple(first) || first.is_path_in_home());
+    let is_whole = words.is_empty() || first.is_some_and(|first| is_wrapper(&first.raw));
+    let text = shell_lexer::raw_text(all);
+    if is_whole && all.iter().all(is_exact) && text.len() <= RULE_BYTES_MAX {
+        return format!("Bash({text})");
+    }
+    let first = first.filter(|_| before.iter().all(is_exact));
+    let Some(first) = first else { return "Bash".to_owned() };
+    let begin: String = before.iter().map(|word| format!("{} ", word.raw)).collect();
     let is_verb = |word: &&ShellWord| {
         word.raw.starts_with(|letter: char| letter.is_ascii_lowercase())
             && !word.raw.contains(['/', '.'])
     };
     let verb = words.get(1).filter(simple).filter(is_verb).filter(|_| is_verb(&first));
     match verb {
-        Some(verb) => format!("Bash({} {} *)", first.raw, verb.raw),
-        None => format!("Bash({} *)", first.raw),
+        Some(verb) => format!("Bash({begin}{} {} *)", first.raw, verb.raw),
+        None => format!("Bash({begin}{} *)", first.raw),
     }
 }
