@@ -244,23 +244,25 @@ impl Permissions {
         seen: Seen<'_>,
     ) -> Result<(), Denial> {
         words.try_for_each(|word| {
-            let fits = seen.folders.iter().filter(|_| word.len() <= PATH_BYTES_MAX);
-            fits.map(|folder| (folder, (seen.resolve)(word, folder))).try_for_each(
-                |(folder, place)| {
-                    let is_all_denied = || {
-                        let all = (seen.resolve)("everything", folder);
-                        self.check_path_denied(tool, &all).is_err()
-                    };
-                    let is_no_path = || {
-                        place.written.starts_with(folder)
-                            && is_all_denied()
-                            && !names_something(word, folder, seen)
-                    };
-                    let checked = self.check_path_denied(tool, &place);
-                    checked.or_else(|denial| if is_no_path() { Ok(()) } else { Err(denial) })
-                },
-            )
+            let mut fits = seen.folders.iter().filter(|_| word.len() <= PATH_BYTES_MAX);
+            fits.try_for_each(|folder| {
+                let checked = self.check_path_denied(tool, &(seen.resolve)(word, folder));
+                checked.or_else(|denial| {
+                    if self.is_no_path(tool, word, folder, seen) { Ok(()) } else { Err(denial) }
+                })
+            })
         })
+    }
+
+    /// True if a word names nothing in a folder in which everything is denied, nor, for a program
+    /// that works elsewhere, something that is denied in the working directory of the run.
+    fn is_no_path(&self, tool: BuiltinTool, word: &str, folder: &Path, seen: Seen<'_>) -> bool {
+        let is_denied = |name: &str, folder: &Path| {
+            self.check_path_denied(tool, &(seen.resolve)(name, folder)).is_err()
+        };
+        is_denied("everything", folder)
+            && !is_denied(word, &self.cwd)
+            && !names_something(word, folder, seen)
     }
 
     fn check_denied_paths<'a>(
@@ -368,7 +370,7 @@ fn operands<'a>(words: &[&'a str]) -> Vec<&'a str> {
 /// True if a word, or one in it, names something in a folder, or may be made a name by a shell or a
 /// program.
 fn names_something(word: &str, folder: &Path, seen: Seen<'_>) -> bool {
-    let is_plain = |letter: char| letter.is_alphanumeric() || " -_./,:=@+%".contains(letter);
+    let is_plain = |letter: char| letter.is_alphanumeric() || " -_.,=+%".contains(letter);
     let is_there = |name: &str| {
         let place = (seen.resolve)(name, folder);
         [&place.written, &place.real].iter().any(|path| path.symlink_metadata().is_ok())
