@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{data, recorded};
+use crate::support::rotation::rotating_part;
 
 /// Frames and assembly, as the client joins them, without the sockets.
 pub(super) fn replay<'a>(
@@ -244,7 +245,9 @@ fn how_a_stream_is_chunked_makes_no_difference() {
                 assert_eq!(pieces.map(without_made_up_ids), whole, "{name} by {size}");
                 assert_eq!(told, blocks, "{name} by {size}");
             }
-            for at in 0..bytes.len() {
+            let bytewise = bytes.chunks(1).flat_map(|byte| [byte, &[]]);
+            assert_eq!(replay(bytewise).0.map(without_made_up_ids), whole, "{name} with gaps");
+            for at in rotating_part(0..bytes.len(), 8) {
                 let (halves, _) = replay([&bytes[..at], &[], &bytes[at..]]);
                 assert_eq!(halves.map(without_made_up_ids), whole, "{name} split at {at}");
             }
