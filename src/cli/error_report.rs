@@ -19,10 +19,15 @@ use super::stdout::print;
 use super::step_summary::error_command;
 use super::usage::UsageError;
 
+/// Masks keys of known kinds, and the secrets in `variables`.
+pub(super) fn mask_of(variables: &Variables) -> Redactor {
+    Redactor::new(KnownSecrets::new(secret_values(variables, None)))
+}
+
 /// Reports a usage error: a result object on standard output, and a line on standard error.
 pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
     let variables: Variables = env::vars_os().collect();
-    let mask = Redactor::new(KnownSecrets::new(secret_values(&variables, None)));
+    let mask = mask_of(&variables);
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     if wanted.is_for_host {
         object = exit_code_of_result_for_hosts(object);

@@ -197,13 +197,23 @@ async fn a_batch_that_kubernetes_has_is_not_submitted_again() {
     assert_eq!(fixture.lines("submitted").len(), 2);
 }
 
+/// Settings with a password.
+const SECRET: &str = "{\"env\":{\"DB_PASSWORD\":\"hunter-4-hunter-4\"}}";
+
 #[tokio::test]
 async fn what_is_only_printed_is_not_the_batch_that_status_shows() {
     let fixture = EngineFixture::new(2);
     let start = async |words: &[&str]| {
         fixture.call(&[&["batch", "tasks.jsonl"], words, &FREE].concat()).await
     };
-    assert_eq!(start(&[]).await.code, Some(0));
+    let only_printed = ["batch", "tasks.jsonl", "--engine", "slurm", "--render"];
+    assert_eq!(fixture.call(&only_printed).await.code, Some(0));
+    let started = start(&[]).await;
+    assert_eq!(
+        (started.code, started.stderr.as_str()),
+        (Some(0), ""),
+        "no earlier one was started"
+    );
     // The same batch for another engine, then one with other flags and one more task.
     let same = start(&["--engine", "slurm", "--render"]).await;
     assert!(same.stdout.is_empty() || same.stdout.contains("every task has a result"), "{same:?}");
@@ -211,13 +221,17 @@ async fn what_is_only_printed_is_not_the_batch_that_status_shows() {
     let mut text = fs::read_to_string(&tasks).expect("tasks");
     text += "{\"prompt\": \"One more.\"}\n";
     fs::write(&tasks, text).expect("it is ours");
-    let words = ["batch", "tasks.jsonl", "--engine", "slurm", "--render", "--", "--max-turns", "3"];
+    let words = [&only_printed[..], &["--", "--max-turns", "3", "--settings", SECRET]].concat();
     let printed = fixture.call(&words).await;
     assert_eq!(printed.code, Some(0), "{printed:?}");
     assert!(printed.stdout.starts_with("#!/bin/sh\n"), "{printed:?}");
-    for part in ["the flags after -- were --permission-mode", "it had 2 tasks, and there are 3"] {
+    let flags = "the flags after -- differ: --max-turns, --permission-mode, --sandbox, --settings;";
+    for part in [flags, "it had 2 tasks, and there are 3"] {
         assert!(printed.stderr.contains(part), "{part}: {printed:?}");
     }
+    assert!(!printed.stderr.contains("hunter"), "values may be secrets: {printed:?}");
+    let mistaken = fixture.call(&[&words[..], &["--max-turnss", "3"]].concat()).await;
+    assert_eq!((mistaken.code, mistaken.stderr.lines().count()), (Some(2), 1), "{mistaken:?}");
     let status = fixture.call(&["batch", "status", "tasks.jsonl", "--json"]).await;
     assert_eq!(status.code, Some(0), "{status:?}");
     assert_eq!(status.json()["counts"]["done"], 2, "{status:?}");
@@ -242,7 +256,8 @@ async fn failed_tasks_are_retried_in_a_batch_that_exists_only() {
     let folders: Vec<_> = fs::read_dir(&batches).expect("a folder").flatten().collect();
     assert_eq!(folders.len(), 1, "no further batch is made");
     let folder = folders[0].path().display().to_string();
-    for part in [&FREE[1..].join(" "), &format!("outlast batch {folder} --retry-failed")] {
+    let flags = "the flags after -- differ: --permission-mode, --sandbox";
+    for part in [flags, &format!("outlast batch {folder} --retry-failed")] {
         assert!(other.stderr.contains(part), "{part}: {other:?}");
     }
     let retried = fixture.call(&["batch", &folder, "--retry-failed"]).await;

@@ -11,6 +11,7 @@ use crate::batch::{
     BatchEvent, BatchFolder, BatchObserver, BatchPlan, BatchStop, BatchSummary, NextAttempt,
     SILENCE_MAX, TaskCounts, TaskOutcome, TaskReport, TaskState,
 };
+use crate::cli::error_report::mask_of;
 use crate::cli::output::{TerminalFilter, one_line, status_target};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::config::environment::{self, Variables};
@@ -95,7 +96,7 @@ impl<'a> BatchProgress<'a> {
     fn say(&mut self, line: &str) {
         self.last_line = Instant::now();
         if let Some(bar) = &self.bar {
-            return bar.println(format!("outlast: {}", one_line(line)));
+            return bar.println(message(line));
         }
         print_message(line);
     }
@@ -259,7 +260,13 @@ impl BatchObserver for BatchProgress<'_> {
 pub(super) fn print_message(line: &str) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
     // The summary and the exit code are enough where standard error is not read.
-    let _ = stderr.write_all(format!("outlast: {}\n", one_line(line)).as_bytes());
+    let _ = stderr.write_all(format!("{}\n", message(line)).as_bytes());
+}
+
+/// A line for people, in which secrets are masked: it may quote errors, flags and other programs.
+fn message(line: &str) -> String {
+    let mask = mask_of(&std::env::vars_os().collect());
+    format!("outlast: {}", one_line(&mask.redact(line)))
 }
 
 fn new_bar(tasks: usize) -> ProgressBar {
@@ -278,6 +285,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn messages_do_not_show_keys() {
+        let line = message("sbatch: the key ghp_abcdefghijklmnopqrstuvwxyz0123456789 is wrong");
+        assert!(
+            line.starts_with("outlast: sbatch: the key ") && !line.contains("abcdef"),
+            "{line}"
+        );
+    }
 
     fn plan(ids: &[&str]) -> BatchPlan {
         let task = |(index, id): (usize, &&str)| {

@@ -29,6 +29,8 @@ struct PreparedBatch {
     plan: BatchPlan,
     /// The file of the tasks, for messages.
     place: String,
+    /// True if it has the id and the folder that a new batch gets.
+    is_new: bool,
 }
 
 /// Starts the open tasks of a batch.
@@ -40,7 +42,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     check_engine_flags(args)?;
     // Before anything is changed.
     let engine = submit::find_engine(args, &world)?;
-    let PreparedBatch { folder, plan, place } = prepare(args, &world)?;
+    let PreparedBatch { folder, plan, place, is_new } = prepare(args, &world)?;
     check_flags(&plan, &place)?;
     check_folders(&plan, &place, args.engine)?;
     // Commands have no access to the folder of outlast's own files.
@@ -61,6 +63,9 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     open_tasks.sort_unstable();
     if args.engine == BatchEngine::Local {
         check_settings(&plan, &place, &open_tasks, (&world.variables, &world.cwd))?;
+    }
+    if is_new {
+        report_earlier_batch(&plan, &world);
     }
     write_plan(args, &folder, &plan)?;
     for index in retried {
@@ -226,9 +231,7 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
     if args.retry_failed && (earlier.is_none() || !folder.was_started()) {
         return Err(nothing_to_retry(&plan, named, world));
     }
-    if earlier.is_none() && args.id.is_none() && args.dir.is_none() {
-        report_earlier_batch(&plan, world);
-    }
+    let is_new = earlier.is_none() && args.id.is_none() && args.dir.is_none();
     let plan = match earlier.and_then(|earlier| earlier.max_budget_usd) {
         // A budget that was given once holds until another one is given.
         Some(dollars) if args.max_budget_usd.is_none() => {
@@ -236,7 +239,7 @@ fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatc
         }
         Some(_) | None => plan,
     };
-    Ok(PreparedBatch { folder, plan, place })
+    Ok(PreparedBatch { folder, plan, place, is_new })
 }
 
 fn divided(request: PlanRequest) -> Result<BatchPlan, UsageError> {
@@ -264,7 +267,7 @@ fn go_on(
     let (folder, mut plan) = open(named, world)?;
     plan.engine = engine_words(args);
     let place = plan.source.display().to_string();
-    Ok(PreparedBatch { folder, plan, place })
+    Ok(PreparedBatch { folder, plan, place, is_new: false })
 }
 
 /// Returns the plan of the batch that is resumed, if there is one. Rejects a plan that was made
@@ -295,8 +298,9 @@ fn check_earlier_plan(
 fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
     let mut found = Vec::new();
     if plan.flags != earlier.flags {
-        let (was, is) = (shown_flags(&earlier.flags), shown_flags(&plan.flags));
-        found.push(format!("the flags after -- were {was}, and are {is}"));
+        let names = changed_flags(&plan.flags, &earlier.flags).join(", ");
+        let names = if names.is_empty() { names } else { format!(": {names}") };
+        found.push(format!("the flags after -- differ{names}"));
     }
     if plan.cwd != earlier.cwd {
         let was = earlier.cwd.as_ref().map(|path| path.display().to_string());
@@ -325,14 +329,39 @@ fn difference(plan: &BatchPlan, earlier: &BatchPlan) -> Option<String> {
 /// Maximum number of lines of a task file that a message names.
 const LINES_MAX: usize = 5;
 
-fn shown_flags(flags: &[String]) -> String {
-    if flags.is_empty() { "none".to_owned() } else { quoted_command(flags) }
+/// The names of the flags that only one of two command lines has, or with another value. The values
+/// may hold secrets.
+fn changed_flags<'a>(flags: &'a [String], earlier: &'a [String]) -> Vec<&'a str> {
+    let (is, was) = (flag_groups(flags), flag_groups(earlier));
+    let only = |these: &[&'a [String]], others: &[&'a [String]]| {
+        let only = these.iter().filter(|group| !others.contains(group));
+        only.filter_map(|group| flag_name(group.first()?)).collect::<Vec<_>>()
+    };
+    let mut names = only(&is, &was);
+    names.extend(only(&was, &is));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Splits a command line into flags, each with the words after it.
+fn flag_groups(words: &[String]) -> Vec<&[String]> {
+    words.chunk_by(|_, next| flag_name(next).is_none()).collect()
+}
+
+/// The name of a flag, with its dashes. `None`: the word is a value.
+fn flag_name(word: &str) -> Option<&str> {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    let bare = name.strip_prefix("--").filter(|bare| bare.len() > 1);
+    let bare = bare.or_else(|| name.strip_prefix('-').filter(|bare| bare.len() == 1))?;
+    bare.bytes().all(|it| it.is_ascii_alphabetic() || it == b'-').then_some(name)
 }
 
 /// Reports that a file of tasks makes a new batch although it was started before, and why: a user
 /// who wanted to resume it would pay for the tasks again.
 fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
-    let Some((folder, earlier)) = newest_of(&plan.source, world) else { return };
+    let earlier = newest_of(&plan.source, world).filter(|(folder, _)| folder.was_started());
+    let Some((folder, earlier)) = earlier else { return };
     let Some(what) = difference(plan, &earlier) else { return };
     let summary = BatchSummary::gather(&folder, &earlier);
     let with_result = summary.counts.done + summary.counts.failed;
@@ -358,10 +387,9 @@ fn nothing_to_retry(plan: &BatchPlan, named: &Path, world: &ProcessContext) -> U
     };
     let what = difference(plan, &earlier).map_or_else(String::new, |what| format!(" ({what})"));
     UsageError::new(format!(
-        "--retry-failed is for a batch that was started; batch {} of {named} was, with flags after \
-         --: {}, and this would be another one{what}; to run its failed tasks again: {} --retry-failed",
+        "--retry-failed is for a batch that was started; batch {} of {named} was, and this would be \
+         another one{what}; to run its failed tasks again: {} --retry-failed",
         earlier.batch,
-        shown_flags(&earlier.flags),
         resume_command(&folder, &earlier)
     ))
 }
