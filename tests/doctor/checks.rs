@@ -533,7 +533,7 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
     let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
     let limited = |limits| MachineFacts { limits, ..good.clone() };
     let none = ResourceLimits::default();
-    let rows: [(MachineFacts, &[&str]); 11] = [
+    let rows: [(MachineFacts, &[&str]); 12] = [
         (MachineFacts { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
         (MachineFacts { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
         (MachineFacts { filters_calls: false, ..good.clone() }, &["seccomp"]),
@@ -548,6 +548,10 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
         (
             MachineFacts { missing_home: Some("/nowhere".into()), ..good.clone() },
             &["/nowhere", "HOME"],
+        ),
+        (
+            MachineFacts { unknown_zone: Some("Mars/Base".into()), ..good.clone() },
+            &["Mars/Base", "TZ", "tzdata"],
         ),
         (
             MachineFacts { temporary: temporary(TempFolderProblem::NoExec), ..good.clone() },

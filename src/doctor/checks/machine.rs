@@ -147,6 +147,14 @@ fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
             "make it, or set HOME to one that is there",
         )
     }));
+    findings.extend(machine.unknown_zone.as_ref().map(|zone| {
+        Finding::warning(
+            "environment",
+            format!("this machine does not know the time zone in TZ, {zone:?}"),
+            "times are shown in UTC",
+            "install the time zones (package tzdata), or correct TZ",
+        )
+    }));
     findings
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
@@ -34,6 +35,8 @@ pub struct MachineFacts {
     pub temporary: TempFolder,
     /// The home folder, if one is set and does not exist.
     pub missing_home: Option<PathBuf>,
+    /// The time zone in TZ, if this machine does not know it.
+    pub unknown_zone: Option<String>,
 }
 
 /// The soft resource limits of the process, as `ulimit` shows them. `None`: unlimited.
@@ -87,6 +90,10 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
         is_first: std::process::id() == 1,
         temporary: temporary(variables),
         missing_home: home.filter(|home| !home.is_dir()).map(Path::to_path_buf),
+        unknown_zone: variables
+            .get(OsStr::new("TZ"))
+            .filter(|_| TimeZone::try_system().is_err())
+            .map(|zone| zone.to_string_lossy().into_owned()),
     }
 }
 
