@@ -47,19 +47,23 @@ fn doctor(base_url: &str) -> RunBuilder {
 
 /// A server on loopback that answers every request with these bytes; with none, never.
 fn start_server(answer: Option<String>) -> String {
+    start_answering(move |_| answer.clone())
+}
+
+/// A server on loopback that answers each request by its beginning.
+fn start_answering(answer: impl Fn(&str) -> Option<String> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         let mut held = Vec::new();
         for socket in listener.incoming() {
             let mut socket = socket.expect("a connection");
-            if let Some(answer) = &answer {
-                let mut request = [0; 4096];
-                // A client that hangs up has its reasons.
-                let _ = socket.read(&mut request);
-                let _ = socket.write_all(answer.as_bytes());
-            } else {
-                held.push(socket);
+            let mut request = [0; 4096];
+            // A client that hangs up has its reasons.
+            let count = socket.read(&mut request).unwrap_or_default();
+            match answer(&String::from_utf8_lossy(&request[..count])) {
+                Some(answer) => _ = socket.write_all(answer.as_bytes()),
+                None => held.push(socket),
             }
         }
     });
@@ -67,12 +71,16 @@ fn start_server(answer: Option<String>) -> String {
 }
 
 fn error_response(status: &str, message: &str, headers: &str) -> String {
+    start_server(Some(error_text(status, message, headers)))
+}
+
+fn error_text(status: &str, message: &str, headers: &str) -> String {
     let body = json!({ "type": "error", "error": { "type": "e", "message": message } }).to_string();
     let length = body.len();
-    start_server(Some(format!(
+    format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}connection: close\r\n\
          content-length: {length}\r\n\r\n{body}"
-    )))
+    )
 }
 
 #[tokio::test]
@@ -142,10 +150,30 @@ async fn doctor_distinguishes_wrong_and_forbidden_keys_without_quoting_them() {
 
 #[tokio::test]
 async fn doctor_reports_a_wrong_clock_and_accepts_a_missing_model_list() {
-    let old = error_response("404 Not Found", "no", "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n");
-    let report = parse_report(&doctor(&old).run().await);
+    let old = "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n";
+    let bare = start_answering(move |request| {
+        let is_reply = request.starts_with("POST /v1/messages HTTP");
+        let status = if is_reply { "400 Bad Request" } else { "404 Not Found" };
+        Some(error_text(status, "no", old))
+    });
+    let report = parse_report(&doctor(&bare).run().await);
     has_finding(&report, "clock", "warning", &["ahead of", "set the clock"]);
     has_finding(&report, "acceptance", "ok", &["first real request"]);
+}
+
+#[tokio::test]
+async fn doctor_reports_a_base_url_without_a_messages_api_and_a_key_that_only_it_rejects() {
+    let nothing = error_response("404 Not Found", "page not found", "");
+    let report = parse_report(&doctor(&nothing).run().await);
+    let wanted = ["POST /v1/messages ends with HTTP 404", "page not found", "ANTHROPIC_BASE_URL"];
+    has_finding(&report, "acceptance", "warning", &wanted);
+    let strict = start_answering(|request| {
+        let is_reply = request.starts_with("POST /v1/messages HTTP");
+        let status = if is_reply { "401 Unauthorized" } else { "404 Not Found" };
+        Some(error_text(status, "who are you", ""))
+    });
+    let report = parse_report(&doctor(&strict).run().await);
+    has_finding(&report, "acceptance", "problem", &["rejects", "401", "who are you"]);
 }
 
 #[tokio::test]
@@ -280,7 +308,7 @@ async fn doctor_reports_interrupted_sessions_but_not_finished_ones() {
         &report,
         "sessions",
         "warning",
-        &["1 session left open by a crash", id, "--resume"],
+        &["1 session left open by a crash", &format!("outlast sessions show {id}"), "go on"],
     );
     assert_eq!(report["problems"], 0, "{report:#}");
 }

@@ -125,6 +125,17 @@ impl Fault {
         if let FaultKind::Timeout { timer } = self.kind { Some(timer) } else { None }
     }
 
+    /// The HTTP status, the message and the id of the request, as far as they are known.
+    pub fn summary(&self) -> String {
+        let status = self.status().map(|status| format!("HTTP {status}"));
+        let words = Some(self.detail().trim().to_owned()).filter(|words| !words.is_empty());
+        let text = [status, words].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        match &self.request_id {
+            Some(id) => format!("{text} (request id {id})").trim_start().to_owned(),
+            None => text,
+        }
+    }
+
     /// The message of the service, or a description of the fault.
     pub fn detail(&self) -> &str {
         match &self.kind {

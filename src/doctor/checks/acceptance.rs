@@ -38,6 +38,17 @@ fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
             "it may not be a Messages API, so that every run would fail",
             "see whether the base URL is right, and what it shows in a browser",
         ),
+        Some(refusal) if knock.lacks_replies() => Finding::warning(
+            "acceptance",
+            format!(
+                "{} has no Messages API at this path: {} ends with {}",
+                service.origin,
+                knock.request,
+                refusal.fault.summary()
+            ),
+            "every run would fail",
+            "see whether the path of ANTHROPIC_BASE_URL is right",
+        ),
         Some(_) if knock.is_unsupported() => Finding::ok(
             "acceptance",
             format!(

@@ -42,8 +42,8 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
             format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
             "the runs were killed before they had recorded their end; their work is incomplete",
             format!(
-                "see what was done with outlast sessions show {newest}, go on with outlast \
-                 --resume {newest}, or delete old ones with outlast sessions prune --all-projects \
+                "see what was done with outlast sessions show {newest}, whose last line is the \
+                 command to go on, or delete old ones with outlast sessions prune --all-projects \
                  --older-than 30d"
             ),
         ));

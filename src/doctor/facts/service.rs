@@ -201,7 +201,19 @@ impl ServiceRequest {
                 Err(_) => {
                     ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
                 }
-                Ok(counts) => self.select_answer(list, counts),
+                Ok(counts) => {
+                    let mut seen = self.select_answer(list, counts);
+                    if let ServiceProbe::Answered(answer) = &mut seen
+                        && answer.probe.is_unsupported()
+                        && !answer.probe.is_web_page
+                        && let Ok(Ok(Some(reply))) = timeout_at(until, self.client.ask_nothing()).await
+                        // The answers of the API: they tell nothing of the credential.
+                        && !matches!(reply.status, 200..=299 | 400 | 422)
+                    {
+                        answer.probe = reply;
+                    }
+                    seen
+                }
             },
         }
     }

@@ -18,6 +18,9 @@ use crate::recovery::{
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
 
+/// The request for a reply without any fields.
+const EMPTY_REQUEST: &str = "POST /v1/messages";
+
 /// The response to a probe request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer {
@@ -55,6 +58,11 @@ impl ProbeAnswer {
     /// True if the service does not support the request, so that its response proves nothing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
+    }
+
+    /// True if the service does not support the request for a reply, so that no run can succeed.
+    pub fn lacks_replies(&self) -> bool {
+        self.request == EMPTY_REQUEST && self.is_unsupported()
     }
 }
 
@@ -94,6 +102,21 @@ impl ModelClient {
         let mut count = Request::new(Method::POST, url);
         *count.body_mut() = Some(body.to_string().into());
         self.send_probe(asked, count).await
+    }
+
+    /// Sends a request for a reply without any fields, which the Messages API rejects as invalid, so
+    /// that it costs nothing. `None`: the service is the API of a cloud.
+    ///
+    /// # Errors
+    /// The service did not respond, or no credential could be fetched.
+    pub async fn ask_nothing(&self) -> Result<Option<ProbeAnswer>, Box<Fault>> {
+        match self.urls.kind() {
+            ServiceKind::Messages | ServiceKind::Foundry { .. } => {}
+            ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. } => return Ok(None),
+        }
+        let mut request = Request::new(Method::POST, self.urls.reply("", ReplyMode::Whole));
+        *request.body_mut() = Some("{}".into());
+        self.send_probe(EMPTY_REQUEST, request).await.map(Some)
     }
 
     async fn ask_without_message(&self, model: &str, id: &str) -> Result<ProbeAnswer, Box<Fault>> {
