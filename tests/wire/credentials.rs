@@ -113,6 +113,28 @@ async fn a_helper_that_fails_counts_as_a_bad_key_and_nothing_is_sent() {
 }
 
 #[tokio::test]
+async fn the_last_words_of_a_helper_that_fails_are_reported_without_keys() {
+    let server = accepting().await;
+    let key = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let long = "word ".repeat(100);
+    for (said, wanted) in [
+        (
+            "no such vault\nvault: permission denied\n\n",
+            "failed (exit status: 1); it said: \"vault: permission denied\"",
+        ),
+        (&format!("{key} is wrong"), "; it said: \"[redacted] is wrong\""),
+        (&long, "word word...\""),
+        ("", "failed (exit status: 1)"),
+    ] {
+        let command = format!("printf '%s' '{said}' >&2; exit 1");
+        let client = with(&server, Credential::Helper(HelperCommand::new(command)));
+        let fault = ask(&client, STREAMING).await.expect_err("no key");
+        assert!(fault.detail().ends_with(wanted), "{fault:?}");
+        assert!(fault.detail().len() < 300, "{fault:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_helper_that_hangs_is_stopped() {
     let server = accepting().await;
     let limit = Duration::from_millis(100);

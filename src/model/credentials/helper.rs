@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::json;
 use crate::process::{Job, ProgramTerms, Supervisor, absolute_path};
+use crate::secrets::Redactor;
 
 use super::secret::Secret;
 
@@ -21,13 +22,23 @@ const PRINTED_MAX: u64 = 64 * 1024;
 /// pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
+/// The part of standard error that is kept, in bytes.
+const STDERR_MAX: usize = 4096;
+
+/// Maximum length of a quoted line of standard error, in characters.
+const MESSAGE_MAX: usize = 200;
+
 /// The reason why the command printed no key.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HelperError {
     #[error("did not end within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    #[error("failed ({0})")]
-    Failed(ExitStatus),
+    #[error("failed ({status}){}", quoted(message))]
+    Failed {
+        status: ExitStatus,
+        /// The last line that it printed to standard error.
+        message: String,
+    },
     #[error("was killed together with its supervisor")]
     Killed,
     #[error("printed nothing")]
@@ -38,6 +49,19 @@ pub(super) enum HelperError {
     NotStarted(String),
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
+}
+
+fn quoted(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!("; it said: {message:?}") }
+}
+
+/// The output of a command that ended.
+struct HelperOutput {
+    /// `None`: the command was killed together with its supervisor.
+    status: Option<ExitStatus>,
+    stdout: Vec<u8>,
+    /// The end of standard error.
+    stderr: Vec<u8>,
 }
 
 /// The `apiKeyHelper` command, which prints an API key.
@@ -82,10 +106,10 @@ impl HelperCommand {
             Ok(ended) => ended?,
             Err(_) => return Err(HelperError::TimedOut(self.limit)),
         };
-        let Some((status, printed)) = ended else { return Err(HelperError::InvalidOutput) };
-        match status {
-            Some(status) if status.success() => Ok(printed),
-            Some(status) => Err(HelperError::Failed(status)),
+        let Some(ended) = ended else { return Err(HelperError::InvalidOutput) };
+        match ended.status {
+            Some(status) if status.success() => Ok(ended.stdout),
+            Some(status) => Err(HelperError::Failed { status, message: last_line(&ended.stderr) }),
             None => Err(HelperError::Killed),
         }
     }
@@ -95,17 +119,16 @@ impl HelperCommand {
     async fn capture_output(
         &self,
         supervisor: &Supervisor,
-    ) -> Result<Option<(Option<ExitStatus>, Vec<u8>)>, HelperError> {
+    ) -> Result<Option<HelperOutput>, HelperError> {
         let unread = HelperError::Unreadable;
         let started = supervisor.start(&self.job()).await;
         let mut running = started.map_err(|error| HelperError::NotStarted(error.to_string()))?;
         let stdout = running.stdout.take().expect("every job has one");
         let stderr = running.stderr.take().expect("every job has one");
         let stdout = Receiver::from_owned_fd(stdout.into()).map_err(unread)?;
-        let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(unread)?;
-        // Standard error is discarded, but must be drained so that the command does not block on a
-        // full pipe.
-        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        let stderr = Receiver::from_owned_fd(stderr.into()).map_err(unread)?;
+        // It is read all the time, so that the command does not block on a full pipe.
+        let stderr = tokio::spawn(last_bytes(stderr));
         let mut printed = Vec::new();
         let mut exit = std::pin::pin!(running.exit());
         let status = {
@@ -125,7 +148,11 @@ impl HelperCommand {
             }
         };
         running.end_leftovers().await;
-        Ok((printed.len() as u64 <= PRINTED_MAX).then_some((status, printed)))
+        if printed.len() as u64 > PRINTED_MAX {
+            return Ok(None);
+        }
+        let stderr = timeout(DRAIN, stderr).await.ok().and_then(Result::ok).unwrap_or_default();
+        Ok(Some(HelperOutput { status, stdout: printed, stderr }))
     }
 
     /// Returns the job that runs the command.
@@ -146,4 +173,30 @@ impl HelperCommand {
             terms: ProgramTerms::default(),
         }
     }
+}
+
+/// Reads a pipe to its end, and returns its last bytes.
+async fn last_bytes(mut pipe: Receiver) -> Vec<u8> {
+    let (mut last, mut chunk) = (Vec::new(), [0; STDERR_MAX]);
+    while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+        last.extend_from_slice(&chunk[..count]);
+        let excess = last.len().saturating_sub(STDERR_MAX);
+        last.drain(..excess);
+    }
+    last
+}
+
+/// Returns the last line of an output, without keys of known kinds. It is cut between words, so that
+/// a secret that is masked later is cut as a whole.
+fn last_line(output: &[u8]) -> String {
+    let text = json::decode(output);
+    // Its first word was cut, too, if there was more before it.
+    let is_cut = output.len() == STDERR_MAX;
+    let rest = text.split_once(char::is_whitespace).filter(|_| is_cut);
+    let text = rest.map_or(&*text, |(_, rest)| rest);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line = Redactor::default().redact(line).replace(char::is_control, " ");
+    let Some((limit, _)) = line.char_indices().nth(MESSAGE_MAX) else { return line };
+    let end = line[..limit].rfind(char::is_whitespace).unwrap_or_default();
+    format!("{}...", &line[..end])
 }
