@@ -15,7 +15,7 @@ use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, ModelClient, ModelFacts, RequestTimers, Secret};
+use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -335,8 +335,7 @@ fn model_endpoints(
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
         let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
-        let client =
-            ModelClient::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
+        let client = ModelClient::new(endpoint).map_err(|error| endpoint_error(&error, place))?;
         clients.push(Arc::new(client));
     }
     let model_index = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
@@ -345,6 +344,21 @@ fn model_endpoints(
         client: Arc::clone(&clients[link.endpoint]),
     };
     Ok(links.iter().zip(models).map(model_index).collect())
+}
+
+/// Reports an invalid setting of an endpoint, and where it can be corrected.
+fn endpoint_error(error: &EndpointError, endpoint: &EndpointSettings) -> UsageError {
+    let source = endpoint.credential.source();
+    UsageError::new(match error {
+        EndpointError::Credential => format!(
+            "{error}; put only the key into {source}, without line ends and other control characters"
+        ),
+        EndpointError::CaFile { .. } => {
+            format!("{error}; correct --ca-file, SSL_CERT_FILE or NODE_EXTRA_CA_CERTS")
+        }
+        EndpointError::Header { .. } => format!("{error}; correct ANTHROPIC_CUSTOM_HEADERS"),
+        EndpointError::BaseUrl { .. } => error.to_string(),
+    })
 }
 
 /// Warns about models of the chain that have no fast mode.

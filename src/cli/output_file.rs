@@ -89,6 +89,13 @@ impl OutputFile {
         &self.path
     }
 
+    /// True if both are the same file of one folder.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |file: &Self| file.folder.metadata().map(|facts| (facts.st_dev, facts.st_ino));
+        let is_same = matches!((place(self), place(other)), (Ok(one), Ok(two)) if one == two);
+        self.name == other.name && is_same
+    }
+
     /// Checks an existing file of this name. In a folder like `/tmp` any user can put a file there,
     /// and a file of another user keeps its owner's access.
     fn check(&self, found: &FileStat) -> Result<(), OutputFileError> {

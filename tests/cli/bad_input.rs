@@ -201,6 +201,11 @@ fn mistakes_in_files_and_folders() {
         (&["--append-system-prompt-file", "gone.md", "hi"], &["gone.md", "read"]),
         (&["--result-file", "gone/r.json", "hi"], &["--result-file gone/r.json", "folder"]),
         (&["--result-file", ".", "hi"], &["--result-file", "is a folder"]),
+        (
+            &["--result-file", "r.json", "--last-message-file", "./r.json", "hi"],
+            &["--result-file and --last-message-file both name ./r.json", "a file of its own"],
+        ),
+        (&["--ca-file", "gone.pem", "hi"], &["gone.pem", "correct --ca-file"]),
         (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
         (&["--settings", "gone.json", "hi"], &["gone.json", "cannot be read"]),
     ];
@@ -310,6 +315,15 @@ fn an_empty_credential_variable_is_named() {
     assert!(ended.line().contains("ANTHROPIC_API_KEY is set and empty"), "{}", ended.line());
     let both = world.with("ANTHROPIC_AUTH_TOKEN", "").run(&["run", "hi"]);
     assert!(both.line().contains("ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set and empty"));
+}
+
+#[test]
+fn a_credential_that_cannot_be_sent_is_named() {
+    for name in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] {
+        let ended = BinaryFixture::new().with(name, "sk-ant-a\nsk-ant-b").run(&["run", "hi"]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.line().contains(&format!("put only the key into {name}")), "{ended:?}");
+    }
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn output(
             return Err(UsageError::new(line));
         }
     }
-    Ok(OutputSettings {
+    let settings = OutputSettings {
         format,
         verbose: output.verbose,
         verbosity,
@@ -255,7 +255,29 @@ fn output(
         colors: env.colors,
         is_ci: env.is_ci,
         step_summary,
-    })
+    };
+    check_output_files(&settings)?;
+    Ok(settings)
+}
+
+/// Rejects a file that two flags name: one output would replace the other.
+fn check_output_files(settings: &OutputSettings) -> Result<(), UsageError> {
+    let files = [
+        ("--result-file", &settings.result_file),
+        ("--last-message-file", &settings.last_message_file),
+        ("--heartbeat-file", &settings.heartbeat_file),
+        ("--debug-file", &settings.debug_file),
+    ];
+    let files = files.map(|(flag, file)| file.as_ref().map(|file| (flag, file)));
+    let files: Vec<(&str, &OutputFile)> = files.into_iter().flatten().collect();
+    for (index, (flag, file)) in files.iter().enumerate() {
+        if let Some((other, _)) = files[..index].iter().find(|(_, other)| file.is_same(other)) {
+            let path = file.path().display();
+            let what = format!("{other} and {flag} both name {path}; give each a file of its own");
+            return Err(UsageError::new(what));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the folder of a file for output, and checks an existing file.
