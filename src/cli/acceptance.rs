@@ -9,8 +9,9 @@ const COMMAND_MAX: usize = 200;
 
 /// Explains that the `--require` command failed.
 pub fn requirement_failed(outcome: &RunOutcome) -> (String, &'static str) {
-    const ADVICE: &str = "The end of its output is in requirement.output of the result; \
-                          --require-timeout gives it more time.";
+    const ADVICE: &str = "The end of its output is in requirement.output of the result.";
+    const TIMED_OUT: &str = "The end of its output is in requirement.output of the result; \
+                             --require-timeout gives it more time.";
     // Exit codes of the shell: a mistake in the command itself, which the model cannot correct.
     const NOT_FOUND: &str = "That exit code means that the command, or one in it, was not found: \
                              correct --require, or the PATH of this job.";
@@ -32,6 +33,7 @@ pub fn requirement_failed(outcome: &RunOutcome) -> (String, &'static str) {
     let advice = match verified.exit_code {
         Some(127) => NOT_FOUND,
         Some(126) => NOT_EXECUTABLE,
+        Some(_) | None if verified.timed_out => TIMED_OUT,
         Some(_) | None => ADVICE,
     };
     (what, advice)

@@ -137,6 +137,9 @@ pub struct RequirementReport {
     /// The outcome of the last check, as in [`RequirementCheck::end_phrase`].
     #[serde(skip)]
     pub how: Option<String>,
+    /// True if the last check was cut off at its time limit.
+    #[serde(skip)]
+    pub timed_out: bool,
     /// The end of the output of the last check, if it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub output: String,
@@ -155,6 +158,7 @@ impl RequirementState {
             passed: false,
             exit_code: None,
             how: None,
+            timed_out: false,
             output: String::new(),
         });
         Ok(Self { requirement, verified })
@@ -176,7 +180,7 @@ impl RequirementState {
         self.note(|verified| {
             verified.attempts += 1;
             (verified.passed, verified.exit_code) = (false, None);
-            verified.how = Some(CUT_OFF.to_string());
+            (verified.how, verified.timed_out) = (Some(CUT_OFF.to_string()), false);
             verified.output.clear();
         });
         let began = Instant::now();
@@ -195,6 +199,7 @@ impl RequirementState {
         self.note(|verified| {
             (verified.passed, verified.exit_code) = (check.passed(), check.exit_code());
             verified.how = Some(check.end_phrase());
+            verified.timed_out = matches!(check.end, RequirementEnd::TimedOut(_));
             verified.output = if check.passed() { String::new() } else { check.tail() };
         });
         check

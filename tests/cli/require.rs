@@ -96,6 +96,7 @@ fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&st
         passed,
         exit_code,
         how: how.map(ToOwned::to_owned),
+        timed_out: how.is_some_and(|how| how.starts_with("did not end")),
         output: if passed { String::new() } else { "one\ntwo".to_owned() },
     };
     let acceptance = Acceptance { requirement: Some(requirement), ..Acceptance::default() };
@@ -122,7 +123,10 @@ fn a_failed_requirement_names_the_command_and_its_last_exit() {
     for part in ["\"cargo test\"", "4 times", how] {
         assert!(what.contains(part), "{part} in {what}");
     }
-    assert!(advice.contains("--require-timeout"));
+    assert!(advice.contains("requirement.output") && !advice.contains("time"), "{advice}");
+    let cut = "did not end within 5s, and was cut off";
+    let (_, advice) = requirement_failed(&verified(1, false, None, Some(cut)));
+    assert!(advice.contains("--require-timeout"), "{advice}");
     for (code, wanted) in [(127, "not found"), (126, "not executable")] {
         let (what, advice) = requirement_failed(&verified(1, false, Some(code), Some(how)));
         assert!(advice.contains(wanted) && !what.contains(wanted), "{code}: {advice}");
