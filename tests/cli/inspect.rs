@@ -62,6 +62,17 @@ fn a_server_that_does_not_count_is_named_with_the_reason() {
 }
 
 #[test]
+fn the_help_of_a_list_names_its_only_action() {
+    let world = BinaryFixture::new();
+    for (subject, action) in [("plugin", "list"), ("agents", "list"), ("auth", "status")] {
+        let help = world.run(&[subject, "--help"]);
+        let wanted = format!("Action: {action} (the default)");
+        assert!(help.code == 0 && help.stdout.contains(&wanted), "{wanted}: {help:?}");
+        assert_ne!(world.run(&[subject, action]).code, 2, "{subject} {action}");
+    }
+}
+
+#[test]
 fn commands_about_servers_explain_themselves_and_name_what_is_meant() {
     let world = BinaryFixture::new();
     let help = world.run(&["mcp", "login", "--help"]);

@@ -95,7 +95,7 @@ pub struct InspectArgs {
 /// The words of a command about the set-up of a run.
 #[derive(Clone, Debug, Args)]
 pub(super) struct InspectWords {
-    /// Action: list, get NAME, status
+    /// The action
     #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }

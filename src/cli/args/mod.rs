@@ -124,13 +124,13 @@ enum Command {
     #[command(hide = true)]
     Mcp(ServersArgs),
     /// List the plugins of a run
-    #[command(hide = true, alias = "plugins")]
+    #[command(hide = true, alias = "plugins", mut_arg("words", |words| words.help("Action: list (the default)")))]
     Plugin(InspectWords),
     /// List the agents of a run
-    #[command(hide = true)]
+    #[command(hide = true, mut_arg("words", |words| words.help("Action: list (the default)")))]
     Agents(InspectWords),
     /// Print which credential a run would use (status)
-    #[command(hide = true)]
+    #[command(hide = true, mut_arg("words", |words| words.help("Action: status (the default)")))]
     Auth(InspectWords),
     #[command(hide = true)]
     Install(InspectWords),
