@@ -18,10 +18,13 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 
 /// Error messages, in lower case, of programs that cannot reach the service behind them: those of
 /// Slurm and of kubectl.
-const UNREACHABLE: [&str; 18] = [
+const UNREACHABLE: [&str; 24] = [
     "unable to contact slurm controller",
     "unable to establish configuration source",
+    "could not establish a configuration source",
+    "dns srv lookup failed",
     "unable to establish controller machine",
+    "munge encode failed",
     "communication connection failure",
     "controller in standby mode",
     "zero bytes were transmitted",
@@ -37,6 +40,9 @@ const UNREACHABLE: [&str; 18] = [
     "timeout",
     "(serviceunavailable)",
     "(toomanyrequests)",
+    "(internalerror)",
+    "leader changed",
+    ": eof",
 ];
 
 /// Exit status and output of a program that has ended.
@@ -200,6 +206,12 @@ mod tests {
         let (error, rest) = unreachable.error_lines();
         assert!(error.starts_with("Batch job submission failed: Unable to contact"), "{error}");
         assert_eq!(rest, ["sbatch: warning: a note", "sbatch: error: two"]);
+        let text = "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n\
+                    sbatch: error: fetch_config: DNS SRV lookup failed\n\
+                    sbatch: fatal: Could not establish a configuration source\n";
+        let configless = output(1, "", text);
+        assert!(configless.is_unreachable());
+        assert_eq!(configless.error_lines().0, "fetch_config: DNS SRV lookup failed");
         let refused = output(1, "", "a note\nsbatch: error: invalid partition specified: x\n");
         assert!(!refused.is_unreachable());
         assert_eq!(refused.error_lines().0, "invalid partition specified: x");
