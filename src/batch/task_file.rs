@@ -1,12 +1,13 @@
-//! Parses the task file: JSON Lines, one object for each task. Every mistake is reported with its
-//! line.
+//! Parses the task file: JSON Lines, one object for each task; or the same objects over several lines
+//! or in one list, as other programs print JSON. Every mistake is reported with its line.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Map, Value};
 use strsim::osa_distance;
 
 use crate::config::spans::JsonPaths;
@@ -78,10 +79,9 @@ pub fn read_tasks(
 ) -> Result<Vec<TaskLine>, Vec<TaskFileError>> {
     let (mut tasks, mut errors) = (Vec::new(), Vec::new());
     let mut ids: HashMap<String, usize> = HashMap::new();
-    for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
-        if line.trim().is_empty() {
-            continue;
-        }
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    for (number, line) in values(text).unwrap_or_else(|| lines.collect()) {
         let mut mistakes = Vec::new();
         if let Some(task) = read_line(line, number, base, &mut mistakes) {
             if let Some(id) = &task.id
@@ -100,6 +100,33 @@ pub fn read_tasks(
         errors.push(TaskFileError { file: name.to_owned(), line: 1, what: what.to_owned() });
     }
     if errors.is_empty() { Ok(tasks) } else { Err(errors) }
+}
+
+/// Splits a text of values over several lines, or of one list of values. Each has the number of its
+/// first line. `None`: the text is neither, or not valid JSON.
+fn values(text: &str) -> Option<Vec<(usize, &str)>> {
+    let mut rest = text.trim_start();
+    let list = rest.strip_prefix('[').map(str::trim_start);
+    rest = list.unwrap_or(rest);
+    let mut values = Vec::new();
+    while !rest.is_empty() && !(list.is_some() && rest.starts_with(']')) {
+        let mut stream = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        stream.next()?.ok()?;
+        let (value, after) = rest.split_at(stream.byte_offset());
+        let before = &text[..text.len() - rest.len()];
+        values.push((before.matches('\n').count() + 1, value));
+        rest = after.trim_start();
+        if list.is_some() {
+            let next = rest.strip_prefix(',').map(str::trim_start);
+            rest = next
+                .filter(|next| !next.starts_with(']'))
+                .or(rest.starts_with(']').then_some(rest))?;
+        }
+    }
+    let is_closed =
+        list.is_none() || rest.strip_prefix(']').is_some_and(|end| end.trim().is_empty());
+    let is_it = list.is_some() || values.iter().any(|(_, value)| value.contains('\n'));
+    (is_closed && is_it).then_some(values)
 }
 
 fn read_line(
@@ -126,7 +153,7 @@ fn read_line(
     }
     let mut fields = TaskFields { place: "", map, mistakes };
     fields.check_keys(&TASK_KEYS);
-    let id = fields.text("id").filter(|id| fields.check_id(id));
+    let id = fields.name("id").filter(|id| fields.check_id(id));
     let prompt = read_prompt(&mut fields, base);
     let cwd = fields.text("cwd").map(|path| base.join(path));
     let flags = fields.texts("flags");
@@ -217,9 +244,11 @@ fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
         dollars.filter(|dollars| *dollars > Money::ZERO).ok_or(wrong.into())
     });
     let duration = fields.map.get("max_duration").map(|value| {
-        let text = value.as_str().ok_or("must be a text such as \"45m\"")?;
-        values::duration(text)?;
-        Ok(text.to_owned())
+        let seconds = value.as_number().map(ToString::to_string);
+        let text = seconds.or_else(|| value.as_str().map(str::to_owned));
+        let text = text.ok_or("must be a text such as \"45m\", or a number of seconds")?;
+        values::duration(&text)?;
+        Ok(text)
     });
     TaskLimits {
         max_turns: fields.checked("max_turns", turns),
@@ -271,6 +300,14 @@ impl TaskFields<'_> {
             self.report(&format!("{key} must be a text, and is {}", kind_of(value)));
         }
         text
+    }
+
+    /// A text, or a number as a text.
+    fn name(&mut self, key: &str) -> Option<String> {
+        match self.map.get(key) {
+            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(_) | None => self.text(key),
+        }
     }
 
     fn texts(&mut self, key: &str) -> Vec<String> {

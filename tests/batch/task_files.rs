@@ -36,6 +36,11 @@ fn every_mistake_names_file_line_and_remedy() {
         ("", "there is no task; write one JSON object on each line"),
         ("{\"prompt\": \"x\"", "column 14: not valid JSON"),
         ("[1]", "a task is a JSON object"),
+        ("[]", "there is no task"),
+        ("[{\"prompt\": \"x\"},]", "column 18: not valid JSON"),
+        ("[{\"prompt\": \"x\"}] [", "not valid JSON"),
+        ("{\"prompt\": \"x\"} {\"prompt\": \"x\"}", "not valid JSON"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":-5}}", "is not a duration"),
         ("{\"promt\": \"x\"}", "unknown key \"promt\"; did you mean \"prompt\"?"),
         ("{\"prompt\":\"x\",\"colour\":1}", "unknown key \"colour\"; the keys are id, prompt,"),
         ("{\"prompt\":\"x\",\"prompt\":\"y\"}", "key \"prompt\" stands there twice"),
@@ -61,7 +66,7 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3\"}}", "limits.max_turns must be a whole"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-1}}", "limits.max_budget_usd must be"),
         (
-            "{\"prompt\":\"x\",\"limits\":{\"max_duration\":5}}",
+            "{\"prompt\":\"x\",\"limits\":{\"max_duration\":true}}",
             "limits.max_duration must be a text",
         ),
         ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":\"5 x\"}}", "is not a duration; write it"),
@@ -73,6 +78,29 @@ fn every_mistake_names_file_line_and_remedy() {
     let twice = "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n";
     let errors = read_tasks("t", twice, Path::new("/")).expect_err("the same id");
     assert_eq!(errors[0].to_string(), "t:2: id \"a\" is that of line 1, too; ids are unique");
+}
+
+#[test]
+fn tasks_may_be_printed_by_other_programs() {
+    let read = |text: &str| {
+        let tasks =
+            read_tasks("t.json", text, Path::new("/")).unwrap_or_else(|why| panic!("{why:?}"));
+        let task = |task: outlast::batch::TaskLine| (task.line, task.id.unwrap_or_default());
+        tasks.into_iter().map(task).collect::<Vec<_>>()
+    };
+    let wanted = [(2, "7".to_owned()), (6, "b".to_owned())];
+    let objects =
+        "\n{\n  \"id\": 7,\n  \"prompt\": \"x\"\n}\n{\n  \"id\": \"b\",\n  \"prompt\": \"y\"\n}\n";
+    assert_eq!(read(objects), wanted);
+    let list = objects.replacen('\n', "[\n", 1).replace("}\n{", "},\n{") + "]\n";
+    assert_eq!(read(&list), wanted);
+    assert_eq!(read("[{\"id\":1,\"prompt\":\"x\"},{\"id\":2,\"prompt\":\"x\"}]").len(), 2);
+    let mistaken = list.replace("\"b\"", "\"\"");
+    let errors = read_tasks("t.json", &mistaken, Path::new("/")).expect_err("an empty id");
+    assert!(errors[0].to_string().starts_with("t.json:6: id must have"), "{errors:?}");
+    let timed = "{\"prompt\":\"x\",\"limits\":{\"max_duration\":90}}";
+    let tasks = read_tasks("t.json", timed, Path::new("/")).expect("seconds");
+    assert_eq!(tasks[0].limits.max_duration.as_deref(), Some("90"));
 }
 
 #[tokio::test]
