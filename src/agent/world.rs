@@ -7,6 +7,8 @@ use crate::recovery::{
     Action, CallPurpose, Event, Interrupt, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition, Trim,
 };
+use crate::secrets::Redactor;
+use crate::text::shortened;
 use crate::tools::{BackgroundKind, Toolbox};
 use crate::transcript::{Block, describe_unknown_outcome};
 
@@ -23,6 +25,9 @@ use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::streamed_arguments::StreamedArguments;
 use super::tool_runner::ToolRunner;
+
+/// Maximum length of the recorded message of an error, in characters.
+const END_ERROR_MAX: usize = 500;
 
 /// The warning of a compaction without a summary.
 const UNSUMMARISED: &str =
@@ -338,7 +343,18 @@ impl RunWorld<'_> {
         self.record_cut_work(reason);
         let ended = self.caller.end_recoveries(self.monitor.now(), reason);
         self.record_recoveries(ended);
-        self.journal.end(reason);
+        let error = self.end_error(reason);
+        self.journal.end(reason, error);
         self.monitor.report_journal_health(self.journal.health());
+    }
+
+    /// Returns the message of the service or of the defect that ended the run, for reports.
+    fn end_error(&self, reason: StopReason) -> Option<String> {
+        let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
+        let error = last.map(|last| last.fault.summary()).or_else(|| self.broken.clone());
+        // Before it is cut: a part of a secret would not be recognized.
+        let mask = Redactor::new(self.context.deps.secrets.clone());
+        let error = mask.redact(&error.filter(|error| !error.is_empty())?);
+        Some(shortened(&error, END_ERROR_MAX, "..."))
     }
 }

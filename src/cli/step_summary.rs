@@ -125,6 +125,8 @@ impl RunJob {
         });
         // The journal has no record of what happened after the run.
         session.outcome = SessionOutcome::Ended(report.outcome.reason);
+        // The notes have it, with advice.
+        session.error = None;
         let context = SessionsContext::new(&settings.variables, &settings.cwd);
         let mut document = ReportDocument::of_session(&context, &session);
         document.notes.splice(0..0, report.errors());
@@ -149,6 +151,7 @@ fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
     SessionReport {
         subject,
         outcome: SessionOutcome::Ended(outcome.reason),
+        error: None,
         turns: stats.turns,
         time: TimeSpent {
             worked: stats.duration,
@@ -161,6 +164,7 @@ fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
             succeeded: tools.calls.saturating_sub(without_success),
             failed: tools.failed,
             not_run: tools.denied,
+            running: 0,
             unknown: tools.abandoned,
         },
         recoveries: stats.recovery.records().collect(),

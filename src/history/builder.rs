@@ -482,10 +482,10 @@ impl JournalView<'_> for HistoryBuilder {
         self.history.title = Some(title.to_owned());
     }
 
-    fn end(&mut self, reason: StopReason) {
+    fn end(&mut self, reason: StopReason, error: Option<&str>) {
         self.flush_spending(None);
-        let end = HistoryEnd { reason, at: self.at };
-        self.push(HistoryEvent::End(end));
+        let end = HistoryEnd { reason, error: error.map(str::to_owned), at: self.at };
+        self.push(HistoryEvent::End(end.clone()));
         self.history.end = Some(end);
         self.awaits_prompt = true;
         self.pause = None;

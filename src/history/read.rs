@@ -19,6 +19,8 @@ pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result
         HistoryContents::Last(_) => HistoryContents::All,
         contents @ (HistoryContents::All | HistoryContents::WithoutOutputs) => contents,
     };
+    // Before the file is read: a process that ends meanwhile has recorded its end by then.
+    let is_running = file.is_running();
     let mut history = read_file(file.id.as_str(), &file.path, contents)?;
     history.agents = subagent_files(&file.path)
         .into_iter()
@@ -31,6 +33,10 @@ pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result
             AgentHistory { meta, history }
         })
         .collect();
+    history.is_running = is_running;
+    if is_running {
+        history.mark_running_calls();
+    }
     Ok(history)
 }
 

@@ -15,7 +15,7 @@ use crate::recovery::{
 };
 
 use super::calls::CallRecord;
-use super::turn::{ToolRun, TurnRecord};
+use super::turn::{ToolRun, ToolRunState, TurnRecord};
 
 /// The recorded history of a session, or of one of its sub-agents.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +53,8 @@ pub struct SessionHistory {
     pub problems: Vec<UnreadableLine>,
     /// True if the last line was cut off, as by a kill. It is not listed in `problems`.
     pub is_torn: bool,
+    /// True if a process works on the session.
+    pub is_running: bool,
 }
 
 /// An event of a history.
@@ -199,9 +201,11 @@ impl From<Pause> for WaitCause {
 }
 
 /// The end of a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEnd {
     pub reason: StopReason,
+    /// The message of the service or of the defect that caused it.
+    pub error: Option<String>,
     pub at: Option<Timestamp>,
 }
 
@@ -259,10 +263,29 @@ impl SessionHistory {
         })
     }
 
-    /// True if another program recorded it.
+    /// True if another program recorded it. An empty journal is one of outlast's that was cut off.
     pub fn is_foreign(&self) -> bool {
         let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
-        self.end.is_none() && !self.items.iter().any(is_ours)
+        self.end.is_none() && !self.items.is_empty() && !self.items.iter().any(is_ours)
+    }
+
+    /// Marks the calls that the process which works on the session has started and that have no
+    /// result.
+    pub(super) fn mark_running_calls(&mut self) {
+        let process = |item: &HistoryItem| {
+            if let HistoryEvent::Process(_) = item.event { item.at } else { None }
+        };
+        let Some(began) = self.items.iter().rev().find_map(process) else { return };
+        let agents = self.agents.iter_mut().flat_map(|agent| &mut agent.history.items);
+        for item in self.items.iter_mut().chain(agents) {
+            let HistoryEvent::Turn(turn) = &mut item.event else { continue };
+            for tool in &mut turn.tools {
+                let is_open = tool.state == ToolRunState::Unknown && tool.ended.is_none();
+                if is_open && tool.started.is_some_and(|started| started >= began) {
+                    tool.state = ToolRunState::Running;
+                }
+            }
+        }
     }
 
     /// Returns the cost, sub-agents included. For a session of another program it is partial,

@@ -60,6 +60,8 @@ pub enum ToolRunState {
     Failed,
     /// It was denied, invalid or cancelled before it began.
     NotRun,
+    /// It runs now: it was started by the process that works on the session.
+    Running,
     /// It was started, but the process ended before its outcome was recorded.
     Unknown,
     /// It has not begun, and has no result.

@@ -14,6 +14,7 @@ use super::SessionId;
 use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
 use super::lease_record::{is_held_elsewhere, lease_path};
+use super::reader::without_return;
 use super::session_folder::{entries, open_without_links};
 
 /// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.
@@ -152,7 +153,8 @@ pub(super) fn is_dated(written: SystemTime) -> bool {
 pub(super) fn is_ours(file: &File) -> bool {
     let mut line = Vec::new();
     let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
-    read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == LineChecksum::Intact
+    let line = without_return(line.strip_suffix(b"\n").unwrap_or(&line));
+    read.is_ok() && check_seal(line) == LineChecksum::Intact
 }
 
 /// Deletes the stored outputs of a session and the journals of its sub-agents, and its folder if

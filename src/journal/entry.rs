@@ -138,6 +138,9 @@ pub enum JournalRecord {
     Forked(Box<RecordedPrompt>),
     End {
         reason: StopReason,
+        /// The message of the service or of the defect that ended the prompt, for reports.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     },
 }
 

@@ -423,12 +423,12 @@ impl Journal {
         }
     }
 
-    /// Appends the end of the prompt, with its reason.
-    pub fn end(&mut self, reason: StopReason) {
+    /// Appends the end of the prompt, with its reason, and the message of the error that caused it.
+    pub fn end(&mut self, reason: StopReason, error: Option<String>) {
         // The lines of an unfinished step are written, too.
         self.end_step();
         self.recorded.end(reason);
-        self.record(&JournalRecord::End { reason }, Sync::Now);
+        self.record(&JournalRecord::End { reason, error }, Sync::Now);
     }
 
     /// Records the process that writes from here on, and its contract unless it equals the latest

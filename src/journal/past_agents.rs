@@ -158,7 +158,7 @@ impl JournalView<'_> for AgentReplay {
         self.in_flight = Money::ZERO;
     }
 
-    fn end(&mut self, reason: StopReason) {
+    fn end(&mut self, reason: StopReason, _error: Option<&str>) {
         self.agent.ended = Some(reason);
         self.in_flight = Money::ZERO;
     }

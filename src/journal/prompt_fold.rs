@@ -81,7 +81,7 @@ impl JournalView<'_> for PromptFold {
         self.begin_after_end();
     }
 
-    fn end(&mut self, reason: StopReason) {
+    fn end(&mut self, reason: StopReason, _error: Option<&str>) {
         self.has_ended = true;
         self.recorded.end(reason);
     }

@@ -1,7 +1,7 @@
 //! Chooses and deletes recorded sessions on request of the user. The deletion by age that runs do
 //! by themselves is in `cleanup`.
 
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use crate::process::file_reads::open_regular;
@@ -54,12 +54,20 @@ fn state(file: &SessionFile) -> PruneState {
     if file.is_running() {
         return PruneState::Running;
     }
-    let tail = open_regular(&file.path).and_then(|mut opened| read_tail(&mut opened));
-    match tail.ok().and_then(|tail| is_ended(&tail)) {
-        Some(true) => PruneState::Finished,
-        Some(false) => PruneState::Unfinished,
-        None => PruneState::Foreign,
+    let Ok(mut opened) = open_regular(&file.path) else { return PruneState::Foreign };
+    if !may_be_removed(&opened) {
+        return PruneState::Foreign;
     }
+    match read_tail(&mut opened).ok().map(|tail| (tail.is_empty(), is_ended(&tail))) {
+        Some((_, Some(true))) => PruneState::Finished,
+        Some((true, None) | (_, Some(false))) => PruneState::Unfinished,
+        Some((false, None)) | None => PruneState::Foreign,
+    }
+}
+
+/// True if outlast began the file, or nothing is in it, as after a power cut.
+fn may_be_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|facts| facts.len() == 0) || is_ours(file)
 }
 
 impl PruneCriteria {
@@ -120,7 +128,7 @@ pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
     if opened.metadata()?.modified()? != file.written {
         return Err(RemovalError::Changed);
     }
-    if !is_ours(&opened) {
+    if !may_be_removed(&opened) {
         return Err(RemovalError::Foreign);
     }
     delete_files_of(&file.path)?;

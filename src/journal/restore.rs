@@ -422,7 +422,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
         self.is_forked = true;
     }
 
-    fn end(&mut self, reason: StopReason) {
+    fn end(&mut self, reason: StopReason, _error: Option<&str>) {
         self.work.ended = Some(reason);
         self.deferred = reason == StopReason::ToolDeferred;
         self.totals.recovery.end(self.now, reason);

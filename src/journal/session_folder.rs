@@ -144,7 +144,7 @@ impl SessionFolder {
     }
 
     /// The folder with the folders of all working directories.
-    pub(super) fn projects(&self) -> PathBuf {
+    pub fn projects(&self) -> PathBuf {
         self.projects.clone()
     }
 

@@ -148,7 +148,8 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
         _ if is_running => SessionState::Running,
         _ if scan.is_newer => SessionState::Newer,
         Some(reason) => SessionState::Ended(reason),
-        None if scan.is_ours => SessionState::Unfinished,
+        // Without any readable line it was cut off, as in a power cut.
+        None if scan.is_ours || !scan.has_lines => SessionState::Unfinished,
         None => SessionState::Foreign,
     };
     let prompt = scan.found.prompt.or(scan.first_text);
@@ -161,6 +162,8 @@ struct SessionScan {
     found: SessionSummary,
     ended: Option<StopReason>,
     is_ours: bool,
+    /// True if a line can be read.
+    has_lines: bool,
     is_newer: bool,
     counted: TurnCounting,
     first_text: Option<String>,
@@ -269,6 +272,7 @@ impl SessionScan {
             self.found.damaged_lines = self.found.damaged_lines.saturating_add(1);
             return;
         }
+        self.has_lines = true;
         self.is_ours |= seal == LineChecksum::Intact;
         match LineKind::of(line) {
             Some(LineKind::Step) => self.observe_step(line, seal),
@@ -362,7 +366,7 @@ impl JournalView<'_> for SessionScan {
         self.found.spent += spend.cost.into();
     }
 
-    fn end(&mut self, reason: StopReason) {
+    fn end(&mut self, reason: StopReason, _error: Option<&str>) {
         self.ended = Some(reason);
     }
 

@@ -35,7 +35,7 @@ pub trait JournalView<'a> {
     fn background(&mut self, changes: &'a BackgroundChanges) {}
     fn failed_check(&mut self, check: &'a FailedCheck) {}
     fn forked(&mut self, recorded: &'a RecordedPrompt) {}
-    fn end(&mut self, reason: StopReason) {}
+    fn end(&mut self, reason: StopReason, error: Option<&'a str>) {}
 }
 
 impl JournalEntry {
@@ -72,7 +72,7 @@ impl JournalRecord {
             Self::Background(changes) => view.background(changes),
             Self::FailedCheck(check) => view.failed_check(check),
             Self::Forked(recorded) => view.forked(recorded),
-            Self::End { reason } => view.end(*reason),
+            Self::End { reason, error } => view.end(*reason, error.as_deref()),
             // Repairs are for readers of the file.
             Self::Repair { .. } => {}
         }

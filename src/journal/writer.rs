@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(sync_of(|journal| journal.intent(&[(call, false)])), Sync::Now);
         assert_eq!(sync_of(|journal| _ = journal.message(&user, &meta)), Sync::Now);
         assert_eq!(sync_of(|journal| _ = journal.message(&says(&text), &meta)), Sync::Now);
-        assert_eq!(sync_of(|journal| journal.end(StopReason::Completed)), Sync::Now);
+        assert_eq!(sync_of(|journal| journal.end(StopReason::Completed, None)), Sync::Now);
         assert_eq!(sync_of(|journal| _ = journal.outcome(&text, &Value::Null)), Sync::Soon);
         assert_eq!(sync_of(|journal| _ = journal.message(&says(&tool), &meta)), Sync::Later);
         assert_eq!(sync_of(spend), Sync::Later);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::history::{HistoryEvent, SessionHistory, ToolRun, ToolRunState, WaitCause};
+use crate::history::{HistoryEvent, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitCause};
 use crate::journal::{ModelTotals, SessionTotals};
 use crate::recovery::{Money, Spending, StopReason};
 use crate::transcript::Usage;
@@ -21,6 +21,8 @@ const PROMPT_CHARS: usize = 160;
 pub struct SessionReport {
     pub subject: SessionSubject,
     pub outcome: SessionOutcome,
+    /// The message of the service or of the defect that ended the last prompt.
+    pub error: Option<String>,
     /// Number of replies that entered the conversation, sub-agents excluded.
     pub turns: u32,
     pub time: TimeSpent,
@@ -61,6 +63,8 @@ pub enum SessionOutcome {
     Running,
     /// The last process did not record its end: it was killed, or its journal was lost.
     Unfinished,
+    /// The run did not begin, and this is the exit code: only the result of a task knows of it.
+    NotStarted(u8),
     /// Another program recorded it.
     Foreign,
 }
@@ -72,6 +76,7 @@ impl SessionOutcome {
             Self::Ended(reason) => reason.name(),
             Self::Running => "running",
             Self::Unfinished => "unfinished",
+            Self::NotStarted(_) => "not_started",
             Self::Foreign => "foreign",
         }
     }
@@ -80,6 +85,7 @@ impl SessionOutcome {
     pub fn exit_code(self) -> Option<u8> {
         match self {
             Self::Ended(reason) => Some(reason.info().exit_code),
+            Self::NotStarted(exit_code) => Some(exit_code),
             Self::Running | Self::Unfinished | Self::Foreign => None,
         }
     }
@@ -92,7 +98,7 @@ impl SessionOutcome {
     pub fn is_failure(self) -> bool {
         match self {
             Self::Ended(_) => !self.is_success(),
-            Self::Unfinished => true,
+            Self::Unfinished | Self::NotStarted(_) => true,
             Self::Running | Self::Foreign => false,
         }
     }
@@ -159,6 +165,11 @@ impl SpendSummary {
         Self { cost: Spending { amount: spent, is_partial }, upper_bounds, usage, by_model }
     }
 
+    fn of_turn(turn: &TurnRecord) -> Self {
+        let (model, usage) = (turn.model.clone(), turn.usage);
+        Self::new(Money::ZERO, Money::ZERO, vec![ModelTotals { model, usage, cost: turn.cost }])
+    }
+
     fn of(totals: SessionTotals) -> Self {
         Self::new(totals.spent, totals.upper_bounds, totals.by_model)
     }
@@ -196,6 +207,8 @@ pub struct ToolCounts {
     pub failed: u32,
     /// Calls that were denied, invalid or cancelled.
     pub not_run: u32,
+    /// Calls that run now.
+    pub running: u32,
     /// Calls whose outcome was not recorded.
     pub unknown: u32,
 }
@@ -208,6 +221,7 @@ impl ToolCounts {
                 ToolRunState::Succeeded => counts.succeeded += 1,
                 ToolRunState::Failed => counts.failed += 1,
                 ToolRunState::NotRun => counts.not_run += 1,
+                ToolRunState::Running => counts.running += 1,
                 ToolRunState::Unknown | ToolRunState::Pending => counts.unknown += 1,
             }
         }
@@ -215,13 +229,14 @@ impl ToolCounts {
     }
 
     pub fn calls(self) -> u32 {
-        self.succeeded + self.failed + self.not_run + self.unknown
+        self.succeeded + self.failed + self.not_run + self.running + self.unknown
     }
 
     pub(super) fn add(&mut self, other: Self) {
         self.succeeded += other.succeeded;
         self.failed += other.failed;
         self.not_run += other.not_run;
+        self.running += other.running;
         self.unknown += other.unknown;
     }
 }
@@ -288,7 +303,7 @@ pub struct JournalDamage {
 }
 
 impl SessionReport {
-    /// Builds the report on a session that no process is working on.
+    /// Builds the report on a session.
     pub fn of(history: &SessionHistory) -> Self {
         let agents = history.agents.iter().map(|agent| &agent.history);
         let with_agents = || [history].into_iter().chain(agents.clone());
@@ -297,12 +312,17 @@ impl SessionReport {
         });
         let processes = |event: &HistoryEvent| u32::from(matches!(event, HistoryEvent::Process(_)));
         let processes = history.items.iter().map(|item| processes(&item.event)).sum();
-        let outcome = match history.end {
+        let outcome = match &history.end {
+            _ if history.is_running => SessionOutcome::Running,
             Some(end) => SessionOutcome::Ended(end.reason),
-            None if processes == 0 => SessionOutcome::Foreign,
+            None if history.is_foreign() => SessionOutcome::Foreign,
             None => SessionOutcome::Unfinished,
         };
         let mut spending = SpendSummary::of(history.totals_with_agents());
+        if history.is_foreign() {
+            // Such a program records the usage with each reply, and no costs.
+            history.turns().for_each(|turn| spending.add(&SpendSummary::of_turn(turn)));
+        }
         spending.cost = history.spending();
         Self {
             subject: SessionSubject {
@@ -315,6 +335,7 @@ impl SessionReport {
                 processes,
             },
             outcome,
+            error: history.end.as_ref().and_then(|end| end.error.clone()),
             turns: history.totals.turns,
             time: TimeSpent::of(history),
             spending,
@@ -334,8 +355,10 @@ impl SessionReport {
 impl AgentSummary {
     fn of(agent: &crate::history::AgentHistory) -> Self {
         let history = &agent.history;
-        let outcome =
-            history.end.map_or(SessionOutcome::Unfinished, |end| SessionOutcome::Ended(end.reason));
+        let outcome = history
+            .end
+            .as_ref()
+            .map_or(SessionOutcome::Unfinished, |it| SessionOutcome::Ended(it.reason));
         Self {
             id: agent.meta.agent_id.clone(),
             kind: agent.meta.agent_type.clone(),

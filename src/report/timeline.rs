@@ -82,7 +82,7 @@ impl BarContent {
             Self::FailedRequest { .. } => true,
             Self::Tool { state, .. } => match state {
                 ToolRunState::Failed | ToolRunState::NotRun | ToolRunState::Unknown => true,
-                ToolRunState::Succeeded | ToolRunState::Pending => false,
+                ToolRunState::Succeeded | ToolRunState::Running | ToolRunState::Pending => false,
             },
             Self::Recovery { is_saved, .. } => !is_saved,
             Self::Several { has_failure, .. } => *has_failure,

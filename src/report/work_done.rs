@@ -196,7 +196,10 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
 /// True if a call is a command that ran. A call without a recorded start is not counted.
 fn is_writing_command(tool: &ToolRun) -> bool {
     let ran = match tool.state {
-        ToolRunState::Succeeded | ToolRunState::Failed | ToolRunState::Unknown => true,
+        ToolRunState::Succeeded
+        | ToolRunState::Failed
+        | ToolRunState::Running
+        | ToolRunState::Unknown => true,
         ToolRunState::NotRun | ToolRunState::Pending => false,
     };
     tool.name == "Bash" && ran && tool.started.is_some()

@@ -487,15 +487,19 @@ async fn a_terminal_has_a_bar_with_the_figures() {
 #[tokio::test]
 async fn a_merged_report_lists_every_task_also_one_without_a_session() {
     let scenario = Scenario::new().status(401).when(of_task(0)).times(1000);
-    let fixture = BatchFixture::new(with_effects(scenario)).tasks(3, |_| json!({}));
+    let fixture = BatchFixture::new(with_effects(scenario)).tasks(4, |_| json!({}));
     let ended = fixture.run(&["--attempts", "1"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let lost = fixture.result(1)["session_id"].as_str().expect("an id").to_owned();
-    let projects = fixture.path().join("home/.outlast/projects");
-    let folders = fs::read_dir(projects).expect("sessions were recorded");
-    let journals = folders.map(|it| it.expect("an entry").path().join(format!("{lost}.jsonl")));
-    let removed = journals.filter(|path| fs::remove_file(path).is_ok()).count();
-    assert_eq!(removed, 1);
+    // One task has a result only, as where it ran in another CI job, and one was never begun.
+    for number in [1, 2] {
+        let lost = fixture.result(number)["session_id"].as_str().expect("an id").to_owned();
+        let projects = fixture.path().join("home/.outlast/projects");
+        let folders = fs::read_dir(projects).expect("sessions were recorded");
+        let journals = folders.map(|it| it.expect("an entry").path().join(format!("{lost}.jsonl")));
+        let removed = journals.filter(|path| fs::remove_file(path).is_ok()).count();
+        assert_eq!(removed, 1);
+    }
+    fs::remove_dir_all(fixture.batch().join("tasks/2")).expect("it is ours");
     let batch = fixture.batch().display().to_string();
     let collect = async |format| {
         let collected = fixture.call(&["batch", "collect", &batch, "--format", format]).await;
@@ -503,7 +507,9 @@ async fn a_merged_report_lists_every_task_also_one_without_a_session() {
         collected.stdout
     };
     let junit = collect("junit").await;
-    assert_eq!(junit.matches("<testcase ").count(), 3, "{junit}");
+    let counts = "tests=\"4\" failures=\"1\" errors=\"1\"";
+    assert!(junit.matches("<testcase ").count() == 4 && junit.contains(counts), "{junit}");
+    assert_eq!(junit.matches("<system-out>Done.").count(), 2, "{junit}");
     assert!(!junit.contains("--resume"), "there is nothing to resume: {junit}");
     assert!(
         junit.contains("type=\"model_error\"") && junit.contains("type=\"unfinished\""),
@@ -512,6 +518,12 @@ async fn a_merged_report_lists_every_task_also_one_without_a_session() {
     for (format, mark) in [("table", "unfinished"), ("markdown", "unfinished"), ("html", "</html>")]
     {
         let report = collect(format).await;
-        assert!(report.contains(mark), "{report}");
+        assert!(report.contains(mark) && report.contains("2 succeeded, 2 failed"), "{report}");
+    }
+    // Without any session, the failed task has the error and the figures of its result.
+    fs::remove_dir_all(fixture.path().join("home/.outlast/projects")).expect("it is ours");
+    let junit = collect("junit").await;
+    for part in [counts, "type=\"model_error\"", "HTTP 401", "<system-out>Done.", "Cost: $0.0"] {
+        assert!(junit.contains(part), "{part}: {junit}");
     }
 }

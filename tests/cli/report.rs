@@ -17,6 +17,8 @@ use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The session of `tests/data/report`: overloads, resets, a stall, sub-agents.
 const RECORDED: &str = "01a20e18-6b69-7560-8d3b-ec0bb4115a82";
+/// The key of the runs.
+const KEY: &str = "test-key-0123456789";
 const ONE: &str = "5e551011-0000-4000-8000-000000000011";
 /// What a model, a user or a program may write.
 const HOSTILE: &str =
@@ -176,8 +178,10 @@ async fn a_report_agrees_with_the_result_of_its_run() {
     assert_eq!((&overview["saved_by_recovery"], &overview["sessions"]), (&json!(1), &json!(1)));
     assert_eq!(overview["recoveries"][0]["saved_sessions"], 1);
 
-    // Two sessions, one of which fails.
-    let server = serve(Scenario::new().status(400).after(AfterLast::RepeatLast));
+    // Two sessions, one of which fails, with a message that the record cuts within a key.
+    let message = format!("The frobnicator is off. {} {KEY}", "x".repeat(455));
+    let refusing = Scenario::new().status(400).error("invalid_request_error", &message, None);
+    let server = serve(refusing.after(AfterLast::RepeatLast));
     let ended = ended.again(&server.base_url()).args(["Again."]).run().await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let overview = &object(&ended, &["--all"])["overview"];
@@ -195,6 +199,15 @@ async fn a_report_agrees_with_the_result_of_its_run() {
         xml.contains("<failure message=\"model_error (invalid_request), exit code 1\""),
         "{xml}"
     );
+    let error = "HTTP 400: The frobnicator is off. xx";
+    let recorded = object(&ended, &["latest"])["sessions"][0]["error"].clone();
+    let recorded = recorded.as_str().expect("the message of the service");
+    assert!(recorded.starts_with(error) && recorded.len() < 520, "{recorded}");
+    assert!(!recorded.contains(&KEY[..8]), "{recorded}");
+    for format in ["table", "markdown", "junit", "html"] {
+        assert!(shown(&ended, &["--format", format]).contains(error), "{format}");
+    }
+    assert!(xml.contains(error), "{xml}");
     let (names, text) = elements(&shown(&ended, &["--all", "--format", "html"]));
     assert!(text.contains("2 sessions") && text.contains("server overload"), "{text}");
     assert!(text.contains("\nthe service calls the request wrong"), "the cause in words: {text}");

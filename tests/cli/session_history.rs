@@ -49,7 +49,7 @@ fn agrees_with_result(history: &SessionHistory, ended: &FinishedProcess) {
     assert_eq!(json!(history.totals_with_agents().spent.as_dollars()), result["total_cost_usd"]);
     assert_eq!(json!(history.turns().count()), result["num_turns"]);
     assert_eq!(json!(history.tools().count()), result["tools"]["calls"]);
-    let end = history.end.expect("it ended");
+    let end = history.end.as_ref().expect("it ended");
     assert_eq!(Some(i32::from(end.exit_code())), ended.code);
     assert_eq!(json!(end.reason.name()), result["terminal_reason"]);
     assert!(history.problems.is_empty() && !history.is_torn, "{history:#?}");
@@ -178,7 +178,7 @@ async fn a_history_has_every_process_and_the_calls_that_a_kill_interrupted() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let resumed = history(&ended);
     assert_eq!(state(&resumed), Some(ToolRunState::Unknown));
-    assert_eq!(resumed.end.map(|end| end.reason), Some(StopReason::Completed));
+    assert_eq!(resumed.end.as_ref().map(|end| end.reason), Some(StopReason::Completed));
     let carries: Vec<bool> = resumed
         .items
         .iter()

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::binary_fixture::ProcessResult;
 use crate::support::signals::hear_signals;
-use crate::support::{FinishedProcess, RunBuilder, serve, with_time_limit};
+use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const ONE: &str = "5e551011-0000-4000-8000-000000000011";
 const TWO: &str = "5e551011-0000-4000-8000-000000000022";
@@ -206,6 +206,13 @@ async fn a_transcript_shows_failed_tools_waits_recoveries_and_sub_agents() {
         let at = text[from..].find(part);
         from += at.unwrap_or_else(|| panic!("{part:?} is not next in {}", &text[from..]));
     }
+    // A name of the tz database; where there is none, times are in UTC.
+    if Path::new("/usr/share/zoneinfo/Asia/Kolkata").exists() {
+        let mut command = command(&ended.config(), &ended.work(), &["show"]);
+        let output = command.env("TZ", "Asia/Kolkata").output().expect("outlast starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.lines().nth(1).is_some_and(|line| line.contains(" +05:30,")), "{text}");
+    }
     let full = shown(&ended, &["show", ONE, "--full"]);
     assert!(full.contains("| 1\n") && !full.contains("lines before"), "{full}");
     assert!(
@@ -327,6 +334,89 @@ async fn a_running_session_is_never_deleted_and_an_unfinished_one_only_by_age_or
     let text = shown(&ended, &["prune", "--older-than", "0s"]);
     assert!(text.contains("1 session deleted, 1 of them unfinished, "), "{text}");
     assert_eq!(shown(&ended, &["--json"]), "");
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |args: &[&str]| {
+        let output = command(folder.path(), folder.path(), args).output().expect("outlast starts");
+        ProcessResult::of(&output)
+    };
+    let none = run(&[]);
+    assert!(none.code == 0 && none.stdout.starts_with("no session was recorded"), "{none:?}");
+    fs::write(folder.path().join("projects"), "").expect("it is ours");
+    for args in [&[][..], &["--json"], &["show"], &["prune", "--keep", "0"]] {
+        let ended = run(args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{args:?}: {ended:?}");
+        assert!(ended.line().contains("projects: Not a directory"), "{args:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_running_call_is_shown_as_running() {
+    let server =
+        serve(Scenario::new().tool("Bash", json!({ "command": "echo in > bell; sleep 60" })));
+    let trial = RunBuilder::against(&server);
+    let (config, work) = (trial.config(), trial.work());
+    let mut bell = FifoSignal::at(&work.join("bell"));
+    let mut running = trial.args(["--session-id", ONE, "Go."]).start();
+    bell.wait_for_line().await;
+    let shown = command(&config, &work, &["show"]).output().expect("outlast starts");
+    let shown = ProcessResult::of(&shown).stdout;
+    assert!(shown.contains("sleep 60 → running, ") && shown.contains(" so far\n"), "{shown}");
+    assert!(shown.contains("A process works on the session right now."), "{shown}");
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    let shown = self::shown(&ended, &["show"]);
+    assert!(shown.contains("sleep 60 → outcome unknown, its process ended first"), "{shown}");
+}
+
+#[tokio::test]
+async fn sessions_of_other_programs_and_empty_ones_are_told_apart() {
+    let ended = three_sessions().await;
+    let file = file_of(&ended.config(), ONE);
+    // A file that an editor has given other line ends is still outlast's.
+    let text = fs::read_to_string(&file).expect("it is there");
+    fs::write(&file, text.replace('\n', "\r\n")).expect("it is ours");
+    fs::write(file_of(&ended.config(), TWO), "").expect("it is ours");
+    let foreign = file_of(&ended.config(), THREE);
+    let usage = json!({ "input_tokens": 5, "output_tokens": 7 });
+    let message = |role: &str, text: &str, usage: &Value| {
+        let content = json!([{ "type": "text", "text": text }]);
+        json!({ "id": "m", "role": role, "model": "m", "content": content, "usage": usage })
+    };
+    let line = |kind: &str, text: &str, usage: &Value| {
+        let message = message(kind, text, usage);
+        json!({ "type": kind, "uuid": text, "cwd": ended.work(), "message": message }).to_string()
+    };
+    let lines = [line("user", "fix", &Value::Null), line("assistant", "Fixed.", &usage)];
+    fs::write(&foreign, lines.join("\n") + "\n").expect("it is ours");
+    let states = objects(&ended, &["--json"]);
+    let state = |id: &str| {
+        states.iter().find(|one| one["session_id"] == id).expect("it is listed")["state"].clone()
+    };
+    assert_eq!([state(ONE), state(TWO), state(THREE)], ["finished", "unfinished", "foreign"]);
+    let shown_three = shown(&ended, &["show", THREE]);
+    assert!(shown_three.contains("Another program recorded the session."), "{shown_three}");
+    assert!(shown(&ended, &["show", TWO]).contains("The session is unfinished"));
+    let mut report = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    report.args(["report", THREE, "--format", "json"]).current_dir(ended.work()).env_clear();
+    report.env("OUTLAST_CONFIG_DIR", ended.config()).env("HOME", ended.work());
+    let report: Value =
+        serde_json::from_slice(&report.output().expect("outlast starts").stdout).expect("JSON");
+    let usage = &report["sessions"][0]["usage"];
+    assert_eq!(
+        (&usage["input_tokens"], &usage["output_tokens"]),
+        (&json!(5), &json!(7)),
+        "{report}"
+    );
+    // What --dry-run names is deleted, and nothing else.
+    let dry = shown(&ended, &["prune", "--max-size", "0", "--dry-run"]);
+    let real = shown(&ended, &["prune", "--max-size", "0"]);
+    assert_eq!(dry.replace("would delete", "deleted").replace("would be ", ""), real);
+    assert!(real.contains(ONE) && real.contains(TWO) && !real.contains(THREE), "{real}");
+    assert!(foreign.exists());
 }
 
 #[tokio::test]

@@ -382,7 +382,7 @@ impl Trial<'_> {
                 self.runtime.block_on(driven).expect("the events fit")
             }
         };
-        process.journal.end(reason);
+        process.journal.end(reason, None);
         Printed::of(reason, &process.journal)
     }
 

@@ -40,7 +40,7 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
         journal.outcome(&result(id, "done"), &Value::Null);
     }
     journal.message(&says("Done."), &reply());
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     sandbox.bytes(&id)
 }
 

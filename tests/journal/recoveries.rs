@@ -143,7 +143,7 @@ fn totals_and_the_open_recovery_survive_a_crash() {
     let mut live = RecordedRun { run, chronicle: recovery, now: 0, ..live };
     live.record_events(&mut journal, &[Event::Begin, weighed()]);
     live.answered(&mut journal, Event::Replied(ReplyKind::Answer { tokens: 10 }));
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     let totals = live.chronicle.totals();
     assert_eq!((totals.requests, totals.saved, totals.lost), (5, 2, 0));
     let last = live.chronicle.records().last().expect("there were two");
@@ -169,7 +169,7 @@ fn a_new_prompt_begins_without_recoveries() {
     live.record_events(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
     let ended = live.chronicle.end(Moment::from_millis(live.now), StopReason::InternalError);
     journal.recoveries(&ended);
-    journal.end(StopReason::InternalError);
+    journal.end(StopReason::InternalError, None);
     assert_eq!(sandbox.read(&id).totals.recovery.totals().lost, 1, "also without a last step");
     journal.message(&user("and now?"), &MessageMeta::default());
     assert_eq!(sandbox.read(&id).totals.recovery, RecoveryLog::default());
@@ -246,7 +246,7 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     let windows = ["model-a", "model-b", "model-c"].map(|name| restored.learned_facts.window(name));
     assert_eq!(windows, [Some(8_000), Some(7_000), None]);
     // A new prompt may well begin with what the last one did; windows stay as they are.
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     journal.message(&user("and now"), &MessageMeta::default());
     drop(journal);
     let restored = sandbox.read(&id);
@@ -286,13 +286,13 @@ fn a_session_is_finished_when_its_records_say_so() {
     ] {
         let ended = |journal: &mut Journal| {
             answer(journal);
-            journal.end(end);
+            journal.end(end, None);
         };
         assert_eq!(left_off(&ended), left);
     }
     let goes_on = |journal: &mut Journal| {
         decided(journal);
-        journal.end(StopReason::Completed);
+        journal.end(StopReason::Completed, None);
         journal.message(&user("and now"), &MessageMeta::default());
     };
     assert_eq!(left_off(&goes_on), Some(ReplyDue));

@@ -164,7 +164,7 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     assert_eq!((restored.work.ended, restored.totals.prompt.spent), (None, cents(1)));
     journal.spend(Some(cents(1)), &usage(1), "other");
     journal.message(&says("done"), &reply());
-    journal.end(StopReason::MaxTurns);
+    journal.end(StopReason::MaxTurns, None);
     assert_eq!(sandbox.read(&id).totals.prompt.spent, cents(2), "the process after goes on");
     assert_eq!(sandbox.read(&id).work.ended, Some(StopReason::MaxTurns));
     journal.message(&user("two"), &MessageMeta::default());

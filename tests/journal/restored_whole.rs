@@ -180,12 +180,12 @@ fn tell_third_process(place: &SessionFolder, id: &SessionId) {
         action: Action::Finish(StopReason::Completed),
         ..step(7_000, Event::Delivered)
     });
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     journal.message(&user("And that?"), &MessageMeta::default());
     journal.spend(Some(cents(5)), &usage(5), MODEL);
     journal.message(&calls(&["w1"]), &reply());
     journal.transition(&step(9_000, Event::Deferred));
-    journal.end(StopReason::ToolDeferred);
+    journal.end(StopReason::ToolDeferred, None);
 }
 
 /// Writes the session.

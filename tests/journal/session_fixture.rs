@@ -173,6 +173,6 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     journal.message(&messages[2], &MessageMeta::default());
     journal.spend(Some(cents(3)), &usage(4), MODEL);
     journal.message(&messages[3], &reply());
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     messages
 }

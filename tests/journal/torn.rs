@@ -23,7 +23,7 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     journal.intent(&[(call("a"), false)]);
     journal.outcome(&result("a", "done"), &Value::Null);
     journal.message(&says("Done."), &reply());
-    journal.end(StopReason::Completed);
+    journal.end(StopReason::Completed, None);
     sandbox.bytes(&id)
 }
 

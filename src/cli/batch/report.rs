@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::batch::{
-    BatchFolder, BatchPlan, BatchSummary, PlannedTask, Submission, TaskReport, TaskState,
+    BatchFolder, BatchPlan, BatchSummary, Submission, TaskReport, TaskState,
 };
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
 use crate::cli::output::one_line;
@@ -15,7 +15,6 @@ use crate::cli::run::ProcessContext;
 use crate::cli::sessions::{Column, SessionsContext, Table, terminal_width};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::journal::SessionId;
 use crate::json::to_line;
 use crate::text::{counted, quoted_command};
 
@@ -247,10 +246,10 @@ pub(super) async fn collect(
             let lines = overview.summary.tasks.iter().map(|report| to_line(&report.line()));
             lines.collect::<Vec<_>>().join("\n")
         }
-        CollectFormat::Table => sessions(&folder, &plan, world, ReportFormat::Table)?,
-        CollectFormat::Markdown => sessions(&folder, &plan, world, ReportFormat::Markdown)?,
-        CollectFormat::Junit => sessions(&folder, &plan, world, ReportFormat::Junit)?,
-        CollectFormat::Html => sessions(&folder, &plan, world, ReportFormat::Html)?,
+        CollectFormat::Table => tasks(&overview.summary, world, ReportFormat::Table)?,
+        CollectFormat::Markdown => tasks(&overview.summary, world, ReportFormat::Markdown)?,
+        CollectFormat::Junit => tasks(&overview.summary, world, ReportFormat::Junit)?,
+        CollectFormat::Html => tasks(&overview.summary, world, ReportFormat::Html)?,
     };
     let text = text.trim_end();
     match &args.output {
@@ -268,18 +267,12 @@ pub(super) async fn collect(
     Ok(code)
 }
 
-/// The report on the sessions of all tasks.
-fn sessions(
-    folder: &BatchFolder,
-    plan: &BatchPlan,
+/// The report on all tasks, from their sessions and results.
+fn tasks(
+    summary: &BatchSummary<'_>,
     world: &ProcessContext,
     format: ReportFormat,
 ) -> Result<String, UsageError> {
     let context = SessionsContext::new(&world.variables, &world.cwd);
-    let session = |task: &PlannedTask| {
-        let id = folder.task(task.index).session_id(task.session_id);
-        SessionId::parse(&id.to_string())
-    };
-    let tasks = plan.tasks.iter().filter_map(|task| Some((&*task.id, session(task)?)));
-    report::on_tasks(&context, &tasks.collect::<Vec<_>>(), format)
+    report::on_tasks(&context, &summary.tasks, format)
 }

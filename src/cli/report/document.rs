@@ -319,6 +319,7 @@ fn status(outcome: SessionOutcome) -> ReportCell {
         SessionOutcome::Ended(reason) => stop_reason(reason).into(),
         SessionOutcome::Running => "running: a process works on it".into(),
         SessionOutcome::Unfinished => "unfinished: its last process did not record an end".into(),
+        SessionOutcome::NotStarted(code) => format!("not started, exit code {code}").into(),
         SessionOutcome::Foreign => "recorded by another program".into(),
     };
     ReportCell { text: text.into_owned(), tone: tone(outcome), anchor: None }
@@ -329,6 +330,7 @@ fn outcome_cell(outcome: SessionOutcome) -> ReportCell {
     let text = match outcome {
         SessionOutcome::Ended(reason) => format!("{} ({})", reason.name(), reason.info().exit_code),
         SessionOutcome::Running | SessionOutcome::Unfinished => outcome.name().to_owned(),
+        SessionOutcome::NotStarted(code) => format!("not started ({code})"),
         SessionOutcome::Foreign => "another program's".to_owned(),
     };
     ReportCell { text, tone: tone(outcome), anchor: None }
@@ -358,9 +360,14 @@ fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
             form,
         }
     });
+    let error = report.error.as_ref().map(|error| ReportBlock {
+        heading: "Error".to_owned(),
+        text: error.clone(),
+        form: BlockForm::Output,
+    });
     let failed = report.work.failed.as_ref().map(failed_block);
     // Output that explains a failure comes first.
-    failed.into_iter().chain(answer).collect()
+    error.into_iter().chain(failed).chain(answer).collect()
 }
 
 fn failed_block(failed: &FailedCommand) -> ReportBlock {
@@ -407,6 +414,7 @@ fn session_figures(report: &SessionReport) -> Vec<Figure> {
     let parts = [
         (tools.failed, "failed"),
         (tools.not_run, "not run"),
+        (tools.running, "running"),
         (tools.unknown, "of unknown outcome"),
     ];
     let parts = parts.iter().filter(|(number, _)| *number > 0);

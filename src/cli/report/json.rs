@@ -59,6 +59,7 @@ fn session(report: &SessionReport) -> Value {
         "outcome": report.outcome.name(),
         "exit_code": report.outcome.exit_code(),
         "is_error": report.outcome.is_failure(),
+        "error": report.error,
         "num_turns": report.turns,
         "model_switches": report.changes.model_switches,
         "compactions": report.changes.compactions,
@@ -143,6 +144,7 @@ fn tools(counts: ToolCounts) -> Value {
         "succeeded": counts.succeeded,
         "failed": counts.failed,
         "not_run": counts.not_run,
+        "running": counts.running,
         "unknown": counts.unknown,
     })
 }

@@ -76,7 +76,9 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
             let command = resume_command(&subject.id, subject.project.as_deref(), None, "");
             format!("to go on: {}", escaped(&command))
         }
-        SessionOutcome::Running | SessionOutcome::Foreign => String::new(),
+        SessionOutcome::Running | SessionOutcome::NotStarted(_) | SessionOutcome::Foreign => {
+            String::new()
+        }
     };
     let detail = [Some(detail), failure_text(report, document)];
     let detail = detail.into_iter().flatten().filter(|text| !text.is_empty());

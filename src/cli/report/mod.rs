@@ -7,14 +7,16 @@ mod json;
 mod junit;
 pub(super) mod markdown;
 mod markup;
+mod task;
 mod terminal;
 mod words;
 
 use std::time::SystemTime;
 
+use crate::batch::TaskReport;
 use crate::config::environment::Variables;
 use crate::history::{HistoryContents, SessionHistory, read_history};
-use crate::journal::{ListScope, SessionFile, SessionId, list_sessions, locate_session};
+use crate::journal::{ListScope, SessionFile, SessionId, locate_session};
 use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
 
 use super::args::{ReportArgs, ReportFormat};
@@ -78,7 +80,7 @@ fn wanted(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFil
         return Ok(files);
     }
     let scope = if args.all_projects { ListScope::All } else { ListScope::Project };
-    let mut files = list_sessions(context.place(), scope);
+    let mut files = context.list(scope)?;
     if let Some(age) = args.since {
         let oldest = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         files.retain(|file| file.written >= oldest);
@@ -119,34 +121,38 @@ fn many(
     Ok(render_many(context, read_all(files)?, format))
 }
 
-/// A report on the tasks of a batch, by id and session. One without a session is listed as
-/// unfinished, with nothing done.
+/// A report on the tasks of a batch: on the session of each, or else on its result. One with neither
+/// is listed as unfinished, with nothing done.
 ///
 /// # Errors
 /// The file of a session cannot be read.
 pub(super) fn on_tasks(
     context: &SessionsContext,
-    tasks: &[(&str, SessionId)],
+    tasks: &[TaskReport<'_>],
     format: ReportFormat,
 ) -> Result<String, UsageError> {
-    let located = tasks.iter().map(|(_, id)| locate_session(context.place(), id).ok());
-    let located: Vec<Option<SessionFile>> = located.collect();
+    let locate = |task: &TaskReport<'_>| {
+        let id = SessionId::parse(&task.session_id.to_string())?;
+        locate_session(context.place(), &id).ok()
+    };
+    let located: Vec<Option<SessionFile>> = tasks.iter().map(locate).collect();
     let mut files: Vec<SessionFile> = located.iter().flatten().cloned().collect();
     files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
     let mut reports = read_all(&files)?;
     for report in &mut reports {
-        let task = tasks.iter().find(|(_, id)| id.as_str() == report.subject.id);
-        report.subject.name = task.map(|(name, _)| (*name).to_owned());
+        let task = tasks.iter().find(|task| task.session_id.to_string() == report.subject.id);
+        report.subject.name = task.map(|task| task.task.id.clone());
+        // The journal of an older version has no message.
+        let of_result = task.and_then(|task| task.outcome.as_ref()?.error());
+        if let SessionOutcome::Ended(reason) = report.outcome
+            && reason.info().reports_last_fault
+            && report.error.is_none()
+        {
+            report.error = of_result.map(str::to_owned);
+        }
     }
     let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
-    reports.extend(without.map(|((name, _), _)| {
-        let history = SessionHistory { id: (*name).to_owned(), ..SessionHistory::default() };
-        let mut report =
-            SessionReport { outcome: SessionOutcome::Unfinished, ..SessionReport::of(&history) };
-        report.subject.prompt = Some("the task has no session".to_owned());
-        report.subject.name = Some((*name).to_owned());
-        report
-    }));
+    reports.extend(without.map(|(task, _)| task::of_task(task)));
     Ok(render_many(context, reports, format))
 }
 
@@ -197,13 +203,8 @@ fn read(
     file: &SessionFile,
     contents: HistoryContents,
 ) -> Result<(SessionHistory, SessionReport), UsageError> {
-    // Before the file is read: a process that ends meanwhile has recorded its end by then.
-    let is_running = file.is_running();
     let history = read_history(file, contents).map_err(|error| unreadable(&file.path, &error))?;
-    let mut report = SessionReport::of(&history);
-    if is_running {
-        report.outcome = SessionOutcome::Running;
-    }
+    let report = SessionReport::of(&history);
     Ok((history, report))
 }
 

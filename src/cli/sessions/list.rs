@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::journal::{SessionFile, SessionState, SessionSummary, list_sessions, summarize_session};
+use crate::journal::{SessionFile, SessionState, SessionSummary, summarize_session};
 use crate::recovery::{Money, StopReason};
 
 use super::super::args::ListSessionsArgs;
@@ -36,7 +36,7 @@ const HEADINGS: [(&str, Column); 8] = [
 const SPARE: [&str; 4] = ["SIZE", "TURNS", "COST", "PROJECT"];
 
 pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result<u8, UsageError> {
-    let files = list_sessions(&context.place, SessionsContext::scope(args.all_projects));
+    let files = context.list(SessionsContext::scope(args.all_projects))?;
     let limit = match args.limit {
         Some(0) => files.len(),
         Some(limit) => limit,

@@ -17,6 +17,7 @@ pub(super) use private_file::PrivateFile;
 pub(super) use table::{Column, Table, terminal_width};
 pub(super) use transcript::{event_lines, tool_outcome};
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -112,8 +113,28 @@ impl SessionsContext {
         if all { ListScope::All } else { ListScope::Project }
     }
 
+    /// Lists sessions, the last written first.
+    pub(super) fn list(&self, scope: ListScope) -> Result<Vec<SessionFile>, UsageError> {
+        self.check_readable()?;
+        Ok(list_sessions(&self.place, scope))
+    }
+
+    /// Rejects folders of sessions that are there and cannot be read: they may hold sessions.
+    fn check_readable(&self) -> Result<(), UsageError> {
+        for folder in [self.place.projects(), self.place.folder()] {
+            match fs::read_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(unreadable(&folder, &error));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Finds the session that the user means: an id, the beginning of one, a name, or `latest`.
     pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
+        self.check_readable()?;
         session_name::find(&self.place, name)
     }
 

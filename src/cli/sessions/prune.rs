@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use crate::journal::{
-    PruneCandidate, PruneCriteria, PruneState, RemovalError, list_sessions, remove_session,
-};
+use crate::journal::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
 use crate::text::counted;
 
 use super::super::args::PruneSessionsArgs;
@@ -21,7 +19,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
             "outlast sessions prune needs at least one of --older-than, --keep and --max-size",
         ));
     }
-    let files = list_sessions(&context.place, SessionsContext::scope(args.all_projects));
+    let files = context.list(SessionsContext::scope(args.all_projects))?;
     let candidates: Vec<PruneCandidate> = files.into_iter().map(PruneCandidate::new).collect();
     let running = candidates.iter().filter(|one| one.state == PruneState::Running).count();
     let chosen = criteria.choose(candidates, SystemTime::now());

@@ -3,11 +3,15 @@
 //! Prompts, replies and tool output are untrusted text: each line of them loses its control
 //! characters, whether or not a terminal shows it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 use crate::history::{
     AgentHistory, HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
     RecordedMessage, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
 };
-use crate::journal::{BackgroundChanges, BackgroundWork, SessionFile};
+use crate::journal::{BackgroundChanges, BackgroundWork};
 use crate::recovery::{RecoveryRecord, Spending};
 use crate::text::counted;
 use crate::transcript::{Block, summarize_call};
@@ -46,7 +50,7 @@ pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<
         transcript.item(item, None, 0, &mut text);
         out.print(&text.0)?;
     }
-    out.print(&closing(&file, &history))?;
+    out.print(&closing(&history))?;
     Ok(0)
 }
 
@@ -88,18 +92,21 @@ fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
 }
 
 /// Describes the state of the session, unreadable lines, and the command that resumes it.
-fn closing(file: &SessionFile, history: &SessionHistory) -> String {
+fn closing(history: &SessionHistory) -> String {
     let mut text = Lines::default();
     text.0.push('\n');
     let resume = resume_command(&history.id, history.project.as_deref(), None, "");
     let resume = format!("to go on: {resume}");
-    if file.is_running() {
+    if history.is_running {
         text.line(0, "A process works on the session right now.");
-    } else if let Some(end) = history.end {
+    } else if let Some(end) = &history.end {
         text.line(0, &format!("The session ended: {}.", phrases::stop_reason(end.reason)));
         if end.exit_code() != 0 {
             text.line(0, &resume);
         }
+    } else if history.is_foreign() {
+        text.line(0, "Another program recorded the session.");
+        text.line(0, &resume);
     } else {
         text.line(0, "The session is unfinished: its last process did not record an end.");
         text.line(0, &resume);
@@ -213,6 +220,7 @@ impl Transcript<'_> {
         let kind = if meta.background { ", in the background" } else { "" };
         let end = history
             .end
+            .as_ref()
             .map_or_else(|| "no end recorded".to_owned(), |end| end.reason.name().to_owned());
         text.line(
             indent,
@@ -290,7 +298,10 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
             |failure| format!("the required command failed: it {}", failure.end),
         ),
         HistoryEvent::Background(changes) => return background(changes),
-        HistoryEvent::End(end) => format!("end: {}", phrases::stop_reason(end.reason)),
+        HistoryEvent::End(end) => {
+            let error = end.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            format!("end: {}{error}", phrases::stop_reason(end.reason))
+        }
     };
     vec![line]
 }
@@ -334,7 +345,13 @@ fn turn_heading(turn: &TurnRecord) -> String {
 
 /// Describes the outcome of a tool call.
 pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
-    let state = match tool.state {
+    let running = || {
+        let took = tool.started.map(|began| Timestamp::now().duration_since(began));
+        let took = took.and_then(|took| Duration::try_from(took).ok());
+        took.map_or_else(String::new, |took| format!(", {} so far", phrases::took(took)))
+    };
+    let state: &str = match tool.state {
+        ToolRunState::Running => &format!("running{}", running()),
         ToolRunState::Succeeded => "ok",
         ToolRunState::Failed if tool.is_timed_out() => "timed out",
         ToolRunState::Failed => "failed",

@@ -202,7 +202,10 @@ impl Recording<'_> {
         if history.tools().any(|tool| tool.is_changed) {
             self.omit("hooks that changed the input of tools: the calls have the changed input");
         }
-        if history.tools().any(|tool| matches!(tool.state, ToolRunState::Unknown)) {
+        if history
+            .tools()
+            .any(|tool| matches!(tool.state, ToolRunState::Unknown | ToolRunState::Running))
+        {
             self.omit("commands that were under way when their process ended");
         }
         if history.calls.iter().any(depends_on_size) {
@@ -236,9 +239,10 @@ impl Recording<'_> {
             let helper = ["--api-key-helper", "echo rehearsal-key-$(date +%s%N)"];
             terms.args.extend(helper.map(str::to_owned));
         }
-        let reason = history.end.map(|end| end.reason).filter(|reason| is_reproducible(*reason));
+        let reason =
+            history.end.as_ref().map(|end| end.reason).filter(|reason| is_reproducible(*reason));
         if reason.is_none() {
-            let what = match history.end {
+            let what = match &history.end {
                 Some(end) => format!("the end, {}", end.reason.name()),
                 None => "the end, which is not recorded".to_owned(),
             };

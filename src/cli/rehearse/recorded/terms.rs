@@ -79,7 +79,7 @@ pub(super) fn terms(
         })
     };
     // A call that is refused only here must not end the run.
-    let is_denied = history.end.is_some_and(|end| end.reason == StopReason::Denied);
+    let is_denied = history.end.as_ref().is_some_and(|end| end.reason == StopReason::Denied);
     for name in KEPT.into_iter().chain(is_denied.then_some("onDenied")) {
         if let Some(value) = has_value(name)
             && let Err(error) = config.assign(name, paths.hide_in(value))
@@ -97,7 +97,7 @@ pub(super) fn terms(
         found.has_requirement = true;
         config.require = Some(requirement.to_owned());
     }
-    if history.end.is_none_or(|end| end.reason != StopReason::Stalled) {
+    if history.end.as_ref().is_none_or(|end| end.reason != StopReason::Stalled) {
         // Commands that fail because files are missing look like a loop.
         config.limits.loops.hard = u32::MAX;
     }

@@ -32,7 +32,7 @@ pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> S
     }
     text.push_str("<section>\n<h2>What sub-agents did</h2>\n");
     for AgentHistory { meta, history } in &history.agents {
-        let end = history.end.map_or("no end recorded", |end| end.reason.name());
+        let end = history.end.as_ref().map_or("no end recorded", |end| end.reason.name());
         let _ = writeln!(
             text,
             "<details><summary>{} <small>{} · {} · {end} · {} turns · {}</small></summary>\n{}\
@@ -146,7 +146,10 @@ fn call(tool: &ToolRun, text: &mut String) {
     let class = if succeeded { "" } else { " class=\"failed\"" };
     let output = match tool.state {
         ToolRunState::Failed | ToolRunState::NotRun => output_of(tool),
-        ToolRunState::Succeeded | ToolRunState::Unknown | ToolRunState::Pending => String::new(),
+        ToolRunState::Succeeded
+        | ToolRunState::Running
+        | ToolRunState::Unknown
+        | ToolRunState::Pending => String::new(),
     };
     let _ = writeln!(
         text,

@@ -52,7 +52,7 @@ pub(super) fn session_page(
         body.push_str(&section(table, ""));
     }
     body.push_str(&events::sections(context, history));
-    let end = history.end.map(|end| SessionOutcome::Ended(end.reason));
+    let end = history.end.as_ref().map(|end| SessionOutcome::Ended(end.reason));
     page(document, &end.map_or_else(String::new, cause), &body)
 }
 
