@@ -1,9 +1,9 @@
 //! The Write tool, and the atomic replacement of files.
 
-use std::fs::{self, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
@@ -146,10 +146,9 @@ pub(super) fn replace_atomically(
     };
     beside.as_file_mut().write_all(content)?;
     if let Some(metadata) = &existing {
-        if !can_set_owner(beside.path(), metadata) {
+        if !can_set_owner(beside.path(), metadata) || !can_set_mode(beside.as_file(), mode) {
             return overwrite(path, content, cancel);
         }
-        beside.as_file().set_permissions(Permissions::from_mode(mode))?;
     }
     stop_if_cancelled(cancel)?;
     match beside.persist(path) {
@@ -179,10 +178,29 @@ fn can_set_owner(path: &Path, wanted: &Metadata) -> bool {
     same || std::os::unix::fs::chown(path, Some(wanted.uid()), Some(wanted.gid())).is_ok()
 }
 
+/// Sets the mode of a file. File systems such as CIFS and exFAT give all files one mode, and let
+/// only one user set it.
+fn can_set_mode(file: &File, mode: u32) -> bool {
+    let same = file.metadata().is_ok_and(|own| own.mode() & 0o7777 == mode);
+    same || file.set_permissions(Permissions::from_mode(mode)).is_ok()
+}
+
 /// Writes in place, if a rename would break hard links or change the owner.
+///
+/// What needs more room on the disk is written first: if the disk is full, the file is as before.
 fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
     stop_if_cancelled(cancel)?;
-    writable().truncate(true).open(path)?.write_all(content)
+    let file = writable().open(path)?;
+    let former = file.metadata()?.len();
+    let (head, beyond) = content.split_at(
+        usize::try_from(former).map_or(content.len(), |former| former.min(content.len())),
+    );
+    if let Err(error) = file.write_all_at(beyond, former) {
+        file.set_len(former)?;
+        return Err(error);
+    }
+    file.write_all_at(head, 0)?;
+    file.set_len(content.len() as u64)
 }
 
 /// Options that neither follow a link nor block on a pipe.
@@ -281,6 +299,50 @@ mod tests {
         assert_eq!(fs::metadata(&twin).unwrap().ino(), before);
         assert_eq!(fs::read(&twin).unwrap() == b"new", is_tried);
         assert_eq!(fs::read(&path).unwrap(), b"old", "the mount is over it");
+    }
+
+    #[test]
+    fn a_file_that_is_written_in_place_on_a_full_disk_keeps_its_text() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = root.path().to_owned();
+        let on_a_full_disk = move || {
+            if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+                eprintln!("WARNING: no mount namespace may be made: the full disk is not tried");
+                return;
+            }
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
+            mount(none, &disk, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).unwrap();
+            let (path, filler) = (disk.join("file"), disk.join("filler"));
+            let (old, room) = ("old line\n".repeat(1_000), 40 << 10);
+            fs::write(&path, &old).unwrap();
+            fs::hard_link(&path, disk.join("twin")).unwrap();
+            fs::write(&filler, vec![b'x'; room]).unwrap();
+            let facts = fs::metadata(&path).unwrap();
+            let cancel = CancellationToken::new();
+            let write =
+                |text: &str| replace_atomically(&path, text.as_bytes(), Some(&facts), &cancel);
+            let full = write(&"new line\n".repeat(4_000)).unwrap_err();
+            assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+            assert_eq!(fs::read_to_string(&path).unwrap(), old);
+            fs::remove_file(filler).unwrap();
+            for lines in [4_000, 1, 0] {
+                let new = "new line\n".repeat(lines);
+                write(&new).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), new);
+            }
+        };
+        // Only this thread has the namespace.
+        std::thread::scope(|scope| scope.spawn(on_a_full_disk).join().unwrap());
+    }
+
+    #[test]
+    fn a_mode_is_not_set_where_it_is_right_already() {
+        // Nothing in this folder can be changed, as on a file system with one mode for all files.
+        let file = File::open("/proc/self/stat").unwrap();
+        let mode = file.metadata().unwrap().mode() & 0o7777;
+        assert!(can_set_mode(&file, mode));
+        assert!(!can_set_mode(&file, mode ^ 0o111));
     }
 
     #[test]
