@@ -64,11 +64,7 @@ impl OutputFile {
     /// There is no such folder, or the existing file must not be replaced.
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            Some(_) | None => Path::new("."),
-        };
-        let folder = HeldFolder::open(folder).map_err(|error| {
+        let folder = HeldFolder::open(folder_of(path)).map_err(|error| {
             let is_missing =
                 matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
             if is_missing {
@@ -123,7 +119,25 @@ impl OutputFile {
     /// It is not a regular file of the user's, or it has another name too: that may be a link to
     /// the file of another user.
     pub fn append(&self) -> Result<File, OutputFileError> {
-        let file = self.folder.append(&self.name, MODE_BEFORE_UMASK).map_err(|error| {
+        self.check_open(self.folder.append(&self.name, MODE_BEFORE_UMASK))
+    }
+
+    /// Opens the file in its place, without its content, or creates it.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; or its content cannot be removed.
+    fn empty(&self) -> Result<File, OutputFileError> {
+        let file = self.check_open(self.folder.open_in_place(&self.name, MODE_BEFORE_UMASK))?;
+        let facts = fstat(&file).map_err(|errno| OutputFileError::Unusable(errno.into()))?;
+        if facts.st_size != 0 {
+            file.set_len(0).map_err(OutputFileError::Unusable)?;
+        }
+        Ok(file)
+    }
+
+    /// Checks a file that was opened in its place.
+    fn check_open(&self, opened: io::Result<File>) -> Result<File, OutputFileError> {
+        let file = opened.map_err(|error| {
             let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
             if is_link { OutputFileError::Link } else { OutputFileError::Unusable(error) }
         })?;
@@ -135,13 +149,17 @@ impl OutputFile {
         Ok(file)
     }
 
-    /// Removes an older file, so that it is not mistaken for this run's.
+    /// Removes an older file, so that it is not mistaken for this run's. Of a file that is a mount
+    /// point, as containers have it, the content is removed.
     ///
     /// # Errors
     /// It cannot be taken away.
-    pub fn remove(&self) -> io::Result<()> {
+    pub fn remove(&self) -> Result<(), OutputFileError> {
         match self.folder.remove(&self.name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.empty().map(drop),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(OutputFileError::Unusable(error))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -166,43 +184,65 @@ impl OutputFile {
             anyhow::Error::new(error).context(what)
         })?;
         let beside = TemporaryName { folder: Arc::clone(&self.folder), name };
-        let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
-        let synced = written.and_then(|()| match how {
-            ResultRetention::Synced => file.sync_all(),
-            ResultRetention::AtOnce => Ok(()),
-        });
-        synced.context("the write failed")?;
-        Ok(StagedResult { file, beside, place: self.clone() })
+        let line = format!("{line}\n");
+        write_line(&mut file, &line, how)?;
+        Ok(StagedResult { line, beside, place: self.clone() })
     }
+}
+
+/// The folder in a path to a file.
+fn folder_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
+}
+
+fn write_line(file: &mut File, line: &str, how: ResultRetention) -> anyhow::Result<()> {
+    let written = file.write_all(line.as_bytes());
+    let synced = written.and_then(|()| match how {
+        ResultRetention::Synced => file.sync_all(),
+        ResultRetention::AtOnce => Ok(()),
+    });
+    synced.context("the write failed")
 }
 
 /// A result in a temporary file next to its place, which is removed unless it is published.
 #[derive(Debug)]
 pub struct StagedResult {
-    file: File,
+    line: String,
     beside: TemporaryName,
     place: OutputFile,
 }
 
 impl StagedResult {
-    /// Moves the result to its place.
+    /// Moves the result to its place. Where no file can be moved, it is written there.
     ///
     /// # Errors
     /// It could not be moved, the folder could not be synced, or the path the user gave leads
     /// elsewhere by now.
     pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
-        let Self { file, beside, place } = self;
-        beside.rename(&place.name).context("it could not be moved there")?;
+        let Self { line, beside, place } = self;
+        match beside.rename(&place.name) {
+            Err(error) if is_fixed_place(&error) => write_line(&mut place.empty()?, &line, how)?,
+            renamed => renamed.context("it could not be moved there")?,
+        }
         if how == ResultRetention::Synced {
             place.folder.sync().context("its folder could not be synced")?;
         }
-        let written = file.metadata()?;
-        let found = fs::symlink_metadata(&place.path);
-        let is_there =
-            found.is_ok_and(|found| (found.dev(), found.ino()) == (written.dev(), written.ino()));
-        anyhow::ensure!(is_there, "its folder was moved or replaced during the run");
+        // The file itself may be gone: its reader may take it as soon as it is there.
+        let held = place.folder.metadata()?;
+        let found = fs::metadata(folder_of(&place.path));
+        let is_same =
+            found.is_ok_and(|found| (found.dev(), found.ino()) == (held.st_dev, held.st_ino));
+        anyhow::ensure!(is_same, "its folder was moved or replaced during the run");
         Ok(())
     }
+}
+
+/// True if a file could not be renamed because its new name is a mount point, or because the file
+/// system renames no files (object stores).
+fn is_fixed_place(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EBUSY | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EXDEV))
 }
 
 /// The name of a temporary file, which is removed when dropped.

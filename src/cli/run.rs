@@ -477,7 +477,7 @@ impl RunJob {
         if let Some(file) = &settings.output.result_file {
             file.remove().map_err(|error| {
                 let path = file.path().display();
-                UsageError::new(format!("--result-file {path}: {error}; name another"))
+                UsageError::new(format!("--result-file {path}: {error}"))
             })?;
         }
         let create = |file: &OutputFile| {

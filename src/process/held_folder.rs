@@ -77,6 +77,14 @@ impl HeldFolder {
         self.open_file(name, flags, mode)
     }
 
+    /// Opens a file to write to it from its start, or creates it. A pipe is not waited for.
+    ///
+    /// # Errors
+    /// It is a link; or the system call fails.
+    pub fn open_in_place(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        self.open_file(name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NONBLOCK, mode)
+    }
+
     fn open_file(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as nix::libc::mode_t))?

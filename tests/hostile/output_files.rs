@@ -3,10 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
-use outlast::cli::output_file::OutputFile;
+use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
@@ -194,6 +197,56 @@ fn a_link_that_takes_the_place_after_the_check_is_not_opened() {
         place.remove().expect("the link can be removed");
     }
     assert!(!folder.path().join("nothing").exists());
+}
+
+#[test]
+fn a_result_that_its_reader_takes_at_once_was_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, taken) = (folder.path().join("result"), folder.path().join("taken"));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // It is there now and then.
+                let _ = fs::rename(&path, &taken);
+            }
+        });
+        let place = OutputFile::open(&path).expect("no file yet");
+        let written: Vec<_> =
+            (0..200).map(|_| place.write("{}", ResultRetention::Synced)).collect();
+        ended.store(true, Ordering::Relaxed);
+        let lost = written.iter().find_map(|written| written.as_ref().err());
+        assert!(lost.is_none(), "{lost:?}");
+    });
+}
+
+#[test]
+fn an_output_file_that_is_a_mount_point_is_written_in_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, outside) = (folder.path().join("result"), folder.path().join("outside"));
+    for file in [&path, &outside] {
+        fs::write(file, "an older result\n").expect("a file");
+    }
+    let in_own_mounts = || {
+        if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+            eprintln!("WARNING: no mount namespace may be made: the mount point is not tried");
+            return;
+        }
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).expect("own mounts");
+        mount(Some(&outside), &path, none, MsFlags::MS_BIND, none).expect("a mount point");
+        let place = OutputFile::open(&path).expect("a file of the user");
+        for retention in [ResultRetention::Synced, ResultRetention::AtOnce] {
+            place.write("{}", retention).expect("it can be written");
+            assert_eq!(fs::read_to_string(&outside).expect("there"), "{}\n");
+            place.remove().expect("its content can be removed");
+            assert_eq!(fs::read_to_string(&outside).expect("there"), "");
+        }
+        let names = fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(names, 2, "no temporary file is left");
+    };
+    // Only this thread has the namespace.
+    std::thread::scope(|scope| scope.spawn(in_own_mounts).join().expect("no panic"));
 }
 
 #[test]
