@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use clap::builder::StyledStr;
+use nix::errno::Errno;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 
@@ -43,6 +45,9 @@ use crate::json::STACK_BYTES;
 use crate::messages::{result_schema, stream_schema};
 use crate::process::spawn_detached;
 use crate::types::exit_code;
+
+/// The time for which a thread of the runtime may have nothing to do: longer than any wait.
+const LONGEST_PAUSE: Duration = Duration::from_hours(24 * 365);
 
 /// The command line of the process.
 struct CommandLine {
@@ -116,12 +121,8 @@ fn run_with_watchdog(
     let thread = thread::Builder::new().name("run".to_owned()).stack_size(STACK_BYTES);
     match spawn_detached(thread, run) {
         Ok(()) => exit_watchdog.watch(runtime, signals, outcome, wanted.exit_code_terms()),
-        Err(error) => report_usage_error(&no_thread(&error), wanted),
+        Err(error) => report_usage_error(&UsageError::no_thread(&error), wanted),
     }
-}
-
-fn no_thread(error: &io::Error) -> UsageError {
-    UsageError::of(UsageErrorKind::Internal, format!("no thread could be started: {error}"))
 }
 
 /// Executes the command. `None`: the exit watchdog has written the result, and nothing may follow
@@ -284,17 +285,27 @@ impl Surroundings<'_> {
 }
 
 fn with_runtime(work: impl CommandFuture) -> Result<u8, UsageError> {
-    block_on(new_runtime().map_err(|error| no_thread(&error))?, work)
+    block_on(new_runtime().map_err(|error| UsageError::no_thread(&error))?, work)
 }
 
+/// Starts the threads of the runtime: its worker, and the first one for what blocks.
 fn new_runtime() -> io::Result<Runtime> {
-    runtime::Builder::new_multi_thread()
-        // A second worker would be woken at each event, to search for work that is not there: a
-        // fifth of the processor time of a turn (debug build). What blocks has threads of its own.
-        .worker_threads(1)
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()
+    let start = || {
+        let runtime = runtime::Builder::new_multi_thread()
+            // A second worker would be woken at each event, to search for work that is not there: a
+            // fifth of the processor time of a turn (debug build). What blocks has threads of its
+            // own.
+            .worker_threads(1)
+            // Those are kept, or the run would end while the system has no room for a new one.
+            .thread_keep_alive(LONGEST_PAUSE)
+            .thread_stack_size(STACK_BYTES)
+            .enable_all()
+            .build()?;
+        drop(runtime.spawn_blocking(|| {}));
+        Ok(runtime)
+    };
+    // The library panics if the system has no room for a thread.
+    catch_panic(start).unwrap_or_else(|_panic| Err(Errno::EAGAIN.into()))
 }
 
 /// The work of a command.

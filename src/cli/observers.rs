@@ -37,7 +37,8 @@ impl RunJob {
         let clock = self.clock;
         let limits = RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit };
         let now = move || WallTime::from_clock(&clock);
-        Ok(Some(DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits, filter)))
+        let log = DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits, filter);
+        Ok(Some(log.map_err(|error| UsageError::no_thread(&error))?))
     }
 
     /// Returns the observer for standard error: a bar on a terminal, lines otherwise.

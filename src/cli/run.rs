@@ -86,7 +86,8 @@ pub(super) async fn run(
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (voice, voice_drain) =
-        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {});
+        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {})
+            .map_err(|error| UsageError::no_thread(&error))?;
     let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, exit_check)).await;
     // Standard error may not be read; the exit code is enough.
@@ -343,7 +344,7 @@ impl RunJob {
         let subject = ResultSubject { session_id: setup.session_id.clone(), sandbox, resumption };
         self.clear_old_sessions(&setup.housekeeping);
         let framing = framing(&settings.output);
-        let (out, drain) = self.stdout(framing);
+        let (out, drain) = self.stdout(framing)?;
         let programs = self.stream_observer(&out, framing, &subject);
         let snapshots = SnapshotRecorder::default();
         self.exit_watchdog.replace_writer(self.watchdog_writer(snapshots.clone(), &subject, &out));
@@ -429,17 +430,18 @@ impl RunJob {
     }
 
     /// Returns standard output: that of the process, or the part of a host's turn.
-    fn stdout(&self, framing: PipeFraming) -> (PipeSender, OutputDrain) {
+    fn stdout(&self, framing: PipeFraming) -> Result<(PipeSender, OutputDrain), UsageError> {
         if let Some(host) = &self.host {
-            return (host.out.clone(), OutputDrain::Flush(host.out.clone()));
+            return Ok((host.out.clone(), OutputDrain::Flush(host.out.clone())));
         }
         let (out, drain) = framed_pipe(
             framing,
             TerminalFilter::new(io::stdout()),
             Arc::clone(&self.shared.mask),
             self.signals.stdout_closes(),
-        );
-        (out, OutputDrain::End(drain))
+        )
+        .map_err(|error| UsageError::no_thread(&error))?;
+        Ok((out, OutputDrain::End(drain)))
     }
 
     /// Waits until the run's time limit has passed.

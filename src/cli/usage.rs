@@ -69,6 +69,15 @@ impl UsageError {
         Self { message: in_one_line(&format!("{place}: {}", self.message)), ..self }
     }
 
+    /// The system has no room for another thread: a limit of processes counts threads too.
+    pub(super) fn no_thread(error: &io::Error) -> Self {
+        let what = format!(
+            "no thread could be started: {error}; try again when fewer processes run, or raise the \
+             limit (ulimit -u, TasksMax= of a service, the pids limit of a container)"
+        );
+        Self::of(UsageErrorKind::Temporary, what)
+    }
+
     /// Standard output could not be written.
     pub(super) fn unwritable(error: &io::Error) -> Self {
         let what = format!("standard output cannot be written: {error}");

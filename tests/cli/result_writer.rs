@@ -32,7 +32,7 @@ impl Write for BufferWriter {
 /// What is written while `work` has hold of the pipe.
 pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
-    let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {});
+    let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {}).unwrap();
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
@@ -42,7 +42,7 @@ pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
 async fn array(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
     let mask = Arc::new(Redactor::default());
-    let (out, drain) = framed_pipe(PipeFraming::Array, paper.clone(), mask, || {});
+    let (out, drain) = framed_pipe(PipeFraming::Array, paper.clone(), mask, || {}).unwrap();
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
@@ -91,7 +91,7 @@ impl Write for BlockedWriter {
 async fn a_closed_pipe_is_reported_once_without_a_panic() {
     let (tell, told) = mpsc::channel();
     let (out, drain) =
-        pipe(ClosedWriter, Arc::new(Redactor::default()), move || tell.send(()).unwrap());
+        pipe(ClosedWriter, Arc::new(Redactor::default()), move || tell.send(()).unwrap()).unwrap();
     for _ in 0..10_000 {
         out.send("a line");
     }
@@ -103,7 +103,7 @@ async fn a_closed_pipe_is_reported_once_without_a_panic() {
 #[tokio::test]
 async fn a_reader_that_never_reads_does_not_block_the_writer_forever() {
     let (_hold, held) = mpsc::channel();
-    let (out, drain) = pipe(BlockedWriter(held), Arc::new(Redactor::default()), || {});
+    let (out, drain) = pipe(BlockedWriter(held), Arc::new(Redactor::default()), || {}).unwrap();
     for _ in 0..100_000 {
         out.offer("a line");
     }

@@ -166,6 +166,35 @@ async fn doctor_suggests_the_name_of_a_misspelt_variable() {
     assert!(!told, "{ended:?}");
 }
 
+/// A limit of processes, which the kernel does not hold root to.
+const CROWDED: &str = "as=
+    if [ \"$(id -u)\" = 0 ]; then
+        as='setpriv --reuid 65533 --regid 65533 --clear-groups'
+        $as test -x \"$1\" || exit 99
+        chown -R 65533:65533 \"$HOME\"
+    fi
+    exec $as prlimit --nproc=$ROOM \"$@\"";
+
+#[tokio::test]
+async fn without_room_for_its_threads_outlast_asks_to_be_started_later() {
+    let server = serve(Scenario::new().reply("Done."));
+    for room in 1..=8 {
+        let run = RunBuilder::against(&server).args(["Do it."]);
+        let ended = run.env("ROOM", &room.to_string()).in_shell(CROWDED).run().await;
+        if ended.code == Some(99) {
+            eprintln!("WARNING: the binary is not open to other users: the limit is not tried");
+            return;
+        }
+        assert!(!ended.stderr.contains("report this"), "{room}: {ended:?}");
+        if room < 4 {
+            assert_eq!(ended.code, Some(75), "{room}: {ended:?}");
+            assert!(ended.stderr.contains("no thread could be started"), "{room}: {ended:?}");
+        }
+    }
+    let report = report(&offline().env("ROOM", "2").in_shell(CROWDED).run().await);
+    tells(&report, "limits", "problem", &["cannot start its threads", "ulimit -u"]);
+}
+
 #[tokio::test]
 async fn doctor_warns_about_low_limits_and_root_without_permission_prompts() {
     let limited = offline().in_shell("ulimit -n 100; exec \"$@\"").run().await;

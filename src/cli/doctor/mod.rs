@@ -111,14 +111,21 @@ pub(super) fn report_no_runtime(
     variables: &Variables,
     error: &io::Error,
 ) -> Result<u8, UsageError> {
-    let open_files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _hard)| soft);
+    let (limit, fix) = if error.kind() == io::ErrorKind::WouldBlock {
+        let fix = "end other processes, or raise ulimit -u, TasksMax= of a service or the pids limit \
+                   of a container, and run doctor again";
+        ("there is no room for another thread".to_owned(), fix)
+    } else {
+        let open_files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _hard)| soft);
+        let fix =
+            "raise it with ulimit -n 1024, or LimitNOFILE= of a service, and run doctor again";
+        (format!("ulimit -n (open files) is {open_files}"), fix)
+    };
     let finding = Finding::problem(
         "limits",
-        format!(
-            "outlast cannot start its threads: {error}; ulimit -n (open files) is {open_files}"
-        ),
+        format!("outlast cannot start its threads: {error}; {limit}"),
         "no run can begin, and nothing else was checked",
-        "raise it with ulimit -n 1024, or LimitNOFILE= of a service, and run doctor again",
+        fix,
     );
     let report = DoctorReport { findings: vec![finding], took: Duration::ZERO };
     let text = if args.json {

@@ -77,9 +77,11 @@ pub(in crate::cli) async fn drive(
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (stderr, stderr_drain) =
-        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {});
+        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {})
+            .map_err(|error| UsageError::no_thread(&error))?;
     let closes = context.signals.stdout_closes();
-    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes);
+    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes)
+        .map_err(|error| UsageError::no_thread(&error))?;
     let shared = SharedOutput { secrets, mask, stderr };
     let mut session = HostSession::new(args, context, shared, out);
     let mut code = Box::pin(session.serve()).await;

@@ -25,14 +25,17 @@ pub struct DebugLog {
 
 impl DebugLog {
     /// Appends to an open file. `clock` returns the wall time.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
     pub fn new(
         file: File,
         redactor: Arc<Redactor>,
         clock: impl Fn() -> WallTime + Send + Sync + 'static,
         limits: RunLimits,
         filter: &LogFilter,
-    ) -> Self {
-        let (out, drain) = pipe(file, redactor, || {});
+    ) -> io::Result<Self> {
+        let (out, drain) = pipe(file, redactor, || {})?;
         log_libraries(out.clone(), filter);
         let style = LineStyle {
             verbosity: Verbosity::Detail,
@@ -40,7 +43,7 @@ impl DebugLog {
             styling: Styling::default(),
             limits,
         };
-        Self { lines: ProgressLines::new(out, clock, style), drain }
+        Ok(Self { lines: ProgressLines::new(out, clock, style), drain })
     }
 
     /// Waits until everything is written, for at most `patience`.

@@ -95,21 +95,27 @@ impl PipeBacklog {
 /// Writes lines to `sink` from a thread of its own, flushing each. A reader that is gone or falls
 /// too far behind is reported once through `broken`; any other failure of the sink is reported by
 /// the drain only.
+///
+/// # Errors
+/// The system has no room for the thread.
 pub fn pipe(
     sink: impl Write + Send + 'static,
     mask: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
-) -> (PipeSender, PipeDrain) {
+) -> io::Result<(PipeSender, PipeDrain)> {
     framed_pipe(PipeFraming::Lines, sink, mask, broken)
 }
 
 /// Like [`pipe`], with a choice of framing.
+///
+/// # Errors
+/// As [`pipe`].
 pub fn framed_pipe(
     framing: PipeFraming,
     sink: impl Write + Send + 'static,
     mask: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
-) -> (PipeSender, PipeDrain) {
+) -> io::Result<(PipeSender, PipeDrain)> {
     let (jobs, queue) = channel();
     let (notify, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
@@ -121,16 +127,15 @@ pub fn framed_pipe(
         failure: OnceLock::new(),
     });
     let waiting = Arc::clone(&backlog);
-    let thread = spawn_detached(thread::Builder::new(), move || {
+    spawn_detached(thread::Builder::new(), move || {
         let written = write(&queue, Framed { framing, sink, open: false }, &waiting.bytes);
         if let Err(error) = &written {
             waiting.fail(error);
         }
         // The receiver may be gone.
         let _ = notify.send(written);
-    });
-    thread.expect("the system has room for another thread");
-    (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
+    })?;
+    Ok((PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done }))
 }
 
 fn write<S: Write>(
@@ -343,7 +348,7 @@ mod tests {
             let notify = Arc::clone(&notified);
             let mask = Arc::new(Redactor::default());
             let broken = move || notify.store(true, Ordering::SeqCst);
-            let (sender, drain) = pipe(FailingSink(kind), mask, broken);
+            let (sender, drain) = pipe(FailingSink(kind), mask, broken).expect("a thread");
             sender.send("a line");
             let flushed = sender.flush(Duration::from_mins(1)).await;
             assert_eq!(flushed.map_err(|error| error.kind()), Err(kind));
