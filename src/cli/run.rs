@@ -358,8 +358,9 @@ impl RunJob {
         let doubts = fast_mode_warning(settings, &setup.endpoints);
         let withheld = setup.toolbox.withheld_despite_rules();
         let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
+        let no_bash = setup.toolbox.shell_warning();
         let warnings = settings.all_warnings().chain(&setup.warnings);
-        let of_system = unfenced.iter().chain(&unnotified).chain(&withheld);
+        let of_system = unfenced.iter().chain(&no_bash).chain(&unnotified).chain(&withheld);
         for warning in warnings.chain(&doubts).chain(of_system).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }

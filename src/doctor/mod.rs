@@ -14,6 +14,7 @@ mod finding;
 mod render;
 mod time_limits;
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::hooks::HookCommand;
 use crate::mcp::Servers;
 use crate::model;
 use crate::secrets::Variables;
+use crate::tools::ShellProgram;
 use checks::{credentials, hooks, installation, machine, sandbox, servers, settings, store};
 pub use facts::profile::ProfileFacts;
 use facts::{install, service};
@@ -165,8 +167,13 @@ pub async fn run_checks(
     let began = Instant::now();
     let one = context.clone();
     let shell = blocking_within_limit("shell", {
-        let (home, variables) = (context.home.clone(), context.variables.clone());
-        move || facts::shell::find_shadowing_aliases(home.as_deref(), &variables)
+        let DoctorContext { home, variables, cwd, .. } = context.clone();
+        move || {
+            let path =
+                variables.get(OsStr::new("PATH")).map_or(OsStr::new(""), OsString::as_os_str);
+            let program = ShellProgram::find(path, &cwd);
+            (facts::shell::find_shadowing_aliases(home.as_deref(), &variables), program)
+        }
     });
     let until = began + time_limits::TOTAL_MAX;
     let around = (context.home.clone(), context.variables.clone());
@@ -192,7 +199,10 @@ pub async fn run_checks(
     let findings = [
         unwrap_findings(install.map(|facts| installation::check_installation(context, &facts))),
         unwrap_findings(search.map(|found| installation::check_search(found.as_deref()))),
-        unwrap_findings(shell.map(|facts| installation::check_shell(&facts))),
+        unwrap_findings(shell.map(|(aliases, program)| {
+            let of_program = machine::check_command_shell(program.warning());
+            [installation::check_shell(&aliases), of_program].concat()
+        })),
         of_settings,
         unwrap_findings(log.map(|log| hooks::check_hook_log(&log))),
         unwrap_findings(kept.map(|facts| store::check_store(&facts))),

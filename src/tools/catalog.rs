@@ -198,19 +198,16 @@ impl BuiltinTool {
         self.info().effect
     }
 
-    pub(super) fn define(
-        self,
-        commands: &CommandSettings,
-        sandbox: Option<&str>,
-    ) -> ToolDefinition {
+    /// Defines the tool. `machine` is what commands find on this machine, a sentence each.
+    pub(super) fn define(self, commands: &CommandSettings, machine: &[String]) -> ToolDefinition {
         ToolDefinition {
             name: self.name().to_string(),
-            description: self.describe(commands, sandbox),
+            description: self.describe(commands, machine),
             input_schema: self.schema(),
         }
     }
 
-    fn describe(self, commands: &CommandSettings, sandbox: Option<&str>) -> String {
+    fn describe(self, commands: &CommandSettings, machine: &[String]) -> String {
         let mut text = self.info().description.to_string();
         for (name, duration) in [
             ("{timeout}", commands.timeout),
@@ -219,10 +216,13 @@ impl BuiltinTool {
         ] {
             text = text.replace(name, &duration.as_millis().to_string());
         }
-        match sandbox.filter(|_| self == Self::Bash) {
-            Some(sandbox) => format!("{text} {sandbox}"),
-            None => text,
+        if self == Self::Bash {
+            for sentence in machine {
+                text.push(' ');
+                text.push_str(sentence);
+            }
         }
+        text
     }
 
     pub(super) fn schema(self) -> Value {

@@ -64,6 +64,7 @@ mod secret_values;
 mod settings;
 mod shell;
 mod shell_lexer;
+mod shell_program;
 mod shell_wrappers;
 mod structured;
 mod text;
@@ -121,6 +122,7 @@ pub use settings::{
 };
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
+pub use shell_program::ShellProgram;
 pub use tool_name::{ToolName, classify_tool_name};
 pub use tool_search::DeferredTools;
 pub use toolbox::Toolbox;

@@ -117,7 +117,12 @@ impl Toolbox {
 
     /// The shell that runs commands.
     pub fn shell(&self) -> &Path {
-        &self.tools.shell.program
+        self.tools.shell.program.path()
+    }
+
+    /// The reason that commands do not run in bash, as one line for a warning. `None` if they do.
+    pub fn shell_warning(&self) -> Option<String> {
+        self.tools.shell.program.warning()
     }
 
     /// Returns the folder in which the next command starts, if it is another one than at the last

@@ -26,6 +26,7 @@ use super::outcome::ToolOutcome;
 use super::paths::{WorkFolders, resolve};
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::settings::{CommandSettings, ToolSettings};
+use super::shell_program::ShellProgram;
 use super::toolbox_setup::background_tasks;
 use super::withheld::{FailedCommand, WithheldNotes, names};
 
@@ -44,7 +45,7 @@ const GIT_SETTINGS_LIMIT: Duration = Duration::from_secs(5);
 /// The state that is kept between commands.
 #[derive(Debug)]
 pub(super) struct ShellSession {
-    pub(super) program: PathBuf,
+    pub(super) program: ShellProgram,
     pub(super) environment: CommandEnv,
     settings: CommandSettings,
     output_limit: usize,
@@ -77,7 +78,7 @@ impl ShellSession {
         let is_passed = environment.get(hook_index::VARIABLE).is_some();
         let index = HookIndex::find(&settings.environment, cwd).filter(|_| !is_passed);
         Self {
-            program: find_shell(&environment, cwd),
+            program: ShellProgram::find(environment.get("PATH").unwrap_or_default(), cwd),
             environment,
             settings: settings.commands.clone(),
             output_limit: settings.results.built_in(),
@@ -393,7 +394,7 @@ impl ShellSession {
         }
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| StartError::Program {
-            program: self.program.clone(),
+            program: self.program.path().to_path_buf(),
             error,
             missing_cwd: (!cwd.is_dir()).then(|| cwd.to_path_buf()),
         })
@@ -450,8 +451,8 @@ impl ShellSession {
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         environment.push((TEXT_VARIABLE.into(), text.into()));
         Job {
-            program: self.program.clone(),
-            arguments: ["-c", &script, "bash"].map(OsString::from).to_vec(),
+            program: self.program.path().to_path_buf(),
+            arguments: ["-c", &script, self.program.name()].map(OsString::from).to_vec(),
             cwd: cwd.to_path_buf(),
             environment,
             input: false,
@@ -539,12 +540,6 @@ pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
     } else {
         Ok(())
     }
-}
-
-fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
-    let path = environment.get("PATH").unwrap_or_default();
-    find_program(&["bash", "/bin/bash", "sh"], path, cwd)
-        .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 
 fn missing_note(cwd: &Path) -> String {

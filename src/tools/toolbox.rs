@@ -84,14 +84,16 @@ impl Toolbox {
             .with_repositories(repository_folders(&roots, home));
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered);
-        let describe = sandbox.model_description();
-        let define = |tool: &BuiltinTool| tool.define(&settings.commands, describe.as_deref());
-        let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
-        let left = not_removed_by_rules(&offered, &permissions);
-        let definitions = left.iter().filter(there).map(define).chain(demands.define()).collect();
+        let of_sandbox = sandbox.model_description();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
         let web = WebFetcher::from_settings(settings, &scratch)?;
         let shell = ShellSession::new(settings, environment, places.cwd(), scratch, sandbox);
+        let of_shell = shell.program.model_description();
+        let describe: Vec<String> = of_shell.into_iter().chain(of_sandbox).collect();
+        let define = |tool: &BuiltinTool| tool.define(&settings.commands, &describe);
+        let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
+        let left = not_removed_by_rules(&offered, &permissions);
+        let definitions = left.iter().filter(there).map(define).chain(demands.define()).collect();
         let tool_set = ToolSet {
             offered,
             permissions,

@@ -285,6 +285,19 @@ fn check_limits(limits: ResourceLimits) -> Vec<Finding> {
     findings
 }
 
+/// Reports a shell that is not bash.
+pub fn check_command_shell(warning: Option<String>) -> Vec<Finding> {
+    let report = |what| {
+        Finding::warning(
+            "commands",
+            what,
+            "commands with arrays, {1..3}, [[ ]] or <(...) fail",
+            "install bash, for example with apk add bash",
+        )
+    };
+    warning.into_iter().map(report).collect()
+}
+
 /// Reports whether commands can be started and supervised.
 pub fn check_supervisor(failed: Option<&str>) -> Vec<Finding> {
     vec![match failed {
