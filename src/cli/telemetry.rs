@@ -48,7 +48,12 @@ pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
         job.shared.secrets.add(secret);
     }
     let endpoint = &job.settings.endpoint;
-    let ca_files: Vec<_> = endpoint.ca_files.iter().chain(&settings.certificate).cloned().collect();
+    let ca_files: Vec<_> = endpoint
+        .ca_files
+        .iter()
+        .cloned()
+        .chain(settings.certificate.clone().map(Into::into))
+        .collect();
     // All collectors of a run are reached in the same way.
     let url = settings.urls().next().unwrap_or_default().to_owned();
     let client = http_client(&url, RequestTimers::default(), &ca_files, &endpoint.proxies);

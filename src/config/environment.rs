@@ -99,7 +99,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without a proxy."),
     ("SSL_CERT_FILE", "A file of certificate authorities to trust, in place of the system's if it \
         is set when outlast starts."),
-    ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, like --ca-file."),
+    ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, like --ca-file. \
+      Ignored with a warning if it cannot be read."),
     ("HOME", "The home folder (~)."),
     ("XDG_RUNTIME_DIR, TMPDIR", "The folder of the shared rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is part of a CI job: it ends, with a result, when the process \
@@ -191,6 +192,10 @@ pub const FILES: [(&str, &str); 8] = [
     ("--result-file, --heartbeat-file", "The files that these flags name."),
 ];
 
+/// A variable of Node.js for further certificates. Node.js only warns if their file is missing, so
+/// that images of containers set it for files that may be mounted.
+pub const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
+
 /// The environment, parsed. `None`: not set, or empty.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
@@ -201,7 +206,8 @@ pub struct ProcessEnv {
     pub api_key_helper_ttl: Option<Duration>,
     pub base_url: Option<String>,
     pub custom_headers: Vec<(String, String)>,
-    pub ca_files: Vec<PathBuf>,
+    /// The variables that name files of certificates, with those files.
+    pub ca_files: Vec<(&'static str, PathBuf)>,
     /// The models that the aliases stand for.
     pub aliases: BTreeMap<String, String>,
     pub mcp_wait: Option<Duration>,
@@ -352,8 +358,16 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
     let named = config_dir_variable(variables).and_then(|name| variables.get(OsStr::new(name)));
     named.map_or_else(
         || home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(CONFIG_FOLDER),
-        PathBuf::from,
+        |named| named_folder(named, variables),
     )
+}
+
+/// The folder that a variable names. A `~` at its start is left in it by all that set variables
+/// without a shell, such as files for containers and services.
+fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
+    let below = Path::new(value).strip_prefix("~").ok();
+    let at_home = below.and_then(|below| Some(home(variables)?.join(below)));
+    at_home.unwrap_or_else(|| PathBuf::from(value))
 }
 
 /// Returns the folders of the user's own agents, commands and skills, highest precedence first:
@@ -361,7 +375,7 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
 pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
     let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
     let shared = || home(variables).map(|home| home.join(".claude"));
-    let shared = moved.map(PathBuf::from).or_else(shared);
+    let shared = moved.map(|moved| named_folder(moved, variables)).or_else(shared);
     [config_dir(variables)].into_iter().chain(shared).collect()
 }
 
@@ -410,11 +424,11 @@ impl ProcessEnv {
             api_key_helper_ttl: vars.parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis)?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
-            ca_files: ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"]
+            ca_files: ["SSL_CERT_FILE", EXTRA_CERTIFICATES]
                 .into_iter()
-                .filter_map(|name| variables.get(&OsString::from(name)))
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from)
+                .filter_map(|name| Some((name, variables.get(OsStr::new(name))?)))
+                .filter(|(_, path)| !path.is_empty())
+                .map(|(name, path)| (name, PathBuf::from(path)))
                 .collect(),
             aliases: [
                 alias("opus", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
@@ -527,6 +541,24 @@ fn is_header_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tilde_in_the_variables_for_the_config_folder_is_the_home_folder() {
+        let of = |name: &str, value: &str| {
+            let variables = [("HOME", "/home/me"), (name, value)];
+            variables.map(|(name, value)| (name.into(), value.into())).into_iter().collect()
+        };
+        for (value, expected) in
+            [("~/x/y", "/home/me/x/y"), ("~", "/home/me"), ("~x", "~x"), ("a/~/x", "a/~/x")]
+        {
+            for name in CONFIG_DIR {
+                let variables: Variables = of(name, value);
+                assert_eq!(config_dir(&variables), Path::new(expected), "{name} {value}");
+            }
+            let folders = own_folders(&of("CLAUDE_CONFIG_DIR", value));
+            assert_eq!(folders, [expected, expected].map(Path::new));
+        }
+    }
 
     #[test]
     fn a_path_of_settings_may_refer_to_the_one_of_the_environment_and_to_the_home_folder() {

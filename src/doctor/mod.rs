@@ -27,7 +27,7 @@ pub use time_limits::CHECK_MAX;
 
 use crate::hooks::HookCommand;
 use crate::mcp::Servers;
-use crate::model;
+use crate::model::{self, CaFile};
 use crate::secrets::Variables;
 use crate::tools::ShellProgram;
 use checks::{credentials, hooks, installation, machine, sandbox, servers, settings, store};
@@ -105,7 +105,7 @@ pub struct ResolvedConfig {
     /// Unknown variables whose names resemble those of outlast, with the probably intended name.
     pub unknown_variables: Vec<(String, Option<&'static str>)>,
     /// Certificate files that are trusted in addition to the system's.
-    pub ca_files: Vec<PathBuf>,
+    pub ca_files: Vec<CaFile>,
     /// The environment variables, including those from settings.
     pub variables: Variables,
 }

@@ -1,8 +1,8 @@
 //! Parses the address of a service.
 
-use std::path::PathBuf;
-
 use reqwest::Url;
+
+use super::transport::CaFile;
 
 /// A parsed base URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl BaseUrl {
 pub enum EndpointError {
     #[error("the base URL is wrong: {reason}")]
     BaseUrl { reason: String },
-    #[error("certificate file {}: {reason}", path.display())]
-    CaFile { path: PathBuf, reason: String },
+    #[error("certificate file {file}: {reason}")]
+    CaFile { file: CaFile, reason: String },
     #[error("header `{name}` has a name or value that cannot be sent")]
     Header { name: String },
     #[error("the credential has characters that cannot be sent in a header")]

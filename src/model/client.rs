@@ -59,7 +59,7 @@ impl ModelClient {
         let url = urls.base();
         let account = AccountKey::new(&endpoint, url);
         let roots = read_roots(&endpoint.ca_files)
-            .map_err(|bad| EndpointError::CaFile { path: bad.file, reason: bad.why })?;
+            .map_err(|bad| EndpointError::CaFile { file: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let marks_cache = endpoint.marks_cache;

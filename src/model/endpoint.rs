@@ -1,6 +1,5 @@
 //! The model service's address, credentials and timeouts.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -12,6 +11,7 @@ use super::base_url::EndpointError;
 use super::credentials::Credential;
 use super::proxies::Proxies;
 use super::service::{ServiceKind, ServiceUrls};
+use super::transport::CaFile;
 
 /// The address of the service, with its credential and connection settings.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct ModelService {
     pub extra_headers: Vec<(String, String)>,
     pub timers: RequestTimers,
     /// PEM files with certificates to trust besides the system's.
-    pub ca_files: Vec<PathBuf>,
+    pub ca_files: Vec<CaFile>,
     pub proxies: Proxies,
     /// Collects the credentials that are fetched during the run, for redaction.
     pub secrets: KnownSecrets,

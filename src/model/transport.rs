@@ -1,7 +1,7 @@
 //! Builds the HTTP clients: connections, certificates, proxies.
 
 use std::fmt::{self, Display};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -50,11 +50,32 @@ pub enum HttpClientError {
     Tls(String),
 }
 
+/// A file with certificates to trust besides the system's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaFile {
+    pub path: PathBuf,
+    /// The variable that names it, if one does.
+    pub variable: Option<&'static str>,
+}
+
+impl From<PathBuf> for CaFile {
+    fn from(path: PathBuf) -> Self {
+        Self { path, variable: None }
+    }
+}
+
+impl Display for CaFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.path.display())?;
+        self.variable.map_or(Ok(()), |name| write!(out, " (named by {name})"))
+    }
+}
+
 /// A file of certificates that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{} cannot be used: {why}", file.display())]
+#[error("{file} cannot be used: {why}")]
 pub struct InvalidBundle {
-    pub(super) file: PathBuf,
+    pub(super) file: CaFile,
     pub(super) why: String,
 }
 
@@ -239,7 +260,7 @@ impl ClientConfig {
 pub fn http_client(
     url: &str,
     timers: RequestTimers,
-    ca_files: &[PathBuf],
+    ca_files: &[CaFile],
     proxies: &Proxies,
 ) -> Result<reqwest::Client, HttpClientError> {
     let url = Url::parse(url).map_err(|error| HttpClientError::InvalidUrl(error.to_string()))?;
@@ -255,7 +276,7 @@ pub fn http_client(
 pub fn web_client(
     url: &Url,
     timers: RequestTimers,
-    ca_files: &[PathBuf],
+    ca_files: &[CaFile],
     proxies: &Proxies,
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), HttpClientError> {
@@ -271,7 +292,7 @@ pub fn web_client(
 ///
 /// # Errors
 /// The invalid file and the reason.
-pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
+pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
     let mut roots = Vec::new();
     for file in files {
         roots.extend(read_bundle(file)?);
@@ -279,9 +300,9 @@ pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static
     Ok(roots)
 }
 
-fn read_bundle(file: &Path) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
-    let invalid = |why: &dyn Display| InvalidBundle { file: file.into(), why: why.to_string() };
-    let bytes = file_reads::read(file).map_err(|error| invalid(&error))?;
+fn read_bundle(file: &CaFile) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
+    let invalid = |why: &dyn Display| InvalidBundle { file: file.clone(), why: why.to_string() };
+    let bytes = file_reads::read(&file.path).map_err(|error| invalid(&error))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| invalid(&error))?;
     if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }

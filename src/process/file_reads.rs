@@ -60,13 +60,16 @@ pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
     let (part, facts) = path.ancestors().find_map(|part| Some((part, fs::metadata(part).ok()?)))?;
     let (owner, us) = (facts.uid(), us.as_raw());
     let is_closed = owner != us && facts.permissions().mode() & 0o005 == 0;
-    is_closed.then(|| {
-        format!(
-            "{part} belongs to uid {owner}, and outlast runs as uid {us}; give it back \
-             with chown -R {us} {part}",
-            part = part.display()
-        )
-    })
+    let above = part.parent().and_then(|parent| fs::metadata(parent).ok());
+    let is_in_ours = above.is_some_and(|folder| folder.uid() == us);
+    let part = part.display();
+    let fix = if is_in_ours {
+        format!("give it back with chown -R {us} {part}")
+    } else {
+        // It may be the home folder of that user.
+        format!("set HOME or OUTLAST_CONFIG_DIR to a folder of uid {us}")
+    };
+    is_closed.then(|| format!("{part} belongs to uid {owner}, and outlast runs as uid {us}; {fix}"))
 }
 
 /// Reads a whole file.
@@ -172,7 +175,22 @@ mod tests {
         let shown = folder.path().display();
         let wanted = format!("{shown} belongs to uid {us}, and outlast runs as uid {other}");
         assert!(closed.starts_with(&wanted), "{closed}");
+        assert!(
+            closed.ends_with(&format!("set HOME or OUTLAST_CONFIG_DIR to a folder of uid {other}"))
+        );
         assert_eq!(closed_part(&file, us), None);
+        if us.is_root() {
+            // Another user's folder in one of ours, as after a run with sudo.
+            let theirs = folder.path().join("folder");
+            fs::create_dir(&theirs).unwrap();
+            fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
+            std::os::unix::fs::chown(folder.path(), Some(other.as_raw()), None).unwrap();
+            let closed = closed_part(&file, other).unwrap();
+            let fix = format!("give it back with chown -R {other} {}", theirs.display());
+            assert!(closed.ends_with(&fix), "{closed}");
+            fs::remove_dir(&theirs).unwrap();
+            std::os::unix::fs::chown(folder.path(), Some(us.as_raw()), None).unwrap();
+        }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(closed_part(&file, other), None);
     }

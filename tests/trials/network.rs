@@ -181,7 +181,11 @@ async fn proxy_and_certificate_mistakes_are_reported_before_any_request() {
     let proxy = proxy(None);
     for (name, value, words) in [
         ("HTTPS_PROXY", "ftp://night:hush-hush@h", "the variable HTTPS_PROXY names no proxy"),
-        ("SSL_CERT_FILE", "/nonesuch.pem", "certificate file /nonesuch.pem"),
+        (
+            "SSL_CERT_FILE",
+            "/nonesuch.pem",
+            "certificate file /nonesuch.pem (named by SSL_CERT_FILE): No such",
+        ),
         ("NODE_EXTRA_CA_CERTS", "/dev/null", "it holds no PEM certificate"),
     ] {
         let ended = trial(&proxy, "").env(name, value).args(["Say hello."]).run().await;
@@ -189,6 +193,14 @@ async fn proxy_and_certificate_mistakes_are_reported_before_any_request() {
         assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{ended:?}");
         assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
     }
+    // Node.js only warns.
+    let ended = RunBuilder::bare(&format!("https://{HOST}"))
+        .env("NODE_EXTRA_CA_CERTS", "/nonesuch.pem")
+        .args(["config", "--json"])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("NODE_EXTRA_CA_CERTS: /nonesuch.pem"), "{ended:?}");
     let ended = trial(&proxy, "").args(["--ca-file=gone.pem", "Say hello."]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("gone.pem"), "{ended:?}");

@@ -46,7 +46,7 @@ async fn class_of(
 }
 
 fn trust_the_test_authority(endpoint: &mut ModelService) {
-    endpoint.ca_files = vec![data("tls/authority.pem")];
+    endpoint.ca_files = vec![data("tls/authority.pem").into()];
 }
 
 #[tokio::test]

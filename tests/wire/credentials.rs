@@ -1,5 +1,6 @@
 //! Credentials of requests: headers, key helpers, and rejected keys.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{
@@ -174,11 +175,11 @@ fn an_endpoint_that_cannot_be_right_is_refused_at_once() {
         assert!(matches!(ModelClient::new(endpoint), Err(EndpointError::Credential)));
     }
     assert!(matches!(
-        wrong(|endpoint| endpoint.ca_files = vec!["/no/such/file.pem".into()]),
+        wrong(|endpoint| endpoint.ca_files = vec![PathBuf::from("/no/such/file.pem").into()]),
         Some(EndpointError::CaFile { .. })
     ));
     assert!(matches!(
-        wrong(|endpoint| endpoint.ca_files = vec!["/dev/null".into()]),
+        wrong(|endpoint| endpoint.ca_files = vec![PathBuf::from("/dev/null").into()]),
         Some(EndpointError::CaFile { .. })
     ));
 }

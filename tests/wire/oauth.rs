@@ -499,7 +499,7 @@ async fn the_token_endpoint_is_trusted_by_the_same_authorities() {
     let file = LoginFile::within(stage.folder.path());
     let endpoint = ModelService {
         credential: Credential::OAuth(file),
-        ca_files: vec![data("tls/authority.pem")],
+        ca_files: vec![data("tls/authority.pem").into()],
         ..endpoint(&stage.model.url)
     };
     let client = ModelClient::new(endpoint).expect("the endpoint is right");

@@ -28,7 +28,7 @@ fn manners(wants: Option<&'static str>) -> ProxyBehavior {
 fn through(scheme: &str, proxy: &str) -> ModelClient {
     let mut endpoint: ModelService = endpoint(&format!("{scheme}://{HOST}"));
     endpoint.proxies = proxies(&[("ALL_PROXY", proxy)]);
-    endpoint.ca_files = vec![tls("proxy.pem")];
+    endpoint.ca_files = vec![tls("proxy.pem").into()];
     ModelClient::new(endpoint).expect("the endpoint is right")
 }
 

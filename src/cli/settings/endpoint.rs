@@ -1,6 +1,7 @@
 //! The endpoint and the credential of the first model.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use super::credential::{credential, gateway_credential};
 use super::{CredentialSource, EndpointSettings};
@@ -8,9 +9,9 @@ use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::clouds::{CloudEndpoint, CloudSources};
-use crate::config::environment::{ProcessEnv, Variables};
+use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
-use crate::model::{BaseUrl, ServiceKind};
+use crate::model::{BaseUrl, CaFile, ServiceKind};
 
 /// The header that enables features which the service has not released.
 const BETA: &str = "anthropic-beta";
@@ -81,11 +82,34 @@ impl<'a> EndpointSources<'a> {
             credential,
             headers: with_betas(env.custom_headers.clone(), &config.betas),
             marks_cache: config.prompt_caching,
-            ca_files: [&args.network.ca_file[..], &env.ca_files].concat(),
+            ca_files: ca_files(args, env),
             proxies: env.proxies.clone(),
             timers: config.timers,
         }
     }
+}
+
+/// The files of certificates that flags and variables name, except missing ones that only Node.js
+/// was told of.
+fn ca_files(args: &RunArgs, env: &ProcessEnv) -> Vec<CaFile> {
+    let of_flags = args.network.ca_file.iter().cloned().map(CaFile::from);
+    let missing = missing_certificates(env);
+    let of_variables = env.ca_files.iter().filter(|named| Some(*named) != missing);
+    let of_variables =
+        of_variables.map(|(name, path)| CaFile { path: path.clone(), variable: Some(name) });
+    of_flags.chain(of_variables).collect()
+}
+
+/// The variable of Node.js and its file, if that cannot be opened.
+fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
+    let of_node = env.ca_files.iter().find(|(name, _)| *name == EXTRA_CERTIFICATES)?;
+    File::open(&of_node.1).is_err().then_some(of_node)
+}
+
+/// The warning about certificates that are not there.
+pub(super) fn certificate_warning(env: &ProcessEnv) -> Option<String> {
+    let (name, path) = missing_certificates(env)?;
+    Some(format!("{name}: {} cannot be read, so that it is ignored", path.display()))
 }
 
 /// Returns the headers with these betas added to those that the user's headers name.

@@ -44,7 +44,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, Proxies, RequestTimers, Secret, ServiceKind};
+use crate::model::{BaseUrl, CaFile, Proxies, RequestTimers, Secret, ServiceKind};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
 
@@ -185,7 +185,7 @@ pub struct EndpointSettings {
     /// True if requests mark the parts that the prompt cache may keep.
     pub marks_cache: bool,
     /// Certificates to trust in addition to the system's.
-    pub ca_files: Vec<PathBuf>,
+    pub ca_files: Vec<CaFile>,
     pub proxies: Proxies,
     pub timers: RequestTimers,
 }

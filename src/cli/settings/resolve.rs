@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::chain::{ChainSources, ModelChain};
 use super::contract::Held;
 use super::credential;
-use super::endpoint::EndpointSources;
+use super::endpoint::{EndpointSources, certificate_warning};
 use super::inputs::Inputs;
 use super::{
     CredentialSource, EndpointSettings, OutputSettings, PromptSource, Settings, ToolRules,
@@ -89,6 +89,7 @@ pub fn resolve_resumed(
     warnings.extend(of_library.into_iter().chain(compatibility_warning(args, variables)));
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
+    warnings.extend(certificate_warning(env));
     let mcp = servers::resolve(args, env, config, named, variables);
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools).as_deref())?;
     let mut tools = tools(&inputs)?;

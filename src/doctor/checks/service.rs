@@ -14,8 +14,7 @@ const SKEW_MAX: Duration = Duration::from_mins(1);
 
 /// Reports additional certificate files. Unusable ones are reported with the service.
 pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
-    let mut files: Vec<String> =
-        known.ca_files.iter().map(|file| file.display().to_string()).collect();
+    let mut files: Vec<String> = known.ca_files.iter().map(ToString::to_string).collect();
     files.sort_unstable();
     files.dedup();
     if files.is_empty() {
