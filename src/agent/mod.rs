@@ -24,6 +24,7 @@ mod final_reply;
 mod folder_instructions;
 mod hook_runner;
 mod housekeeping;
+mod interruption;
 mod lifecycle_hooks;
 mod messages;
 mod model_caller;

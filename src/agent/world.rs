@@ -340,6 +340,7 @@ impl RunWorld<'_> {
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
             self.add_user_message(results, Vec::new());
         }
+        self.add_interruption_notice(reason);
         self.record_cut_work(reason);
         let ended = self.caller.end_recoveries(self.monitor.now(), reason);
         self.record_recoveries(ended);

@@ -150,7 +150,11 @@ async fn an_interrupt_ends_a_running_command() {
     host.request(&json!({ "subtype": "interrupt" })).await;
     let result = host.result().await;
     assert_eq!(result["is_error"], true);
-    let (ended, _) = host.end().await;
+    let notice = "[Request interrupted by user]";
+    let sent = conversation(&server.requests()[1].body);
+    let places = ["wait", notice, "go on"].map(|text| sent.find(text));
+    assert!(places.is_sorted() && places[0].is_some(), "{sent}");
+    let (ended, frames) = host.end().await;
     assert_eq!(ended.code, Some(1));
 }
 
@@ -170,6 +174,8 @@ async fn model_and_permission_mode_change_between_turns() {
     let mut host = HostDriver::with(run, &[]);
     host.prompt("one").await;
     host.result().await;
+    let told = |frame: &&Value| frame["type"] == "user" && frame.to_string().contains(notice);
+    assert_eq!(frames.iter().filter(told).count(), 1, "{frames:#?}");
     let reply = host.ask(&json!({ "subtype": "set_model", "model": "claude-opus-5" })).await;
     assert_eq!(reply["response"]["model"], "claude-opus-5");
     host.prompt("two").await;
