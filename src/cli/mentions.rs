@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::agent::Setup;
-use crate::tools::{GrantSource, LineRange, NotAttached};
+use crate::tools::{GrantSource, LineRange, NotAttached, prompt_image};
 use crate::transcript::Block;
 
 use super::memory::{references, unescaped};
@@ -77,6 +77,22 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf], source: Grant
             Err(NotAttached::Refused(why)) => {
                 setup.warnings.push(format!("--image {path} is not shown to the model: {why}"));
             }
+        }
+    }
+}
+
+/// Prepares the images of a host's prompt as those of files: by what their bytes are, and scaled
+/// down if they are too large for the service. One that cannot be shown becomes a warning, and the
+/// service decides about it.
+pub(super) fn prepare_images(setup: &mut Setup) {
+    for block in &mut setup.prompt.content {
+        let Block::Image { source } = block else { continue };
+        match prompt_image(source) {
+            Some(Ok(prepared)) => *block = prepared,
+            Some(Err(why)) => {
+                setup.warnings.push(format!("an image in the prompt may not be shown: {why}"));
+            }
+            None => {}
         }
     }
 }

@@ -475,6 +475,7 @@ impl RunJob {
             assemble(settings, session, task, self.clock, &now, secrets, host)?;
         // A host answers for its prompts: files that they name need no rule that allows them.
         let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
+        mentions::prepare_images(&mut setup);
         mentions::attach(&mut setup, &task.names, source);
         mentions::attach_images(&mut setup, &settings.prompt.images, source);
         if let Some(file) = &settings.output.result_file {

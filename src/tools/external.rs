@@ -3,8 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -120,7 +118,7 @@ async fn save_to_file(what: &str, bytes: &[u8], scratch: &Arc<OutputFolder>) -> 
 async fn prepare_image(block: Block) -> Result<Block, (String, Vec<u8>)> {
     let Block::Image { source } = &block else { return Ok(block) };
     let data = source["data"].as_str().unwrap_or_default();
-    let bytes = STANDARD.decode(data).unwrap_or_default();
+    let bytes = media::decode_base64(data);
     let looked = tokio::task::spawn_blocking(move || {
         media::image_block(&bytes).map_err(|flaw| (flaw.to_string(), bytes))
     });

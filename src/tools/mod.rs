@@ -99,6 +99,7 @@ pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use glob_limits::check_glob;
 pub use input::{ToolSearchInput, WebSearchInput};
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};
+pub use media::prompt_image;
 pub use offered_name::{offered_name, other_name};
 pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason};
 pub use panic_guard::end_tasks;
@@ -121,8 +122,8 @@ pub use settings::{
     BadSettings, CommandSettings, Offered, PermissionSettings, ResultLimits, ToolSettings,
 };
 pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
-pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use shell_program::ShellProgram;
+pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use tool_name::{ToolName, classify_tool_name};
 pub use tool_search::DeferredTools;
 pub use toolbox::Toolbox;

@@ -84,6 +84,37 @@ async fn content_blocks_reach_the_model() {
     host.end().await;
 }
 
+#[tokio::test]
+async fn images_of_a_prompt_are_sent_as_what_their_bytes_are() {
+    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let in_lines = format!("{}\n{}\r\n", &pixel[..60], &pixel[60..]);
+    let sources = [
+        json!({ "type": "base64", "media_type": "image/jpg", "data": pixel }),
+        json!({ "type": "base64", "data": pixel.trim_end_matches('=') }),
+        json!({ "type": "base64", "media_type": "image/png", "data": in_lines }),
+        json!({ "type": "base64", "media_type": "image/png",
+            "data": format!("data:image/png;base64,{pixel}") }),
+    ];
+    let images = sources.map(|source| json!({ "type": "image", "source": source }));
+    let by_url = json!({ "type": "image", "source": { "type": "url", "url": "https://h/i.png" } });
+    let content = [&[json!({ "type": "text", "text": "see" })][..], &images, &[by_url]].concat();
+    let server = serve(Scenario::new().reply("Seen."));
+    let mut host = HostDriver::start(&server, &[]);
+    host.send(&json!({ "type": "user", "message": { "role": "user", "content": content } })).await;
+    assert_eq!(host.result().await["result"], "Seen.");
+    let body = &server.requests()[0].body;
+    let sent = body["messages"][0]["content"].as_array().expect("blocks");
+    let sent: Vec<&Value> = sent
+        .iter()
+        .filter(|block| block["type"] == "image")
+        .map(|block| &block["source"])
+        .collect();
+    let right = json!({ "type": "base64", "media_type": "image/png", "data": pixel });
+    assert_eq!(sent[..4], [&right; 4], "{body}");
+    assert_eq!(sent[4]["url"], "https://h/i.png", "{body}");
+    host.end().await;
+}
+
 #[test]
 fn contents_of_a_prompt_are_texts_and_blocks_with_content() {
     let parse = |content: Value| {
@@ -137,8 +168,14 @@ async fn an_interrupt_ends_the_turn_and_the_next_one_goes_on() {
     assert_eq!(result["terminal_reason"], "aborted_streaming");
     host.prompt("go on").await;
     assert_eq!(host.result().await["result"], "Here.");
-    let (ended, _) = host.end().await;
+    let notice = "[Request interrupted by user]";
+    let sent = conversation(&server.requests()[1].body);
+    let places = ["wait", notice, "go on"].map(|text| sent.find(text));
+    assert!(places.is_sorted() && places[0].is_some(), "{sent}");
+    let (ended, frames) = host.end().await;
     assert_eq!(ended.code, Some(0), "the last turn succeeded");
+    let told = |frame: &&Value| frame["type"] == "user" && frame.to_string().contains(notice);
+    assert_eq!(frames.iter().filter(told).count(), 1, "{frames:#?}");
 }
 
 #[tokio::test]
@@ -150,11 +187,7 @@ async fn an_interrupt_ends_a_running_command() {
     host.request(&json!({ "subtype": "interrupt" })).await;
     let result = host.result().await;
     assert_eq!(result["is_error"], true);
-    let notice = "[Request interrupted by user]";
-    let sent = conversation(&server.requests()[1].body);
-    let places = ["wait", notice, "go on"].map(|text| sent.find(text));
-    assert!(places.is_sorted() && places[0].is_some(), "{sent}");
-    let (ended, frames) = host.end().await;
+    let (ended, _) = host.end().await;
     assert_eq!(ended.code, Some(1));
 }
 
@@ -174,8 +207,6 @@ async fn model_and_permission_mode_change_between_turns() {
     let mut host = HostDriver::with(run, &[]);
     host.prompt("one").await;
     host.result().await;
-    let told = |frame: &&Value| frame["type"] == "user" && frame.to_string().contains(notice);
-    assert_eq!(frames.iter().filter(told).count(), 1, "{frames:#?}");
     let reply = host.ask(&json!({ "subtype": "set_model", "model": "claude-opus-5" })).await;
     assert_eq!(reply["response"]["model"], "claude-opus-5");
     host.prompt("two").await;

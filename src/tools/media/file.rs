@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD as STANDARD_ALPHABET;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +23,12 @@ use super::picture::{self, PictureFlaw};
 
 /// The maximum size of a file, in bytes. All of it is held in memory, some of it twice.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// Base64 with or without padding.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD_ALPHABET,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Only one file is decoded at a time, since each may take several hundred megabytes.
 static UNPACKING: Mutex<()> = Mutex::new(());
@@ -75,6 +83,24 @@ pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let _alone = UNPACKING.lock();
     let picture = picture::prepare(format, data.to_vec())?;
     Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
+}
+
+/// Converts an image of a prompt to a block, if its source holds the image itself. Blocks.
+///
+/// # Errors
+/// The image cannot be shown.
+pub fn prompt_image(source: &Value) -> Option<Result<Block, String>> {
+    let data = source["data"].as_str()?;
+    Some(image_block(&decode_base64(data)).map_err(|flaw| flaw.to_string()))
+}
+
+/// Decodes base64 as programs write it: in lines, with or without padding, or as a `data:` URL. What
+/// is not base64 has no bytes.
+pub(in crate::tools) fn decode_base64(text: &str) -> Vec<u8> {
+    let body = text.trim_start().strip_prefix("data:").and_then(|url| url.split_once(','));
+    let body = body.map_or(text, |(_kind, body)| body);
+    let body: Vec<u8> = body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    LENIENT.decode(body).unwrap_or_default()
 }
 
 fn read_all(file: fs::File) -> io::Result<Vec<u8>> {

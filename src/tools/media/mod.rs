@@ -7,5 +7,6 @@ mod pages;
 mod pdf;
 mod picture;
 
-pub(super) use file::{MediaFile, image_block, read};
+pub use file::prompt_image;
+pub(super) use file::{MediaFile, decode_base64, image_block, read};
 pub(super) use kind::{MediaKind, detect, detect_named, kind_of_name, unsupported_image_format};
