@@ -109,7 +109,7 @@ fn values(text: &str) -> Option<Vec<(usize, &str)>> {
     let list = rest.strip_prefix('[').map(str::trim_start);
     rest = list.unwrap_or(rest);
     let mut values = Vec::new();
-    while !rest.is_empty() && !(list.is_some() && rest.starts_with(']')) {
+    while !(rest.is_empty() || list.is_some() && rest.starts_with(']')) {
         let mut stream = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
         stream.next()?.ok()?;
         let (value, after) = rest.split_at(stream.byte_offset());

@@ -145,10 +145,10 @@ pub(super) fn replace_atomically(
         (Err(error), None) => return Err(error.kind().into()),
     };
     beside.as_file_mut().write_all(content)?;
-    if let Some(metadata) = &existing {
-        if !can_set_owner(beside.path(), metadata) || !can_set_mode(beside.as_file(), mode) {
-            return overwrite(path, content, cancel);
-        }
+    if let Some(metadata) = &existing
+        && (!can_set_owner(beside.path(), metadata) || !can_set_mode(beside.as_file(), mode))
+    {
+        return overwrite(path, content, cancel);
     }
     stop_if_cancelled(cancel)?;
     match beside.persist(path) {
@@ -314,17 +314,17 @@ mod tests {
             mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
             mount(none, &disk, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).unwrap();
             let (path, filler) = (disk.join("file"), disk.join("filler"));
-            let (old, room) = ("old line\n".repeat(1_000), 40 << 10);
-            fs::write(&path, &old).unwrap();
+            let (text_before, filling) = ("old line\n".repeat(1_000), 40 << 10);
+            fs::write(&path, &text_before).unwrap();
             fs::hard_link(&path, disk.join("twin")).unwrap();
-            fs::write(&filler, vec![b'x'; room]).unwrap();
+            fs::write(&filler, vec![b'x'; filling]).unwrap();
             let facts = fs::metadata(&path).unwrap();
             let cancel = CancellationToken::new();
             let write =
                 |text: &str| replace_atomically(&path, text.as_bytes(), Some(&facts), &cancel);
             let full = write(&"new line\n".repeat(4_000)).unwrap_err();
             assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-            assert_eq!(fs::read_to_string(&path).unwrap(), old);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text_before);
             fs::remove_file(filler).unwrap();
             for lines in [4_000, 1, 0] {
                 let new = "new line\n".repeat(lines);

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::batch::{
-    BatchFolder, BatchPlan, BatchSummary, Submission, TaskReport, TaskState,
-};
+use crate::batch::{BatchFolder, BatchPlan, BatchSummary, Submission, TaskReport, TaskState};
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
 use crate::cli::output::one_line;
 use crate::cli::output_file::{OutputFile, ResultRetention};

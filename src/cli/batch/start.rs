@@ -14,7 +14,7 @@ use crate::cli::run::{ProcessContext, prepare_process};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::recovery::{Money, StopReason};
-use crate::text::{counted, quoted_command};
+use crate::text::counted;
 use crate::types::exit_code;
 
 use super::open::{batches, folder_error, newest_of, open, resume_command};

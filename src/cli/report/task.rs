@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::batch::{TaskOutcome, TaskReport, TaskState};
 use crate::history::SessionHistory;
 use crate::journal::ModelTotals;
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::report::{
     Answer, ConversationChanges, FailedCommand, RefusedCall, SessionOutcome, SessionReport,
     SpendSummary, TimeSpent, ToolCounts, shortened_prompt,
@@ -76,7 +76,7 @@ fn outcome_of(outcome: &TaskOutcome) -> SessionOutcome {
         Some(info.name) == outcome.reason() && info.exit_code == outcome.exit_code
     };
     let is_of_class =
-        |reason: &StopReason| reason.info().error_class.map(|class| class.name()) == class;
+        |reason: &StopReason| reason.info().error_class.map(ErrorClass::name) == class;
     let mut reasons: Vec<StopReason> = StopReason::all().filter(of_result).collect();
     reasons.sort_by_key(|reason| !is_of_class(reason));
     let first = reasons.first().copied();

@@ -346,9 +346,9 @@ fn turn_heading(turn: &TurnRecord) -> String {
 /// Describes the outcome of a tool call.
 pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
     let running = || {
-        let took = tool.started.map(|began| Timestamp::now().duration_since(began));
-        let took = took.and_then(|took| Duration::try_from(took).ok());
-        took.map_or_else(String::new, |took| format!(", {} so far", phrases::took(took)))
+        let age = tool.started.map(|began| Timestamp::now().duration_since(began));
+        let age = age.and_then(|age| Duration::try_from(age).ok());
+        age.map_or_else(String::new, |age| format!(", {} so far", phrases::took(age)))
     };
     let state: &str = match tool.state {
         ToolRunState::Running => &format!("running{}", running()),

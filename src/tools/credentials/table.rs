@@ -24,11 +24,11 @@ const CARGO_VERBS: &[&str] = &[
     "search", "update", "vendor", "yank",
 ];
 
-/// Subcommands of bundler and of NuGet that talk to a registry. The others run code of the
-/// checkout.
-#[rustfmt::skip]
+/// Subcommands of `bundle` that talk to a registry. The others run code of the checkout.
 const BUNDLE_VERBS: &[&str] =
     &["add", "cache", "config", "info", "install", "lock", "outdated", "package", "show", "update"];
+
+/// The same of `dotnet` and `nuget`.
 const NUGET_VERBS: &[&str] =
     &["add", "delete", "install", "list", "nuget", "package", "push", "restore", "search"];
 

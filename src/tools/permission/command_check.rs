@@ -372,7 +372,8 @@ fn suggestion(part: &SimpleCommand) -> String {
     }
     let first = first.filter(|_| before.iter().all(is_exact));
     let Some(first) = first else { return "Bash".to_owned() };
-    let begin: String = before.iter().map(|word| format!("{} ", word.raw)).collect();
+    let begin = shell_lexer::raw_text(before);
+    let begin = if begin.is_empty() { begin } else { begin + " " };
     let is_verb = |word: &&ShellWord| {
         word.raw.starts_with(|letter: char| letter.is_ascii_lowercase())
             && !word.raw.contains(['/', '.'])

@@ -89,7 +89,9 @@ pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
     for folder in folders(around, uid) {
         collect(&folder, &[""], 1, &mut sockets);
     }
-    sockets.iter_mut().for_each(|path| *path = resolve(path));
+    for path in &mut sockets {
+        *path = resolve(path);
+    }
     sockets.sort_unstable();
     sockets.dedup();
     sockets
