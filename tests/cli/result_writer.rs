@@ -32,7 +32,7 @@ impl Write for BufferWriter {
 /// What is written while `work` has hold of the pipe.
 pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
-    let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {}).unwrap();
+    let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {}).expect("a thread");
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
@@ -42,7 +42,8 @@ pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
 async fn array(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
     let mask = Arc::new(Redactor::default());
-    let (out, drain) = framed_pipe(PipeFraming::Array, paper.clone(), mask, || {}).unwrap();
+    let (out, drain) =
+        framed_pipe(PipeFraming::Array, paper.clone(), mask, || {}).expect("a thread");
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
