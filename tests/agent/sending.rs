@@ -144,7 +144,7 @@ fn stream_of(blocks: &[Value]) -> String {
     let end = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
     let events = std::iter::once(start).chain(blocks.iter().enumerate().flat_map(block));
     let events = events.chain([end, json!({ "type": "message_stop" })]);
-    events.map(|event| format!("data: {event}\n\n")).collect()
+    events.map(|event| format!("data: {event}\n\n")).collect::<Vec<_>>().concat()
 }
 
 fn ids(played: &FinishedRun, number: usize) -> Vec<String> {
@@ -433,8 +433,7 @@ async fn further_fields_of_calls_are_kept_until_they_are_refused_or_the_model_ch
             };
             calls.map(further).collect()
         };
-        let found: Vec<_> =
-            (1..=played.server.requests().len()).map(|number| fields(number)).collect();
+        let found: Vec<_> = (1..=played.server.requests().len()).map(fields).collect();
         assert_eq!(found, sent);
     }
 }

@@ -145,7 +145,7 @@ fn an_unknown_tool_in_an_agent_definition_is_reported() {
     let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Bash(git", "Read"]}}"#;
     let refused = resolve(&["--agents", agents, "--agent", "q", "hi"], &[], "{}").expect_err("bad");
     let wanted = "the agent \"q\": \"Bash(git\" in tools is no rule";
-    assert!(refused.to_string().contains(wanted), "{refused}");
+    assert!(refused.contains(wanted), "{refused}");
 }
 
 #[test]

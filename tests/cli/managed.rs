@@ -385,11 +385,11 @@ fn later_managed_files_outrank_earlier_ones_and_lists_are_merged() {
 fn drop_ins_are_merged_after_their_managed_file_in_the_order_of_their_names() {
     let deny = |tool: &str| json!({ "model": tool, "permissions": { "deny": [tool] } }).to_string();
     let world = world(r#"{"permissions": {"deny": ["Edit"]}}"#)
-        .file("etc/claude-code/managed.d/20-b.json", &deny("Write"))
-        .file("etc/claude-code/managed.d/10-a.json", &deny("Bash"))
+        .file("etc/claude-code/managed.d/20-b.json", deny("Write"))
+        .file("etc/claude-code/managed.d/10-a.json", deny("Bash"))
         .file("etc/claude-code/managed.d/.hidden.json", "{")
         .file("etc/claude-code/managed.d/README", "{")
-        .file(PATHS[1], &deny("Read"));
+        .file(PATHS[1], deny("Read"));
     let settings = load_settings(&world, &[], &[]).expect("good");
     assert_eq!(settings.config.permissions.deny, ["WebFetch", "Edit", "Bash", "Write", "Read"]);
     assert_eq!(settings.chain.links[0].name, "Read");
