@@ -18,13 +18,6 @@ struct HousekeepingState {
 }
 
 impl Housekeeping {
-    /// The housekeeping that begins with this work, which may block.
-    pub fn of(work: impl FnOnce() + Send + 'static) -> Self {
-        let housekeeping = Self::default();
-        housekeeping.add(work);
-        housekeeping
-    }
-
     /// Adds work that may block.
     pub fn add(&self, work: impl FnOnce() + Send + 'static) {
         self.0.lock().pending.push(Box::new(work));

@@ -27,7 +27,6 @@ use super::chosen_session::ChosenSession;
 use super::host_turn::HostTurn;
 use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
-use super::old_copies::remove_copies_of_programs;
 use super::output::Resumption;
 use super::session::{FoundSession, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
@@ -121,7 +120,7 @@ pub(super) fn assemble(
         gauge: host.map(|host| host.resources.gauge.clone()).unwrap_or_default(),
         agents: settings.agents.clone(),
         delegation,
-        housekeeping: Housekeeping::of(remove_copies_of_programs(settings)),
+        housekeeping: Housekeeping::default(),
     };
     Ok((setup, Resumption { changes: given.contract_changes(), damage }))
 }

@@ -36,7 +36,6 @@ mod model_endpoints;
 mod model_facts;
 pub mod moved_session;
 mod observers;
-mod old_copies;
 pub mod output;
 pub mod output_file;
 pub mod plugins;
