@@ -35,7 +35,7 @@ use super::{JournalError, SessionFolder, SessionId};
 
 /// Writes a run's journal. No method fails, panics or waits for anything but the disk: after a
 /// failure the journal is [`JournalHealth::Lost`], until the missing lines can be written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Journal {
     pub(super) sink: JournalSink,
     pub(super) path: PathBuf,
@@ -72,22 +72,7 @@ impl Journal {
     }
 
     fn with_sink(sink: JournalSink) -> Self {
-        Self {
-            sink,
-            path: PathBuf::new(),
-            session: String::new(),
-            cwd: String::new(),
-            version: String::new(),
-            redaction: Redaction::default(),
-            seq: 0,
-            leaf: None,
-            answered: HashMap::new(),
-            epoch: 0,
-            is_sidechain: false,
-            mirror: None,
-            recorded: RecordedPrompt::default(),
-            step: None,
-        }
+        Self { sink, ..Self::default() }
     }
 
     /// Creates a session.

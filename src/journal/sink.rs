@@ -30,9 +30,10 @@ pub enum JournalHealth {
     TakenOver(String),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum JournalSink {
     File(JournalWriter),
+    #[default]
     Off,
     Lost {
         why: String,

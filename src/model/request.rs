@@ -33,7 +33,7 @@ pub struct RequestContent<'a> {
 pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 
 /// The body of a request. The conversation is written as it is, without a copy of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct RequestBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<&'a str>,
@@ -150,19 +150,7 @@ impl<'a> RequestBody<'a> {
 
     /// A body without content.
     pub(super) fn empty(max_tokens: u32) -> Self {
-        Self {
-            model: None,
-            tools: Vec::new(),
-            system: None,
-            messages: Vec::new(),
-            max_tokens,
-            stream: None,
-            thinking: None,
-            output_config: None,
-            speed: None,
-            anthropic_version: None,
-            anthropic_beta: None,
-        }
+        Self { max_tokens, ..Self::default() }
     }
 
     /// Sets the cache breakpoints of a body with these messages: after the tools, after the system

@@ -362,9 +362,10 @@ pub enum ReplyMode {
     Whole,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionChoice {
+    #[default]
     Pooled,
     /// A new connection instead of a kept-alive one.
     Fresh,

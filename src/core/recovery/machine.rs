@@ -20,33 +20,11 @@ const NUDGE_WORTH: u32 = 500;
 impl Run {
     pub fn new(seed: u64, limits: &Limits) -> Self {
         Self {
-            phase: Phase::Ready,
             budgets: limits.budgets,
-            model_index: 0,
-            fallback_from: None,
-            preferred_model_after: Moment::default(),
-            preferred_retry_at: None,
             fast: if limits.fast.is_some() { Fast::On } else { Fast::Off },
-            compaction: Compaction::Idle,
-            useless_compactions: 0,
-            size: 0,
-            cap: Cap::First,
-            failures: 0,
-            overloads: 0,
-            torn_streams: 0,
-            unstreamed_turns: 0,
-            streaming_refused: false,
-            connection: ConnectionChoice::Pooled,
-            not_before: Moment::default(),
-            shared_wait_until: Moment::default(),
-            may_escalate: false,
             effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
-            since_nudge: 0,
-            asked_about_work: false,
-            wrapping_up: false,
-            quota_ended: false,
-            has_answer: false,
             seed,
+            ..Self::default()
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 /// The complete state of a run: cheap to copy, and stored in the journal.
 ///
 /// The conversation is not part of it. The machine decides when a message is sent, not its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Run {
     pub phase: Phase,
@@ -87,9 +87,10 @@ pub struct Run {
 ///
 /// A conversation that fills the window goes through `Estimating` and `Calling` once more, for a
 /// summary, before it asks for its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    #[default]
     Ready,
     /// The next request is being estimated against the budget and the window.
     Estimating(CallPurpose),
@@ -181,9 +182,10 @@ impl Call {
 }
 
 /// The state of fast mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fast {
+    #[default]
     Off,
     On,
     /// At normal speed until `until`.
@@ -193,10 +195,11 @@ pub enum Fast {
 }
 
 /// The stage of a turn's compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
     /// No compaction this turn.
+    #[default]
     Idle,
     /// A compaction has just happened, and its effect is not measured yet.
     Done,
@@ -223,9 +226,10 @@ impl Pause {
 }
 
 /// The output cap of the turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cap {
+    #[default]
     First,
     Escalated,
 }

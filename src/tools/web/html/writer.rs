@@ -30,7 +30,7 @@ struct PreformattedText {
 }
 
 /// A page that is being written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MarkdownWriter {
     flow: BlockFlow,
     /// The open tables. `None` is a table that is written as plain text.
@@ -51,17 +51,7 @@ pub(super) struct MarkdownWriter {
 impl MarkdownWriter {
     /// Writes about `limit` bytes at most.
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            flow: BlockFlow::default(),
-            tables: Vec::new(),
-            preformatted: None,
-            wanted: Vec::new(),
-            open: Vec::new(),
-            link: String::new(),
-            code: String::new(),
-            code_depth: 0,
-            limit,
-        }
+        Self { limit, ..Self::default() }
     }
 
     /// Returns the size of the text so far.
