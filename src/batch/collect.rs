@@ -1,6 +1,7 @@
 //! Collects the states and results of all tasks of a batch, including tasks without a result.
 
 use serde_json::{Value, json};
+use strum::IntoEnumIterator;
 use uuid::Uuid;
 
 use crate::recovery::{Money, Spending};
@@ -94,7 +95,7 @@ impl TaskReport<'_> {
             "index": self.task.index,
             "id": self.task.id,
             "name": self.task.name,
-            "state": self.state.name(),
+            "state": self.state.into_str(),
             "exit_code": outcome.map(|outcome| outcome.exit_code),
             "terminal_reason": outcome.and_then(TaskOutcome::reason),
             "error": outcome.and_then(TaskOutcome::error),
@@ -166,9 +167,8 @@ impl<'a> BatchSummary<'a> {
 
     /// Returns the JSON object of the summary, without the result objects.
     pub fn object(&self, folder: &BatchFolder, resume: Option<&str>) -> Value {
-        let counts: serde_json::Map<String, Value> = TaskState::ALL
-            .into_iter()
-            .map(|state| (state.name().to_owned(), json!(self.counts.of(state))))
+        let counts: serde_json::Map<String, Value> = TaskState::iter()
+            .map(|state| (state.into_str().to_owned(), json!(self.counts.of(state))))
             .collect();
         json!({
             "type": "batch",

@@ -19,16 +19,6 @@ pub enum ClusterEngine {
     Kubernetes,
 }
 
-impl ClusterEngine {
-    /// Returns the name, which is a value of `--engine`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Slurm => "slurm",
-            Self::Kubernetes => "kubernetes",
-        }
-    }
-}
-
 /// The last submission of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submission {

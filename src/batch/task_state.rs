@@ -23,7 +23,10 @@ pub const SILENCE_MAX: Duration = Duration::from_mins(30);
 const THROTTLING: [&str; 3] = ["rate_limit", "server_overload", "repeated_529"];
 
 /// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum TaskState {
     /// It succeeded.
     Done,
@@ -37,22 +40,6 @@ pub enum TaskState {
     Submitted,
     /// It was not begun.
     Missing,
-}
-
-impl TaskState {
-    pub const ALL: [Self; 6] =
-        [Self::Done, Self::Failed, Self::Running, Self::Unfinished, Self::Submitted, Self::Missing];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Running => "running",
-            Self::Unfinished => "unfinished",
-            Self::Submitted => "submitted",
-            Self::Missing => "missing",
-        }
-    }
 }
 
 /// The content of a result file.

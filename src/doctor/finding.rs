@@ -2,24 +2,17 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 /// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     Ok,
     /// Runs work, but perhaps not as intended.
     Warning,
     /// Runs fail, or end badly.
     Problem,
-}
-
-impl Severity {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
-    }
 }
 
 /// A cause that several findings may share. Only one is reported, with the others as its details.

@@ -12,7 +12,7 @@ pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
         let unless_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
             "check": finding.check,
-            "status": finding.status.name(),
+            "status": finding.status,
             "what": finding.what,
             "details": finding.details,
             "why": unless_empty(&finding.why),

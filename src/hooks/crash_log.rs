@@ -71,7 +71,7 @@ impl CrashLog {
             "event": handler.event.name(),
             "command": handler.command.line(),
             "source": handler.source,
-            "kind": failure.kind.name(),
+            "kind": failure.kind,
             "detail": failure.detail,
         });
         mask.redact_json(&mut line);

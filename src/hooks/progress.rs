@@ -30,23 +30,13 @@ pub struct HookFinished {
     pub outcome: HookOutcome,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum HookOutcome {
     Success,
     Error,
     /// The run was cancelled while it ran.
     Cancelled,
-}
-
-impl HookOutcome {
-    /// The name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }
 
 /// Reports one hook: sends the start at once, and the end exactly once.

@@ -1,5 +1,6 @@
 //! Interprets the result of one hook: its exit code and its output. Pure.
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::secrets::Redactor;
@@ -97,10 +98,12 @@ impl HookFailure {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HookFailureKind {
     /// It ended with an exit code that has no meaning for hooks, or was killed.
     Crash,
+    #[serde(rename = "timeout")]
     TimedOut,
     /// Its output is not valid hook output.
     InvalidOutput,
@@ -114,21 +117,6 @@ pub enum HookFailureKind {
     HostClosed,
     /// Its matcher failed with an error.
     MatcherFailed,
-}
-
-impl HookFailureKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Crash => "crash",
-            Self::TimedOut => "timeout",
-            Self::InvalidOutput => "invalid_output",
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-            Self::NotSent => "not_sent",
-            Self::HostClosed => "host_closed",
-            Self::MatcherFailed => "matcher_failed",
-        }
-    }
 }
 
 /// The exit codes with which a shell reports a missing program.

@@ -26,22 +26,13 @@ pub type SystemWriter = Arc<dyn Fn(SystemMessage) + Send + Sync>;
 pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 
 /// The state of the session that is reported to the host (PROTOCOL 4.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum SessionState {
     Running,
     /// The turn waits for a permission, or for the answer to a question of an MCP server.
     RequiresAction,
     Idle,
-}
-
-impl SessionState {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::RequiresAction => "requires_action",
-            Self::Idle => "idle",
-        }
-    }
 }
 
 /// The requests without a reply. Clones share them.

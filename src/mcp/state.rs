@@ -33,19 +33,6 @@ pub enum ServerStatus {
     Disabled,
 }
 
-impl ServerStatus {
-    /// The name used in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Connected => "connected",
-            Self::NeedsAuth => "needs-auth",
-            Self::Failed => "failed",
-            Self::Disabled => "disabled",
-        }
-    }
-}
-
 /// The status of one server, as reported in results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServerReport {

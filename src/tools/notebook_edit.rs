@@ -274,8 +274,8 @@ impl Layout {
 fn replaced(text: &str, cell: &Object<'_>, source: &str, kind: Option<CellType>) -> String {
     let layout = Layout::of(text, cell);
     let former = cell.get_string("cell_type").map(|kind| kind.value.as_ref());
-    let kind = kind.map(CellType::name).or(former).unwrap_or("code");
-    let is_code = kind == CellType::Code.name();
+    let kind = kind.map(|kind| kind.into_str()).or(former).unwrap_or("code");
+    let is_code = kind == CellType::Code.into_str();
     let mut has = Vec::new();
     let mut fields: Vec<String> = Vec::new();
     for field in &cell.properties {
@@ -314,7 +314,7 @@ fn name_part<'a>(text: &'a str, field: &ObjectProp<'_>) -> &'a str {
 
 /// The fields of a new cell except its source.
 fn new_fields(kind: CellType, id: Option<&str>) -> Vec<String> {
-    let mut fields = vec![format!("\"cell_type\": \"{}\"", kind.name())];
+    let mut fields = vec![format!("\"cell_type\": \"{}\"", kind.into_str())];
     fields.extend((kind == CellType::Code).then(|| "\"execution_count\": null".to_owned()));
     fields.extend(id.map(|id| format!("\"id\": \"{id}\"")));
     fields.push("\"metadata\": {}".to_owned());

@@ -185,7 +185,7 @@ pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
 pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     let usage = &task.usage;
     json!({
-        "status": task.status.name(),
+        "status": task.status,
         "agentId": task.mark.id,
         "agentType": task.mark.kind,
         "reason": task.reason.map(StopReason::name),

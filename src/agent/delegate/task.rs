@@ -22,7 +22,8 @@ pub struct AgentIdentity {
 }
 
 /// The status of a sub-agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
     /// Waiting for a permit, or at work.
@@ -44,17 +45,6 @@ impl AgentStatus {
             Self::Stopped
         } else {
             Self::Failed
-        }
-    }
-
-    /// Returns the name used in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Lost => "lost",
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use strum::IntoEnumIterator;
 
 use crate::batch::{BatchFolder, BatchPlan, BatchSummary, Submission, TaskReport, TaskState};
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
@@ -78,7 +79,7 @@ impl<'a> BatchOverview<'a> {
         object["exit_code"] = exit_code.into();
         if let Some((submission, state)) = &self.job {
             object["submission"] = json!({
-                "engine": submission.engine.name(),
+                "engine": submission.engine,
                 "job": submission.job,
                 "at": submission.at,
                 "state": state.name(),
@@ -127,9 +128,9 @@ impl<'a> BatchOverview<'a> {
 
     fn footer(&self) -> String {
         let counts = &self.summary.counts;
-        let shown = TaskState::ALL.into_iter().filter_map(|state| match counts.of(state) {
+        let shown = TaskState::iter().filter_map(|state| match counts.of(state) {
             0 if state != TaskState::Done => None,
-            count => Some(format!("{count} {}", state.name())),
+            count => Some(format!("{count} {}", state.into_str())),
         });
         let shown: Vec<String> = shown.collect();
         let place = self.folder.path().display().to_string();
@@ -179,7 +180,7 @@ impl<'a> BatchOverview<'a> {
         vec![
             report.task.index.to_string(),
             one_line(&report.task.id),
-            report.state.name().to_owned(),
+            report.state.into_str().to_owned(),
             or_dash(outcome.map(|outcome| outcome.exit_code.to_string())),
             report.attempts.to_string(),
             or_dash(outcome.map(|outcome| outcome.spending().as_cost())),

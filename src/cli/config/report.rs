@@ -158,7 +158,7 @@ fn group_of(name: &str) -> &'static str {
 /// Lists agents, commands and skills by name, and their files.
 fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
     let agents = library.agents.iter().map(|it| ("agent", &it.definition.name, &it.file));
-    let commands = library.commands.iter().map(|it| (it.kind.word(), &it.name, &it.file));
+    let commands = library.commands.iter().map(|it| (it.kind.into_str(), &it.name, &it.file));
     agents.chain(commands).map(|(kind, name, file)| (kind, name.as_str(), file.as_str())).collect()
 }
 

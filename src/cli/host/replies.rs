@@ -61,7 +61,7 @@ fn agent(agent: &AgentDefinition) -> Value {
 pub(super) fn mcp_status(servers: &Servers) -> Value {
     let tools = servers.tool_definitions();
     let status = |report: &ServerReport| {
-        let mut server = json!({ "name": report.name, "status": report.status.name() });
+        let mut server = json!({ "name": report.name, "status": report.status });
         if let Some(why) = &report.why {
             server["error"] = json!(why);
         }

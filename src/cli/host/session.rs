@@ -589,7 +589,7 @@ fn reset_message(old: &str, new: &str) -> RunMessage {
 }
 
 fn state_message(state: SessionState, session_id: &str) -> RunMessage {
-    let (state, sdk_host_only) = (state.name(), true);
+    let (state, sdk_host_only) = (state.into_str(), true);
     system_message(SystemMessage::SessionStateChanged { state, sdk_host_only }, session_id)
 }
 

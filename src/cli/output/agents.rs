@@ -131,8 +131,8 @@ pub fn command_messages(task: &BackgroundTask) -> Vec<SystemMessage> {
     };
     let file = task.output_file.as_ref().map(|file| file.display().to_string());
     let summary = match task.exit_code {
-        Some(code) => format!("{description}: {}, exit code {code}", end.name()),
-        None => format!("{description}: {}", end.name()),
+        Some(code) => format!("{description}: {}, exit code {code}", end.into_str()),
+        None => format!("{description}: {}", end.into_str()),
     };
     let output_file = file.unwrap_or_default();
     let (agent, status) = (None, "");
@@ -153,7 +153,7 @@ pub(super) fn line(task: &AgentTask) -> String {
             let why = why(task);
             format!(
                 "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
-                task.status.name(),
+                task.status.into_str(),
                 task.usage.turns,
                 task.usage.cost.as_cost()
             )

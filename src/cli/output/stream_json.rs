@@ -363,7 +363,7 @@ impl StreamJson {
                 stdout: over.stdout.clone(),
                 stderr: over.stderr.clone(),
                 exit_code: over.exit_code,
-                outcome: over.outcome.name(),
+                outcome: over.outcome.into_str(),
             }),
         });
     }

@@ -206,7 +206,7 @@ fn of(
             "{}: {}: not supported for {}s by this version of outlast, no effect",
             command.file,
             command.without_effect.join(", "),
-            command.kind.word()
+            command.kind.into_str()
         ));
     }
     let requested = command.requested.clone();

@@ -96,20 +96,11 @@ pub struct RequestedSettings {
     pub withheld: Vec<IgnoredSetting>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CommandKind {
     Skill,
     Command,
-}
-
-impl CommandKind {
-    /// Returns the word for messages.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Skill => "skill",
-            Self::Command => "command",
-        }
-    }
 }
 
 /// A file whose front matter was read.

@@ -61,7 +61,8 @@ pub enum BackgroundKind {
 }
 
 /// The outcome of a background task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum BackgroundEnd {
     /// It ended with exit code 0; a sub-agent, with success.
     Completed,
@@ -73,21 +74,8 @@ pub enum BackgroundEnd {
     /// It was stopped because it used this many bytes of memory.
     MemoryExceeded(u64),
     /// The run ended first.
+    #[strum(serialize = "cut")]
     RunEnded,
-}
-
-impl BackgroundEnd {
-    /// The name used in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Killed => "killed",
-            Self::TimedOut => "timed_out",
-            Self::MemoryExceeded(_) => "memory_exceeded",
-            Self::RunEnded => "cut",
-        }
-    }
 }
 
 impl BackgroundTask {
@@ -99,7 +87,7 @@ impl BackgroundTask {
 
     /// The name of the current state.
     pub fn status(&self) -> &'static str {
-        self.end.map_or("running", BackgroundEnd::name)
+        self.end.map_or("running", |end| end.into_str())
     }
 }
 
