@@ -14,60 +14,6 @@ use super::task_state::{TaskOutcome, TaskState, read_state};
 /// Version of the summary format.
 pub const SUMMARY_VERSION: u64 = 1;
 
-/// Number of tasks in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BatchCounts {
-    pub done: usize,
-    pub failed: usize,
-    pub running: usize,
-    pub unfinished: usize,
-    pub submitted: usize,
-    pub missing: usize,
-}
-
-impl BatchCounts {
-    fn add(&mut self, state: TaskState) {
-        match state {
-            TaskState::Done => self.done += 1,
-            TaskState::Failed => self.failed += 1,
-            TaskState::Running => self.running += 1,
-            TaskState::Unfinished => self.unfinished += 1,
-            TaskState::Submitted => self.submitted += 1,
-            TaskState::Missing => self.missing += 1,
-        }
-    }
-
-    pub fn total(&self) -> usize {
-        self.done + self.failed + self.open()
-    }
-
-    /// Returns the number of tasks that have no final result yet.
-    pub fn open(&self) -> usize {
-        self.running + self.unfinished + self.submitted + self.missing
-    }
-
-    /// Returns the exit code of the batch: 0 if every task succeeded, 1 if one failed, 75 if none
-    /// failed and some have no final result yet.
-    pub fn exit_code(&self) -> u8 {
-        match (self.failed, self.open()) {
-            (0, 0) => exit_code::SUCCESS,
-            (0, _) => exit_code::TEMPORARY,
-            (_, _) => exit_code::FAILED,
-        }
-    }
-
-    pub fn of(self, state: TaskState) -> usize {
-        match state {
-            TaskState::Done => self.done,
-            TaskState::Failed => self.failed,
-            TaskState::Running => self.running,
-            TaskState::Unfinished => self.unfinished,
-            TaskState::Submitted => self.submitted,
-            TaskState::Missing => self.missing,
-        }
-    }
-}
-
 /// One task with its state and outcome.
 #[derive(Clone, Debug)]
 pub struct TaskReport<'a> {
@@ -120,22 +66,19 @@ impl TaskReport<'_> {
 pub struct BatchSummary<'a> {
     pub batch: &'a str,
     pub tasks: Vec<TaskReport<'a>>,
-    pub counts: BatchCounts,
 }
 
 impl<'a> BatchSummary<'a> {
     /// Reads the states and results of all tasks from their files.
     pub fn gather(folder: &BatchFolder, plan: &'a BatchPlan) -> Self {
-        let mut counts = BatchCounts::default();
         let report = |task: &'a PlannedTask| {
             let folder = folder.task(task.index);
             let (state, outcome) = read_state(&folder);
-            counts.add(state);
             let session_id = folder.session_id(task.session_id);
             TaskReport { task, state, attempts: folder.attempts_begun(), outcome, session_id }
         };
         let tasks = plan.tasks.iter().map(report).collect();
-        Self { batch: &plan.batch, tasks, counts }
+        Self { batch: &plan.batch, tasks }
     }
 
     /// Marks the given tasks, which an engine has queued, as submitted if they have not begun.
@@ -144,11 +87,29 @@ impl<'a> BatchSummary<'a> {
         for report in &mut self.tasks {
             if report.state == TaskState::Missing && tasks.contains(&report.task.index) {
                 report.state = TaskState::Submitted;
-                self.counts.missing -= 1;
-                self.counts.submitted += 1;
             }
         }
         self
+    }
+
+    /// Returns the number of tasks in a state.
+    pub fn count(&self, state: TaskState) -> usize {
+        self.tasks.iter().filter(|report| report.state == state).count()
+    }
+
+    /// Returns the number of tasks that have no final result yet.
+    pub fn open(&self) -> usize {
+        self.tasks.len() - self.count(TaskState::Done) - self.count(TaskState::Failed)
+    }
+
+    /// Returns the exit code of the batch: 0 if every task succeeded, 1 if one failed, 75 if none
+    /// failed and some have no final result yet.
+    pub fn exit_code(&self) -> u8 {
+        match (self.count(TaskState::Failed), self.open()) {
+            (0, 0) => exit_code::SUCCESS,
+            (0, _) => exit_code::TEMPORARY,
+            (_, _) => exit_code::FAILED,
+        }
     }
 
     /// Returns the number of tasks with denied tool calls.
@@ -168,15 +129,15 @@ impl<'a> BatchSummary<'a> {
     /// Returns the JSON object of the summary, without the result objects.
     pub fn object(&self, folder: &BatchFolder, resume: Option<&str>) -> Value {
         let counts: serde_json::Map<String, Value> = TaskState::iter()
-            .map(|state| (state.into_str().to_owned(), json!(self.counts.of(state))))
+            .map(|state| (state.into_str().to_owned(), json!(self.count(state))))
             .collect();
         json!({
             "type": "batch",
             "schema_version": SUMMARY_VERSION,
             "batch": self.batch,
             "folder": folder.path(),
-            "exit_code": self.counts.exit_code(),
-            "tasks": self.counts.total(),
+            "exit_code": self.exit_code(),
+            "tasks": self.tasks.len(),
             "counts": counts,
             "tasks_with_denied_calls": self.tasks_with_denied_calls(),
             "total_cost_usd": self.cost().total().map(Money::as_dollars),

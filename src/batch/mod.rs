@@ -21,7 +21,7 @@ mod task_state;
 mod worker_index;
 
 pub use budget::{BudgetError, divide};
-pub use collect::{BatchCounts, BatchSummary, SUMMARY_VERSION, TaskReport};
+pub use collect::{BatchSummary, SUMMARY_VERSION, TaskReport};
 pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
 pub use local_engine::{
     BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, NextAttempt, WorkerCommand,

@@ -31,7 +31,7 @@ use super::output::Resumption;
 use super::session::{FoundSession, Task};
 use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
-use super::system::{EnvironmentFacts, add_acceptance_checks, add_memory, add_skills, compose};
+use super::system::{EnvironmentFacts, add_acceptance_checks, add_part, compose};
 use super::timestamps::WallTime;
 use super::tool_setup::{prepare_scratch, scratch, tool_settings, tool_settings_error};
 use super::usage::UsageError;
@@ -192,8 +192,8 @@ pub(super) fn request_head(
 
 /// Returns the system prompt, with the memory files.
 fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memory) -> String {
-    let system = add_skills(compose(&settings.system, here), settings.instructions());
-    add_acceptance_checks(add_memory(system, memory), &settings.demands)
+    let system = add_part(compose(&settings.system, here), settings.instructions());
+    add_acceptance_checks(add_part(system, memory.prompt()), &settings.demands)
 }
 
 /// The user's message: the text, and the attachments of a host.

@@ -9,7 +9,6 @@ use crate::process::file_reads;
 use crate::recovery::Moment;
 use crate::tools::STRUCTURED_OUTPUT;
 
-use super::memory::Memory;
 use super::settings::{AcceptanceSettings, SystemPrompt};
 use super::timestamps::{WallTime, format_duration};
 
@@ -89,24 +88,13 @@ pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     text
 }
 
-/// Adds the list of skills.
-pub fn add_skills(mut text: String, instructions: Option<String>) -> String {
-    if let Some(instructions) = instructions {
+/// Adds a part as a paragraph of its own: the list of skills, the memory files.
+pub fn add_part(mut text: String, part: Option<String>) -> String {
+    if let Some(part) = part {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
         }
-        text.push_str(&instructions);
-    }
-    text
-}
-
-/// Adds the memory files.
-pub fn add_memory(mut text: String, memory: &Memory) -> String {
-    if let Some(words) = memory.prompt() {
-        if !text.is_empty() {
-            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
-        }
-        text.push_str(&words);
+        text.push_str(&part);
     }
     text
 }

@@ -42,7 +42,7 @@ impl<'a> BatchOverview<'a> {
         world: &ProcessContext,
     ) -> Result<Self, UsageError> {
         let local = Self::of_files(folder, plan);
-        let submission = folder.submission().filter(|_| local.summary.counts.open() > 0);
+        let submission = folder.submission().filter(|_| local.summary.open() > 0);
         let Some(submission) = submission else { return Ok(local) };
         let state = job_state(&submission, world).await?;
         Ok(local.with_job(submission, state))
@@ -69,7 +69,7 @@ impl<'a> BatchOverview<'a> {
             Some((_, JobState::Active | JobState::Ended)) => true,
             Some((_, JobState::Gone | JobState::Unknown(_))) | None => false,
         };
-        let is_open = self.summary.counts.open() > 0 && !is_engine_first;
+        let is_open = self.summary.open() > 0 && !is_engine_first;
         is_open.then(|| resume_command(self.folder, self.plan))
     }
 
@@ -127,8 +127,7 @@ impl<'a> BatchOverview<'a> {
     }
 
     fn footer(&self) -> String {
-        let counts = &self.summary.counts;
-        let shown = TaskState::iter().filter_map(|state| match counts.of(state) {
+        let shown = TaskState::iter().filter_map(|state| match self.summary.count(state) {
             0 if state != TaskState::Done => None,
             count => Some(format!("{count} {}", state.into_str())),
         });
@@ -137,7 +136,7 @@ impl<'a> BatchOverview<'a> {
         let mut text = format!(
             "batch {}, {}: {}, {}\n",
             self.summary.batch,
-            counted(counts.total(), "task"),
+            counted(self.summary.tasks.len(), "task"),
             shown.join(", "),
             self.summary.cost(),
         );
@@ -156,7 +155,7 @@ impl<'a> BatchOverview<'a> {
         if let Some(resume) = self.resume() {
             line(&format!("to go on: {resume}"));
         }
-        if counts.failed > 0 {
+        if self.summary.count(TaskState::Failed) > 0 {
             let resume = resume_command(self.folder, self.plan);
             line(&format!("to run what failed again: {resume} --retry-failed"));
         }
@@ -217,7 +216,7 @@ pub(super) async fn status(
 ) -> Result<u8, UsageError> {
     let (folder, plan) = open(&args.batch, world)?;
     let overview = BatchOverview::gather(&folder, &plan, world).await?;
-    let code = overview.summary.counts.exit_code();
+    let code = overview.summary.exit_code();
     let text = if args.json {
         format!("{}\n", overview.object(code))
     } else {
@@ -238,7 +237,7 @@ pub(super) async fn collect(
     let format = args.format()?;
     let (folder, plan) = open(&args.batch, world)?;
     let overview = BatchOverview::gather(&folder, &plan, world).await?;
-    let code = overview.summary.counts.exit_code();
+    let code = overview.summary.exit_code();
     let text = match format {
         CollectFormat::Json => to_line(&overview.object(code)),
         CollectFormat::Jsonl => {

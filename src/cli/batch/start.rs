@@ -364,7 +364,7 @@ fn report_earlier_batch(plan: &BatchPlan, world: &ProcessContext) {
     let Some((folder, earlier)) = earlier else { return };
     let Some(what) = difference(plan, &earlier) else { return };
     let summary = BatchSummary::gather(&folder, &earlier);
-    let with_result = summary.counts.done + summary.counts.failed;
+    let with_result = summary.tasks.len() - summary.open();
     print_message(&format!(
         "this is a new batch, {}: batch {} of the same file differs ({what}) and has {with_result} of \
          {}; to go on with that one: {}",
@@ -438,11 +438,10 @@ async fn run_here(
     let end = batch.run(&mut progress, world.signals.first()).await;
     progress.finish();
     let overview = BatchOverview::of_files(folder, plan);
-    let counts = &overview.summary.counts;
     let code = match end.stop {
         Some(BatchStop::Interrupted(interrupt)) => interrupt.exit_code(),
-        Some(BatchStop::Late) if counts.open() > 0 => exit_code::DEADLINE,
-        Some(BatchStop::Late) | None => counts.exit_code(),
+        Some(BatchStop::Late) if overview.summary.open() > 0 => exit_code::DEADLINE,
+        Some(BatchStop::Late) | None => overview.summary.exit_code(),
     };
     drop(lock);
     let text = if args.json { format!("{}\n", overview.object(code)) } else { overview.text() };
