@@ -64,9 +64,9 @@ impl RunWorld<'_> {
             self.monitor.emit(&RunEvent::Warning(UNEVEN_CITATIONS.to_owned()));
         }
         let repairs = self.conversation.repair_history(&mut self.journal, &mut self.monitor);
-        self.caller.record_repairs(repairs);
+        self.caller.accounting.record_repairs(repairs);
         let worst_case = self.context_view().worst_case(&ask);
-        if !self.caller.reserve(worst_case) {
+        if !self.caller.accounting.reserve(worst_case) {
             return self.internal_error("the budget changed between weighing a call and making it");
         }
         if let CallPurpose::Summary(trigger) = ask.purpose
@@ -77,7 +77,7 @@ impl RunWorld<'_> {
         }
         let began = self.monitor.now();
         let (end, streamed) = self.call(ask).await;
-        self.caller.record_request_time(began.until(self.monitor.now()));
+        self.caller.accounting.record_request_time(began.until(self.monitor.now()));
         match end {
             AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
             AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
@@ -201,7 +201,7 @@ impl RunWorld<'_> {
             return Event::Replied(reply);
         }
         for (from, to) in self.conversation.rename_repeated_calls(&mut answer) {
-            self.tools.rename_call(&from, &to);
+            self.tools.early.rename(&from, &to);
         }
         self.conversation.hold_reply(answer);
         self.tools.check_background_work(Event::Replied(reply))

@@ -32,9 +32,9 @@ impl RunWorld<'_> {
     /// Reports the outcome so far, once for each answer, if sub-agents go on in the background.
     /// With `--require` nothing is reported, since its command has yet to accept the answer.
     fn report_outcome_so_far(&mut self) {
-        let turn = Some(self.caller.stats().turns);
+        let turn = Some(self.caller.accounting.stats().turns);
         let is_answer = self.context.mark.is_none()
-            && self.tools.toolbox().has_unreported_agents()
+            && self.tools.toolbox().background().has_unreported_agents()
             && self.tools.toolbox().acceptance().requirement.is_none();
         if is_answer && std::mem::replace(&mut self.yielded_in_turn, turn) != turn {
             let outcome = self.outcome(StopReason::Completed);
@@ -44,7 +44,7 @@ impl RunWorld<'_> {
 
     async fn await_background_work(&mut self, until: Moment) -> Event {
         let toolbox = Arc::clone(self.tools.toolbox());
-        let update = toolbox.wait_for_background_work();
+        let update = toolbox.background().wait_for_work();
         let over = self.monitor.clock();
         let over = async move { over.sleep_until(until).await };
         let update = async {
@@ -57,7 +57,7 @@ impl RunWorld<'_> {
         let mut timer = self.monitor.begin();
         let progress = self.caller.turn_progress();
         let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            let running = toolbox.list_running();
+            let running = toolbox.background().running();
             let left = monitor.now().until(until);
             monitor.emit_heartbeat_until(timer, WaitingFor::Work { running }, progress, left);
         };
@@ -113,15 +113,15 @@ impl RunWorld<'_> {
         );
         let limit = if late { LATE_CANCEL_GRACE } else { CANCEL_GRACE };
         Arc::clone(self.tools.toolbox()).stop_and_wait(limit).await;
-        self.tools.toolbox().end_task_reports();
+        self.tools.toolbox().background().end_reports();
         self.monitor.emit_inbox();
     }
 
     /// Adds a last message about background commands that were cut.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
-            && !self.tools.toolbox().keeps_commands()
-            && let Some(update) = self.tools.toolbox().take_ended_work()
+            && !self.tools.toolbox().background().outlives_run()
+            && let Some(update) = self.tools.toolbox().background().take_ended_work()
         {
             self.add_text(join_list(WORK_GONE, &update));
             self.record_reported_ends();
@@ -131,7 +131,7 @@ impl RunWorld<'_> {
     /// Records the start of background work in the journal, and a new folder of the shell, before
     /// the model is told of them.
     pub(super) fn record_started_work(&mut self) {
-        let (commands, started) = self.tools.toolbox().take_started_tasks();
+        let (commands, started) = self.tools.toolbox().background().take_started();
         let started = started.into_iter().map(work_of).collect();
         let folder = self.tools.toolbox().take_new_folder();
         let changes = BackgroundChanges { commands, started, reported: Vec::new(), folder };
@@ -140,13 +140,13 @@ impl RunWorld<'_> {
 
     /// Records in the journal the background work whose end was reported to the model.
     pub(super) fn record_reported_ends(&mut self) {
-        let reported = self.tools.toolbox().take_reported_ends();
+        let reported = self.tools.toolbox().background().take_reported_ends();
         self.journal.background(BackgroundChanges { reported, ..Default::default() });
     }
 
     /// Reports to the model the background commands of earlier runs that have ended since.
     pub(super) fn report_ended_work(&mut self) {
-        if let Some(ended) = self.tools.toolbox().take_ended_work() {
+        if let Some(ended) = self.tools.toolbox().background().take_ended_work() {
             self.add_text(join_list(WORK_ENDED_SINCE, &ended));
             self.record_reported_ends();
         }

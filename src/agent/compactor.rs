@@ -119,7 +119,7 @@ impl ContextView<'_> {
         TokenEstimate {
             input,
             token,
-            left: self.caller.left(),
+            left: self.caller.accounting.left(),
             ceiling: self.caller.output_limit(),
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.history().fixed()).unwrap_or(u32::MAX),

@@ -88,7 +88,7 @@ impl RunWorld<'_> {
     /// others have reserved for running calls comes back: this waits for it rather than end the run
     /// or ask for a shorter answer.
     pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
-        if !self.caller.needs_turn() {
+        if !self.caller.accounting.is_bounded() {
             return match self.estimate(purpose, fast).await {
                 Ok(estimate) => Event::Estimated(estimate),
                 Err(event) => event,
@@ -96,7 +96,7 @@ impl RunWorld<'_> {
         }
         let mut timer = self.monitor.begin();
         loop {
-            let mut settled = self.caller.settlements();
+            let mut settled = self.caller.accounting.ledger().settlements();
             if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
                 return cut.into();
             }
@@ -107,10 +107,10 @@ impl RunWorld<'_> {
             let cap = self.limits.caps.first.min(estimate.ceiling);
             let most = estimate.input + estimate.token * u64::from(cap);
             let fits = estimate.left.is_none_or(|left| most <= left);
-            if fits || !self.caller.others_have_reserved() {
+            if fits || !self.caller.accounting.ledger().has_reservations() {
                 return Event::Estimated(estimate);
             }
-            self.caller.release_turn();
+            self.caller.accounting.release_turn();
             if let Err(cut) =
                 self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await
             {

@@ -179,7 +179,7 @@ impl<'a> RunWorld<'a> {
     /// Returns the background commands that are running.
     fn running(&self) -> Vec<Value> {
         let tasks =
-            self.tools.toolbox().background_tasks().into_iter().filter(|task| task.end.is_none());
+            self.tools.toolbox().background().tasks().into_iter().filter(|task| task.end.is_none());
         let running = tasks.map(|task| {
             json!({
                 "id": task.id,

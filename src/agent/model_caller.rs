@@ -13,17 +13,16 @@ use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
-    StopReason, Transition, classify,
+    Transition, classify,
 };
 use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
-use super::accounting::{Accounting, CallCost, WorstCaseCost};
+use super::accounting::{Accounting, CallCost};
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::setup::{ModelEndpoint, ModelStats, RunStats};
-use super::shared_ledger::SharedLedger;
+use super::setup::ModelEndpoint;
 
 /// A fault with its classification. Every fault of a run is classified here, once.
 pub(super) struct ClassifiedFault {
@@ -101,7 +100,9 @@ pub(super) struct ModelCaller {
     stream_events: bool,
     /// Rate limits that are known on this host.
     shared: Option<SharedLimits>,
-    accounting: Accounting,
+    /// The totals so far, without those of tools and hooks, and the ledger that is shared with
+    /// sub-agents.
+    pub(super) accounting: Accounting,
     /// The cost of the earlier part of the session, which the accounting does not cover.
     cost_before: Money,
     /// The last failure.
@@ -236,58 +237,13 @@ impl ModelCaller {
 
     // --- totals -----------------------------------------------------------------------------
 
-    /// Returns the totals so far, without those of tools and hooks.
-    pub(super) fn stats(&self) -> &RunStats {
-        self.accounting.stats()
-    }
-
-    /// Returns the ledger that is shared with sub-agents.
-    pub(super) fn ledger(&self) -> &SharedLedger {
-        self.accounting.ledger()
-    }
-
-    /// Returns the most that the next call may cost; `None` when there is no ceiling.
-    pub(super) fn left(&self) -> Option<Money> {
-        self.accounting.left()
-    }
-
-    pub(super) fn budget(&self) -> Option<Money> {
-        self.accounting.ceiling()
-    }
-
     pub(super) fn cost_before(&self) -> Money {
         self.cost_before
-    }
-
-    /// Reserves the worst-case cost of a call. Returns false if it does not fit into the budget.
-    pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
-        self.accounting.reserve(worst)
     }
 
     /// Counts a turn that the model in use answered.
     pub(super) fn record_turn(&mut self) {
         self.accounting.record_turn(&self.chain.endpoint().label);
-    }
-
-    /// Counts repairs of the history before a request.
-    pub(super) fn record_repairs(&mut self, repairs: usize) {
-        self.accounting.record_repairs(repairs);
-    }
-
-    /// Adds the time that a request took.
-    pub(super) fn record_request_time(&mut self, took: Duration) {
-        self.accounting.record_request_time(took);
-    }
-
-    /// Records calls that were cut off, whose outcome is not known.
-    pub(super) fn record_cut(&mut self, calls: impl Iterator<Item = String>) {
-        self.accounting.record_cut(calls);
-    }
-
-    /// Records the usage of a web search, which was charged when its requests ended. `is_own`: no
-    /// other run reports its cost by model.
-    pub(super) fn record_searches(&mut self, lines: Vec<ModelStats>, is_own: bool) {
-        self.accounting.record_searches(lines, is_own);
     }
 
     /// Records a transition of the machine, with the limits that the run meets. Returns the
@@ -302,15 +258,6 @@ impl ModelCaller {
             self.met.shortfall = estimate.shortfall(smallest_cap);
         }
         self.accounting.record_transition(transition)
-    }
-
-    /// Ends all recoveries. Returns those that were under way.
-    pub(super) fn end_recoveries(
-        &mut self,
-        now: Moment,
-        reason: StopReason,
-    ) -> Vec<RecoveryRecord> {
-        self.accounting.end_recoveries(now, reason)
     }
 
     /// Returns the limits that the run has met with its last request.
@@ -443,11 +390,6 @@ impl ModelCaller {
             answer.usage = settled.usage;
         }
         self.note_cost(label, cost, journal, monitor);
-    }
-
-    /// Charges a call that a panic has ended. The journal is closed by then.
-    pub(super) fn settle_abandoned(&mut self) {
-        self.accounting.settle_broken();
     }
 
     /// Charges the cost of the data that a call without an answer received, in the journal too.

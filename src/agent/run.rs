@@ -276,7 +276,7 @@ impl RunWorld<'_> {
     pub(super) fn stats(&self) -> RunStats {
         let recorded = self.journal.recorded();
         let (tools, denials) = (recorded.tools(), recorded.denials().to_vec());
-        RunStats { tools, denials, ..self.caller.stats().clone() }
+        RunStats { tools, denials, ..self.caller.accounting.stats().clone() }
     }
 
     /// Records the calls of sub-agents that were denied since the last time.
@@ -293,12 +293,12 @@ impl RunWorld<'_> {
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
         let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
-        let ledger = self.caller.ledger().ledger();
+        let ledger = self.caller.accounting.ledger().ledger();
         self.record_agents_denials();
         let recorded = self.journal.recorded();
         let mut stats = self.stats();
         stats.duration = self.monitor.clock().elapsed();
-        ModelStats::merge(&mut stats.by_model, self.caller.ledger().of_agents());
+        ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger().of_agents());
         let met = self.caller.limits_met();
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
         let error_class = last.map(|last| last.failure.class);
@@ -309,7 +309,7 @@ impl RunWorld<'_> {
             thrashed: self.compactor.has_thrashed(),
             quota_ended: met.quota_ended,
             shortfall: met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
-            tasks: self.tools.toolbox().background_tasks(),
+            tasks: self.tools.toolbox().background().tasks(),
             hooks: self.hooks.stats(),
             fault,
             error_class,
@@ -319,8 +319,8 @@ impl RunWorld<'_> {
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
             cost_before: self.caller.cost_before(),
-            budget: self.caller.budget(),
-            agents: self.context.deps.registry.tasks(self.caller.ledger()),
+            budget: self.caller.accounting.ceiling(),
+            agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
             broken: self.broken.clone(),

@@ -109,7 +109,7 @@ impl RunWorld<'_> {
             cut = self.run_batch(&mut slots[next..end], calls_in_reply).await;
             next = end;
         }
-        self.tools.discard_early();
+        self.tools.early.discard();
         let event = match cut {
             Some(cut) => cut.into(),
             None if self.hooks.is_halted() => Event::HookStopped,
@@ -353,11 +353,11 @@ impl RunWorld<'_> {
                 Some(self.as_parent().search(input.clone(), cancel.clone(), costs))
             }
             Some(DelegatedCall::ToolSearch(input)) => {
-                let outcome = self.tools.search_tools(input);
+                let outcome = self.tools.deferred_tools.search(input);
                 Some(Box::pin(std::future::ready(outcome)) as PendingSubagent)
             }
             None => {
-                self.tools.record_call(name);
+                self.tools.deferred_tools.record_call(name);
                 None
             }
         };
@@ -400,7 +400,7 @@ impl RunWorld<'_> {
         for line in &lines {
             self.journal.spend(line.cost, &line.usage, &line.model);
         }
-        self.caller.record_searches(lines, self.context.mark.is_none());
+        self.caller.accounting.record_searches(lines, self.context.mark.is_none());
     }
 
     fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
@@ -461,7 +461,7 @@ impl RunWorld<'_> {
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
                     let cut = slot.began.then(|| describe_unknown_outcome(slot.prepared.call()));
-                    self.caller.record_cut(cut.into_iter());
+                    self.caller.accounting.record_cut(cut.into_iter());
                     (synthetic(slot.asked.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })

@@ -15,8 +15,7 @@ use crate::recovery::{
     ToolCallRecord, WorkStatus, is_wait,
 };
 use crate::tools::{
-    DeferredTools, DelegatedCall, OnDenied, Permit, TOOL_SEARCH, ToolOutcome, ToolRefusal,
-    ToolSearchInput, Toolbox,
+    DeferredTools, DelegatedCall, OnDenied, Permit, TOOL_SEARCH, ToolOutcome, ToolRefusal, Toolbox,
 };
 use crate::transcript::{Block, Message, ToolCall, ToolDefinition};
 
@@ -62,7 +61,7 @@ pub(super) struct ToolRunner {
     toolbox: Arc<Toolbox>,
     servers: Arc<Servers>,
     /// The calls of the streaming reply, with the concurrency permits of all tools.
-    early: EarlyTools,
+    pub(super) early: EarlyTools,
     /// Calls of the last reply that are answered without being run.
     malformed: Vec<MalformedCall>,
     /// True if a call was denied.
@@ -73,7 +72,7 @@ pub(super) struct ToolRunner {
     deferred: Option<DeferredCall>,
     loop_detector: LoopDetector,
     /// The tools of servers that requests leave out.
-    deferred_tools: DeferredTools,
+    pub(super) deferred_tools: DeferredTools,
     /// The costs of web searches that are not counted yet.
     search_costs: SearchCosts,
     since: ChangesSince,
@@ -146,16 +145,6 @@ impl ToolRunner {
     /// Starts the call in a completed block of a streaming reply, if it may start early.
     pub(super) fn start_early(&mut self, block: &Block) {
         self.early.consider(block, &self.toolbox);
-    }
-
-    /// Renames a call whose id was replaced.
-    pub(super) fn rename_call(&mut self, from: &str, to: &str) {
-        self.early.rename(from, to);
-    }
-
-    /// Discards the calls that were started early.
-    pub(super) fn discard_early(&mut self) {
-        self.early.discard();
     }
 
     /// Takes the calls of a reply that cannot be run. `has_calls` is false for one whose calls are
@@ -233,16 +222,6 @@ impl ToolRunner {
         self.deferred_tools.select(self.toolbox.all_definitions(), windows, messages)
     }
 
-    /// Finds tools that requests leave out.
-    pub(super) fn search_tools(&mut self, input: &ToolSearchInput) -> ToolOutcome {
-        self.deferred_tools.search(input)
-    }
-
-    /// Records that a tool was called, so that requests go on to offer it.
-    pub(super) fn record_call(&mut self, name: &str) {
-        self.deferred_tools.record_call(name);
-    }
-
     // --- MCP servers ------------------------------------------------------------------------
 
     /// Returns the servers that are not connected yet, of which the model is told, and later again
@@ -306,8 +285,8 @@ impl ToolRunner {
         {
             self.since.folder.get_or_insert(MovedFolder { before, now });
         }
-        self.toolbox.count_tasks_from(commands);
-        lost.retain(|work| !self.toolbox.knows_command(work.id()));
+        self.toolbox.background().count_from(commands);
+        lost.retain(|work| !self.toolbox.background().knows_command(work.id()));
         lost
     }
 
@@ -357,7 +336,7 @@ impl ToolRunner {
 
     /// Adjusts the event for a finished model to background work that is running or unreported.
     pub(super) fn check_background_work(&self, event: Event) -> Event {
-        if self.toolbox.background_work() == WorkStatus::Over {
+        if self.toolbox.background().work_state() == WorkStatus::Over {
             event
         } else if let Event::Replied(
             ReplyKind::Answer { tokens } | ReplyKind::LeftOpen { tokens },
@@ -374,9 +353,9 @@ impl ToolRunner {
     /// Returns the text of a nudge about background work, followed by the list of commands.
     pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
         if nudge == Nudge::WorkEnded {
-            self.toolbox.take_ended_work()
+            self.toolbox.background().take_ended_work()
         } else if nudge == Nudge::StillRunning {
-            Some(self.toolbox.list_running())
+            Some(self.toolbox.background().running())
         } else {
             None
         }
@@ -384,7 +363,7 @@ impl ToolRunner {
 
     /// Reports background commands that ended while the model worked, beside the tool results.
     pub(super) fn ended_work(&mut self) -> Option<Block> {
-        let update = self.toolbox.take_ended_work()?;
+        let update = self.toolbox.background().take_ended_work()?;
         Some(Block::text(join_list(Nudge::WorkEnded.text(), &update)))
     }
 
@@ -394,10 +373,10 @@ impl ToolRunner {
         if let CancelReason::Interrupt(by) = cut
             && by != Interrupt::HostRequest
         {
-            self.toolbox.end_commands_with_run();
+            self.toolbox.background().end_with_run();
         }
-        let running = self.toolbox.list_running();
-        self.toolbox.request_stop();
+        let running = self.toolbox.background().running();
+        self.toolbox.background().request_stop_all();
         let CancelReason::Interrupt(by) = cut else { return };
         if running.is_empty() || std::mem::replace(&mut self.announced.work_stop, true) {
             return;

@@ -89,7 +89,7 @@ impl World for RunWorld<'_> {
 
     async fn perform(&mut self, action: Action) -> Event {
         if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
-            self.caller.release_turn();
+            self.caller.accounting.release_turn();
         }
         if self.is_taken_over() {
             return Event::Interrupted(Interrupt::SessionTakenOver);
@@ -162,7 +162,7 @@ impl<'a> RunWorld<'a> {
 /// Reports the background commands of the run.
 fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
     let post = monitor.sender();
-    toolbox.report_tasks_to(move |task| {
+    toolbox.background().report_to(move |task| {
         if task.kind == BackgroundKind::Command {
             // The receiver is gone once the run is over.
             let _ = post.send(RunEvent::Task(Box::new(task)));
@@ -250,7 +250,7 @@ impl RunWorld<'_> {
     /// Drops the reply that streams or is pending, with the tools that it has started.
     pub(super) fn drop_reply(&mut self) {
         self.conversation.drop_reply(&mut self.monitor);
-        self.tools.discard_early();
+        self.tools.early.discard();
     }
 
     /// Adds a nudge for the model.
@@ -316,9 +316,9 @@ impl RunWorld<'_> {
     /// Leaves the history valid and the journal closed.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.warn_of_open_work(reason);
-        self.tools.discard_early();
+        self.tools.early.discard();
         self.record_agents_denials();
-        self.caller.release_turn();
+        self.caller.accounting.release_turn();
         let mut open = open_calls(self.conversation.messages());
         if reason == StopReason::ToolDeferred {
             // A resume decides on it.
@@ -330,7 +330,7 @@ impl RunWorld<'_> {
             self.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
                 // They may have begun: the internal error does not show it.
-                self.caller.record_cut(open.iter().map(describe_unknown_outcome));
+                self.caller.accounting.record_cut(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
                     .to_owned()
@@ -342,7 +342,7 @@ impl RunWorld<'_> {
         }
         self.add_interruption_notice(reason);
         self.record_cut_work(reason);
-        let ended = self.caller.end_recoveries(self.monitor.now(), reason);
+        let ended = self.caller.accounting.end_recoveries(self.monitor.now(), reason);
         self.record_recoveries(ended);
         let error = self.end_error(reason);
         self.journal.end(reason, error);

@@ -87,7 +87,7 @@ pub use agents::{
 pub use attach::{LineRange, NotAttached, ReadDenial};
 pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
-    KeptCommands, NoSuchTask, StoppableTask, TaskStops,
+    BackgroundTasks, KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
 pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use confinement::Confinement;

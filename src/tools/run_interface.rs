@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -10,6 +11,7 @@ use crate::process::CommandSandbox;
 use crate::secrets::KnownSecrets;
 
 use super::acceptance::Acceptance;
+use super::background::{BackgroundTasks, TaskStops};
 use super::permission::LivePermissions;
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
@@ -22,6 +24,26 @@ impl Toolbox {
     /// Names of variables that are hidden from commands because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
         self.tools.shell.dropped()
+    }
+
+    /// The background tasks of the run.
+    pub fn background(&self) -> &BackgroundTasks {
+        &self.tools.shell.background
+    }
+
+    /// The tasks that a host can stop.
+    pub fn task_stops(&self) -> &TaskStops {
+        &self.settings.stops
+    }
+
+    /// Stops all background tasks of the run. Those that are still running `patience` after the
+    /// request to stop are killed.
+    pub async fn stop_and_wait(&self, patience: Duration) {
+        if self.background().stop_all(patience).await {
+            // Dropping a command kills its process group; this kills processes that have left the
+            // group.
+            self.kill_remaining_processes().await;
+        }
     }
 
     /// The steps of the model's list that are not completed.

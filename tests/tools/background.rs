@@ -65,8 +65,8 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
     assert_eq!(outcome.detail["backgroundTaskId"], "bash_1");
     assert_eq!(text(&outcome), "Runs in the background as bash_1.");
     assert_eq!(glimpse(&bench, "bash_1").await, "one");
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::StillRunning);
-    assert!(bench.toolbox.list_running().contains("bash_1 (`echo one;"));
+    assert_eq!(bench.toolbox.background().work_state(), WorkStatus::StillRunning);
+    assert!(bench.toolbox.background().running().contains("bash_1 (`echo one;"));
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1" })).await;
     assert_eq!(looked.detail["status"], "running");
     assert!(text(&looked).contains("has been running"), "{looked:?}");
@@ -75,7 +75,7 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
     assert_eq!(ended.detail["status"], "failed", "{ended:?}");
     assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
     assert_eq!(
-        bench.toolbox.background_work(),
+        bench.toolbox.background().work_state(),
         WorkStatus::Over,
         "the end was already reported: {ended:?}"
     );
@@ -85,16 +85,17 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
 async fn an_unread_end_of_a_background_task_is_reported_once() {
     let bench = Bench::open();
     begin(&bench, "echo lots; exit 3").await;
-    assert_eq!(bench.toolbox.wait_for_background_work().await, WorkStatus::Unreported);
-    let news = bench.toolbox.take_ended_work().expect("news");
+    assert_eq!(bench.toolbox.background().wait_for_work().await, WorkStatus::Unreported);
+    let news = bench.toolbox.background().take_ended_work().expect("news");
     assert!(news.starts_with("- bash_1 (`echo lots; exit 3`) ended after "), "{news}");
     assert!(news.ends_with("with exit code 3"), "{news}");
-    assert_eq!(bench.toolbox.take_ended_work(), None);
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::Over);
+    assert_eq!(bench.toolbox.background().take_ended_work(), None);
+    assert_eq!(bench.toolbox.background().work_state(), WorkStatus::Over);
     let looked = end_of(&bench, "bash_1").await;
     assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
     assert_eq!(looked.detail["status"], "failed");
-    let events: Vec<_> = bench.toolbox.take_task_events().iter().map(|task| task.end).collect();
+    let events: Vec<_> =
+        bench.toolbox.background().take_unseen().iter().map(|task| task.end).collect();
     assert_eq!(events, [None, Some(BackgroundEnd::Failed)]);
 }
 
@@ -102,7 +103,7 @@ async fn an_unread_end_of_a_background_task_is_reported_once() {
 async fn an_output_filter_shows_matching_lines_and_discards_the_rest() {
     let bench = Bench::open();
     begin(&bench, "seq 1 20").await;
-    assert_eq!(bench.toolbox.wait_for_background_work().await, WorkStatus::Unreported);
+    assert_eq!(bench.toolbox.background().wait_for_work().await, WorkStatus::Unreported);
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1", "filter": "^1.$" })).await;
     assert_eq!(looked.detail["stdout"], "10\n11\n12\n13\n14\n15\n16\n17\n18\n19");
     let again = end_of(&bench, "bash_1").await;
@@ -136,7 +137,7 @@ async fn stopping_a_background_command_ends_all_its_processes() {
         assert_gone(&pid).await;
     }
     assert_eq!(
-        bench.toolbox.background_work(),
+        bench.toolbox.background().work_state(),
         WorkStatus::Over,
         "a stopped task is not reported again"
     );
@@ -167,7 +168,7 @@ async fn a_background_command_ends_with_its_last_process() {
     assert!(shown.contains("with exit code 3, and others go on"), "{shown}");
     let pid = appears(&bench.cwd.join("daemon")).await;
     assert!(is_alive(&pid));
-    assert_eq!(bench.toolbox.background_work(), WorkStatus::StillRunning);
+    assert_eq!(bench.toolbox.background().work_state(), WorkStatus::StillRunning);
     bench.file("go", "");
     let shown = text(&end_of(&bench, "bash_1").await);
     assert!(shown.contains("ended after") && shown.contains("with exit code 3"), "{shown}");
@@ -222,7 +223,7 @@ async fn the_end_of_the_run_stops_all_background_commands() {
     for pid in [polite, stubborn] {
         assert_gone(&pid).await;
     }
-    let ends: Vec<_> = bench.toolbox.background_tasks().iter().map(|task| task.end).collect();
+    let ends: Vec<_> = bench.toolbox.background().tasks().iter().map(|task| task.end).collect();
     assert_eq!(ends, [Some(BackgroundEnd::RunEnded); 2]);
     let input = json!({ "command": "true", "run_in_background": true });
     assert_fails_with(&bench.run("Bash", input).await, "the run is to end");

@@ -148,13 +148,13 @@ async fn run(child: SubagentRun) -> SubagentReport {
     world.name_pending_servers();
     let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
-    world.caller.settle_abandoned();
+    world.caller.accounting.settle_broken();
     let fault = world.caller.take_fault();
     let error = world.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
-    let ended_with_it = world.tools.toolbox().background_tasks().into_iter().filter(is_cut);
+    let ended_with_it = world.tools.toolbox().background().tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
-    let mut cut = world.caller.stats().cut.clone();
+    let mut cut = world.caller.accounting.stats().cut.clone();
     cut.extend(in_background);
     SubagentReport {
         reason,

@@ -159,8 +159,8 @@ async fn run(
     let prompt = Prompt::text(format!("Search the web for: {query}"));
     let machine = Run::new(seed, &limits);
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
-    world.caller.settle_abandoned();
-    costs.add(world.caller.stats().by_model.clone());
+    world.caller.accounting.settle_broken();
+    costs.add(world.caller.accounting.stats().by_model.clone());
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.messages()));
     }

@@ -1,7 +1,5 @@
 //! Turns for reserving, where several agents share one budget.
 
-use tokio::sync::watch;
-
 use super::super::run_event::WaitingFor;
 use super::super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::ModelCaller;
@@ -19,26 +17,6 @@ impl ModelCaller {
             self.accounting.hold_turn(turn);
         }
         Ok(())
-    }
-
-    /// Gives up the turn, if this agent holds it.
-    pub(in super::super) fn release_turn(&mut self) {
-        self.accounting.release_turn();
-    }
-
-    /// Returns true if the next call has to wait for its turn to reserve.
-    pub(in super::super) fn needs_turn(&self) -> bool {
-        self.accounting.is_bounded()
-    }
-
-    /// Returns true if other agents' calls have reserved money, part of which may come back.
-    pub(in super::super) fn others_have_reserved(&self) -> bool {
-        self.accounting.ledger().has_reservations()
-    }
-
-    /// Subscribes to settlements of all agents' calls.
-    pub(in super::super) fn settlements(&self) -> watch::Receiver<u64> {
-        self.accounting.ledger().settlements()
     }
 
     /// Waits for other agents' calls.

@@ -49,7 +49,7 @@ const COMMAND_MAX: usize = 200;
 
 /// All background tasks, including those that have ended.
 #[derive(Debug)]
-pub(in super::super) struct BackgroundTasks {
+pub struct BackgroundTasks {
     pub(super) table: Mutex<TaskTable>,
     /// Notifies waiters of every end.
     pub(super) end_count: watch::Sender<usize>,
@@ -195,20 +195,20 @@ impl BackgroundTasks {
 
     /// Skips the ids of the commands that the session has started so far. This table may contain
     /// some of these commands.
-    pub(in super::super) fn count_from(&self, so_far: usize) {
+    pub fn count_from(&self, so_far: usize) {
         let mut table = self.table.lock();
         table.earlier = so_far.saturating_sub(table.commands);
     }
 
     /// True if a command with this id was started here.
-    pub(in super::super) fn knows_command(&self, id: &str) -> bool {
+    pub fn knows_command(&self, id: &str) -> bool {
         let is_it =
             |entry: &TaskEntry| entry.task.kind == BackgroundKind::Command && entry.task.id == id;
         self.table.lock().entries.iter().any(is_it)
     }
 
     /// True if commands outlive the run.
-    pub(in super::super) fn outlives_run(&self) -> bool {
+    pub fn outlives_run(&self) -> bool {
         self.table.lock().outlive_run
     }
 
@@ -219,7 +219,7 @@ impl BackgroundTasks {
     }
 
     /// Makes commands end with the run.
-    pub(in super::super) fn end_with_run(&self) {
+    pub fn end_with_run(&self) {
         self.table.lock().outlive_run = false;
     }
 
@@ -362,7 +362,7 @@ impl BackgroundTasks {
     // --- The interface of the run ---
 
     /// The state of the background work.
-    pub(in super::super) fn work_state(&self) -> WorkStatus {
+    pub fn work_state(&self) -> WorkStatus {
         let table = self.table.lock();
         if table.entries.iter().any(TaskEntry::has_unreported_end) {
             WorkStatus::Unreported
@@ -374,7 +374,7 @@ impl BackgroundTasks {
     }
 
     /// Waits until there is news, or no running task that could produce any.
-    pub(in super::super) async fn wait_for_work(&self) -> WorkStatus {
+    pub async fn wait_for_work(&self) -> WorkStatus {
         let mut ends = self.end_count.subscribe();
         loop {
             let stand = self.work_state();
@@ -385,14 +385,14 @@ impl BackgroundTasks {
     }
 
     /// True if sub-agents are running, or have ended without the model having been informed.
-    pub(in super::super) fn has_unreported_agents(&self) -> bool {
+    pub fn has_unreported_agents(&self) -> bool {
         let is_open = |entry: &TaskEntry| entry.task.end.is_none() || entry.has_unreported_end();
         let agents = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Agent;
         self.table.lock().entries.iter().filter(agents).any(is_open)
     }
 
     /// Lists the tasks whose end the model has not been informed of, and marks them as reported.
-    pub(in super::super) fn take_ended_work(&self) -> Option<String> {
+    pub fn take_ended_work(&self) -> Option<String> {
         let mut table = self.table.lock();
         let list = table.ended_text();
         for entry in &mut table.entries {
@@ -404,17 +404,14 @@ impl BackgroundTasks {
     }
 
     /// Lists the running tasks that end with the run.
-    pub(in super::super) fn running(&self) -> String {
+    pub fn running(&self) -> String {
         let table = self.table.lock();
         table.list(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
 
     /// Hands all start and end events to `listener`, beginning with those that were queued without
     /// a listener. It must not block.
-    pub(in super::super) fn report_to(
-        &self,
-        listener: impl Fn(BackgroundTask) + Send + Sync + 'static,
-    ) {
+    pub fn report_to(&self, listener: impl Fn(BackgroundTask) + Send + Sync + 'static) {
         let mut table = self.table.lock();
         std::mem::take(&mut table.unseen).into_iter().for_each(&listener);
         table.listener = TaskListener(Some(Box::new(listener)));
@@ -422,12 +419,12 @@ impl BackgroundTasks {
 
     /// Returns the start and end events that were queued without a listener, in chronological
     /// order.
-    pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
+    pub fn take_unseen(&self) -> Vec<BackgroundTask> {
         std::mem::take(&mut self.table.lock().unseen)
     }
 
     /// The number of commands of the session, and the tasks that were started since the last call.
-    pub(in super::super) fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
+    pub fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
         let mut table = self.table.lock();
         let commands = table.earlier + table.commands;
         let new = table.entries.iter_mut().filter(|it| it.recorded == RecordedStage::Nothing);
@@ -440,7 +437,7 @@ impl BackgroundTasks {
 
     /// Returns the ids of recorded tasks whose end the model has been informed of since the last
     /// call.
-    pub(in super::super) fn take_reported_ends(&self) -> Vec<String> {
+    pub fn take_reported_ends(&self) -> Vec<String> {
         let mut table = self.table.lock();
         let reported = table.entries.iter_mut().filter(|entry| {
             let knows_end = entry.task.end.is_some() && entry.model_knows_end;
@@ -455,7 +452,7 @@ impl BackgroundTasks {
     }
 
     /// All tasks of the run.
-    pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
+    pub fn tasks(&self) -> Vec<BackgroundTask> {
         let table = self.table.lock();
         let of_run = table.entries.iter().filter(|entry| !entry.is_of_earlier_run);
         of_run.map(TaskEntry::snapshot).collect()
@@ -466,7 +463,7 @@ impl BackgroundTasks {
     }
 
     /// Requests all tasks of the run to stop because it ends. Returns true if any was running.
-    pub(in super::super) fn request_stop_all(&self) -> bool {
+    pub fn request_stop_all(&self) -> bool {
         let mut table = self.table.lock();
         table.closing.get_or_insert_with(Instant::now);
         for entry in table.alive_in_run() {
@@ -476,7 +473,7 @@ impl BackgroundTasks {
     }
 
     /// Queues events from now on until there is another listener, if commands outlive the run.
-    pub(in super::super) fn end_reports(&self) {
+    pub fn end_reports(&self) {
         let mut table = self.table.lock();
         if table.outlive_run {
             table.listener = TaskListener::default();
