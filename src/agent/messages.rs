@@ -4,10 +4,7 @@ use crate::transcript::{Block, Message, Role, ToolCall};
 
 /// Returns the text of some blocks, joined.
 pub(super) fn text_of(blocks: &[Block]) -> String {
-    let texts = blocks.iter().filter_map(|block| {
-        if let Block::Text { text } = block { Some(text.as_str()) } else { None }
-    });
-    texts.collect::<Vec<_>>().join("\n")
+    blocks.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the tool calls of the last message that have no result yet.

@@ -303,10 +303,7 @@ fn check_first_prompt(
 /// Returns the text of a session's first message.
 fn first_words(restored: &RestoredSession) -> Option<String> {
     let first = restored.conversation.messages.first().filter(|first| first.role == Role::User)?;
-    first
-        .content
-        .iter()
-        .find_map(|block| if let Block::Text { text } = block { Some(text.clone()) } else { None })
+    first.content.iter().find_map(Block::as_text).map(str::to_owned)
 }
 
 /// Returns whether a session without a recorded first prompt may have had this one. The journal

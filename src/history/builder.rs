@@ -295,27 +295,15 @@ impl HistoryBuilder {
         let is_summary = step.edit.reply == ReplyDisposition::Summary;
         let mut has_turn = false;
         for item in self.history.items.iter_mut().skip(self.since_step) {
-            match &mut item.event {
-                HistoryEvent::Message(RecordedMessage {
-                    author: MessageAuthor::Outlast(why @ None),
-                    ..
-                }) => *why = nudges.next(),
-                HistoryEvent::HistoryChange { messages } if is_summary => {
-                    item.event = HistoryEvent::Compaction { messages: *messages };
-                }
-                HistoryEvent::Turn(_) => has_turn = true,
-                HistoryEvent::Message(_)
-                | HistoryEvent::HistoryChange { .. }
-                | HistoryEvent::Process(_)
-                | HistoryEvent::Failure(_)
-                | HistoryEvent::Wait(_)
-                | HistoryEvent::Recovery(_)
-                | HistoryEvent::ModelSwitch { .. }
-                | HistoryEvent::Compaction { .. }
-                | HistoryEvent::Spend(_)
-                | HistoryEvent::Requirement { .. }
-                | HistoryEvent::Background(_)
-                | HistoryEvent::End(_) => {}
+            has_turn |= item.turn().is_some();
+            if let HistoryEvent::Message(message) = &mut item.event
+                && let MessageAuthor::Outlast(why @ None) = &mut message.author
+            {
+                *why = nudges.next();
+            } else if let HistoryEvent::HistoryChange { messages } = item.event
+                && is_summary
+            {
+                item.event = HistoryEvent::Compaction { messages };
             }
         }
         if step.edit.reply == ReplyDisposition::Keep && !has_turn {

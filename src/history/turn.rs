@@ -95,16 +95,7 @@ impl ToolRun {
 }
 
 pub(super) fn texts_of(blocks: &[Block]) -> impl Iterator<Item = &str> {
-    blocks.iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text.as_str()),
-        Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => None,
-    })
+    blocks.iter().filter_map(Block::as_text)
 }
 
 /// Returns the time between two lines. `None`: the clock was set back in between.

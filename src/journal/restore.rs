@@ -31,7 +31,7 @@ use super::terms::Terms;
 use super::tool_results::{
     answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
 };
-use super::totals::{SessionTotals, TurnCounting, finish_reason, worst_case};
+use super::totals::{SessionTotals, TurnCounting, worst_case};
 use super::view::JournalView;
 
 /// A session as restored from its file, in parts. Each has an owner in a run, which takes it whole.
@@ -377,7 +377,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
         self.totals.recovery.observe(transition, self.totals.prompt.turns);
         self.now = transition.at;
         self.totals.in_flight = worst_case(self.totals.in_flight, transition);
-        self.planned_end = finish_reason(transition.action);
+        self.planned_end = transition.action.end();
         if transition.edit.reply == ReplyDisposition::Summary {
             self.work.loop_detector = LoopDetector::default();
         }

@@ -24,7 +24,7 @@ use super::parsed_line::JournalEntry;
 use super::past_agents::subagent_files;
 use super::reader::{RefusalReason, parse_with_facts};
 use super::session_folder::entries;
-use super::totals::{TurnCounting, finish_reason};
+use super::totals::TurnCounting;
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
@@ -301,7 +301,7 @@ impl SessionScan {
     }
 
     fn apply_step(&mut self, reply: ReplyDisposition, action: Action) {
-        self.ended = finish_reason(action);
+        self.ended = action.end();
         if self.counted.observe_step(reply) {
             self.found.turns = self.found.turns.saturating_add(1);
         }
@@ -332,16 +332,7 @@ impl SessionScan {
         if self.found.project.is_none() {
             self.found.project = entry.cwd.map(PathBuf::from);
         }
-        self.first_text = entry.message.content.iter().find_map(|block| match block {
-            Block::Text { text } => Some(prompt_title(text)),
-            Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolUse { .. }
-            | Block::ToolResult { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => None,
-        });
+        self.first_text = entry.message.content.iter().find_map(Block::as_text).map(prompt_title);
     }
 }
 
@@ -392,7 +383,7 @@ mod tests {
         let (mut run, mut ends) = (Run::new(7, &limits), false);
         for event in [Event::Begin, Event::InternalError] {
             let step = run.step(Moment::default(), event, &limits).expect("in order");
-            ends |= finish_reason(step.action).is_some();
+            ends |= step.action.end().is_some();
             let mut line = json!({ "type": "outlast", "v": VERSION, "seq": 3,
                 "kind": "transition", "transition": step, "step": [1, 2] });
             let read = |line: &Value| step_change(line.to_string().as_bytes());

@@ -10,7 +10,7 @@ use super::parsed_line::MessageEntry;
 
 /// The sort key of a block: results come first, in the order of their calls.
 pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {
-    let id = result_id(block);
+    let id = block.answered_call();
     let place = id.and_then(|id| order.iter().position(|call| call == id));
     place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
 }
@@ -20,7 +20,7 @@ pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
     let last = messages.last().filter(|last| last.role == Role::User);
     let blocks = last.into_iter().flat_map(|last| &last.content);
     let is_answer =
-        |block: &&Block| result_id(block).is_some_and(|id| open.iter().any(|open| open == id));
+        |block: &&Block| block.answered_call().is_some_and(|id| open.iter().any(|open| open == id));
     blocks.filter(is_answer).cloned().collect()
 }
 
@@ -48,14 +48,7 @@ pub(super) fn merge_branch_results(
 
 /// The ids of the calls in a message.
 pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
-    message.content.iter().filter_map(|block| {
-        if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
-    })
-}
-
-/// The id of the call that a block answers.
-fn result_id(block: &Block) -> Option<&str> {
-    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
+    message.content.iter().filter_map(Block::as_call).map(|(id, ..)| id)
 }
 
 /// Results that are not on the chain, by call id.
@@ -63,11 +56,14 @@ pub(super) fn results_off_chain(
     all: &[&MessageEntry],
     chain: &[&MessageEntry],
 ) -> HashMap<String, Block> {
-    let within: HashSet<&str> =
-        chain.iter().flat_map(|entry| &entry.message.content).filter_map(result_id).collect();
+    let within: HashSet<&str> = chain
+        .iter()
+        .flat_map(|entry| &entry.message.content)
+        .filter_map(Block::answered_call)
+        .collect();
     let mut beside = HashMap::new();
     for block in all.iter().flat_map(|entry| &entry.message.content) {
-        if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
+        if let Some(id) = block.answered_call().filter(|id| !within.contains(id)) {
             beside.insert(id.to_owned(), block.clone());
         }
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::recovery::{Action, Event, Money, ReplyDisposition, Spending, StopReason, Transition};
+use crate::recovery::{Action, Event, Money, ReplyDisposition, Spending, Transition};
 use crate::transcript::Usage;
 
 use super::entry::SpendRecord;
@@ -144,11 +144,6 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             _,
         ) => before,
     }
-}
-
-/// Returns the stop reason of an action that ends the prompt.
-pub(super) fn finish_reason(action: Action) -> Option<StopReason> {
-    if let Action::Finish(reason) = action { Some(reason) } else { None }
 }
 
 /// Counts the turns of a journal. A turn has a step of the state machine and usually a message, in

@@ -84,7 +84,7 @@ impl Received {
             serde_json::to_vec(content).map_or(u64::MAX, |json| json.len() as u64)
         };
         let min_tokens = min_tokens(content).max(1);
-        let has_thinking = content.iter().any(is_thinking);
+        let has_thinking = content.iter().any(Block::is_thinking);
         Self { usage, counts, bytes, min_tokens, output: OutputCount::Final, has_thinking }
     }
 
@@ -185,10 +185,6 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
     });
     let counted = prices.map(|prices| cost(prices, &usage));
     Settlement { usage, counts: received.counts, counted, uncounted }
-}
-
-fn is_thinking(block: &Block) -> bool {
-    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
 }
 
 /// Upper bound of a token count: far more than any reply has. Larger counts are implausible and are

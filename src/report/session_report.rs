@@ -254,21 +254,10 @@ impl ConversationChanges {
     fn of(history: &SessionHistory) -> Self {
         let mut changes = Self::default();
         for item in &history.items {
-            match item.event {
-                HistoryEvent::ModelSwitch { .. } => changes.model_switches += 1,
-                HistoryEvent::Compaction { .. } => changes.compactions += 1,
-                HistoryEvent::Process(_)
-                | HistoryEvent::Message(_)
-                | HistoryEvent::Turn(_)
-                | HistoryEvent::Failure(_)
-                | HistoryEvent::Wait(_)
-                | HistoryEvent::Recovery(_)
-                | HistoryEvent::HistoryChange { .. }
-                | HistoryEvent::Spend(_)
-                | HistoryEvent::Requirement { .. }
-                | HistoryEvent::Background(_)
-                | HistoryEvent::End(_) => {}
-            }
+            let is_switch = matches!(item.event, HistoryEvent::ModelSwitch { .. });
+            let is_compaction = matches!(item.event, HistoryEvent::Compaction { .. });
+            changes.model_switches += u32::from(is_switch);
+            changes.compactions += u32::from(is_compaction);
         }
         changes
     }

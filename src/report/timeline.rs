@@ -251,20 +251,10 @@ fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
     let items = [history].into_iter().chain(agents).flat_map(|of| &of.items);
     let mut payments: Vec<(Duration, Money)> = items
         .filter_map(|item| {
-            let cost = match &item.event {
-                HistoryEvent::Turn(turn) => turn.cost,
-                HistoryEvent::Spend(spend) => spend.cost,
-                HistoryEvent::Process(_)
-                | HistoryEvent::Message(_)
-                | HistoryEvent::Failure(_)
-                | HistoryEvent::Wait(_)
-                | HistoryEvent::Recovery(_)
-                | HistoryEvent::ModelSwitch { .. }
-                | HistoryEvent::Compaction { .. }
-                | HistoryEvent::HistoryChange { .. }
-                | HistoryEvent::Requirement { .. }
-                | HistoryEvent::Background(_)
-                | HistoryEvent::End(_) => None,
+            let cost = if let HistoryEvent::Spend(spend) = &item.event {
+                spend.cost
+            } else {
+                item.turn().and_then(|turn| turn.cost)
             };
             Some((clock.worked_until(item.at?), cost.filter(|cost| *cost > Money::ZERO)?))
         })

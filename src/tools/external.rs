@@ -87,14 +87,12 @@ pub(super) async fn into_outcome_within(
     for (what, bytes) in files {
         content.push(save_to_file(&what, &bytes, scratch).await);
     }
-    let text =
-        |block: &Block| if let Block::Text { text } = block { Some(text.clone()) } else { None };
-    let mut words = content.iter().filter_map(text).collect::<Vec<String>>().join("\n");
+    let mut words = content.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n");
     if words.chars().count() > limit {
         let mut capture = OutputCapture::new(limit, Arc::clone(scratch));
         capture.push(OutputStream::Out, words.as_bytes()).await;
         words = capture.finish().await.out;
-        content.retain(|block| text(block).is_none());
+        content.retain(|block| block.as_text().is_none());
         content.insert(0, Block::text(words.clone()));
     }
     let detail = if is_error {

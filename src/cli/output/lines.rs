@@ -333,13 +333,8 @@ pub fn one_line(text: &str) -> String {
 }
 
 fn turn(number: u32, message: &Message, tokens: u64) -> String {
-    let calls: Vec<&str> = message
-        .content
-        .iter()
-        .filter_map(|block| {
-            if let Block::ToolUse { name, .. } = block { Some(name.as_str()) } else { None }
-        })
-        .collect();
+    let calls = message.content.iter().filter_map(Block::as_call);
+    let calls: Vec<&str> = calls.map(|(_, name, _)| name).collect();
     let calls = if calls.is_empty() {
         "no tool calls".to_owned()
     } else {

@@ -445,10 +445,7 @@ fn id_at(ids: &[Uuid], index: usize) -> Uuid {
 fn plain_result(block: &Block) -> InputBlock {
     let other = || InputBlock::Other(block.clone());
     let Block::ToolResult { tool_use_id, content, is_error } = block else { return other() };
-    let texts: Option<Vec<&str>> = content
-        .iter()
-        .map(|block| if let Block::Text { text } = block { Some(text.as_str()) } else { None })
-        .collect();
+    let texts: Option<Vec<&str>> = content.iter().map(Block::as_text).collect();
     texts.map_or_else(other, |texts| InputBlock::TextResult {
         kind: "tool_result",
         tool_use_id: tool_use_id.clone(),

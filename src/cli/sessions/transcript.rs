@@ -150,26 +150,14 @@ impl Transcript<'_> {
         for line in event_lines(&item.event) {
             text.line(indent, &format!("{at}  {line}"));
         }
-        match &item.event {
-            HistoryEvent::Message(message) => {
-                self.text(&message.text, indent + INDENT, text);
-                if message.media > 0 {
-                    let media = counted(message.media, "attachment");
-                    text.line(indent + INDENT, &format!("({media})"));
-                }
+        if let HistoryEvent::Message(message) = &item.event {
+            self.text(&message.text, indent + INDENT, text);
+            if message.media > 0 {
+                let media = counted(message.media, "attachment");
+                text.line(indent + INDENT, &format!("({media})"));
             }
-            HistoryEvent::Turn(turn) => self.turn(turn, agent, indent + INDENT, text),
-            HistoryEvent::Process(_)
-            | HistoryEvent::Failure(_)
-            | HistoryEvent::Wait(_)
-            | HistoryEvent::Recovery(_)
-            | HistoryEvent::ModelSwitch { .. }
-            | HistoryEvent::Compaction { .. }
-            | HistoryEvent::HistoryChange { .. }
-            | HistoryEvent::Spend(_)
-            | HistoryEvent::Requirement { .. }
-            | HistoryEvent::Background(_)
-            | HistoryEvent::End(_) => {}
+        } else if let Some(turn) = item.turn() {
+            self.turn(turn, agent, indent + INDENT, text);
         }
     }
 

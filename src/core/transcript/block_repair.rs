@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::media::strip_one;
 use super::notes::{block_note, is_removal_note};
 use super::repair::has_unportable_calls;
-use super::validity::{calls, is_thinking, violations};
+use super::validity::{calls, violations};
 use super::{Block, BlockPath, Message, Role, make_calls_portable, repair, strip_thinking};
 
 /// The content that the service rejected.
@@ -124,7 +124,7 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
     let begins = messages.iter().rposition(is_prompt).map_or(0, |at| at + 1);
     let replies = messages[begins..].iter().filter(|message| message.role == Role::Assistant);
     let calls = replies.clone().next_back().is_some_and(|reply| calls(reply).next().is_some());
-    calls && !replies.into_iter().any(|reply| reply.content.iter().any(is_thinking))
+    calls && !replies.into_iter().any(|reply| reply.content.iter().any(Block::is_thinking))
 }
 
 /// A repair that is known to change something. Every position in it exists.
@@ -177,7 +177,7 @@ fn blames_call(messages: &[Message], spot: BlockPath) -> bool {
 }
 
 fn has_thinking(messages: &[Message]) -> bool {
-    messages.iter().flat_map(|message| &message.content).any(is_thinking)
+    messages.iter().flat_map(|message| &message.content).any(Block::is_thinking)
 }
 
 /// The media at the reported position; without a position or media there, the media that were not

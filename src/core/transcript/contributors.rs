@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::compaction::is_root;
 use super::excerpt::one_line;
 use super::measure::fixed_bytes;
-use super::tool_exchanges::{text_of, tool_exchanges};
+use super::tool_exchanges::tool_exchanges;
 use super::{Block, Message, Role, TokenDensity, ToolDefinition};
 
 /// A part of a request, worded to follow "the largest part is".
@@ -49,7 +49,7 @@ pub fn largest_parts(
     for (at, message) in messages.iter().enumerate().filter(|(_, m)| m.role == Role::User) {
         let is_text = |block: &&Block| !matches!(block, Block::ToolResult { .. });
         let tokens = density.of_blocks(message.content.iter().filter(is_text));
-        let first = message.content.iter().filter(is_text).find_map(text_of);
+        let first = message.content.iter().filter(is_text).find_map(Block::as_text);
         let what = match (at, first) {
             (0, _) if is_root(message) => "the task and the summary of earlier work".to_owned(),
             (0, _) => "the task".to_owned(),

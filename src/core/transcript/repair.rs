@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::validity::{
     BlockFlaw, ID_MAX, NAME_MAX, calls, flaws, history_violations, inner_result_flaw,
-    is_name_letter, is_portable_id, is_returnable_id, is_thinking, results, violations,
+    is_name_letter, is_portable_id, is_returnable_id, results, violations,
 };
 use super::{Block, Message, Role};
 
@@ -156,7 +156,7 @@ pub fn answer_calls(
 /// Removes all thinking, and messages that become empty: thinking may only be sent to the model
 /// that signed it.
 pub fn strip_thinking(messages: &mut Vec<Message>) {
-    strip(messages, is_thinking);
+    strip(messages, Block::is_thinking);
 }
 
 /// Like [`strip_thinking`], but keeps thinking without a signature, which covers nothing.
@@ -191,13 +191,9 @@ fn strip(messages: &mut Vec<Message>, is_removed: impl Fn(&Block) -> bool) {
 /// The text of the last assistant message that has any.
 pub fn last_text(messages: &[Message]) -> Option<String> {
     messages.iter().rev().filter(|message| message.role == Role::Assistant).find_map(|message| {
-        let texts: Vec<&str> = message.content.iter().filter_map(text_of).collect();
+        let texts: Vec<&str> = message.content.iter().filter_map(Block::as_text).collect();
         (!texts.is_empty()).then(|| texts.concat())
     })
-}
-
-fn text_of(block: &Block) -> Option<&str> {
-    if let Block::Text { text } = block { Some(text) } else { None }
 }
 
 fn synthetic_result(id: &str, text: String) -> Block {
@@ -287,7 +283,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     fn trim_thinking(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, mut message) in messages {
-            let end = message.content.iter().rposition(|block| !is_thinking(block));
+            let end = message.content.iter().rposition(|block| !block.is_thinking());
             let end = end.map_or(0, |last| last + 1);
             if end < message.content.len() {
                 message.content.truncate(end);

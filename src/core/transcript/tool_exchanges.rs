@@ -41,7 +41,7 @@ impl ToolExchange<'_> {
 
     /// All text of the result.
     pub(super) fn text(&self) -> String {
-        let texts: Vec<&str> = self.content.iter().filter_map(text_of).collect();
+        let texts: Vec<&str> = self.content.iter().filter_map(Block::as_text).collect();
         texts.join("\n")
     }
 }
@@ -68,10 +68,6 @@ pub(super) fn label(name: &str, input: &Value) -> String {
         Some(argument) if !argument.is_empty() => format!("{name} `{argument}`"),
         Some(_) | None => name.to_owned(),
     }
-}
-
-pub(super) fn text_of(block: &Block) -> Option<&str> {
-    if let Block::Text { text } = block { Some(text) } else { None }
 }
 
 /// A text placeholder for a block that is not text.

@@ -155,7 +155,7 @@ fn check_calls<'a>(
             report(HistoryRule::Unanswered { id: id.to_owned() });
         }
     }
-    if message.content.last().is_some_and(is_thinking) {
+    if message.content.last().is_some_and(Block::is_thinking) {
         report(HistoryRule::EndsInThinking);
     }
 }
@@ -173,7 +173,7 @@ fn check_results(
         .collect();
     let mut others = false;
     for block in &message.content {
-        let Some(id) = result_id(block) else {
+        let Some(id) = block.answered_call() else {
             others = true;
             continue;
         };
@@ -260,22 +260,10 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_name_letter)
 }
 
-pub(super) fn is_thinking(block: &Block) -> bool {
-    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
-}
-
-fn call_id(block: &Block) -> Option<&str> {
-    if let Block::ToolUse { id, .. } = block { Some(id) } else { None }
-}
-
-fn result_id(block: &Block) -> Option<&str> {
-    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
-}
-
 pub(super) fn calls(message: &Message) -> impl Iterator<Item = &str> {
-    message.content.iter().filter_map(call_id)
+    message.content.iter().filter_map(Block::as_call).map(|(id, ..)| id)
 }
 
 pub(super) fn results(message: &Message) -> impl Iterator<Item = &str> {
-    message.content.iter().filter_map(result_id)
+    message.content.iter().filter_map(Block::answered_call)
 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::slice;
 
 use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
-use super::super::tool_exchanges::text_of;
 use super::super::{Block, Message, Role};
 use super::CutPoint;
 use super::facts::RESTORED_FILES;
@@ -107,7 +106,7 @@ fn shorten_task(task: &mut [Block], cut: &CutPoint) {
     if size <= most {
         return;
     }
-    let texts = task.iter().filter_map(text_of);
+    let texts = task.iter().filter_map(Block::as_text);
     let sizes: Vec<u64> = texts.map(|text| cut.density.of_text(text)).collect();
     let others = size.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
     let share = fair_share(sizes, most.saturating_sub(others));
@@ -124,7 +123,9 @@ fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
         let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
         message.role == Role::User && !message.content.iter().any(answers)
     });
-    user_messages.flat_map(|message| message.content.iter().filter_map(text_of)).map(str::to_owned)
+    user_messages
+        .flat_map(|message| message.content.iter().filter_map(Block::as_text))
+        .map(str::to_owned)
 }
 
 /// The newest of `texts` that fit in `limit` bytes; a single text that is too long is truncated in

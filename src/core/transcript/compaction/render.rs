@@ -1,7 +1,7 @@
 //! Renders the older part of a conversation as plain text for the summary request.
 
 use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, shrink_until_fits};
-use super::super::tool_exchanges::{label, placeholder, text_of};
+use super::super::tool_exchanges::{label, placeholder};
 use super::super::{Block, Message, Role, TokenDensity};
 use super::root::ConversationRoot;
 
@@ -81,7 +81,7 @@ fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
 }
 
 fn plain(block: &Block) -> Option<String> {
-    text_of(block).map(str::to_owned).or_else(|| placeholder(block))
+    block.as_text().map(str::to_owned).or_else(|| placeholder(block))
 }
 
 fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {

@@ -5,7 +5,6 @@
 
 use std::slice;
 
-use super::super::tool_exchanges::text_of;
 use super::super::{Block, Message, Role};
 use super::facts::WorkFacts;
 
@@ -34,7 +33,7 @@ pub(super) struct ConversationRoot {
 
 /// True if this is a root message made by a compaction.
 pub(in super::super) fn is_root(message: &Message) -> bool {
-    message.role == Role::User && message.content.first().and_then(text_of) == Some(TASK)
+    message.role == Role::User && message.content.first().and_then(Block::as_text) == Some(TASK)
 }
 
 /// The summary in a root message. `None` for another message.
@@ -56,7 +55,7 @@ enum RootPart {
 
 impl RootPart {
     fn from_marker(block: &Block) -> Option<Self> {
-        Some(match text_of(block)? {
+        Some(match block.as_text()? {
             LATER => Self::Later,
             SUMMARY => Self::Summary,
             FACTS => Self::Facts,
@@ -82,7 +81,7 @@ impl ConversationRoot {
                 part = next;
                 continue;
             }
-            match (part, text_of(block)) {
+            match (part, block.as_text()) {
                 (RootPart::Task, _) => root.task.push(block.clone()),
                 (RootPart::Later | RootPart::Added, Some(text)) => root.later.push(text.to_owned()),
                 (RootPart::Summary, Some(text)) => root.summary.push_str(text),

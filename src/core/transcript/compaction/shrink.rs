@@ -1,7 +1,7 @@
 //! Shrinks tool results when even the latest round exceeds the window.
 
 use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
-use super::super::tool_exchanges::{placeholder, text_of};
+use super::super::tool_exchanges::placeholder;
 use super::super::{Block, Message, Role, TokenDensity};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
@@ -64,7 +64,7 @@ fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<
         if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
     });
     let blocks: Vec<&Block> = contents.flatten().collect();
-    let texts: Vec<&str> = blocks.iter().filter_map(|block| text_of(block)).collect();
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block.as_text()).collect();
     let sizes: Vec<u64> = texts.iter().map(|text| density.of_text(text)).collect();
     let others = all.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
     let without_media = others > limit && blocks.iter().any(|block| placeholder(block).is_some());
