@@ -352,8 +352,8 @@ fn endpoint_error(error: &EndpointError, endpoint: &EndpointSettings) -> UsageEr
         EndpointError::Credential => format!(
             "{error}; put only the key into {source}, without line ends and other control characters"
         ),
-        EndpointError::CaFile { .. } => {
-            format!("{error}; correct --ca-file, SSL_CERT_FILE or NODE_EXTRA_CA_CERTS")
+        EndpointError::CaFile { file, .. } => {
+            format!("{error}; correct {}", file.variable.unwrap_or("--ca-file"))
         }
         EndpointError::Header { .. } => format!("{error}; correct ANTHROPIC_CUSTOM_HEADERS"),
         EndpointError::BaseUrl { .. } => error.to_string(),

@@ -201,10 +201,6 @@ fn mistakes_in_files_and_folders() {
         (&["--append-system-prompt-file", "gone.md", "hi"], &["gone.md", "read"]),
         (&["--result-file", "gone/r.json", "hi"], &["--result-file gone/r.json", "folder"]),
         (&["--result-file", ".", "hi"], &["--result-file", "is a folder"]),
-        (
-            &["--result-file", "r.json", "--last-message-file", "./r.json", "hi"],
-            &["--result-file and --last-message-file both name ./r.json", "a file of its own"],
-        ),
         (&["--ca-file", "gone.pem", "hi"], &["gone.pem", "correct --ca-file"]),
         (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
         (&["--settings", "gone.json", "hi"], &["gone.json", "cannot be read"]),
@@ -315,6 +311,18 @@ fn an_empty_credential_variable_is_named() {
     assert!(ended.line().contains("ANTHROPIC_API_KEY is set and empty"), "{}", ended.line());
     let both = world.with("ANTHROPIC_AUTH_TOKEN", "").run(&["run", "hi"]);
     assert!(both.line().contains("ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set and empty"));
+}
+
+#[test]
+fn one_file_for_two_outputs_is_refused_and_holds_the_result() {
+    let world = BinaryFixture::new();
+    let args = ["--result-file", "r.json", "--last-message-file", "./r.json", "hi"];
+    let ended = world.run(&args);
+    let both = "--result-file and --last-message-file both name ./r.json";
+    check(&args, &ended, &[both, "a file of its own"]);
+    let kept = std::fs::read_to_string(world.work().join("r.json")).expect("the result");
+    let kept: serde_json::Value = serde_json::from_str(&kept).expect("one object");
+    assert_eq!(kept, ended.result());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use outlast::rehearsal::Scenario;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
@@ -91,8 +91,9 @@ fn shown(ended: &FinishedProcess) -> String {
 /// What the model was told, call by call.
 fn results(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames();
-    let results = frames.iter().filter(|frame| frame["type"] == "user");
-    results.map(|frame| frame["message"]["content"].to_string()).collect()
+    let contents = frames.iter().map(|frame| &frame["message"]["content"]);
+    let results = contents.filter(|content| content[0]["type"] == "tool_result");
+    results.map(Value::to_string).collect()
 }
 
 #[tokio::test]

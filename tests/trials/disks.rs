@@ -177,7 +177,7 @@ async fn a_missing_working_folder_is_reported_and_its_removal_survived() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("the working folder cannot be read"), "{ended:?}");
     assert_eq!((ended.stderr.lines().count(), server.requests().len()), (1, 0), "{ended:?}");
-    let rid = json!({ "command": "rm -rf \"$PWD\"; echo removed" });
+    let rid = json!({ "command": "find \"$PWD\" -delete; echo removed" });
     let server = serve(
         Scenario::new()
             .tool("Bash", rid)

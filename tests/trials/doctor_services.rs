@@ -54,7 +54,7 @@ async fn doctor_blames_a_failing_key_helper_not_the_service() {
     let (url, asked) = answering(Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
     for (command, what) in [
         ("sleep 1000", "did not end within 7 s"),
-        ("cat hush-0123456789; exit 3", "failed"),
+        ("echo hush-0123456789; echo no vault >&2; exit 3", "no vault"),
         ("true", "printed nothing"),
     ] {
         let trial = doctor(&url).without("ANTHROPIC_API_KEY");

@@ -147,7 +147,7 @@ async fn a_command_that_cannot_be_started_is_reported_to_the_model() {
     let go = |command: &str| json!({ "command": command });
     let scenario = Scenario::new()
         .tool("Bash", go("echo $0 is here"))
-        .tool("Bash", go("/bin/rmdir \"$PWD\""))
+        .tool("Bash", go("/usr/bin/find \"$PWD\" -delete"))
         .tool("Bash", go("true"))
         .reply("It cannot be done.");
     let server = serve(scenario);

@@ -1,7 +1,8 @@
 //! The endpoint and the credential of the first model.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
 
 use super::credential::{credential, gateway_credential};
 use super::{CredentialSource, EndpointSettings};
@@ -100,10 +101,11 @@ fn ca_files(args: &RunArgs, env: &ProcessEnv) -> Vec<CaFile> {
     of_flags.chain(of_variables).collect()
 }
 
-/// The variable of Node.js and its file, if that cannot be opened.
+/// The variable of Node.js and its file, if that cannot be read. It may be a pipe, which is not
+/// opened here.
 fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
     let of_node = env.ca_files.iter().find(|(name, _)| *name == EXTRA_CERTIFICATES)?;
-    File::open(&of_node.1).is_err().then_some(of_node)
+    access(&of_node.1, AccessFlags::R_OK).is_err().then_some(of_node)
 }
 
 /// The warning about certificates that are not there.

@@ -222,8 +222,8 @@ impl Recording<'_> {
     fn into_scenario(mut self, prompt: &str) -> RecordedScenario {
         let history = self.history;
         let checks = acceptance::checks(history);
-        let hooks = checks.hooks.clone();
-        let mut terms = terms::terms(history, &self.paths, hooks, acceptance::REQUIREMENT);
+        let mut terms =
+            terms::terms(history, &self.paths, checks.hooks.clone(), acceptance::REQUIREMENT);
         for skipped in std::mem::take(&mut terms.skipped) {
             self.omit(&skipped);
         }
@@ -247,12 +247,7 @@ impl Recording<'_> {
                 None => "the end, which is not recorded".to_owned(),
             };
             self.omit(&what);
-            let text = Some(SESSION_ENDS.to_owned());
-            let reply = ScriptedReply { text, ..ScriptedReply::default() };
-            let mut step = ScriptStep::new(StepAnswer::Reply(reply));
-            step.when = self.condition_of_main();
-            let (at, purpose, note) = (None, CallPurpose::Reply, String::new());
-            self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
+            self.add_last_reply();
         }
         let (time_scale, id) = (self.time_scale(), history.id.as_str());
         let mut scenario = Scenario {
@@ -299,6 +294,16 @@ impl Recording<'_> {
             ..Expectation::default()
         };
         RecordedScenario { text: scenario.to_toml(&comments), skipped: self.skipped }
+    }
+
+    /// Adds a reply that ends the rehearsal where the session has no end that can be reproduced.
+    fn add_last_reply(&mut self) {
+        let text = Some(SESSION_ENDS.to_owned());
+        let reply = ScriptedReply { text, ..ScriptedReply::default() };
+        let mut step = ScriptStep::new(StepAnswer::Reply(reply));
+        step.when = self.condition_of_main();
+        let (at, purpose, note) = (None, CallPurpose::Reply, String::new());
+        self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
     }
 
     fn has_plan(&self, wanted: RecoveryPlan) -> bool {
