@@ -207,20 +207,6 @@ fn a_new_successful_result_resets_the_failures_of_its_tool_only() {
 }
 
 #[test]
-fn failures_in_a_row_are_a_loop_however_they_differ() {
-    let fails = "!Bash | cat {n} | no {n}";
-    for (text, found) in [
-        (format!("repeat 60\n{fails}\nend"), (vec![15], Some(50))),
-        (format!("repeat 60\n{fails}\n+Read | {{n}} | {{n}}\nend"), (vec![], None)),
-        (format!("repeat 14\n{fails}\nend\nRead | a | a\nrepeat 14\n{fails}\nend"), (vec![], None)),
-        // Waiting is no progress, and no failure.
-        (format!("repeat 20\n{fails}\nBash | sleep 1 | {{n}}\nend"), (vec![29], None)),
-    ] {
-        assert_eq!(warned_and_stopped_at(&text, LoopLimits::default()), found, "{text}");
-    }
-}
-
-#[test]
 fn the_same_input_to_two_tools_has_two_fingerprints() {
     let text = "repeat 4\nRead | a | x\nGrep | a | x\nend";
     assert_eq!(warned_and_stopped_at(text, LoopLimits::default()), (vec![], None));

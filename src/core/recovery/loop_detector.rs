@@ -12,8 +12,7 @@
 //! none of these                                    in full
 //! ```
 //!
-//! At `soft` full repetitions the model is told to step back; at `hard` the run is stuck. The same
-//! holds for replies in a row of which every call fails, however they differ, at higher counts.
+//! At `soft` full repetitions the model is told to step back; at `hard` the run is stuck.
 
 use std::collections::VecDeque;
 
@@ -43,16 +42,6 @@ impl LoopLimits {
 
     fn hard(self) -> u64 {
         (u64::from(self.hard) * FULL).max(self.soft() + FULL)
-    }
-
-    /// Failing replies in a row at which the model is told.
-    fn soft_failing(self) -> u32 {
-        self.soft.saturating_mul(3).max(15)
-    }
-
-    /// Failing replies in a row at which the run ends.
-    fn hard_failing(self) -> u32 {
-        self.hard.saturating_mul(5).max(self.soft_failing().saturating_add(1))
     }
 }
 
@@ -130,8 +119,6 @@ pub struct LoopDetector {
     calls: KnownFingerprints,
     results: KnownFingerprints,
     states: KnownFingerprints,
-    /// The number of replies in a row of which every call failed.
-    failing: u32,
     /// The batch of the latest loop, or of its start.
     looped: Option<u64>,
 }
@@ -154,25 +141,7 @@ impl LoopDetector {
                 self.traces.push_back(trace);
             }
         }
-        status.max(self.failing_status(batch, limits))
-    }
-
-    /// Counts replies of which every call failed. Waiting neither counts nor ends the row.
-    fn failing_status(&mut self, batch: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
-        let mut others =
-            batch.iter().filter(|record| record.effect != CallEffect::Waited).peekable();
-        if others.peek().is_none() {
-            return LoopStatus::Fresh;
-        }
-        let all_failed = others.all(|record| record.effect == CallEffect::Failed);
-        self.failing = if all_failed { self.failing.saturating_add(1) } else { 0 };
-        if self.failing == limits.soft_failing() {
-            LoopStatus::Repeating
-        } else if self.failing >= limits.hard_failing() {
-            LoopStatus::Stuck
-        } else {
-            LoopStatus::Fresh
-        }
+        status
     }
 
     /// The kind of repetition that a call may be part of, with its key.
