@@ -65,9 +65,7 @@ mod kernel {
     const AF_UNIX: u32 = libc::AF_UNIX as u32;
     const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
     const STREAM: u32 = libc::SOCK_STREAM as u32;
-    const DATAGRAM: u32 = libc::SOCK_DGRAM as u32;
     const SEQPACKET: u32 = libc::SOCK_SEQPACKET as u32;
-    const UDP: u32 = libc::IPPROTO_UDP as u32;
     const TCP: u32 = libc::IPPROTO_TCP as u32;
     const SCTP: u32 = libc::IPPROTO_SCTP as u32;
     const MPTCP: u32 = libc::IPPROTO_MPTCP as u32;
@@ -141,19 +139,12 @@ mod kernel {
             when_equal(TCP, &[end(NOTIFY)]),
             vec![end(refuse(libc::EPERM))],
         ];
-        let datagram = [
-            vec![argument(2)],
-            when_equal(0, &[end(NOTIFY)]),
-            when_equal(UDP, &[end(NOTIFY)]),
-            vec![end(refuse(libc::EPERM))],
-        ];
         let inet = [
             vec![argument(2)],
             when_equal(MPTCP, &[end(refuse(libc::EPROTONOSUPPORT))]),
             when_equal(SCTP, &[end(refuse(libc::EPROTONOSUPPORT))]),
             vec![argument(1), mask(KIND)],
             when_equal(STREAM, &stream.concat()),
-            when_equal(DATAGRAM, &datagram.concat()),
             vec![end(refuse(libc::EPERM))],
         ]
         .concat();
@@ -326,7 +317,6 @@ mod tests {
                     let expected = match (family, protocol) {
                         (_, 132 | 262) if is_inet => refusal(libc::EPROTONOSUPPORT),
                         (_, 0 | 6) if is_inet && is_stream => NOTIFY,
-                        (_, 0 | 17) if is_inet && kind == libc::SOCK_DGRAM => NOTIFY,
                         (libc::AF_UNIX, _) if is_kept_pair => NOTIFY,
                         (libc::AF_NETLINK, 0) => ALLOW,
                         (_, _) => refusal(libc::EPERM),

@@ -185,13 +185,8 @@ impl Notifier {
     fn make_socket(&mut self, call: &WaitingCall) -> Result<Progress, Errno> {
         let family = kept_family(call.number_at(0)).ok_or(Errno::EPERM)?;
         let (kind, flags) = (call.number_at(1), call.number_at(1) & !SOCKET_KIND);
-        let is_datagram = kind & SOCKET_KIND == libc::SOCK_DGRAM && family != AddressFamily::Unix;
         let kind = match (family, kind & SOCKET_KIND) {
             (_, libc::SOCK_STREAM) => SockType::Stream,
-            // Programs such as Java make a UDP socket to ask for the interfaces of the network
-            // (`ioctl`). A TCP socket answers that, and sends nothing: it is not kept, so it is
-            // neither connected nor bound.
-            (_, _) if is_datagram => SockType::Stream,
             (AddressFamily::Unix, libc::SOCK_SEQPACKET) => SockType::SeqPacket,
             (_, _) => return Err(Errno::EPERM),
         };
@@ -200,13 +195,9 @@ impl Notifier {
         }
         let nonblocking = SockFlag::from_bits_truncate(flags & libc::SOCK_NONBLOCK);
         let made = socket(family, kind, SockFlag::SOCK_CLOEXEC | nonblocking, None)?;
-        let closes = flags & libc::SOCK_CLOEXEC != 0;
-        if is_datagram {
-            self.listener.hand_over(call.id, &made, closes)?;
-            return Ok(Progress::Nothing);
-        }
         let inode = self.sockets.add(made, family, call.thread, Instant::now())?;
         let kept = self.sockets.get(inode).ok_or(Errno::EPERM)?;
+        let closes = flags & libc::SOCK_CLOEXEC != 0;
         let handed = self.listener.hand_over(call.id, &kept.socket, closes);
         handed.map(|()| Progress::Nothing).inspect_err(|_| self.sockets.discard(inode))
     }
@@ -217,10 +208,7 @@ impl Notifier {
         let Some(kept) = self.sockets.get(inode) else {
             return Err(match self.sockets.use_of(inode) {
                 Some(SocketUse::Connected | SocketUse::Listening) => Errno::EISCONN,
-                None => {
-                    self.refuse_datagrams(&address);
-                    Errno::EPERM
-                }
+                None => Errno::EPERM,
             });
         };
         check_family(kept.family, &address)?;
@@ -333,9 +321,8 @@ impl Notifier {
         let address = self.read_address(call)?;
         let terms = &self.job.run().terms;
         let Some(kept) = self.sockets.get(inode) else {
-            let is_used = self.sockets.use_of(inode).is_some();
             return if matches!(address, SocketAddress::Inet(_)) {
-                Err(if is_used { Errno::EINVAL } else { Errno::EPERM })
+                Err(Errno::EINVAL)
             } else {
                 Ok(Progress::Answer(CallAnswer::Continues))
             };
@@ -382,17 +369,6 @@ impl Notifier {
         }
         self.sockets.release(inode, SocketUse::Listening);
         Ok(Progress::Answer(CallAnswer::Done))
-    }
-
-    /// Records that UDP was refused. Questions of resolvers are not: they try TCP next. Nor is what
-    /// stays on this machine, which a resolver does to sort addresses.
-    fn refuse_datagrams(&self, to: &SocketAddress) {
-        const DNS: u16 = 53;
-        let SocketAddress::Inet(to) = to else { return };
-        if ![0, DNS].contains(&to.port()) && !to.ip().to_canonical().is_loopback() {
-            let host = to.ip().to_string();
-            self.job.refuse(Refusal::new(host, Some(to.port()), RefusalReason::Udp));
-        }
     }
 
     fn refuse_binding(&self, to: SocketAddr) {

@@ -25,8 +25,6 @@ pub enum RefusalReason {
     UnixSocket,
     /// Commands may not open ports.
     LocalBinding,
-    /// UDP, to any host.
-    Udp,
     /// The job has too many connections.
     TooMany,
     /// The job's listener was lost, so that it was ended.

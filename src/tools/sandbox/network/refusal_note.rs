@@ -33,7 +33,6 @@ fn describe(refusal: &Refusal) -> String {
         RefusalReason::Loopback => "a port of another program on this machine",
         RefusalReason::UnixSocket => "a socket of another program",
         RefusalReason::LocalBinding => "sandbox.network.allowLocalBinding is false",
-        RefusalReason::Udp => "UDP",
         RefusalReason::TooMany => "too many connections at a time",
         RefusalReason::ListenerLost => "the command was ended: its calls could not be decided",
     };
