@@ -18,7 +18,6 @@ use crate::transcript::Message;
 use super::emitted_blocks::EmittedBlocks;
 use super::hook_runner::HookRunner;
 use super::housekeeping::Housekeeping;
-use super::interruption::StreamedText;
 use super::model_caller::{ClassifiedFault, FixedContent};
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
@@ -76,7 +75,7 @@ impl RunWorld<'_> {
             return event;
         }
         let began = self.monitor.now();
-        let (end, streamed) = self.call(ask).await;
+        let end = self.call(ask).await;
         self.caller.accounting.record_request_time(began.until(self.monitor.now()));
         match end {
             AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
@@ -84,17 +83,12 @@ impl RunWorld<'_> {
             AttemptOutcome::Cut(cut) => {
                 self.drop_reply();
                 self.caller.settle_broken(&mut self.journal, &mut self.monitor);
-                if ask.purpose == CallPurpose::Reply {
-                    self.keep_interrupted_text(cut, streamed);
-                }
                 cut.into()
             }
         }
     }
 
-    /// Makes a call. Also returns the text that has come of its reply.
-    async fn call(&mut self, ask: ModelCall) -> (AttemptOutcome, StreamedText) {
-        let mut streamed = StreamedText::default();
+    async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
         let progress = self.caller.progress();
         let endpoint = self.caller.endpoint_at(ask.model_index).clone();
         let summary =
@@ -139,7 +133,6 @@ impl RunWorld<'_> {
                     let housekeeping = &self.context.deps.housekeeping;
                     start_early_work(&step, &mut self.tools, &self.hooks, housekeeping);
                     self.caller.record_progress(&step);
-                    streamed.record(&step);
                     if streams {
                         forward_progress(step, emitted, messages, &mut self.monitor);
                     }
@@ -161,12 +154,11 @@ impl RunWorld<'_> {
         // A reply that arrives at once may overtake its own progress events.
         while let Ok(step) = steps.try_recv() {
             self.caller.record_progress(&step);
-            streamed.record(&step);
             if streams {
                 forward_progress(step, emitted, messages, &mut self.monitor);
             }
         }
-        (end, streamed)
+        end
     }
 
     async fn handle_answer(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {

@@ -180,13 +180,6 @@ impl Conversation {
         });
     }
 
-    /// Adds the text of a reply that was cut, without a report: observers have it.
-    pub(super) fn add_cut_reply(&mut self, text: Block, model: &str, journal: &mut Journal) {
-        let message = Message::assistant(vec![text]);
-        self.history.push(message.clone());
-        journal.message(&message, &MessageMeta { model: Some(model), ..MessageMeta::default() });
-    }
-
     /// Returns true if thinking without a signature is left out: the service signs its thinking, or
     /// has refused some. Others want back what they have not signed.
     fn drops_unsigned(&self, reply: &[Block]) -> bool {

@@ -14,8 +14,17 @@ use super::shell_lexer;
 const FOLDER: &str = "workdir";
 
 /// The names of that field, as [`bare`] writes them.
-const FOLDER_NAMES: [&str; 6] =
-    ["workdir", "cwd", "workingdirectory", "workingdir", "directory", "dir"];
+const FOLDER_NAMES: [&str; 9] = [
+    "workdir",
+    "cwd",
+    "workingdirectory",
+    "workingdir",
+    "directory",
+    "dir",
+    "dirpath",
+    "directorypath",
+    "folder",
+];
 
 /// Names of fields with a timeout, as [`bare`] writes them, and their unit in milliseconds.
 const TIMEOUTS: [(&str, f64); 6] = [

@@ -288,7 +288,10 @@ mod tests {
 
     #[test]
     fn messages_do_not_show_keys() {
-        let line = message("sbatch: the key ghp_abcdefghijklmnopqrstuvwxyz0123456789 is wrong");
+        let line = message(concat!(
+            "sbatch: the key ghp_",
+            "abcdefghijklmnopqrstuvwxyz0123456789 is wrong"
+        ));
         assert!(
             line.starts_with("outlast: sbatch: the key ") && !line.contains("abcdef"),
             "{line}"

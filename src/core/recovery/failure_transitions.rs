@@ -158,7 +158,8 @@ impl Run {
         } else {
             let outcome = run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context);
             // The same request may bring the same nothing, so the model is told once.
-            let spent = context.limits.budgets.empty_replies - run.budgets.empty_replies;
+            let full = context.limits.budgets.empty_replies;
+            let spent = full.saturating_sub(run.budgets.empty_replies);
             if spent == 2 { outcome.saying(Nudge::EmptyReply) } else { outcome }
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)

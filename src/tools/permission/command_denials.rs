@@ -147,7 +147,11 @@ impl Permissions {
                 names = words.len();
             }
             let seen = Seen { command, start: cwd, folders: &folders, resolve };
-            self.check_words(&words, names, &operands(&words), seen)?;
+            let (paths, is_aside) = (operands(&words), opens_no_file(&words));
+            let whole = words.first().copied().filter(|_| !is_aside);
+            let whole = whole.map(|program| [&[program], &paths[..]].concat());
+            let reads = whole.as_deref().unwrap_or(&paths);
+            self.check_words(&words, names, (reads, &paths), is_aside, seen)?;
             for (tool, words) in
                 [(BuiltinTool::Write, &part.writes), (BuiltinTool::Read, &part.reads)]
             {
@@ -181,7 +185,8 @@ impl Permissions {
         let targets: BTreeSet<&str> = targets.collect();
         self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
         // A piece may begin with the target of a redirection, so that all of its words may be paths.
-        all.iter().try_for_each(|words| self.check_words(words, words.len(), words, seen))
+        all.iter()
+            .try_for_each(|words| self.check_words(words, words.len(), (words, words), false, seen))
     }
 
     fn check_denied_commands(
@@ -203,13 +208,15 @@ impl Permissions {
         self.check_restrictions(covers, BuiltinTool::Bash.name(), None, what)
     }
 
-    /// Checks the words of one command: `paths` as paths, and all as a removal of critical folders,
-    /// if one of the first `names` words is `rm`.
+    /// Checks the words of one command: `reads` and `writes` as paths, and all as a removal of
+    /// critical folders, if one of the first `names` words is `rm`. `is_aside`: the
+    /// command opens no file that its words do not name.
     fn check_words(
         &self,
         words: &[&str],
         names: usize,
-        paths: &[&str],
+        (reads, writes): (&[&str], &[&str]),
+        is_aside: bool,
         seen: Seen<'_>,
     ) -> Result<(), Denial> {
         let removes = |word: &&str| matches!(base_name(word), "rm" | "rmdir");
@@ -222,25 +229,30 @@ impl Permissions {
             return Err(Denial::RemovesCriticalFolder);
         }
         let changes = words.iter().any(|word| CHANGERS.contains(&base_name(word)));
-        let marked = words.iter().flat_map(|word| after_marks(word));
-        let paths: BTreeSet<&str> = paths.iter().copied().chain(marked).collect();
+        let marked: Vec<&str> = words.iter().flat_map(|word| after_marks(word)).collect();
         let values: BTreeSet<&str> = words.iter().flat_map(|word| after_letters(word)).collect();
-        let all = paths.iter().chain(&values).copied();
-        self.check_denied_words(BuiltinTool::Read, all, seen)?;
+        let read = reads.iter().chain(&marked).chain(&values).copied().collect::<BTreeSet<_>>();
+        self.check_denied_words(BuiltinTool::Read, read.into_iter(), is_aside, seen)?;
         if !changes {
             return Ok(());
         }
-        self.check_denied_words(BuiltinTool::Write, values.iter().copied(), seen)?;
-        self.check_denied_paths(BuiltinTool::Write, paths.iter().copied(), seen)
+        self.check_denied_words(BuiltinTool::Write, values.into_iter(), true, seen)?;
+        // `ln` without a target makes a link of the same name in the folder.
+        let links = words.iter().any(|word| base_name(word) == "ln");
+        let links = writes.iter().filter(|_| links).map(|path| base_name(path));
+        let written = writes.iter().copied().chain(marked).chain(links).collect::<BTreeSet<_>>();
+        self.check_denied_paths(BuiltinTool::Write, written.into_iter(), seen)
     }
 
     /// Checks words that may be paths. Where everything in a folder is denied, every word would be,
     /// also one that is no path: there, only those count that name something, and those from which
-    /// a shell or a program may make a name.
+    /// a shell or a program may make a name, if the command is one that opens no other file
+    /// (`is_aside`).
     fn check_denied_words<'a>(
         &self,
         tool: BuiltinTool,
         mut words: impl Iterator<Item = &'a str>,
+        is_aside: bool,
         seen: Seen<'_>,
     ) -> Result<(), Denial> {
         words.try_for_each(|word| {
@@ -248,7 +260,8 @@ impl Permissions {
             fits.try_for_each(|folder| {
                 let checked = self.check_path_denied(tool, &(seen.resolve)(word, folder));
                 checked.or_else(|denial| {
-                    if self.is_no_path(tool, word, folder, seen) { Ok(()) } else { Err(denial) }
+                    let is_no_path = is_aside && self.is_no_path(tool, word, folder, seen);
+                    if is_no_path { Ok(()) } else { Err(denial) }
                 })
             })
         })
@@ -293,7 +306,6 @@ impl Permissions {
             let Some((name, rest)) = variable(spelt) else { return is_all };
             let known = match name {
                 "HOME" => self.home.as_deref(),
-                "PWD" => Some(folder),
                 _ => None,
             };
             return match known.filter(|_| !is_set_in(seen.command, name)) {
@@ -333,6 +345,13 @@ impl Permissions {
         let ends = |kept: &Path| kept.ancestors().any(|it| it.ends_with(below));
         self.is_around(Path::new(rest), seen) || self.kept(seen).any(ends)
     }
+}
+
+/// True for a command that opens no file besides those that its words name.
+fn opens_no_file(words: &[&str]) -> bool {
+    const PROGRAMS: [&str; 8] = ["cd", "pushd", "popd", "pwd", "echo", "printf", "true", ":"];
+    matches!(words, [program, ..] if PROGRAMS.contains(program))
+        || matches!(words, ["git", "status", ..])
 }
 
 /// Splits `NAME/x` and `{NAME}/x` behind the name of the variable. `None` if what follows is more
