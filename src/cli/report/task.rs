@@ -33,10 +33,13 @@ pub(super) fn of_task(task: &TaskReport<'_>) -> SessionReport {
     let number = |pointer: &str| number(result.pointer(pointer));
     let millis = |pointer: &str| Duration::from_millis(number(pointer));
     let count = |pointer: &str| u32::try_from(number(pointer)).unwrap_or(u32::MAX);
-    report.outcome = outcome_of(outcome);
+    // A task that runs again has the result of an earlier attempt.
+    if task.state != TaskState::Running {
+        report.outcome = outcome_of(outcome);
+        report.error = outcome.error().map(str::to_owned);
+    }
     report.subject.prompt = Some(shortened_prompt(&task.task.prompt));
     report.subject.processes = u32::try_from(task.attempts).unwrap_or(u32::MAX);
-    report.error = outcome.error().map(str::to_owned);
     report.turns = count("/num_turns");
     let shared_limits = millis("/recovery/shared_limits/waited_ms");
     report.time = TimeSpent {
@@ -128,4 +131,36 @@ fn requirement(report: &Value) -> Option<FailedCommand> {
 
 fn number(value: Option<&Value>) -> u64 {
     value.and_then(Value::as_u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use crate::batch::PlannedTask;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_runs_again_is_running_whatever_its_earlier_attempt_was() {
+        let planned: PlannedTask = serde_json::from_value(json!({
+            "index": 0, "id": "lint", "name": "b-0", "session_id": Uuid::nil(), "line": 1,
+            "prompt": "Do it.", "cwd": null, "git": null, "flags": [], "limits": {},
+        }))
+        .unwrap();
+        let result = json!({
+            "exit_code": 75, "is_error": true, "terminal_reason": "model_error",
+            "api_error_class": "server_overload", "errors": ["overloaded"], "num_turns": 2,
+        });
+        let of = |state| {
+            let outcome = TaskOutcome::parse(&result.to_string());
+            let session_id = planned.session_id;
+            of_task(&TaskReport { task: &planned, state, attempts: 1, outcome, session_id })
+        };
+        let (again, failed) = (of(TaskState::Running), of(TaskState::Failed));
+        assert_eq!((again.outcome, again.error), (SessionOutcome::Running, None));
+        assert_ne!(failed.outcome, SessionOutcome::Running);
+        assert_eq!((failed.error.as_deref(), failed.turns), (Some("overloaded"), 2));
+    }
 }
