@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::support::requests::{self, messages, texts};
+use crate::support::scratch::scratch_folder;
 use crate::support::{serve, supervisor};
 
 /// No run may take longer.
@@ -139,7 +140,7 @@ impl RunFixture {
     /// Every tool is allowed, and retries come fast.
     pub(super) fn of(scenario: Scenario) -> Self {
         let server = serve(scenario);
-        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let folder = scratch_folder();
         let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
         let client = ModelClient::new(ModelService::new(server.base_url(), credential));
         let setup = setup(&folder, Arc::new(client.expect("the address is right")));

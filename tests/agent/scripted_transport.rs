@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::run_fixture::{EventRecord, ObservedEvent, setup};
+use crate::support::scratch::scratch_folder;
 
 /// What one attempt does.
 pub(super) struct ScriptedAttempt {
@@ -169,7 +170,7 @@ pub(super) struct ScriptedRun {
 
 impl ScriptedRun {
     pub(super) fn of(attempts: impl IntoIterator<Item = ScriptedAttempt>) -> Self {
-        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let folder = scratch_folder();
         let transport = Arc::new(ScriptedTransport {
             attempts: Mutex::new(attempts.into_iter().collect()),
             made: Mutex::default(),

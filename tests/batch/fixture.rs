@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::support::python::search_path;
+use crate::support::scratch::scratch_folder;
 use crate::support::signals::hear_signals;
 use crate::support::{serve, with_time_limit};
 
@@ -75,7 +76,7 @@ pub(super) fn with_effects(scenario: Scenario) -> Scenario {
 impl BatchFixture {
     pub(super) fn new(scenario: Scenario) -> Self {
         hear_signals();
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = scratch_folder();
         for name in ["work", "home"] {
             fs::create_dir(folder.path().join(name)).expect("a new folder");
         }

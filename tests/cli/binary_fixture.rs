@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::scratch::scratch_folder;
 use crate::support::signals::hear_signals;
 
 /// A private home and working folder, and an environment with a key in it.
@@ -60,7 +61,7 @@ impl ProcessResult {
 
 impl BinaryFixture {
     pub(super) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = scratch_folder();
         fs::create_dir(folder.path().join("home")).expect("a new folder");
         fs::create_dir(folder.path().join("work")).expect("a new folder");
         let variables = [

@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::support::python::search_path;
 use crate::support::rotation::rotating_part;
+use crate::support::scratch::scratch_folder;
 use crate::support::serve;
 use crate::support::signals::hear_signals;
 
@@ -40,7 +41,7 @@ impl Caller {
     }
 
     pub(crate) fn with(scenario: Scenario) -> Self {
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = scratch_folder();
         for name in ["home", "work", "bin"] {
             fs::create_dir(folder.path().join(name)).expect("a new folder");
         }

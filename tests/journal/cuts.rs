@@ -4,7 +4,6 @@
 //! `CUTS=100000` tries more cuts; `SEED=17` takes one story.
 
 use std::fs;
-use std::path::Path;
 
 use outlast::agent::{World, drive};
 use outlast::journal::{Journal, JournalError, LockedSession, MessageMeta, OnDamage, SessionId};
@@ -396,19 +395,6 @@ impl Trial<'_> {
     }
 }
 
-/// A folder that needs no disk, if there is one: each cut is synced many times.
-fn sandbox() -> Sandbox {
-    let memory = Path::new("/dev/shm");
-    if !memory.is_dir() {
-        return Sandbox::new();
-    }
-    let root = tempfile::TempDir::new_in(memory).expect("a folder");
-    let cwd = root.path().join("work");
-    fs::create_dir(&cwd).expect("a folder");
-    let place = outlast::journal::SessionFolder::new(&root.path().join("config"), &cwd);
-    Sandbox { root, place }
-}
-
 fn fate(dice: &mut Dice, story: &Story) -> Fate {
     let at = 1 + dice.below(6);
     // The last turn has a nudge of its own, which does not tell that the reply only thought.
@@ -425,7 +411,7 @@ fn fate(dice: &mut Dice, story: &Story) -> Fate {
 fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let story = Story::of(&mut dice);
-    let sandbox = sandbox();
+    let sandbox = Sandbox::new();
     let trial = Trial { story: &story, sandbox: &sandbox, id: SessionId::generate(), runtime };
     let whole = trial.work(Fate::None);
     let bytes = fs::read(trial.file()).expect("readable");

@@ -16,6 +16,8 @@ use outlast::transcript::{Block, Message, ToolCall, Usage};
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::support::scratch::scratch_folder;
+
 pub(super) const MODEL: &str = "claude-test-1";
 
 pub(super) struct Sandbox {
@@ -25,7 +27,7 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     pub(super) fn new() -> Self {
-        let root = TempDir::new().expect("a folder");
+        let root = scratch_folder();
         let cwd = root.path().join("work");
         fs::create_dir(&cwd).expect("a folder");
         let place = SessionFolder::new(&root.path().join("config"), &cwd);

@@ -28,6 +28,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::python::{python, search_path};
+use crate::support::scratch::scratch_folder;
 use crate::support::{supervisor, with_time_limit};
 
 /// A secret that must not appear in any output.
@@ -104,7 +105,7 @@ impl McpFixture {
         timers: McpTimers,
         change: impl FnOnce(&mut ServerConfig, &Path),
     ) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = scratch_folder();
         let mut config = program("test", mode, &folder.path().join("log"));
         change(&mut config, folder.path());
         let servers = Servers::new(vec![config], server_environment(folder.path()), timers);

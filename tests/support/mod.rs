@@ -8,6 +8,7 @@ pub(crate) mod requests;
 pub(crate) mod responder;
 pub(crate) mod rotation;
 pub(crate) mod schema;
+pub(crate) mod scratch;
 pub(crate) mod seeds;
 pub(crate) mod signals;
 pub(crate) mod stopwatch;
@@ -64,7 +65,7 @@ impl RunBuilder {
     /// With no flags of its own, for other commands than `run`.
     pub(crate) fn bare(base_url: &str) -> Self {
         signals::hear_signals();
-        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let folder = scratch::scratch_folder();
         let work = folder.path().join("work");
         std::fs::create_dir(&work).expect("a folder can be made");
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));

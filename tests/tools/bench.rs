@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::python::search_path;
+use crate::support::scratch::scratch_folder;
 use crate::support::supervisor;
 
 /// How long anything may take on a busy machine before a test gives up.
@@ -33,7 +34,7 @@ impl Bench {
 
     /// Nothing is allowed but what `arrange` allows.
     pub(crate) fn with(arrange: impl FnOnce(&mut ToolSettings)) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = scratch_folder();
         let root = folder.path().canonicalize().expect("it exists");
         let (cwd, scratch) = (root.join("work"), root.join("scratch"));
         fs::create_dir(&cwd).expect("a new folder");

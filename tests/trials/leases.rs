@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::kills::can_trace;
 use crate::support::rotation::number;
+use crate::support::scratch::scratch_folder;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551014-0000-4000-8000-000000000001";
@@ -41,7 +42,7 @@ struct SharedFolders {
 
 impl SharedFolders {
     fn new(names: &[&str]) -> Self {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = scratch_folder();
         let work = root.path().join("work");
         fs::create_dir(&work).expect("a folder");
         for name in names {

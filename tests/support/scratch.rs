@@ -1,0 +1,27 @@
+//! Folders for the files of one test.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use nix::sys::statvfs::statvfs;
+use tempfile::{Builder, TempDir};
+
+/// Memory that the files of all tests together never fill, in bytes.
+const ENOUGH: u64 = 2 << 30;
+
+/// An empty folder. It is in memory where there is enough: a run syncs what it does, and no test
+/// asks whether a disk is fast.
+pub(crate) fn scratch_folder() -> TempDir {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    let place = PLACE.get_or_init(place);
+    // The paths are as long as those in `/tmp`: what a test compares may hold them.
+    let random = if place.starts_with("/dev/shm") { 5 } else { 9 };
+    let made = Builder::new().prefix("t").rand_bytes(random).tempdir_in(place);
+    made.expect("a scratch folder can be made")
+}
+
+fn place() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let room = statvfs(memory).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    if room >= ENOUGH { memory.to_path_buf() } else { std::env::temp_dir() }
+}
