@@ -148,7 +148,13 @@ impl RealPaths {
             || *is_in_home
                 && !first.is_empty()
                 && matches!(self.find_listed(&seen.real, OsStr::new(first)), Found::Missing);
-        let real = if is_missing { joined(&seen.real) } else { self.resolve(&path, homes) };
+        let real = match is_missing {
+            true if seen.real.as_os_str() == written.as_os_str() => {
+                return LinkedPath { written: path, target: None };
+            }
+            true => joined(&seen.real),
+            false => self.resolve(&path, homes),
+        };
         LinkedPath::new(path, real)
     }
 

@@ -22,7 +22,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use crate::config::environment::{self, Variables};
 use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
@@ -32,7 +31,7 @@ use super::output::{TerminalFilter, one_line};
 use super::run::ProcessContext;
 use super::session_name;
 use super::signals::SignalState;
-use super::timestamps::WallTime;
+use super::timestamps::{WallTime, system_zone};
 use super::usage::{UsageError, UsageErrorKind};
 
 /// Minimum number of characters of an id in a table.
@@ -101,7 +100,7 @@ impl SessionsContext {
         Self {
             place: SessionFolder::new(&environment::config_dir(variables), cwd),
             home: environment::home(variables),
-            wall: WallTime { at: Timestamp::now(), zone: TimeZone::system() },
+            wall: WallTime { at: Timestamp::now(), zone: system_zone() },
         }
     }
 
