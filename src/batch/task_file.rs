@@ -108,13 +108,15 @@ fn values(text: &str) -> Option<Vec<(usize, &str)>> {
     let mut rest = text.trim_start();
     let list = rest.strip_prefix('[').map(str::trim_start);
     rest = list.unwrap_or(rest);
-    let mut values = Vec::new();
+    let (mut values, mut lines, mut counted) = (Vec::new(), 1, 0);
     while !(rest.is_empty() || list.is_some() && rest.starts_with(']')) {
         let mut stream = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
         stream.next()?.ok()?;
         let (value, after) = rest.split_at(stream.byte_offset());
-        let before = &text[..text.len() - rest.len()];
-        values.push((before.matches('\n').count() + 1, value));
+        let begin = text.len() - rest.len();
+        lines += text[counted..begin].matches('\n').count();
+        counted = begin;
+        values.push((lines, value));
         rest = after.trim_start();
         if list.is_some() {
             let next = rest.strip_prefix(',').map(str::trim_start);

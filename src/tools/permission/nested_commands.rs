@@ -30,7 +30,7 @@ const RUNNERS: &[Runner] = &[
 ];
 
 /// The maximum number of words of a runner in which its verb and its command are looked for.
-const WORDS_MAX: usize = 16;
+const WORDS_MAX: usize = 128;
 
 /// True if the arguments of a program are, or contain, a command.
 pub(super) fn is_wrapper(program: &str) -> bool {
