@@ -1,8 +1,10 @@
-//! Records the git commit that outlast is built from, or `unknown` if git cannot determine it.
+//! Records the git commit that outlast is built from, or `unknown` if git cannot determine it, and
+//! tells the linker how to place the code.
 
 use std::env;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn main() {
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
@@ -12,6 +14,15 @@ fn main() {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|it| it == value);
     if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") {
         print_instruction("rustc-link-arg-bins=-no-pie");
+    }
+    // A run executes a fifth of the code. Placed side by side, it needs less memory, and a start
+    // fewer page faults. The list is of symbols of this target; others would not match.
+    if is("PROFILE", "release") && is("TARGET", "x86_64-unknown-linux-gnu") {
+        let list = format!("{root}/src/link-order.txt");
+        let order = format!("-Wl,--symbol-ordering-file={list},--no-warn-symbol-ordering");
+        if is_link_arg(&order) {
+            print_instruction(&format!("rustc-link-arg-bins={order}"));
+        }
     }
     // The inputs of the binary, and the files that git changes with each commit.
     for path in ["src", "man", "Cargo.toml", "Cargo.lock"] {
@@ -25,6 +36,26 @@ fn main() {
             print_instruction(&format!("rerun-if-changed={}", path.display()));
         }
     }
+}
+
+/// True if the linker takes this argument: there is no other way to find out which linker it is.
+fn is_link_arg(arg: &str) -> bool {
+    let variable = |name| env::var(name).unwrap_or_default();
+    let folder = variable("OUT_DIR");
+    let program = Path::new(&folder).join("probe.rs");
+    if fs::write(&program, "fn main() {}").is_err() {
+        return false;
+    }
+    let flags = variable("CARGO_ENCODED_RUSTFLAGS");
+    let linker = env::var("RUSTC_LINKER").map(|linker| format!("-Clinker={linker}"));
+    let tried = Command::new(variable("RUSTC"))
+        .args(flags.split('\x1f').filter(|flag| !flag.is_empty()))
+        .args(linker.ok())
+        .args(["--out-dir", &folder, &format!("-Clink-arg={arg}")])
+        .arg(program)
+        .stderr(Stdio::null())
+        .status();
+    tried.is_ok_and(|status| status.success())
 }
 
 /// Returns the short commit id, with `-dirty` if the inputs of the binary differ from that commit.

@@ -4,13 +4,17 @@
 //! `cargo bench --bench start` prints the counts beside the recorded ones in `start.txt`, and fails
 //! if one is larger by more than 5 %. `UPDATE=1 cargo bench --bench start` records them. Those of a
 //! build without optimization (`cargo test --bench start`) are recorded apart.
+//!
+//! `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start` records in `src/link-order.txt`
+//! which functions such runs execute: `src/build.rs` has them placed side by side. Renew it with a
+//! new compiler and when the page faults have grown; without it the program works as well, slower.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     reason = "a bench starts programs and prints"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufReader, Write};
@@ -26,6 +30,7 @@ mod service;
 /// The recorded counts, by name.
 type Counts = BTreeMap<String, u64>;
 
+const LINK_ORDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/link-order.txt");
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/start.txt");
 /// The most that a count may exceed the recorded one, in percent.
 const TOLERANCE: u64 = 5;
@@ -37,6 +42,10 @@ const COMMANDS: usize = 11;
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 fn main() -> ExitCode {
+    if std::env::var_os("LINK_ORDER").is_some() {
+        record_link_order();
+        return ExitCode::SUCCESS;
+    }
     let (mut counted, build) = (Counts::new(), build_name());
     for sandbox in ["off", "workspace"] {
         if is_installed("strace") {
@@ -167,6 +176,38 @@ fn count_instructions(sandbox: &str) -> u64 {
         collected.trim().parse::<u64>().expect("a count is a number")
     };
     (0..ROUNDS).map(count).min().unwrap_or(0)
+}
+
+/// Records the symbols of the functions that the main process of a run executes.
+fn record_link_order() {
+    let mut symbols = BTreeSet::new();
+    for sandbox in ["off", "workspace"] {
+        let scratch = scratch_folder();
+        let profile = scratch.path().join("profile");
+        let mut counter = Command::new("valgrind");
+        counter.args(["--tool=callgrind", "--demangle=no"]);
+        counter.arg(format!("--callgrind-out-file={}", profile.display()));
+        run(counter, sandbox, COMMANDS, scratch.path());
+        let profile = fs::read_to_string(profile).expect("callgrind writes text");
+        symbols.extend(profile.lines().filter_map(symbol).map(str::to_owned));
+    }
+    assert!(!symbols.is_empty(), "the program has no symbols: RUSTFLAGS=-Cstrip=none keeps them");
+    let lines: Vec<String> = symbols.into_iter().collect();
+    let text = format!(
+        "# Symbols of the functions that a short run executes, for the linker (`src/build.rs`).\n\
+         # Renewed by `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start`.\n{}\n",
+        lines.join("\n")
+    );
+    fs::write(LINK_ORDER, text).expect("the sources can be written");
+}
+
+/// The symbol of a function of Rust that a line of a profile names, without the number of its
+/// recursion: `cfn=(17) _ZN4core3fmt5write17h0123456789abcdefE'2`.
+fn symbol(line: &str) -> Option<&str> {
+    let named = line.strip_prefix("fn=(").or_else(|| line.strip_prefix("cfn=("))?;
+    let name = named.split_once(") ")?.1;
+    let name = name.split_once('\'').map_or(name, |(name, _)| name);
+    name.starts_with("_ZN").then_some(name)
 }
 
 /// Runs outlast with this many commands under a program that counts.
