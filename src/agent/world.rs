@@ -32,6 +32,9 @@ const END_ERROR_MAX: usize = 500;
 /// The warning of a compaction without a summary.
 const UNSUMMARISED: &str =
     "the model gave no summary of the older messages, which were removed without one";
+/// Reported when the last permitted summary ahead of need has failed.
+const COMPACTION_OFF: &str = "several summaries in a row failed, so older messages are now \
+     summarised only when the conversation no longer fits the context window";
 
 /// A run in progress: the owners of its state, to which the machine's actions go.
 pub(super) struct RunWorld<'a> {
@@ -82,6 +85,9 @@ impl World for RunWorld<'_> {
             self.compactor.end_summary();
         }
         self.compactor.record_thrashing(transition.next.gave_up_compacting());
+        if transition.disables_compaction() {
+            self.monitor.emit(&RunEvent::Warning(COMPACTION_OFF.to_owned()));
+        }
         let (progress, fault) = (self.caller.progress(), self.caller.last_fault());
         self.monitor.follow_wait(transition, progress, fault);
         self.record_recoveries(ended);

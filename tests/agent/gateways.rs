@@ -204,6 +204,8 @@ async fn a_failed_summary_does_not_stop_the_run() {
         let strategies = played.strategies();
         let forgone = strategies["compact_skipped"].as_u64();
         assert!(forgone.is_some_and(|times| times >= 1), "{name}: {strategies}");
+        let warned = played.warnings().iter().filter(|it| it.contains("several summaries")).count();
+        assert_eq!(warned, usize::from(forgone == Some(3)), "{name}: {strategies}");
         assert_eq!(strategies.get("retry"), None, "{name}");
         assert!(!played.folder.path().join("never").exists(), "{name}");
         assert!(played.server.requests().len() <= 7 + 3, "{name}: three times at most");

@@ -650,6 +650,9 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
                 && after.reactive_compactions + 1 == before.reactive_compactions
         }
         Some(Budget::Trim) => after.trims + 1 == before.trims,
+        Some(Budget::UnsummarisedCompaction) => {
+            after.unsummarised_compactions + 1 == before.unsummarised_compactions
+        }
         Some(Budget::FailedCompaction) => after.failed_compactions + 1 == before.failed_compactions,
         Some(Budget::SmallerCap) => after.smaller_caps + 1 == before.smaller_caps,
         Some(Budget::Strip) => after.strips + 1 == before.strips,

@@ -86,6 +86,7 @@ fn filling() -> Limits {
         reactive_compactions: 1,
         smaller_caps: 1,
         trims: 1,
+        unsummarised_compactions: 1,
         failed_compactions: 1,
         ..NOTHING
     };

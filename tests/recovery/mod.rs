@@ -70,6 +70,7 @@ const NOTHING: Budgets = Budgets {
     compactions: Some(0),
     reactive_compactions: 0,
     trims: 0,
+    unsummarised_compactions: 0,
     failed_compactions: 0,
     smaller_caps: 0,
     strips: 0,

@@ -106,6 +106,9 @@ budgets! {
     ReactiveCompaction => reactive_compactions: u8 = 1, renewed by [Beginning, Turn];
     /// One repetition of a summarising request that overflowed, without the oldest rounds.
     Trim => trims: u8 = 3, renewed by [Compacting];
+    /// One removal of the older part without the summary of it that an overflow required: once a
+    /// turn. Failures of summaries that were not required do not use it up.
+    UnsummarisedCompaction => unsummarised_compactions: u8 = 1, renewed by [Beginning, Turn];
     /// One automatic compaction that failed. At zero, automatic compaction is off.
     FailedCompaction => failed_compactions: u8 = 3, renewed by [Summary];
     /// One retry with a smaller output cap, when input and output together did not fit.

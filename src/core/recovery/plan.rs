@@ -149,7 +149,7 @@ plans! {
         "asked for a summary").as_transition()
         .shown("the conversation did not fit: summarising older messages");
     /// Remove the older part of the conversation without a summary.
-    CompactUnsummarised => paid("compact_unsummarised", Budget::FailedCompaction,
+    CompactUnsummarised => paid("compact_unsummarised", Budget::UnsummarisedCompaction,
         "removed the older messages without a summary")
         .shown("there is no summary: continuing without the older messages");
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.

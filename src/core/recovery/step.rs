@@ -43,6 +43,13 @@ pub struct Transition {
     pub action: Action,
 }
 
+impl Transition {
+    /// True if a failed summary was the last one that is asked for ahead of need.
+    pub fn disables_compaction(&self) -> bool {
+        self.plan == Some(RecoveryPlan::SkipCompaction) && self.next.budgets.failed_compactions == 0
+    }
+}
+
 /// An event that the current phase of the run does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {event:?} does not fit phase {phase:?}")]
