@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
 
 use crate::secrets::Variables;
 
@@ -101,12 +103,21 @@ impl VariableReader<'_> {
 
     /// Returns the value for one signal, or else the common value for all signals.
     fn of_signal(&self, signal: &Signal, what: &str) -> Option<&str> {
-        self.value(&format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name))
-            .or_else(|| self.value(&format!("OTEL_EXPORTER_OTLP_{what}")))
+        self.value(&self.name_for_signal(signal, what))
     }
 
+    /// Returns the name of the variable that [`Self::of_signal`] reads.
+    fn name_for_signal(&self, signal: &Signal, what: &str) -> String {
+        let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name);
+        if self.value(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
+    }
+
+    /// Adds a warning. A variable for all signals is warned of once.
     fn warn(&mut self, name: &str, why: &str) {
-        self.warnings.push(format!("the variable {name} {why}"));
+        let warning = format!("the variable {name} {why}");
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn read(&mut self) -> Option<ExportSettings> {
@@ -143,18 +154,39 @@ impl VariableReader<'_> {
         }?;
         let protocol = self.of_signal(signal, "PROTOCOL");
         if protocol == Some("grpc") {
-            let name = "OTEL_EXPORTER_OTLP_PROTOCOL";
-            self.warn(name, "asks for grpc, which is not supported; use http/json");
+            let name = self.name_for_signal(signal, "PROTOCOL");
+            self.warn(&name, "asks for grpc, which is not supported; use http/json");
             return None;
         }
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
-            self.warn(name, "is no address that begins with http:// or https://");
+        let is_address = Url::parse(&url)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if !is_address {
+            let name = self.name_for_signal(signal, "ENDPOINT");
+            self.warn(&name, "is no address that begins with http:// or https://");
             return None;
         }
         let timeout = self.of_signal(signal, "TIMEOUT").and_then(|ms| ms.parse().ok());
-        let headers = self.of_signal(signal, "HEADERS").map(pairs).unwrap_or_default();
+        let headers = self.headers(signal);
         Some(Collector { url, headers, timeout: timeout.map_or(TIMEOUT, Duration::from_millis) })
+    }
+
+    /// Returns the headers for a collector, without those that no request can have: one of them
+    /// would make every export fail. Their values may be secret, so warnings do not contain them.
+    fn headers(&mut self, signal: &Signal) -> Vec<(String, String)> {
+        let mut headers = self.of_signal(signal, "HEADERS").map(pairs).unwrap_or_default();
+        let name = self.name_for_signal(signal, "HEADERS");
+        headers.retain(|(header, value)| {
+            let fault = if HeaderName::from_bytes(header.as_bytes()).is_err() {
+                "is not the name of a header"
+            } else if HeaderValue::from_str(value).is_err() {
+                "has a value that a header cannot have"
+            } else {
+                return true;
+            };
+            self.warn(&name, &format!("is used without {header:?}, which {fault}"));
+            false
+        });
+        headers
     }
 
     fn resource(&self) -> Vec<(String, String)> {
@@ -244,8 +276,13 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
         ] {
             let setup = read(&[base, refused]);
-            assert_eq!((setup.settings, setup.warnings.len()), (None, 2), "{refused:?}");
+            assert_eq!((setup.settings, setup.warnings.len()), (None, 1), "{refused:?}");
+            assert!(setup.warnings[0].contains(refused.0), "{:?}", setup.warnings);
         }
+        let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://");
+        let setup = read(&[base, own]);
+        assert!(setup.warnings[0].contains(own.0), "{:?}", setup.warnings);
+        assert_eq!(urls(&[base, own]), both[..1]);
         let setup = read(&[base, ("OTEL_TRACES_EXPORTER", "console")]);
         assert!(setup.warnings[0].contains("console"), "{:?}", setup.warnings);
     }
@@ -267,6 +304,25 @@ mod tests {
         assert_eq!(traces.timeout, Duration::from_millis(250));
         assert_eq!(settings.metrics.unwrap().headers, [pair("x", "1")]);
         assert_eq!(settings.resource[..2], [pair("team", "a,b"), pair("service.name", "nightly")]);
+    }
+
+    #[test]
+    fn headers_that_no_request_can_have_are_left_out_and_named_once() {
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
+        for (header, named) in
+            [("bad name=s3", "bad name"), ("x=s3%0A", "x"), ("\u{e9}=s3", "\u{e9}")]
+        {
+            let all = format!("{header},good=1");
+            let setup = read(&[base, ("OTEL_EXPORTER_OTLP_HEADERS", &all)]);
+            let [warning] = setup.warnings.as_slice() else { panic!("{:?}", setup.warnings) };
+            let name = format!("OTEL_EXPORTER_OTLP_HEADERS is used without {named:?}");
+            assert!(warning.contains(&name) && !warning.contains("s3"), "{warning}");
+            let settings = setup.settings.unwrap();
+            for collector in [settings.traces, settings.metrics] {
+                let good = ("good".to_owned(), "1".to_owned());
+                assert_eq!(collector.unwrap().headers, [good], "{header}");
+            }
+        }
     }
 
     #[test]
