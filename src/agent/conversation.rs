@@ -67,7 +67,8 @@ impl Conversation {
         secrets: KnownSecrets,
         model: &str,
     ) -> Self {
-        let RestoredConversation { mut messages, left_off, signed_by, .. } = restored;
+        let RestoredConversation { mut messages, left_off, signed_by, last_usage, .. } = restored;
+        let last_usage = last_usage.filter(|_| signed_by.as_deref() == Some(model));
         if signed_by.is_some_and(|signed_by| signed_by != model) {
             strip_thinking(&mut messages);
             make_calls_portable(&mut messages);
@@ -76,7 +77,7 @@ impl Conversation {
         Self {
             refused: RefusedParts::default(),
             thinking_stripped: !messages.is_empty(),
-            history: History::new(messages, 0),
+            history: History::resume(messages, last_usage),
             secrets,
             pending: None,
             emitted_blocks: EmittedBlocks::default(),

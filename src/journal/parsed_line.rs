@@ -36,6 +36,8 @@ pub struct MessageEntry {
     pub message: Message,
     pub model: Option<String>,
     pub stop_reason: Option<String>,
+    /// The token counts of a reply, if outlast wrote the line.
+    pub usage: Option<Usage>,
     pub cwd: Option<String>,
     /// True if it belongs to a side conversation, so that the main conversation cannot end here.
     pub is_sidechain: bool,

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::json;
-use crate::transcript::{Message, Role};
+use crate::transcript::{Message, Role, Usage};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, OpenRecord, VERSION, check_seal};
 use super::line_head::record_kind;
@@ -344,6 +344,10 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
         message: Message { role, content },
         model: word("/message/model").filter(|name| !name.is_empty()),
         stop_reason: word("/message/stop_reason"),
+        usage: value
+            .pointer("/message/usage")
+            .filter(|_| ours)
+            .and_then(|usage| Usage::deserialize(usage).ok()),
         cwd: head.cwd,
         is_sidechain: head.is_sidechain || head.is_meta || head.team_name.is_some(),
         part: head.part.filter(|_| ours),

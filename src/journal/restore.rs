@@ -12,7 +12,7 @@ use crate::recovery::{
     StopReason, ToolCallRecord, Transition,
 };
 use crate::transcript::{
-    Block, HistoryRepair, Message, Role, answer_calls, repair_history, strip_thinking,
+    Block, HistoryRepair, Message, Role, Usage, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
@@ -29,7 +29,8 @@ use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
-    answers_of, call_ids, interrupted_answer, merge_branch_results, results_off_chain,
+    answers_of, call_ids, ends_with_calls, interrupted_answer, merge_branch_results,
+    results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, worst_case};
 use super::view::JournalView;
@@ -61,6 +62,8 @@ pub struct RestoredConversation {
     pub answered_by: Option<String>,
     /// The requested name of the model in `answered_by`, if known.
     pub signed_by: Option<String>,
+    /// The token counts of the last reply, if the messages up to it are those that were sent.
+    pub last_usage: Option<Usage>,
 }
 
 /// Counts and costs.
@@ -204,6 +207,7 @@ pub(super) fn restore(
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, describe);
+    let last_usage = story.last_usage(&chain).filter(|_| repairs.is_empty());
     messages.extend(held);
     let mut recorded = mem::take(&mut story.fold).recorded();
     if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
@@ -244,6 +248,7 @@ pub(super) fn restore(
         deferred,
         answered_by,
         signed_by,
+        last_usage,
     };
     let learned_facts = story.learned_facts;
     let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
@@ -262,10 +267,6 @@ fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> 
         }
         recorded @ Some(_) => recorded,
     }
-}
-
-fn ends_with_calls(messages: &[Message]) -> bool {
-    messages.last().is_some_and(|last| call_ids(last).next().is_some())
 }
 
 /// Adds a block to the last user message.
@@ -567,22 +568,32 @@ impl<'a> SessionReplay<'a> {
         merge_branch_results(messages, on_branches)
     }
 
+    /// The token counts of the last reply that follows the last replacement of the conversation.
+    fn last_usage(&self, chain: &[&MessageEntry]) -> Option<Usage> {
+        let after = self.last_rewrite(chain).map_or(0, |(_, end)| end);
+        chain[after..].iter().rfind(|entry| entry.message.role == Role::Assistant)?.usage
+    }
+
     /// The last replacement of the conversation on this branch, and the lines after it.
     fn rewritten<'b>(
         &self,
         chain: &'b [&'a MessageEntry],
         answered_by: Option<&str>,
     ) -> (Vec<Message>, &'b [&'a MessageEntry]) {
-        let end_of = |rewritten: &RewrittenHistory<'_>| {
-            let Some(after) = rewritten.after else { return Some(0) };
-            chain.iter().position(|entry| entry.uuid == after).map(|at| at + 1)
-        };
-        let last = self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)));
-        let Some((rewritten, end)) = last else { return (Vec::new(), chain) };
+        let Some((rewritten, end)) = self.last_rewrite(chain) else { return (Vec::new(), chain) };
         let mut messages = rewritten.messages.to_vec();
         if rewritten.model != answered_by {
             strip_thinking(&mut messages);
         }
         (messages, &chain[end..])
+    }
+
+    /// The last replacement on this branch, and the number of lines that it replaces.
+    fn last_rewrite(&self, chain: &[&MessageEntry]) -> Option<(&RewrittenHistory<'a>, usize)> {
+        let end_of = |rewritten: &RewrittenHistory<'_>| {
+            let Some(after) = rewritten.after else { return Some(0) };
+            chain.iter().position(|entry| entry.uuid == after).map(|at| at + 1)
+        };
+        self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)))
     }
 }

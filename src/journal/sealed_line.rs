@@ -163,6 +163,7 @@ impl SealedMessage {
             message: Message { role: self.kind, content },
             model: model.filter(|name| !name.is_empty()),
             stop_reason,
+            usage,
             cwd: self.cwd,
             is_sidechain: self.is_sidechain || self.is_meta || self.team_name.is_some(),
             part: self.part,

@@ -46,6 +46,11 @@ pub(super) fn merge_branch_results(
     joined
 }
 
+/// Returns true if the last message has calls.
+pub(super) fn ends_with_calls(messages: &[Message]) -> bool {
+    messages.last().is_some_and(|last| call_ids(last).next().is_some())
+}
+
 /// The ids of the calls in a message.
 pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
     message.content.iter().filter_map(Block::as_call).map(|(id, ..)| id)

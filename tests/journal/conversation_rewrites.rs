@@ -46,6 +46,7 @@ fn a_rewritten_conversation_is_restored_as_rewritten() {
     let (journal, again) = sandbox.resume(&id);
     drop(journal);
     assert_eq!(again.conversation.messages, messages);
+    assert_eq!(again.conversation.last_usage, None, "it counted the earlier rounds");
 }
 
 #[test]
@@ -66,6 +67,7 @@ fn messages_after_a_rewrite_follow_it() {
     let restored = sandbox.read(&id);
     assert_eq!(restored.conversation.messages, messages);
     assert_eq!(restored.conversation.repairs, []);
+    assert_eq!(restored.conversation.last_usage, reply().usage);
 }
 
 /// The last of several changes holds, and what came between them is in it or gone.

@@ -287,6 +287,54 @@ fn the_token_estimate_stays_close_above_the_count_in_a_conversation() {
     assert!(history.estimate() <= before * 3 / 2, "{} and {before}", history.estimate());
 }
 
+/// Sixty images, each counted by the service as far less than the largest image.
+fn with_images() -> Vec<Message> {
+    let image = || Block::Image { source: json!({ "type": "base64", "data": "" }) };
+    vec![
+        user("Look."),
+        Message::assistant(vec![Block::text("Which?")]),
+        Message::user((0..60).map(|_| image()).collect()),
+        Message::assistant(vec![Block::text("I see.")]),
+        user("Go on."),
+    ]
+}
+
+#[test]
+fn a_resumed_history_has_the_size_that_the_last_reply_reported() {
+    let mut history = History::resume(with_images(), Some(usage(14_000, 50)));
+    for fixed in [9_000, 12_000] {
+        history.set_fixed_bytes(fixed);
+        let most = 14_000 + 50 + fixed / 2 + 500;
+        assert!((14_050..most).contains(&history.estimate()), "{fixed}: {}", history.estimate());
+        assert!(history.upper_bound() >= 14_050 + fixed, "the tools may be others");
+    }
+    history.push(user(&"x".repeat(30_000)));
+    assert!(history.estimate() >= 24_000, "what is new is added: {}", history.estimate());
+    let changes: [fn(&mut History); 3] = [
+        |it| it.edit(|_messages| {}),
+        History::model_changed,
+        |it| {
+            *it = History::resume(with_images(), None);
+        },
+    ];
+    for change in changes {
+        let mut history = History::resume(with_images(), Some(usage(14_000, 50)));
+        change(&mut history);
+        history.set_fixed_bytes(9_000);
+        assert!(history.estimate() >= 300_000, "{}", history.estimate());
+    }
+}
+
+#[test]
+fn the_count_of_an_earlier_process_never_raises_the_bound() {
+    let messages = vec![user("Go."), Message::assistant(vec![Block::text("Gone.")])];
+    let measured = History::new(messages.clone(), 40_000);
+    let mut resumed = History::resume(messages, Some(usage(10_000, 5)));
+    resumed.set_fixed_bytes(40_000);
+    assert_eq!(resumed.upper_bound(), measured.upper_bound());
+    assert_eq!(resumed.counted(), None);
+}
+
 proptest! {
     #[test]
     fn incremental_and_full_measurement_agree(messages in valid_messages()) {

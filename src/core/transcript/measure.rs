@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::token_estimate::plain_text_bytes;
 use super::validity::{violation_at_end, violations_from};
-use super::{Block, Message, OtherFields, ToolDefinition, Usage, media};
+use super::{Block, Message, OtherFields, Role, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
 const BLOCK_OVERHEAD: u64 = 64;
@@ -51,6 +51,9 @@ pub struct History {
     /// The number of messages that are known to be valid. The last message is never among them, as
     /// blocks may be added to it.
     valid: usize,
+    /// The token counts of the last reply, of an earlier process. `None` once the messages before
+    /// it, or the model, have changed.
+    resumed: Option<Usage>,
 }
 
 impl History {
@@ -59,7 +62,13 @@ impl History {
     pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
         let mut meter = Meter::begin(fixed);
         meter.record_edit(&messages);
-        Self { messages, meter, valid: 0 }
+        Self { messages, meter, valid: 0, resumed: None }
+    }
+
+    /// Continues the history of an earlier process, with the token counts of its last reply, if
+    /// nothing before that reply was changed since.
+    pub fn resume(messages: Vec<Message>, last_usage: Option<Usage>) -> Self {
+        Self { resumed: last_usage, ..Self::new(messages, 0) }
     }
 
     pub fn messages(&self) -> &[Message] {
@@ -70,6 +79,9 @@ impl History {
     pub fn set_fixed_bytes(&mut self, fixed: u64) {
         self.meter.fixed = ContentSize { bytes: fixed, plain_text_bytes: fixed, tokens: 0 };
         self.meter.record_edit(&self.messages);
+        if let Some(usage) = self.resumed {
+            self.meter.record_earlier_reply(&self.messages, &usage);
+        }
     }
 
     /// Appends a message. Consecutive messages of one role are merged.
@@ -80,6 +92,7 @@ impl History {
 
     /// Appends a reply and updates the size with its exact token counts.
     pub fn push_reply(&mut self, message: Message, usage: &Usage) {
+        self.resumed = None;
         self.meter.record_usage(usage);
         self.meter.record_kept_reply(&message.content, usage);
         self.join(message);
@@ -111,6 +124,7 @@ impl History {
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = change(&mut self.messages);
         self.meter.record_edit(&self.messages);
+        self.resumed = None;
         self.valid = 0;
         outcome
     }
@@ -128,6 +142,7 @@ impl History {
     /// Discards the service's token counts after a switch to another model, which counts
     /// differently.
     pub fn model_changed(&mut self) {
+        self.resumed = None;
         self.meter.record_edit(&self.messages);
     }
 
@@ -276,6 +291,25 @@ impl Meter {
             self.least = self.least.saturating_add(usage.output_tokens);
         }
         self.since = self.since.plus(if known { exact } else { size });
+    }
+
+    /// Records the token counts of the last reply in `messages`, of an earlier process. The system
+    /// prompt and the tools that it counted are unknown: those of this process are added to them.
+    fn record_earlier_reply(&mut self, messages: &[Message], usage: &Usage) {
+        let is_reply = |message: &Message| message.role == Role::Assistant;
+        let Some(at) = messages.iter().rposition(is_reply) else { return };
+        let measured = *self;
+        self.total = ContentSize::of(messages[..at].iter().flat_map(|message| &message.content));
+        self.record_usage(usage);
+        self.record_kept_reply(&messages[at].content, usage);
+        for message in &messages[at + 1..] {
+            self.record_appended(&message.content);
+        }
+        (self.since, self.least) = (self.since.plus(self.fixed), 0);
+        // Where the system prompt and the tools are most of a request, its bytes are more exact.
+        if self.upper_bound() > measured.upper_bound() {
+            *self = Self { density: self.density, ..measured };
+        }
     }
 
     /// Records that messages were changed, which invalidates the last token count.
