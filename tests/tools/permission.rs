@@ -422,6 +422,42 @@ fn file_permissions_match_this_table() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// Ways to write one path, where `@` is the working folder without its first slash.
+const SLASHES: [&str; 11] = [
+    "//@/src/**",
+    "///@/src/**",
+    "////@//src//**",
+    "//@/./src/.//**",
+    "//@/src//",
+    "//@//src/.",
+    ".//src/**",
+    "././src/**",
+    "/src//**",
+    "/./src/**",
+    "src/.//a.rs",
+];
+
+#[test]
+fn a_path_rule_holds_however_many_slashes_it_has() {
+    for form in SLASHES {
+        for (list, expected) in [("deny", No), ("ask", No), ("allow", Yes)] {
+            let bench = Bench::with(|settings| {
+                let cwd = settings.cwd.display().to_string();
+                let rule = format!("Edit({})", form.replace('@', cwd.trim_start_matches('/')));
+                let permissions = &mut settings.permissions;
+                permissions.mode = if list == "allow" { Default } else { AcceptEdits };
+                match list {
+                    "deny" => permissions.deny.push(rule),
+                    "ask" => permissions.ask.push(rule),
+                    _ => permissions.allow.push(rule),
+                }
+            });
+            let input = json!({ "file_path": "src/a.rs", "old_string": "x", "new_string": "y" });
+            assert_eq!(answer(&bench, "Edit", input), Ok(expected), "{list} {form}");
+        }
+    }
+}
+
 #[test]
 fn a_deny_rule_for_a_folder_of_a_project_does_not_deny_the_project() {
     for (has_folder, expected) in [(true, Yes), (false, No)] {

@@ -45,6 +45,7 @@ impl PathPattern {
         home: Option<&Path>,
     ) -> Result<Self, RuleError> {
         check_glob(spec)?;
+        let spec = &without_empty_parts(spec);
         let (root, pattern) = if let Some(rest) = spec.strip_prefix("//") {
             (Path::new("/"), format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("~/").or((spec == "~").then_some("")) {
@@ -146,6 +147,24 @@ impl PathReading {
         self.pattern.matched_path_or_any_parents(inner, false).is_ignore()
             || self.pattern.matched(inner, true).is_ignore()
     }
+}
+
+/// A pattern without the parts that name no folder: `//$HOME/x` begins with three slashes if the
+/// value begins with one, and a pattern with an empty part or `.` inside matches no path.
+fn without_empty_parts(spec: &str) -> String {
+    let begin = if spec.starts_with("//") {
+        "//"
+    } else if spec.starts_with('/') {
+        "/"
+    } else {
+        ""
+    };
+    // The first part of a relative pattern says where it begins: `./x` is not `x`.
+    let named = |(place, part): &(usize, &str)| !part.is_empty() && (*part != "." || *place == 0);
+    let parts: Vec<&str> = spec.split('/').enumerate().filter(named).map(|it| it.1).collect();
+    let names_folder = spec.ends_with('/') || spec.ends_with("/.");
+    let end = if names_folder && !parts.is_empty() { "/" } else { "" };
+    format!("{begin}{}{end}", parts.join("/"))
 }
 
 /// Escapes a path so that, as a pattern, it matches only itself.
