@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 
-use crate::process::{Job, ProgramTerms, Supervisor};
+use crate::process::{Job, ProgramTerms, Supervisor, find_user_program, skipped_program};
 use crate::secrets::Redactor;
 use crate::types::HostError;
 
@@ -292,15 +292,28 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
     }
     let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
     let environment: Vec<(OsString, OsString)> = around.program_environment().chain(own).collect();
-    let path = environment.iter().rev().find(|(name, _)| name == "PATH");
-    let path = path.map(|(_, value)| value.clone()).unwrap_or_default();
+    let variable = |wanted: &str| {
+        let found = environment.iter().rev().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_os_str())
+    };
+    let path = variable("PATH").unwrap_or_default();
     let program = if command.contains('/') {
         Some(cwd.join(command))
     } else {
-        crate::process::find_program(&[command], &path, &cwd)
+        find_user_program(command, path, &cwd, variable("HOME"))
     };
-    let missing =
-        || ConnectionLoss::Permanent(format!("there is no program {command:?} in the PATH"));
+    let missing = || {
+        let skipped = skipped_program(command, path).map(|program| program.display().to_string());
+        ConnectionLoss::Permanent(skipped.map_or_else(
+            || format!("there is no program {command:?} in the PATH"),
+            |program| {
+                format!(
+                    "{program} is inside the working folder, so it is not searched for by name; \
+                     write its path if it is to run"
+                )
+            },
+        ))
+    };
     let program = program.ok_or_else(missing)?;
     Ok(Job {
         program,

@@ -4,26 +4,30 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::find_program;
+use crate::process::{find_program, skipped_program};
 
 /// The shell that runs commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellProgram {
     path: PathBuf,
     is_bash: bool,
+    /// A bash in the working folder, where commands could have put it.
+    skipped: Option<PathBuf>,
 }
 
 impl ShellProgram {
     /// Finds it in `path`, a value of `PATH`, outside the working folder.
     pub fn find(path: &OsStr, cwd: &Path) -> Self {
         let found = find_program(&["bash", "/bin/bash", "sh"], path, cwd);
-        Self::at(found.unwrap_or_else(|| PathBuf::from("/bin/sh")))
+        let mut shell = Self::at(found.unwrap_or_else(|| PathBuf::from("/bin/sh")));
+        shell.skipped = if shell.is_bash { None } else { skipped_program("bash", path) };
+        shell
     }
 
     fn at(path: PathBuf) -> Self {
         let real = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let is_bash = [&path, &real].iter().any(|path| path.file_name() == Some("bash".as_ref()));
-        Self { path, is_bash }
+        Self { path, is_bash, skipped: None }
     }
 
     pub fn path(&self) -> &Path {
@@ -40,7 +44,7 @@ impl ShellProgram {
         let path = self.path.display();
         (!self.is_bash).then(|| {
             format!(
-                "There is no bash on this machine: commands run in {path}, without arrays, {{1..3}}, \
+                "There is no bash here: commands run in {path}, without arrays, {{1..3}}, \
                  [[ ]] and <(...)."
             )
         })
@@ -49,7 +53,11 @@ impl ShellProgram {
     /// The warning for the user about a shell that is not bash.
     pub fn warning(&self) -> Option<String> {
         let path = self.path.display();
-        (!self.is_bash).then(|| format!("there is no bash on PATH: commands run in {path}"))
+        let why = self.skipped.as_ref().map_or_else(
+            || "there is no bash on PATH".to_owned(),
+            |bash| format!("{} is not used, as it is in the working folder", bash.display()),
+        );
+        (!self.is_bash).then(|| format!("{why}: commands run in {path}"))
     }
 }
 

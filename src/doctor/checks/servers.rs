@@ -11,7 +11,7 @@ use super::service::is_on_this_machine;
 use super::settings::unread_note;
 use crate::config::format_duration;
 use crate::mcp::ServerStatus;
-use crate::process::find_program;
+use crate::process::find_user_program;
 use crate::text::counted;
 
 const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
@@ -38,10 +38,11 @@ pub fn check_servers(
     if known.servers.is_empty() && findings.is_empty() {
         return vec![Finding::ok("mcp", "no MCP servers are configured")];
     }
-    let path = known.variables.get(OsStr::new("PATH")).map(OsString::as_os_str);
+    let variable = |name: &str| known.variables.get(OsStr::new(name)).map(OsString::as_os_str);
+    let (path, home) = (variable("PATH").unwrap_or_default(), variable("HOME"));
     findings.extend(known.servers.iter().map(|server| {
         let tried = tried.iter().find(|tried| tried.report.name == server.name);
-        let there = is_there(&server.how, path.unwrap_or_default(), &context.cwd);
+        let there = is_there(&server.how, path, &context.cwd, home);
         let finding = check_server(server, tried, there, known.mcp_wait);
         finding.caused_by(network.filter(|_| is_unreached(server, tried)))
     }));
@@ -140,10 +141,10 @@ fn remedy(server: &ConfiguredServer) -> String {
     }
 }
 
-fn is_there(how: &ServerTransport, path: &OsStr, cwd: &Path) -> bool {
+fn is_there(how: &ServerTransport, path: &OsStr, cwd: &Path, home: Option<&OsStr>) -> bool {
     match how {
         ServerTransport::Address(_) | ServerTransport::Host => true,
         ServerTransport::Program(program) if program.contains('/') => cwd.join(program).is_file(),
-        ServerTransport::Program(program) => find_program(&[program], path, cwd).is_some(),
+        ServerTransport::Program(program) => find_user_program(program, path, cwd, home).is_some(),
     }
 }
