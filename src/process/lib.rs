@@ -28,7 +28,9 @@
 //! Outside Linux there are no subreapers: orphans are lost there.
 
 mod closed_stdout;
+mod code_programs;
 mod command_process;
+mod data_words;
 mod egress;
 mod env_tag;
 mod file_lock;

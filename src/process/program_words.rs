@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 
+use super::data_words::without_data;
 use super::job::Job;
 
 /// Characters that end a word, in addition to blanks.
@@ -25,15 +26,26 @@ pub(super) struct ProgramWords {
 impl ProgramWords {
     /// The words of a job, with the variables of its environment in place of their names.
     pub(super) fn of(job: &Job) -> Self {
+        let arguments = job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+        Self::in_arguments(job, arguments)
+    }
+
+    /// The words among them that may be run, or be read by what runs them.
+    pub(super) fn that_may_run(job: &Job) -> Self {
+        let arguments: Vec<String> =
+            job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+        Self::in_arguments(job, without_data(&job.program.to_string_lossy(), &arguments))
+    }
+
+    fn in_arguments(job: &Job, arguments: Vec<String>) -> Self {
         let mut words = Self::default();
         words.in_order.push(job.program.to_string_lossy().into_owned());
-        for argument in &job.arguments {
-            let text = argument.to_string_lossy();
+        for text in arguments {
             words.in_order.extend(cut(&text, false, job));
             words.further.extend(cut(&text, true, job));
             // A path with blanks in it, or a line.
-            if is_path_alone(&text) || job.cwd.join(text.as_ref()).exists() {
-                words.further.push(text.into_owned());
+            if is_path_alone(&text) || job.cwd.join(&text).exists() {
+                words.further.push(text);
             }
         }
         words

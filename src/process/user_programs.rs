@@ -5,7 +5,7 @@
 //!
 //! A program is also confined if it is not certain that everything it runs lies elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -14,89 +14,12 @@ use std::path::{Component, Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use super::code_programs::{INTERPRETERS, RUNNERS, SHELLS, is_command_flag, program_name};
 use super::job::Job;
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
 use super::program_words::{ProgramWords, variable};
 use super::programs::absolute_path;
-
-/// Shells: the argument after their `-c` (or `-ec`) is a line of commands.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
-
-/// Programs that run the first file they are given, without versions (`python3.13`). With another
-/// first argument, or none, they may take code from the working folder.
-const INTERPRETERS: [&str; 20] = [
-    "source", "eval", "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node",
-    "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
-];
-
-/// Programs that run code from the working folder or a cache: packages, build files, hooks of git.
-const RUNNERS: [&str; 64] = [
-    "npx",
-    "npm",
-    "pnpm",
-    "pnpx",
-    "yarn",
-    "corepack",
-    "bun",
-    "bunx",
-    "deno",
-    "uv",
-    "uvx",
-    "pipx",
-    "pip",
-    "poetry",
-    "pdm",
-    "hatch",
-    "rye",
-    "tox",
-    "nox",
-    "pytest",
-    "cargo",
-    "go",
-    "make",
-    "cmake",
-    "ninja",
-    "just",
-    "task",
-    "rake",
-    "bundle",
-    "gem",
-    "mvn",
-    "gradle",
-    "dotnet",
-    "composer",
-    "eslint",
-    "prettier",
-    "mise",
-    "pre-commit",
-    "lefthook",
-    "git",
-    "hg",
-    "husky",
-    "lint-staged",
-    "commitlint",
-    "gitleaks",
-    "jest",
-    "vitest",
-    "mocha",
-    "stylelint",
-    "ts-node",
-    "nx",
-    "turbo",
-    "mypy",
-    "pylint",
-    "flake8",
-    "invoke",
-    "scons",
-    "rubocop",
-    "rspec",
-    "phpunit",
-    "phpstan",
-    "mix",
-    "sbt",
-    "Rscript",
-];
 
 /// The most folders in which the words of a job are looked up.
 const STARTS_MAX: usize = 8;
@@ -226,9 +149,18 @@ impl UserPrograms {
             named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
         }
         let bare = self.bare_paths(words, job);
+        let may_run = ProgramWords::that_may_run(job);
+        let may_be_put: BTreeSet<PathBuf> = starts
+            .iter()
+            .flat_map(|start| may_run.all().filter_map(|word| self.locate(start, word, job)))
+            .collect();
         let known = self.entries.lock();
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
-        let is_code = |path: &PathBuf| !matches!(known.get(path), Some(KnownEntry::Folder));
+        let is_code = |path: &PathBuf| match known.get(path) {
+            Some(KnownEntry::Folder) => false,
+            Some(KnownEntry::Data | KnownEntry::Program { .. }) => true,
+            None => may_be_put.contains(path) || fs::symlink_metadata(path).is_ok(),
+        };
         let names_code = named.iter().any(is_code);
         drop(known);
         named.extend(run.iter().cloned());
@@ -240,7 +172,7 @@ impl UserPrograms {
                 && (names_code
                     || !self.open_folders(job).is_empty()
                     || self.loads_open_code(job)
-                    || self.may_run_open_code(words, job)));
+                    || self.may_run_open_code(&may_run, job)));
         JobPrograms { named, run, is_confined }
     }
 
@@ -353,12 +285,10 @@ impl UserPrograms {
 /// of commands is cut into words like the others.
 fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
     let all = &words.in_order;
-    let is_line =
-        |flag: &&String| flag.starts_with('-') && !flag.starts_with("--") && flag.ends_with('c');
     all.iter().enumerate().filter_map(move |(place, word)| {
         let (name, rest) = (program_name(word), &all[place + 1..]);
         let runs_line =
-            SHELLS.contains(&name.as_str()) && rest.first().is_some_and(|it| is_line(&it));
+            SHELLS.contains(&name.as_str()) && rest.first().is_some_and(|it| is_command_flag(it));
         (INTERPRETERS.contains(&name.as_str()) && !runs_line)
             .then(|| rest.iter().find(|word| !word.starts_with('-')))
     })
@@ -390,13 +320,6 @@ fn absolute(start: &Path, word: &str, job: &Job) -> PathBuf {
         }
     }
     path
-}
-
-/// The name of a program, without its folder and version.
-fn program_name(text: &str) -> String {
-    let name = text.rsplit('/').next().unwrap_or_default();
-    let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
-    if plain.is_empty() { name.to_owned() } else { plain.to_owned() }
 }
 
 /// The policy of commands, with the additional grants of a program. The kernel accepts real paths
@@ -482,6 +405,32 @@ mod tests {
             "cat notes | tail -1",
             "./late.sh",
             "true; tools/late",
+            "echo a/b; tools/late",
+            "echo \"a/b $(tools/late)\"",
+            "echo `tools/late`",
+            "echo <(tools/late)",
+            "echo a/b | tools/late",
+            "jq -f tools/late.jq",
+            "jq . --from-file tools/late.jq",
+            "sed '1e tools/late'",
+            "sed 's/.*/tools\\/late/e'",
+            "sed -n -f tools/late.sed",
+            "awk 'BEGIN { system(\"tools/late\") }'",
+            "awk -f tools/late",
+            "curl --config tools/late",
+            "cat tools/late | sh",
+            "cat tools/late | xargs -I@ ~/run @",
+            "echo tools/late | xargs -n1 env",
+            ". <(cat tools/late)",
+            "$(jq -r .x tools/late)",
+            "~/run \"$(jq -r .x ./late)\"",
+            "x=tools/late; echo a && $x",
+            "echo 'a/b' 'not closed; tools/late",
+            "bash -c 'echo a; tools/late'",
+            "if tools/late; then echo a; fi",
+            "{ tools/late; }",
+            "~/run tools/late",
+            "cat <<X | ~/run\ntools/late\nX",
             "/usr/bin/true $CLAUDE_PROJECT_DIR/late",
             "python3 -c 'import json'",
             "python3 -m guard",
@@ -500,6 +449,17 @@ mod tests {
         }
         for line in [
             "jq -r .tool_input.command >> ~/log",
+            "jq -r '\"\\(.a) - \\(.b // \"none\")\"' >> ~/.claude/log.txt",
+            "date +%d/%m/%Y >> \"$HOME/log\"",
+            "cat | sed s/a/b/g | cut -d/ -f2 | tr '/' _ >> ~/log",
+            "sed -e 's/one/two/;/three/d' >> ~/log",
+            "echo \"bash/edit in $HOME: $(jq -r '.x // empty')\" >> ~/log",
+            "f=$(jq -r '.tool_input.file_path // empty'); [ -z \"$f\" ] || echo \"make/git $f\" >> ~/log",
+            "if [ \"`jq -r '.a/2'`\" = a/b ]; then printf '%s/%s' a b; fi | tee -a ~/log 2>&1",
+            "[ -e \"$CLAUDE_PROJECT_DIR/late.txt\" ] && date >> ~/log",
+            "curl -s -H 'Content-Type: application/json' -d @- https://example.com/a 'http://b.c/d'",
+            "bash -c 'jq -r \".x // empty\" >> ~/log'",
+            "awk -F/ '{print $1 \"/\" $2}' >> ~/log",
             "notify-send 'the run needs you'",
             "~/guard.sh",
             "\"$HOME\"/guard.sh $FILE",

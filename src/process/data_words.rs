@@ -1,0 +1,382 @@
+//! Removes from a command line the words that are never run: operands of programs that only show,
+//! compare or send them (`echo`, `jq`, `date`). Such a word with a slash that leads to no file is no
+//! program that a command could put there.
+//!
+//! No shell is emulated: a line that is not certainly understood stays as it is.
+
+use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
+
+/// Programs that run none of their operands.
+const DATA_PROGRAMS: [&str; 31] = [
+    "echo",
+    "printf",
+    "date",
+    "cut",
+    "tr",
+    "grep",
+    "egrep",
+    "fgrep",
+    "test",
+    "[",
+    "[[",
+    "tee",
+    "logger",
+    "jq",
+    "wc",
+    "basename",
+    "dirname",
+    "uniq",
+    "sed",
+    "awk",
+    "gawk",
+    "mawk",
+    "curl",
+    "notify-send",
+    "terminal-notifier",
+    "say",
+    "cd",
+    "mkdir",
+    "touch",
+    "ls",
+    "stat",
+];
+
+/// Options of these programs that name a file of code or of settings.
+const CODE_OPTIONS: [(&str, &[&str]); 6] = [
+    ("jq", &["f", "L", "from-file", "library-path"]),
+    ("sed", &["f", "file"]),
+    ("awk", &["f", "file", "l", "i", "include", "load"]),
+    ("gawk", &["f", "file", "l", "i", "E", "include", "load", "exec"]),
+    ("mawk", &["f", "file", "W"]),
+    ("curl", &["K", "config"]),
+];
+
+/// Words after which a command begins.
+const BEFORE_COMMANDS: [&str; 11] =
+    ["if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}"];
+
+/// What runs its input or a text, besides interpreters.
+const EXECUTORS: [&str; 10] =
+    [".", "exec", "xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc"];
+
+/// The most substitutions, and shells, inside each other.
+const DEPTH_MAX: usize = 8;
+
+/// The arguments of a program without the words that are never run.
+pub(super) fn without_data(program: &str, arguments: &[String]) -> Vec<String> {
+    let flag = arguments.iter().position(|it| is_command_flag(it));
+    if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1) {
+        let reduce = |(place, text): (usize, &String)| {
+            let reduced = (place == line).then(|| reduced_line(text, 0)).flatten();
+            reduced.unwrap_or_else(|| text.clone())
+        };
+        return arguments.iter().enumerate().map(reduce).collect();
+    }
+    let operands = arguments.iter().map(|text| Word::literal(text)).collect();
+    let command = SimpleCommand { head: Some(program.to_owned()), operands };
+    if command.is_data() { Vec::new() } else { arguments.to_vec() }
+}
+
+fn is_shell(program: &str) -> bool {
+    SHELLS.contains(&program_name(program).as_str())
+}
+
+/// The line without words that are never run. `None` if these are not certain.
+fn reduced_line(line: &str, depth: usize) -> Option<String> {
+    // A here-document may hold anything.
+    if depth > DEPTH_MAX || line.contains("<<") {
+        return None;
+    }
+    LineReader { rest: line, depth }.commands(None)
+}
+
+/// A word of a line.
+#[derive(Debug, Default)]
+struct Word {
+    /// The fixed part of its text, without quotes.
+    text: String,
+    /// Its source, with reduced substitutions.
+    source: String,
+    /// Its reduced substitutions alone.
+    substitutions: String,
+    /// True if it has a variable or a substitution.
+    varies: bool,
+}
+
+impl Word {
+    fn literal(text: &str) -> Self {
+        Self { text: text.to_owned(), source: text.to_owned(), ..Self::default() }
+    }
+
+    fn is_assignment(&self) -> bool {
+        self.text.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
+        })
+    }
+
+    /// Adds a substitution, of which `inner` may be run.
+    fn substitute(&mut self, inner: &str) {
+        let inner = format!(" ( {inner} ) ");
+        self.source.push_str(&inner);
+        self.substitutions.push_str(&inner);
+        self.varies = true;
+    }
+
+    /// Returns true if it begins like the path of a file.
+    fn is_path(&self) -> bool {
+        let source = self.source.trim_start_matches('"');
+        ["./", "../", "~", "$"].iter().any(|begin| source.starts_with(begin))
+    }
+}
+
+/// A program and its operands.
+#[derive(Debug, Default)]
+struct SimpleCommand {
+    head: Option<String>,
+    operands: Vec<Word>,
+}
+
+impl SimpleCommand {
+    /// Returns true if it runs no operand.
+    fn is_data(&self) -> bool {
+        let head = self.head.as_deref().unwrap_or_default();
+        let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| head.strip_prefix(it));
+        let name = name.unwrap_or(head);
+        let options = CODE_OPTIONS.iter().find(|(program, _)| *program == name);
+        let names_code = |word: &Word| options.is_some_and(|it| has_option(&word.text, it.1));
+        let runs_text = |word: &Word| match name {
+            "sed" => may_execute(&word.text),
+            "awk" | "gawk" | "mawk" => {
+                ["system", "|", "getline", "@"].iter().any(|it| word.text.contains(it))
+            }
+            _ => false,
+        };
+        DATA_PROGRAMS.contains(&name)
+            && !self.operands.iter().any(|word| names_code(word) || runs_text(word))
+    }
+
+    /// Adds the words of it that may be run to a line, and begins the next one. `None` if it may
+    /// run a text or its input.
+    fn finish(&mut self, reduced: &mut String) -> Option<()> {
+        let command = std::mem::take(self);
+        let name = command.head.as_deref().map(program_name).unwrap_or_default();
+        if EXECUTORS.contains(&name.as_str()) {
+            return None;
+        }
+        if is_shell(&name) {
+            let [flag, line, rest @ ..] = &command.operands[..] else { return None };
+            if !is_command_flag(&flag.text) || line.varies {
+                return None;
+            }
+            push_word(reduced, &flag.source);
+            push_word(reduced, &reduced_line(&line.text, 1)?);
+            rest.iter().for_each(|word| push_word(reduced, &word.source));
+        } else if INTERPRETERS.contains(&name.as_str()) {
+            return None;
+        } else {
+            let is_data = command.is_data();
+            // What they write of a file could be run by what reads it.
+            let stays = |word: &Word| !is_data || word.is_path() && reads_files(&name);
+            for word in &command.operands {
+                push_word(reduced, if stays(word) { &word.source } else { &word.substitutions });
+            }
+        }
+        Some(())
+    }
+}
+
+fn reads_files(name: &str) -> bool {
+    ["jq", "grep", "egrep", "fgrep", "sed", "awk", "gawk", "mawk", "cut", "uniq"].contains(&name)
+}
+
+fn push_word(reduced: &mut String, word: &str) {
+    reduced.push_str(word);
+    reduced.push(' ');
+}
+
+/// Returns true if a word is one of these options: `-rf`, `--from-file`, `--from-file=x`.
+fn has_option(word: &str, options: &[&str]) -> bool {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        // Programs take beginnings of names, too.
+        return !name.is_empty() && options.iter().any(|it| it.len() > 1 && it.starts_with(name));
+    }
+    let short = word.strip_prefix('-').unwrap_or_default();
+    short.chars().any(|letter| options.contains(&letter.to_string().as_str()))
+}
+
+/// Returns true if a script of sed may have the command or the flag `e`, which runs a program.
+fn may_execute(script: &str) -> bool {
+    let letters: Vec<char> = script.chars().collect();
+    let is_flag = |letter: char| "gpiImMw0123456789".contains(letter);
+    let has_letter_for_slash =
+        script.starts_with('s') && letters.get(1).is_some_and(|it| it.is_alphanumeric());
+    let is_command = |place: usize| {
+        let before = letters[..place].iter().rev().find(|it| !is_flag(**it));
+        let after = letters.get(place + 1);
+        before.is_none_or(|it| !it.is_alphanumeric())
+            && after.is_none_or(|it| !it.is_alphanumeric() || is_flag(*it))
+    };
+    !script.starts_with('-')
+        && (has_letter_for_slash
+            || (0..letters.len()).any(|place| letters[place] == 'e' && is_command(place)))
+}
+
+struct LineReader<'a> {
+    rest: &'a str,
+    depth: usize,
+}
+
+impl LineReader<'_> {
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let letter = self.peek()?;
+        self.rest = &self.rest[letter.len_utf8()..];
+        Some(letter)
+    }
+
+    /// Reads commands up to `end`, which is consumed, and returns the words that may be run.
+    fn commands(&mut self, end: Option<char>) -> Option<String> {
+        let (mut reduced, mut command) = (String::new(), SimpleCommand::default());
+        loop {
+            let Some(letter) = self.peek() else {
+                command.finish(&mut reduced)?;
+                return end.is_none().then_some(reduced);
+            };
+            if letter.is_whitespace() && letter != '\n' {
+                self.next();
+            } else if Some(letter) == end {
+                self.next();
+                command.finish(&mut reduced)?;
+                return Some(reduced);
+            } else if ['\n', ';', '|', '&', '(', ')'].contains(&letter) {
+                self.next();
+                command.finish(&mut reduced)?;
+                reduced.push(letter);
+                if letter == '(' {
+                    reduced.push_str(&self.nested()?);
+                    reduced.push(')');
+                }
+            } else if ['<', '>'].contains(&letter) {
+                push_word(&mut reduced, &self.redirection()?);
+            } else {
+                let word = self.word()?;
+                let is_before_head = word.is_assignment()
+                    || !word.varies && BEFORE_COMMANDS.contains(&word.text.as_str());
+                if command.head.is_some() {
+                    command.operands.push(word);
+                    continue;
+                }
+                push_word(&mut reduced, &word.source);
+                if is_before_head {
+                    continue;
+                }
+                if word.varies && !word.text.contains('/') {
+                    return None;
+                }
+                // What a variable leads to is not known.
+                command.head = Some(if word.varies { String::new() } else { word.text });
+            }
+        }
+    }
+
+    /// Commands in parentheses, of which the first has been read.
+    fn nested(&mut self) -> Option<String> {
+        if self.depth >= DEPTH_MAX {
+            return None;
+        }
+        self.depth += 1;
+        let reduced = self.commands(Some(')'));
+        self.depth -= 1;
+        reduced
+    }
+
+    /// A redirection and its file. `None` for the output of a command in place of a file.
+    fn redirection(&mut self) -> Option<String> {
+        let begin = self.next()?;
+        while self.peek().is_some_and(|it| "<>&|".contains(it)) {
+            self.next();
+        }
+        if self.peek() == Some('(') {
+            return None;
+        }
+        while self.peek().is_some_and(|it| it == ' ' || it == '\t') {
+            self.next();
+        }
+        Some(format!("{begin} {}", self.word()?.source))
+    }
+
+    /// A word, which may be empty. `None` if a quote is not closed.
+    fn word(&mut self) -> Option<Word> {
+        let (mut word, mut is_quoted) = (Word::default(), false);
+        while let Some(letter) = self.peek() {
+            let ends = letter.is_whitespace() || ";|&()<>".contains(letter);
+            if ends && !is_quoted {
+                return Some(word);
+            }
+            self.next();
+            match letter {
+                '\\' => {
+                    word.source.push(letter);
+                    let next = self.next()?;
+                    word.source.push(next);
+                    word.text.push(next);
+                }
+                '"' => {
+                    word.source.push(letter);
+                    is_quoted = !is_quoted;
+                }
+                '\'' if !is_quoted => {
+                    let (inner, rest) = self.rest.split_once('\'')?;
+                    word.source.push_str(&format!("'{inner}'"));
+                    word.text.push_str(inner);
+                    self.rest = rest;
+                }
+                '`' => {
+                    let (inner, rest) = self.rest.split_once('`')?;
+                    let inner = reduced_line(inner, self.depth + 1)?;
+                    word.substitute(&inner);
+                    self.rest = rest;
+                }
+                '$' => self.variable(&mut word)?,
+                _ => {
+                    word.source.push(letter);
+                    word.text.push(letter);
+                }
+            }
+        }
+        (!is_quoted).then_some(word)
+    }
+
+    /// What follows a dollar sign: a substitution, or the name of a variable.
+    fn variable(&mut self, word: &mut Word) -> Option<()> {
+        match self.peek() {
+            Some('(') => {
+                self.next();
+                let inner = self.nested()?;
+                word.substitute(&inner);
+            }
+            Some('{') => {
+                let (inner, rest) = self.rest.split_once('}')?;
+                if inner.contains(['$', '`', '\'', '"']) {
+                    return None;
+                }
+                word.source.push_str(&format!("${inner}}}"));
+                word.varies = true;
+                self.rest = rest;
+            }
+            Some('\'') => return None,
+            _ => {
+                let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                let length = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
+                word.source.push_str(&format!("${}", &self.rest[..length]));
+                word.varies |= length > 0;
+                self.rest = &self.rest[length..];
+            }
+        }
+        Some(())
+    }
+}
