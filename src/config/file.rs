@@ -102,8 +102,7 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
 pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     match file_reads::read_regular(path, FILE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(vec![match file_reads::closed_part(path, geteuid()) {
             Some(closed) => format!("{}: cannot be read: {closed}", path.display()),
             None => format!(
@@ -112,6 +111,11 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
             ),
         }]),
     }
+}
+
+/// Returns true if an error says that there is no file, rather than that it is closed.
+pub fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Reads the settings that a flag such as `--settings` names: JSON if the text begins with `{`,

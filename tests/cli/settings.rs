@@ -260,6 +260,19 @@ fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
 }
 
 #[test]
+fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
+    for target in ["settings.json", "nowhere.json"] {
+        let world = BinaryFixture::new().file("home/.claude/CLAUDE.md", "");
+        let file = world.path("home/.claude/settings.json");
+        std::os::unix::fs::symlink(target, &file).expect("a link");
+        let warnings = load_settings(&world, &[], &[]).expect("good").warnings;
+        let [warning] = &warnings[..] else { panic!("{target}: {warnings:?}") };
+        assert!(warning.starts_with(&file.display().to_string()), "{warning}");
+        assert!(warning.ends_with("(this file is not used)"), "{warning}");
+    }
+}
+
+#[test]
 fn settings_that_are_given_twice_are_joined_and_the_later_ones_win() {
     let first = r#"{"maxTurns": 3, "model": "one", "permissions": {"deny": ["Edit"]}}"#;
     let second = r#"{"maxTurns": 5, "permissions": {"deny": ["Write"], "allow": ["Bash"]}}"#;

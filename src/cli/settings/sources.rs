@@ -283,8 +283,14 @@ impl SourceReader {
         is_wanted: bool,
     ) -> Option<ParsedSettings> {
         let path = home?.join(SHARED_FILE);
-        let real = file_reads::canonicalize(&path).ok()?;
-        if Some(&real) == config_dir.join("settings.json").canonicalize().ok().as_ref() {
+        // A file that is there but cannot be reached may hold deny rules: it is read, which warns.
+        let real = match file_reads::canonicalize(&path) {
+            Ok(real) => Some(real),
+            Err(error) if file::is_missing(&error) && !path.is_symlink() => return None,
+            Err(_) => None,
+        };
+        let own = config_dir.join("settings.json").canonicalize().ok();
+        if real.is_some() && real == own {
             return None;
         }
         let is_default = home.is_some_and(|home| config_dir == home.join(CONFIG_FOLDER));
@@ -306,6 +312,9 @@ impl SourceReader {
     fn file_of_reference(&mut self, path: &Path) -> Option<ParsedSettings> {
         let shown = path.display().to_string();
         let read = match file::read_content(path) {
+            Ok(None) if path.is_symlink() => {
+                Err(ForeignMistakes::Unreadable(format!("{shown}: the link leads to no file")))
+            }
             Ok(None) => Ok(None),
             Ok(Some(content)) => {
                 let text = self.decode(&shown, &content);
