@@ -22,7 +22,10 @@ impl ScratchFolder {
     /// # Errors
     /// The folder or a file cannot be written.
     pub fn create(scenario: &Scenario) -> io::Result<Self> {
-        let root = tempfile::Builder::new().prefix("outlast-rehearsal-").tempdir()?;
+        // It may hold the files of a private session, and the temporary folder is shared.
+        let private = fs::Permissions::from_mode(0o700);
+        let root =
+            tempfile::Builder::new().prefix("outlast-rehearsal-").permissions(private).tempdir()?;
         let work = root.path().join("work");
         fs::create_dir(&work)?;
         fs::create_dir(root.path().join(HOME))?;

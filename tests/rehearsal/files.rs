@@ -669,6 +669,8 @@ fn a_scratch_folder_holds_the_files_and_is_removed_on_drop() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "exit 0\n");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);
     let folder = scratch.path().to_owned();
+    let root = folder.parent().expect("a root").metadata().unwrap().permissions().mode();
+    assert_eq!(root & 0o777, 0o700, "other users share the temporary folder");
     drop(scratch);
     assert!(!folder.exists());
 }
