@@ -57,6 +57,17 @@ impl Home {
 }
 
 #[test]
+fn rules_that_cannot_be_reached_are_reported() {
+    let home = Home::new();
+    home.write("config/CLAUDE.md", "kept").write("shared/rules/r.md", "kept, too");
+    symlink("rules", home.path("config/rules")).expect("a link to itself");
+    let memory = home.read();
+    assert_eq!(memory.files.len(), 2, "{memory:?}");
+    let [warning] = &memory.warnings[..] else { panic!("{memory:?}") };
+    assert!(warning.contains("config/rules is left out"), "{warning}");
+}
+
+#[test]
 fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
     let home = Home::new();
     home.write("code/project/.env", "SECRET").write("code/project/CLAUDE.md", "see @.env now");

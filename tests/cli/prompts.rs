@@ -249,6 +249,20 @@ fn pipes_link_loops_and_dangling_links_do_not_block_loading() {
 }
 
 #[test]
+fn folders_of_prompts_that_cannot_be_reached_are_reported() {
+    let home = Home::new();
+    home.write("repo/.claude/skills/own/SKILL.md", "own");
+    symlink("lost", home.path("repo/.claude/skills/lost")).expect("a link to itself");
+    symlink("agents", home.path("repo/.claude/agents")).expect("a link to itself");
+    let library = home.read();
+    assert_eq!(commands(&library), ["own"]);
+    for name in ["agents", "skills/lost/SKILL.md"] {
+        let told = library.warnings.iter().filter(|line| line.contains(name)).count();
+        assert_eq!(told, 1, "{name}: {:?}", library.warnings);
+    }
+}
+
+#[test]
 fn duplicate_agent_names_in_one_folder_are_reported() {
     let home = Home::new();
     home.agent("repo/.claude/agents/a.md", "same", "").agent(

@@ -96,10 +96,12 @@ struct MemoryReader<'a> {
 impl MemorySearch<'_> {
     /// Reads all memory files. Unreadable files are left out, with a warning.
     pub fn read(&self) -> Memory {
-        self.follow(self.candidates())
+        let mut warnings = Vec::new();
+        let leads = self.candidates(&mut warnings);
+        self.follow(leads, warnings)
     }
 
-    fn follow(&self, leads: Vec<MemoryCandidate>) -> Memory {
+    fn follow(&self, leads: Vec<MemoryCandidate>, warnings: Vec<String>) -> Memory {
         let mut reader = MemoryReader {
             home: self.home,
             denial: self.denial,
@@ -107,7 +109,7 @@ impl MemorySearch<'_> {
             seen: HashSet::new(),
             bytes: 0,
             waiting: Vec::new(),
-            warnings: Vec::new(),
+            warnings,
         };
         let mut files: Vec<MemoryFile> = Vec::new();
         for MemoryCandidate { path, origin, bound, is_rule } in leads {
@@ -129,15 +131,16 @@ impl MemorySearch<'_> {
         let mut folders: Vec<&Path> =
             folder.ancestors().take_while(|folder| *folder != self.cwd).collect();
         folders.reverse();
-        let (root, mut leads) = (self.project_root(), Vec::new());
+        let root = self.project_root();
+        let (mut leads, mut warnings) = (Vec::new(), Vec::new());
         for folder in folders {
-            self.add_candidates(folder, &root, &mut leads);
+            self.add_candidates(folder, &root, &mut leads, &mut warnings);
         }
-        self.follow(leads)
+        self.follow(leads, warnings)
     }
 
     /// Returns every file to look for, the most general first.
-    fn candidates(&self) -> Vec<MemoryCandidate> {
+    fn candidates(&self, warnings: &mut Vec<String>) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
             leads.push(MemoryCandidate::unbound(path.to_owned(), MemoryOrigin::Machine));
@@ -146,7 +149,7 @@ impl MemorySearch<'_> {
             for name in ["CLAUDE.md", "AGENTS.md"] {
                 leads.push(MemoryCandidate::unbound(folder.join(name), MemoryOrigin::User));
             }
-            leads.extend(rules(folder).into_iter().map(|path| MemoryCandidate {
+            leads.extend(rules(folder, warnings).into_iter().map(|path| MemoryCandidate {
                 is_rule: true,
                 ..MemoryCandidate::unbound(path, MemoryOrigin::User)
             }));
@@ -155,19 +158,26 @@ impl MemorySearch<'_> {
         let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
         folders.reverse();
         for folder in folders {
-            self.add_candidates(folder, &root, &mut leads);
+            self.add_candidates(folder, &root, &mut leads, warnings);
         }
         leads
     }
 
     /// The files of one folder.
-    fn add_candidates(&self, folder: &Path, root: &Path, leads: &mut Vec<MemoryCandidate>) {
+    fn add_candidates(
+        &self,
+        folder: &Path,
+        root: &Path,
+        leads: &mut Vec<MemoryCandidate>,
+        warnings: &mut Vec<String>,
+    ) {
         // Files above the project may not lead out of their own folder.
         let bound = if folder.starts_with(root) { root } else { folder };
         let bound = (!self.trusted).then(|| bound.to_owned());
         if self.project {
             let names = NAMES.iter().map(|name| (folder.join(name), false));
-            let rules = rules(&folder.join(PROJECT_FOLDER)).into_iter().map(|path| (path, true));
+            let rules = rules(&folder.join(PROJECT_FOLDER), warnings);
+            let rules = rules.into_iter().map(|path| (path, true));
             leads.extend(names.chain(rules).map(|(path, is_rule)| MemoryCandidate {
                 path,
                 origin: MemoryOrigin::Project,
@@ -195,18 +205,29 @@ impl MemorySearch<'_> {
 }
 
 /// The files of the rules in a folder of settings, by name.
-fn rules(folder: &Path) -> Vec<PathBuf> {
+fn rules(folder: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let folder = folder.join(RULES);
-    if !folder.exists() {
+    // A folder that cannot be reached causes a warning below.
+    if matches!(folder.try_exists(), Ok(false)) {
         return Vec::new();
     }
-    let walk = ignore::WalkBuilder::new(folder)
+    let walk = ignore::WalkBuilder::new(&folder)
         .standard_filters(false)
         .max_depth(Some(8))
         .sort_by_file_name(Ord::cmp)
         .build();
-    let is_rule = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "md");
-    walk.flatten().map(ignore::DirEntry::into_path).filter(is_rule).take(FILES_MAX).collect()
+    let mut files = Vec::new();
+    for entry in walk {
+        match entry.map(ignore::DirEntry::into_path) {
+            Ok(path) if path.extension().is_some_and(|kind| kind == "md") => files.push(path),
+            Ok(_) => {}
+            Err(error) => {
+                warnings.push(format!("a part of {} is left out: {error}", folder.display()));
+            }
+        }
+    }
+    files.truncate(FILES_MAX);
+    files
 }
 
 impl MemoryReader<'_> {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::plugins::Plugin;
+use crate::config::file;
 use crate::process::{TrustedOwners, file_reads};
 use crate::tools::decode_text;
 
@@ -174,15 +175,20 @@ impl<'a> PromptFinder<'a> {
 
     /// The `SKILL.md` of each folder in the folders of this name.
     pub(super) fn skills(&mut self, kind: &str) -> Vec<PromptFile> {
-        self.sheets(kind, |root, _, _| {
+        self.sheets(kind, |root, _, warnings| {
             // A plugin may name the folder of one skill.
             let own = root.join(SKILL);
             if own.exists() {
                 return vec![own];
             }
-            let entries = fs::read_dir(root).into_iter().flatten().take(ENTRIES_MAX).flatten();
+            let listed = fs::read_dir(root).inspect_err(|error| {
+                warnings.push(format!("a part of {} is left out: {error}", root.display()));
+            });
+            let entries = listed.into_iter().flatten().take(ENTRIES_MAX).flatten();
             let skill = |entry: fs::DirEntry| entry.path().join(SKILL);
-            let mut files: Vec<PathBuf> = entries.map(skill).filter(|path| path.exists()).collect();
+            // Reading one that cannot be reached causes a warning.
+            let may_exist = |path: &PathBuf| !matches!(path.try_exists(), Ok(false));
+            let mut files: Vec<PathBuf> = entries.map(skill).filter(may_exist).collect();
             files.sort_unstable();
             files
         })
@@ -198,7 +204,15 @@ impl<'a> PromptFinder<'a> {
         for candidate in &candidates {
             let mut known = HashSet::new();
             for PromptPlace { path: root, base, shown } in candidate.places(kind) {
-                let Ok(real) = file_reads::canonicalize(&root) else { continue };
+                let real = match file_reads::canonicalize(&root) {
+                    Ok(real) => real,
+                    Err(error) => {
+                        if !file::is_missing(&error) {
+                            self.warn(&shown, &error.to_string());
+                        }
+                        continue;
+                    }
+                };
                 if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
                     self.warn(&shown, &PromptFileError::LeadsOut.to_string());
                     continue;
