@@ -273,6 +273,22 @@ fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
 }
 
 #[test]
+fn a_file_with_a_system_prompt_may_have_any_encoding() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("prompt.md");
+    let utf_16 = "\u{feff}Très court.".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for bytes in [b"Tr\xe8s court.".to_vec(), utf_16, "\u{feff}Très court.".into()] {
+        std::fs::write(&file, bytes).expect("a file");
+        for flag in ["--system-prompt-file", "--append-system-prompt-file"] {
+            let path = file.display().to_string();
+            let system = resolve(&[flag, &path, "hi"], &[], "{}").expect("good").system;
+            let text = system.replaced.or(system.appended);
+            assert_eq!(text.as_deref(), Some("Très court."), "{flag}");
+        }
+    }
+}
+
+#[test]
 fn settings_that_are_given_twice_are_joined_and_the_later_ones_win() {
     let first = r#"{"maxTurns": 3, "model": "one", "permissions": {"deny": ["Edit"]}}"#;
     let second = r#"{"maxTurns": 5, "permissions": {"deny": ["Write"], "allow": ["Bash"]}}"#;

@@ -1,12 +1,17 @@
 //! The user's system prompt, and the output style that is added to it.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::SystemPrompt;
 use super::inputs::Inputs;
 use crate::cli::prompts::OutputStyle;
 use crate::cli::usage::UsageError;
 use crate::process::file_reads;
+use crate::tools::decode_text;
+
+/// Maximum size of a file with a system prompt, in bytes. A context window holds less.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the system prompt from the flags, and from the files that they name, and adds the output
 /// style, which `--safe-mode` leaves out. Returns a warning too, if there is no style of the name.
@@ -17,7 +22,7 @@ pub(super) fn resolve(inputs: &Inputs) -> Result<(SystemPrompt, Option<String>),
     let model = &inputs.args.model;
     let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
         (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(path)) => file_reads::read_to_string(path).map(Some).map_err(|error| {
+        (None, Some(path)) => read_text(path).map(Some).map_err(|error| {
             UsageError::new(format!(
                 "{flag} {}: cannot be read: {error}; name a readable text file",
                 path.display()
@@ -40,6 +45,13 @@ pub(super) fn resolve(inputs: &Inputs) -> Result<(SystemPrompt, Option<String>),
     let styles = &inputs.sources.library.styles;
     let warning = add_style(&mut system, &inputs.config.output_style, styles);
     Ok((system, warning))
+}
+
+/// Reads a text in any encoding that the tools read, without its byte order mark.
+fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = file_reads::read_bounded(path, FILE_BYTES_MAX)?;
+    let text = decode_text(bytes).ok_or_else(|| io::Error::other("it is not text"))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
 /// The name of the style that adds nothing.
