@@ -386,7 +386,7 @@ fn other_setbacks() -> String {
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
     let asked: Change = |run| Run { budgets: Budgets { completions: 1, ..run.budgets }, ..run };
-    let setbacks: [(&str, RecoveryCause, Change); 26] = [
+    let setbacks: [(&str, RecoveryCause, Change); 27] = [
         ("cut, more room", RecoveryCause::CutShort, escalate),
         ("cut", RecoveryCause::CutShort, room),
         ("empty", RecoveryCause::Empty, room),
@@ -394,6 +394,7 @@ fn other_setbacks() -> String {
         ("incomplete", RecoveryCause::Incomplete, room),
         ("incomplete again", RecoveryCause::Incomplete, asked_again),
         ("incomplete, home", RecoveryCause::Incomplete, home),
+        ("filtered", RecoveryCause::Filtered, room),
         ("a call in the text", RecoveryCause::CallInText, room),
         ("a call, told of", RecoveryCause::CallInText, asked),
         ("paused", RecoveryCause::Paused, room),

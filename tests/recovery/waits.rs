@@ -153,6 +153,7 @@ fn every_failure_class_alone_ends_within_its_budgets() {
             ErrorClass::Aborted
             | ErrorClass::Repeated529
             | ErrorClass::Refusal
+            | ErrorClass::ContentFiltered
             | ErrorClass::EmptyResponse
             | ErrorClass::QuotaExhausted
             | ErrorClass::Unknown => 1,

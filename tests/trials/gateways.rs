@@ -88,7 +88,8 @@ async fn output_that_a_content_filter_stopped_is_asked_for_again() {
     let server = serve(filtered().after(AfterLast::RepeatLast));
     let ended = hasty(&server).args(["Do it."]).run().await;
     let result = fails_as(&ended, 1, "model_error");
-    assert_eq!(result["api_error_class"], "bad_response");
+    assert_eq!(result["api_error_class"], "content_filtered");
     assert_eq!(server.requests().len(), 4);
     assert!(ended.stderr.contains("content filtering policy"), "{ended:?}");
+    assert!(!ended.stderr.contains("ANTHROPIC_BASE_URL"), "{ended:?}");
 }

@@ -404,6 +404,7 @@ fn every_class_that_a_service_can_say_was_said_by_the_api_and_by_a_gateway() {
             | ErrorClass::QuotaExhausted
             // A success, as the service sees it.
             | ErrorClass::Refusal
+            | ErrorClass::ContentFiltered
             | ErrorClass::BadResponse
             | ErrorClass::EmptyResponse
             | ErrorClass::Unknown => true,

@@ -101,10 +101,12 @@ impl Run {
         if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let cause = if why == Incomplete::CallInText {
-            RecoveryCause::CallInText
-        } else {
-            RecoveryCause::Incomplete
+        let (cause, class) = match why {
+            Incomplete::CallInText => (RecoveryCause::CallInText, ErrorClass::BadResponse),
+            Incomplete::Filtered => (RecoveryCause::Filtered, ErrorClass::ContentFiltered),
+            Incomplete::MissingCall | Incomplete::BrokenOff | Incomplete::UnknownReason => {
+                (RecoveryCause::Incomplete, ErrorClass::BadResponse)
+            }
         };
         let (run, chosen) = self.choose_plan(cause, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
@@ -120,7 +122,7 @@ impl Run {
         } else {
             let full = context.limits.budgets.incomplete_retries;
             let retry = full.saturating_sub(run.budgets.incomplete_retries);
-            let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
+            let why = Pause { class, retry, of: Some(full) };
             let until = context.at.after(context.limits.backoff.pause(run.seed, retry));
             run.call_from(until, why, Call::Ask(CallPurpose::Reply), context)
                 .with(ReplyDisposition::Drop)

@@ -15,6 +15,8 @@ pub enum RecoveryCause {
     Empty,
     /// The reply may be incomplete.
     Incomplete,
+    /// A content filter stopped the reply.
+    Filtered,
     /// The service paused a long turn and expects a request to resume it.
     Paused,
     /// The reply has a tool call as text.

@@ -25,10 +25,10 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
         RecoveryCause::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
-        RecoveryCause::Incomplete if run.fallback_from.is_some() => {
-            (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
+        RecoveryCause::Incomplete => (plans_for_incomplete(run), INCOMPLETE),
+        RecoveryCause::Filtered => {
+            (plans_for_incomplete(run), StopReason::ModelError(ErrorClass::ContentFiltered))
         }
-        RecoveryCause::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
         // The model is told once.
         RecoveryCause::CallInText if run.budgets.completions >= limits.budgets.completions => {
             (&[P::RequestCompletion], INCOMPLETE)
@@ -77,6 +77,15 @@ fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan 
     let plans = [drain, compact].into_iter().flatten();
     let mut payable = plans.filter(|&plan| can_pay(run, plan));
     payable.next().unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
+}
+
+fn plans_for_incomplete(run: &Run) -> &'static [RecoveryPlan] {
+    use RecoveryPlan as P;
+    if run.fallback_from.is_some() {
+        &[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion]
+    } else {
+        &[P::RetryIncomplete, P::RequestCompletion]
+    }
 }
 
 /// The stop reason for a reply that stays incomplete, which the Messages API does not allow.
@@ -233,9 +242,12 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         }
         C::Unknown => [if_retry_requested, None, None, None],
         // Classes made by outlast, not by a server.
-        C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
-            [None; 4]
-        }
+        C::Aborted
+        | C::Refusal
+        | C::ContentFiltered
+        | C::EmptyResponse
+        | C::Repeated529
+        | C::QuotaExhausted => [None; 4],
     }
 }
 

@@ -89,7 +89,7 @@ macro_rules! error_classes {
         }
 
         impl ErrorClass {
-            pub const ALL: [Self; 25] = [$(Self::$class),*];
+            pub const ALL: [Self; 26] = [$(Self::$class),*];
 
             pub const fn info(self) -> &'static ErrorClassInfo {
                 match self {
@@ -210,6 +210,11 @@ error_classes! {
     Refusal => "refusal", "unknown", FAILED, Model, RefusesProbes, Refused:
         "the model declined the task",
         "Its words are in partial_result; say more about the purpose, or change the task.";
+    /// A content filter of the service stopped the output each time.
+    ContentFiltered => "content_filtered", "invalid_request", FAILED, Model, RefusesProbes, Refused:
+        "a content filter of the service stopped each reply",
+        "Change the task, or the texts that it reads; a filter that a cloud or a gateway adds may \
+         have settings there.";
     /// A 200 whose content could not be parsed.
     BadResponse => "bad_response", "server_error", FAILED, Connection, StillOut, Busy:
         "the answers made no sense: not what the Messages API returns",

@@ -197,6 +197,7 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
         | ErrorClass::ToolUseMismatch
         | ErrorClass::SslCertError
         | ErrorClass::Refusal
+        | ErrorClass::ContentFiltered
         | ErrorClass::EmptyResponse
         | ErrorClass::Aborted => RefusalMeaning::invalid_request(),
     }

@@ -197,6 +197,7 @@ fn a_probe_result_is_classified_by_what_it_shows_about_the_service() {
             | ErrorClass::AuthError
             | ErrorClass::InvalidRequest
             | ErrorClass::Refusal
+            | ErrorClass::ContentFiltered
             | ErrorClass::Unknown => assert!(!probes_on && refused(&story), "{class}"),
         }
     }

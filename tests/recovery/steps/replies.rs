@@ -203,6 +203,12 @@ const LACKS: [Incomplete; 4] = [
     Incomplete::UnknownReason,
 ];
 
+/// The class of a reply that stays incomplete.
+fn class_of(why: Incomplete) -> ErrorClass {
+    let is_filtered = why == Incomplete::Filtered;
+    if is_filtered { ErrorClass::ContentFiltered } else { ErrorClass::BadResponse }
+}
+
 fn incomplete(why: Incomplete) -> Event {
     Event::Replied(ReplyKind::Incomplete(why))
 }
@@ -212,7 +218,7 @@ fn an_incomplete_reply_is_retried_and_then_nudged_twice() {
     for why in LACKS {
         let story = Story::begin(limits()).then(incomplete(why));
         assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop, "{why:?}");
-        let pause = Pause { class: ErrorClass::BadResponse, retry: 1, of: Some(1) };
+        let pause = Pause { class: class_of(why), retry: 1, of: Some(1) };
         assert_eq!(story.pause(), pause);
         let mut story = story.wakes();
         for _ in 0..2 {
@@ -223,7 +229,7 @@ fn an_incomplete_reply_is_retried_and_then_nudged_twice() {
             assert_eq!(decision.edit.say, Some(Nudge::Complete(why)));
         }
         let story = story.then(incomplete(why));
-        story.ends_as(StopReason::ModelError(ErrorClass::BadResponse));
+        story.ends_as(StopReason::ModelError(class_of(why)));
         assert_eq!((story.requests(), story.transition().edit.reply), (4, ReplyDisposition::Keep));
     }
 }
@@ -243,8 +249,8 @@ fn an_incomplete_reply_never_completes_a_run_whatever_budget_is_left() {
                 story = if waits { story.wakes() } else { story.then(incomplete(why)) };
             }
             let Action::Finish(reason) = story.last() else { unreachable!() };
-            let bad_response = StopReason::ModelError(ErrorClass::BadResponse);
-            assert!([bad_response, StopReason::MaxTurns].contains(&reason), "{why:?}: {reason:?}");
+            let incomplete = StopReason::ModelError(class_of(why));
+            assert!([incomplete, StopReason::MaxTurns].contains(&reason), "{why:?}: {reason:?}");
         }
     }
 }

@@ -386,7 +386,7 @@ fn error_of(
             }
             Some(_) | None => (400, None),
         },
-        ErrorClass::Refusal | ErrorClass::Unknown => (302, None),
+        ErrorClass::Refusal | ErrorClass::ContentFiltered | ErrorClass::Unknown => (302, None),
         ErrorClass::ServerError
         | ErrorClass::Aborted
         | ErrorClass::ApiTimeout
