@@ -217,6 +217,9 @@ pub struct SessionArgs {
     /// True if a folder was named, before the command or after it.
     #[arg(skip)]
     pub names_folder: bool,
+    /// True if a host resumes a session of another process: it gives its options anew.
+    #[arg(skip)]
+    pub gives_options_anew: bool,
     /// Continue the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,

@@ -44,6 +44,7 @@ impl TurnArgs {
         run.session.trust_project = true;
         // Its working folder, too: a resumed session goes on there.
         run.session.names_folder = true;
+        run.session.gives_options_anew = true;
         run.flags.give_default("budget-mode", "after");
         let mode = run.flags.texts(PERMISSION_MODE).last();
         let may_bypass = run.flags.has(SKIP_PERMISSIONS)
@@ -165,6 +166,8 @@ impl TurnArgs {
         session.resume_or_start = None;
         session.session_id = None;
         session.fork_session = false;
+        // The contract is that of this process from now on.
+        session.gives_options_anew = false;
         (session.resume_session_at, session.resume_drops_turn) = (None, None);
     }
 }

@@ -21,10 +21,16 @@ use crate::journal::{Contract, Terms};
 use crate::messages::ContractChange;
 use crate::secrets::REDACTED;
 use crate::tools::{DomainLists, Egress};
-use crate::types::PermissionPrompt;
+use crate::types::{PermissionMode, PermissionPrompt};
 
 /// Version of the terms. A higher one is rejected.
 const VERSION: u32 = 1;
+
+/// The key of the permission mode.
+const MODE: &str = "permissions.defaultMode";
+
+/// The limits of one query of an agent SDK.
+const LIMITS_OF_QUERY: [&str; 4] = ["maxTurns", "maxBudgetUsd", "maxDuration", "tokenBudget"];
 
 /// A setting that a session keeps, or a flag without a setting.
 #[derive(Clone, Copy)]
@@ -187,12 +193,16 @@ impl Settings {
             let dropped = |change: &ContractChange| {
                 terms().any(|term| term.name == change.name && held.term(term).is_none())
             };
-            let why = contract.folder.as_ref().filter(|_| changes.iter().any(dropped));
-            let why = why.map_or_else(String::new, |folder| {
-                format!(
+            let why = match &contract.folder {
+                _ if !changes.iter().any(dropped) => String::new(),
+                _ if held.gives_options_anew => {
+                    "; a host gives demands, limits and permissions again".to_owned()
+                }
+                Some(folder) => format!(
                     "; its permissions count only in the folder that they were given in, {folder}"
-                )
-            });
+                ),
+                None => String::new(),
+            };
             self.warnings.push(format!("the contract of the session changes: {listed}{why}"));
         }
         Ok(self)
@@ -228,6 +238,28 @@ impl Term {
     fn is_lost(self, contract: &Contract) -> bool {
         contract.redacted.iter().any(|lost| lost == self.name)
     }
+
+    /// Returns true if it is a permission with the value that allows least.
+    fn is_strictest(self, value: &Value) -> bool {
+        let KeptAs::Permission(Some(strictest)) = self.kept else { return false };
+        value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned) == strictest
+    }
+
+    /// Returns true if the value is an option of one query of an agent SDK, which is not in force in
+    /// a later one: a demand, a limit, or a permission that forbids nothing. The permission mode
+    /// stays, except `plan` and `bypassPermissions` (PROTOCOL 8).
+    fn is_option_of_query(self, value: &Value) -> bool {
+        match self.kept {
+            KeptAs::Demand => true,
+            KeptAs::Term => LIMITS_OF_QUERY.contains(&self.name),
+            KeptAs::Permission(_) if self.name == MODE => {
+                let not_restored = [PermissionMode::Plan, PermissionMode::BypassPermissions];
+                not_restored.iter().any(|mode| value.as_str() == Some(mode.name()))
+            }
+            KeptAs::Permission(_) => !self.is_strictest(value),
+            KeptAs::IfSet | KeptAs::Fallbacks | KeptAs::Prohibition => false,
+        }
+    }
 }
 
 /// Formats a change for messages.
@@ -252,6 +284,9 @@ pub(super) struct Held<'a> {
     latest: Option<&'a Contract>,
     /// The contract whose permissions apply.
     here: Option<&'a Contract>,
+    /// True if a host resumes the session in another process. Its options are those of one query:
+    /// an SDK cannot withdraw an earlier one, and expects none to be in force.
+    gives_options_anew: bool,
 }
 
 impl<'a> Held<'a> {
@@ -259,11 +294,12 @@ impl<'a> Held<'a> {
     ///
     /// # Errors
     /// It was written by a later version of outlast.
-    pub(super) fn of(terms: &'a Terms) -> Result<Self, UsageError> {
+    pub(super) fn of(terms: &'a Terms, gives_options_anew: bool) -> Result<Self, UsageError> {
         let kept = terms.contract.as_ref();
         let held = Self {
             latest: kept.map(|kept| &kept.latest),
             here: kept.and_then(|kept| kept.here.as_ref()),
+            gives_options_anew,
         };
         let mut contracts = held.latest.into_iter().chain(held.here);
         if contracts.any(|contract| contract.version > VERSION) {
@@ -287,15 +323,14 @@ impl<'a> Held<'a> {
 
     /// The value of a term that counts here, and the contract that it is from.
     fn term(self, term: Term) -> Option<(&'a Contract, &'a Value)> {
-        let value_in = |contract: &'a Contract| Some((contract, contract.terms.get(term.name)?));
-        let latest = self.latest.and_then(value_in);
-        let KeptAs::Permission(strictest) = term.kept else { return latest };
-        let is_strictest = |value: &Value| {
-            let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            Some(text.as_str()) == strictest
+        let value_in = |contract: &'a Contract| {
+            let value = contract.terms.get(term.name)?;
+            let is_given_up = self.gives_options_anew && term.is_option_of_query(value);
+            (!is_given_up).then_some((contract, value))
         };
-        let here = self.here.and_then(value_in);
-        here.or(latest.filter(|(_, value)| is_strictest(value)))
+        let latest = self.latest.and_then(value_in);
+        let KeptAs::Permission(_) = term.kept else { return latest };
+        self.here.and_then(value_in).or(latest.filter(|(_, value)| term.is_strictest(value)))
     }
 
     fn terms(self) -> impl Iterator<Item = (Term, &'a Contract, &'a Value)> {

@@ -75,7 +75,7 @@ pub fn resolve_resumed(
     cwd: PathBuf,
     terms: &Terms,
 ) -> Result<Settings, UsageError> {
-    let held = Held::of(terms)?;
+    let held = Held::of(terms, args.session.gives_options_anew)?;
     let mut inputs = Inputs::read(args, variables, &cwd, managed, held);
     UsageError::all(&inputs.mistakes).map_or(Ok(()), Err)?;
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
