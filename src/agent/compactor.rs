@@ -19,7 +19,8 @@ use crate::transcript::compaction::{
 };
 use crate::transcript::{
     Block, BlockPath, Contributor, History, Message, RejectedBlock, ToolCall, can_repair_rejected,
-    fixed_bytes, folding, has_media, largest_parts, repair_rejected,
+    fixed_bytes, folding, has_media, largest_parts, repair_rejected, shorten_unanswered,
+    unanswered,
 };
 
 use super::accounting::WorstCaseCost;
@@ -415,6 +416,15 @@ impl ContextView<'_> {
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);
         });
         Some((before, self.history().estimate()))
+    }
+
+    /// Shortens the prompt that the run before ended with because it alone fills the window: every
+    /// later request would contain it, and a summary keeps the newest messages.
+    pub(super) fn shorten_unfit_prompt(&mut self) {
+        let prompt = unanswered(self.conversation.messages());
+        if self.history().density().of(prompt) > self.caller.window() / 2 {
+            self.conversation.edit_history(self.journal, |messages| shorten_unanswered(messages));
+        }
     }
 
     // --- cuts -------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ impl Conversation {
     /// Adds the prompt. It is not reported: the user wrote it.
     pub(super) fn add_prompt(&mut self, prompt: Prompt, journal: &mut Journal) {
         self.paused = false;
-        let message = Message::user(prompt.content);
+        let message = Message::user([prompt.content, prompt.attached].concat());
         self.history.push(message.clone());
         let (ids, form) = (prompt.id.as_slice(), prompt.form);
         let meta = MessageMeta { ids, form, ..MessageMeta::default() };

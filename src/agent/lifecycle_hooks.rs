@@ -11,7 +11,6 @@ use crate::recovery::{CallPurpose, CompactionTrigger, Event, StopHookDecision, S
 use crate::transcript::Block;
 
 use super::hook_runner::{HookInput, HookPeers, HookRunner};
-use super::messages::text_of;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::setup::Prompt;
@@ -31,12 +30,21 @@ impl<'a> RunWorld<'a> {
     /// # Errors
     /// The event with which the run ends instead.
     pub(super) async fn begin(&mut self, prompt: Prompt, goes_on: bool) -> Result<(), Event> {
-        let source = if goes_on { "resume" } else { "startup" };
-        let mut blocks = self.session_starts(source).await?;
-        let Prompt { content: prompt, id, files, form } = prompt;
-        if !prompt.is_empty() {
-            // Files that the prompt names follow it, in blocks of their own.
-            let text = text_of(&prompt[..1]);
+        let mut blocks = match self.start_session(goes_on).await {
+            Ok(blocks) => blocks,
+            Err(event) => {
+                // Nothing has looked at the prompt that could forbid it.
+                let is_cut = event != Event::HookStopped;
+                let is_allowed = !self.hooks.listen_to(HookEvent::UserPromptSubmit);
+                if is_cut && is_allowed && !prompt.content.is_empty() {
+                    self.conversation.add_prompt(prompt, &mut self.journal);
+                }
+                return Err(event);
+            }
+        };
+        if !prompt.content.is_empty() {
+            let texts: Vec<&str> = prompt.content.iter().filter_map(Block::as_text).collect();
+            let text = texts.join("\n");
             let event = HookEvent::UserPromptSubmit;
             let input = HookInput::of(event, "", json!({ "prompt": text }));
             let verdict = self.run_hooks(input).await.map_err(Event::from)?;
@@ -46,13 +54,33 @@ impl<'a> RunWorld<'a> {
             }
             blocks.extend(self.conversation.hook_blocks(&verdict));
             let hidden = verdict.hides_prompt && !blocks.is_empty();
-            let prompt = if hidden { Vec::new() } else { prompt };
-            let content = prompt.into_iter().chain(blocks).collect();
-            self.conversation.add_prompt(Prompt { content, id, files, form }, &mut self.journal);
+            let content = if hidden { Vec::new() } else { prompt.content };
+            let attached = if hidden { Vec::new() } else { prompt.attached };
+            let attached = attached.into_iter().chain(blocks).collect();
+            let prompt = Prompt { content, attached, ..prompt };
+            self.conversation.add_prompt(prompt, &mut self.journal);
         } else if !blocks.is_empty() && self.conversation.waits_for_model() {
             self.add_user_message(blocks, Vec::new());
         }
         Ok(())
+    }
+
+    /// Runs the hooks for the start of the session, unless an earlier run of the process has: its
+    /// exports apply to this run too.
+    async fn start_session(&mut self, goes_on: bool) -> Result<Vec<Block>, Event> {
+        let source = if goes_on { "resume" } else { "startup" };
+        let deps = Arc::clone(&self.context.deps);
+        let is_of_session = self.hooks.opening() == HookEvent::SessionStart;
+        let Some(lifecycle) = deps.lifecycle.as_ref().filter(|_| is_of_session) else {
+            return self.session_starts(source).await;
+        };
+        if let Some(exports) = lifecycle.begin(deps.hooks.as_ref()) {
+            self.tools.toolbox().adopt_exports(exports);
+            return Ok(Vec::new());
+        }
+        let blocks = self.session_starts(lifecycle.source().unwrap_or(source)).await?;
+        lifecycle.record_start();
+        Ok(blocks)
     }
 
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
@@ -91,6 +119,11 @@ impl<'a> RunWorld<'a> {
         let mask = self.conversation.redactor();
         let (open, secret): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
+        if event == HookEvent::SessionStart
+            && let Some(lifecycle) = &self.context.deps.lifecycle
+        {
+            lifecycle.keep_exports(&open);
+        }
         let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
         kept.extend(toolbox.adopt_exports(open));
         if !kept.is_empty() {
@@ -202,8 +235,8 @@ impl<'a> RunWorld<'a> {
         Ok(())
     }
 
-    /// Runs the hooks for the end of the session. Their answers do not change the end, and they get
-    /// no more time than the end may take.
+    /// Runs the hooks for the end of the run and, if no other run of the process follows, of the
+    /// session. Their answers do not change the end, and they get no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
         if let Some(error) = reason.info().service_failure {
             let details = self.caller.last_fault().map(|fault| fault.detail().to_owned());
@@ -213,6 +246,9 @@ impl<'a> RunWorld<'a> {
                 "last_assistant_message": self.journal.recorded().last_words(),
             });
             let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
+        }
+        if self.context.deps.lifecycle.is_some() {
+            return;
         }
         let input = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
         let Some((since, cut)) = self.monitor.cut() else {

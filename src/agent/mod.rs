@@ -36,6 +36,7 @@ mod run_deps;
 mod run_event;
 mod run_monitor;
 mod servers;
+mod session_lifecycle;
 mod setup;
 mod shared_ledger;
 mod signals;
@@ -59,6 +60,7 @@ pub use housekeeping::Housekeeping;
 pub use run::run;
 pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use servers::with_mcp_tools;
+pub use session_lifecycle::SessionLifecycle;
 pub use setup::{
     DeferredCall, HookStats, ModelEndpoint, ModelStats, MovedFolder, Prompt, RunOutcome, RunStats,
     Setup,

@@ -46,10 +46,15 @@ pub async fn run(
     let machine = machine(&setup);
     let left_off = setup.resumed.conversation.left_off;
     let finished = left_off.and_then(LeftOff::end);
+    let ended = setup.resumed.work.ended;
+    let was_full = matches!(ended, Some(StopReason::PromptTooLong | StopReason::BlockingLimit));
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let mut world = open(setup, interrupts, observer);
     let leftovers = Leftovers(Arc::clone(world.tools.toolbox()));
+    if was_full && !prompt.content.is_empty() {
+        world.context_view().shorten_unfit_prompt();
+    }
     let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
     let driven = if let Some(reason) = finished {
@@ -229,6 +234,7 @@ fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer
         ledger: SharedLedger::new(setup.ledger),
         servers: Arc::clone(&setup.servers),
         keep_servers: setup.keep_servers,
+        lifecycle: setup.lifecycle,
         host: setup.host,
         hooks: setup.hooks.clone(),
         secrets: setup.secrets.clone(),

@@ -12,6 +12,7 @@ use crate::types::HostChannel;
 use super::clock::Clock;
 use super::delegate::AgentRegistry;
 use super::housekeeping::Housekeeping;
+use super::session_lifecycle::SessionLifecycle;
 use super::shared_ledger::SharedLedger;
 
 /// The dependencies that a run shares with its sub-agents at every depth. Built once, from the
@@ -22,6 +23,8 @@ pub(super) struct RunDeps {
     pub(super) servers: Arc<Servers>,
     /// True if the servers stay open at the end of the run.
     pub(super) keep_servers: bool,
+    /// The start and the end of the session, if other runs of the process share them.
+    pub(super) lifecycle: Option<SessionLifecycle>,
     /// Answers questions about permissions.
     pub(super) host: Option<Arc<dyn HostChannel>>,
     /// The hooks of the run. Those of a sub-agent are derived from them.

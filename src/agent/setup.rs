@@ -29,15 +29,18 @@ use super::clock::Clock;
 use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
 use super::housekeeping::Housekeeping;
+use super::session_lifecycle::SessionLifecycle;
 use super::transport::Transport;
 
 /// The prompt of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Prompt {
     pub content: Vec<Block>,
+    /// The contents of the files that it names, which follow it.
+    pub attached: Vec<Block>,
     /// The id of the message in the journal, if the user has given it one.
     pub id: Option<Uuid>,
-    /// The files that it names and that `content` holds: their paths, and their text.
+    /// The files that it names and that `attached` holds: their paths, and their text.
     pub files: Vec<(String, String)>,
     /// The form in which it was given.
     pub form: ContentForm,
@@ -66,6 +69,9 @@ pub struct Setup {
     /// programs need a supervisor of their own: that of the toolbox ends all its processes with the
     /// run.
     pub keep_servers: bool,
+    /// Makes the hooks of the session's start and end run once for several runs of this process.
+    /// `None`: this run is the only one.
+    pub lifecycle: Option<SessionLifecycle>,
     /// The host that drives the run, if there is one: it answers questions about permissions.
     pub host: Option<Arc<dyn HostChannel>>,
     pub limits: Limits,

@@ -12,10 +12,13 @@ use crate::agent::{
     Transport, agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
+use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret};
+use crate::model::{
+    self, EndpointError, ModelClient, ModelFacts, ProvenEndpoints, RequestTimers, Secret,
+};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -70,7 +73,8 @@ pub(super) fn assemble(
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     // Starts the user's own programs, and the one before it the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
-    let endpoints = model_endpoints(settings, models, clock, secrets, &supervisor)?;
+    let proven = host.map(|host| host.resources.proven.clone()).unwrap_or_default();
+    let endpoints = model_endpoints(settings, models, clock, &proven, (secrets, &supervisor))?;
     let prompt = session.remaining_prompt(&task.prompt);
     let doubts = session.unknown_start_warning().into_iter().chain(session.empty_session_warning());
     let doubts = doubts.chain(session.moved_warning(settings)).collect();
@@ -84,6 +88,9 @@ pub(super) fn assemble(
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
     let moved_folder = session.moved_folder(settings);
     let (journal, resumed) = session.open(given, &limits, &endpoints[0].label, secrets)?;
+    if let Some(host) = host {
+        host.resources.opened.record(&session_id);
+    }
     let damage = resumed.contract.damage.clone();
     let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
     let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
@@ -99,6 +106,7 @@ pub(super) fn assemble(
         toolbox,
         servers,
         keep_servers,
+        lifecycle: host.map(|host| host.resources.lifecycle.clone()),
         host: channel,
         limits,
         ledger: ledger(settings, &resumed.totals.prompt),
@@ -196,14 +204,17 @@ fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memo
     add_acceptance_checks(add_part(system, memory.prompt()), &settings.demands)
 }
 
-/// The user's message: the text, and the attachments of a host.
+/// The user's message: the text, between the other blocks of a host.
 fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
-    let attachments = host.into_iter().flat_map(|host| host.prompt.attachments.iter().cloned());
-    let id = host.and_then(|host| Uuid::try_parse(host.prompt.uuid.as_deref()?).ok());
-    let is_text = host.is_none_or(|host| host.prompt.is_text());
+    let prompt = host.map(|host| &host.prompt);
+    let blocks = prompt.map(|prompt| (prompt.before.clone(), prompt.after.clone()));
+    let (before, after) = blocks.unwrap_or_default();
+    let id = prompt.and_then(|prompt| Uuid::try_parse(prompt.uuid.as_deref()?).ok());
+    let is_text = prompt.is_none_or(UserPrompt::is_text);
     let form = if is_text { ContentForm::Text } else { ContentForm::Blocks };
-    Prompt { content: text.into_iter().chain(attachments).collect(), id, form, ..Prompt::default() }
+    let content = before.into_iter().chain(text).chain(after).collect();
+    Prompt { content, id, form, ..Prompt::default() }
 }
 
 /// Describes the damage of a session file and the remaining records, in one line.
@@ -326,8 +337,8 @@ fn model_endpoints(
     settings: &Settings,
     models: Vec<ModelFacts>,
     clock: Clock,
-    secrets: &KnownSecrets,
-    supervisor: &Supervisor,
+    proven: &ProvenEndpoints,
+    (secrets, supervisor): (&KnownSecrets, &Supervisor),
 ) -> Result<Vec<ModelEndpoint>, UsageError> {
     let ModelChain { links, endpoints, .. } = &settings.chain;
     let mut clients: Vec<Arc<dyn Transport>> = Vec::with_capacity(endpoints.len());
@@ -335,7 +346,7 @@ fn model_endpoints(
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
         let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
         let client = ModelClient::new(endpoint).map_err(|error| endpoint_error(&error, place))?;
-        clients.push(Arc::new(client));
+        clients.push(Arc::new(client.sharing(proven)));
     }
     let model_index = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
         label: link.label.clone(),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::agent::{ContextGauge, ModelStats};
+use crate::agent::{ContextGauge, ModelStats, SessionLifecycle};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
 use crate::mcp::Servers;
+use crate::model::ProvenEndpoints;
 use crate::process::SessionEgress;
 use crate::tools::{FileHistory, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
@@ -53,6 +54,12 @@ pub(super) struct SessionResources {
     pub servers: Option<Arc<Servers>>,
     /// Usage of the turns so far.
     pub usage: HostUsage,
+    /// The start and the end of the session for its hooks.
+    pub lifecycle: SessionLifecycle,
+    /// The endpoints that have answered.
+    pub proven: ProvenEndpoints,
+    /// The session that the turns have opened.
+    pub opened: OpenedSession,
 }
 
 impl SessionResources {
@@ -67,7 +74,25 @@ impl SessionResources {
             gauge: ContextGauge::default(),
             servers: None,
             usage: HostUsage::default(),
+            lifecycle: SessionLifecycle::default(),
+            proven: ProvenEndpoints::default(),
+            opened: OpenedSession::default(),
         }
+    }
+}
+
+/// The id of the last session whose journal a turn has opened. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenedSession(Arc<Mutex<Option<String>>>);
+
+impl OpenedSession {
+    pub(super) fn record(&self, id: &str) {
+        *self.0.lock() = Some(id.to_owned());
+    }
+
+    /// True if the session exists, so that the next turn resumes it.
+    pub(super) fn is(&self, id: &str) -> bool {
+        self.0.lock().as_deref() == Some(id)
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
                     (shown, bytes) = (shown + 1, bytes + size);
                     let text = text_of(&blocks);
                     setup.prompt.files.push((path.to_owned(), text));
-                    setup.prompt.content.extend(presented(written, blocks));
+                    setup.prompt.attached.extend(presented(written, blocks));
                     continue;
                 }
                 format!("the files together are longer than {} MB", BYTES_MAX >> 20)
@@ -68,7 +68,7 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf], source: Grant
         let path = image.display().to_string();
         match setup.toolbox.attach(&path, None, source) {
             Ok(blocks) if blocks.iter().any(|block| matches!(block, Block::Image { .. })) => {
-                setup.prompt.content.extend(presented(&path, blocks));
+                setup.prompt.attached.extend(presented(&path, blocks));
             }
             Ok(_) => setup.warnings.push(format!("--image {path}: it is no image; use @{path}")),
             Err(NotAttached::Missing) => {

@@ -137,12 +137,14 @@ pub(super) async fn prepare_and_begin(
     let (job, task) = match &job.host {
         Some(host) if host.prompt.is_verbatim => {
             let (prompt, names) = (given.clone(), String::new());
-            (job, Task { prompt, given, names, server_prompt: None })
+            (job, Task { prompt, given, names, server_prompt: None, has_other_blocks: false })
         }
         Some(_) | None => job.expand_command(given, args, around, &session).await?,
     };
-    let before = job.host.as_ref().map(|host| host.prompt.before.clone());
-    let task = task.after(&before.unwrap_or_default());
+    let task = match &job.host {
+        Some(host) => task.with_blocks_of(&host.prompt),
+        None => task,
+    };
     Box::pin(job.with_host_hooks().begin(task, session, exit_check)).await
 }
 
@@ -281,7 +283,10 @@ impl RunJob {
         let servers = &self.settings.mcp.servers;
         if let Some(call) = ServerPromptCall::parse(&given, &self.settings.library, servers) {
             let (prompt, names) = (given.clone(), given.clone());
-            return Ok((self, Task { given, prompt, names, server_prompt: Some(call) }));
+            return Ok((
+                self,
+                Task { given, prompt, names, server_prompt: Some(call), has_other_blocks: false },
+            ));
         }
         let project = cwd.display().to_string();
         let session_id = session.id.as_str();
@@ -292,7 +297,10 @@ impl RunJob {
             // Standard input is not searched for mentions: a diff is full of words with `@`.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
             let prompt = given.clone();
-            return Ok((self, Task { prompt, given, names, server_prompt: None }));
+            return Ok((
+                self,
+                Task { prompt, given, names, server_prompt: None, has_other_blocks: false },
+            ));
         };
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
@@ -319,7 +327,16 @@ impl RunJob {
         settings.ignored.extend(withheld);
         self.settings = Arc::new(settings);
         let names = called.prompt.clone();
-        Ok((self, Task { given, prompt: called.prompt, names, server_prompt: None }))
+        Ok((
+            self,
+            Task {
+                given,
+                prompt: called.prompt,
+                names,
+                server_prompt: None,
+                has_other_blocks: false,
+            },
+        ))
     }
 
     async fn begin(

@@ -7,6 +7,7 @@ use tokio::time::{Instant, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Setup;
+use crate::recovery::Interrupt;
 use crate::transcript::Block;
 
 use super::output::one_line;
@@ -29,20 +30,19 @@ impl RunJob {
                 UsageError::of(UsageErrorKind::McpUnavailable, what)
             })
         };
-        self.wait_for_servers(setup, (names, "required MCP servers"), found).await
+        // A run that the host has interrupted needs none.
+        self.wait_for_servers(setup, (names, "required MCP servers"), found).await.map(drop)
     }
 
     /// Puts the text of a server's prompt in the place of its call. A session that has its prompt
-    /// already needs none.
+    /// already needs none, and a run that the host has interrupted keeps the call.
     pub(super) async fn fill_server_prompt(
         &self,
         setup: &mut Setup,
         call: &ServerPromptCall,
     ) -> Result<(), UsageError> {
-        let text = |block: &Block| Some(block.as_text()?.strip_suffix(&call.text)?.to_owned());
-        let mut blocks = setup.prompt.content.iter().enumerate();
-        let place = blocks.find_map(|(index, block)| Some((index, text(block)?)));
-        let Some((index, before)) = place else { return Ok(()) };
+        let is_call = |block: &Block| block.as_text() == Some(&call.text);
+        let Some(index) = setup.prompt.content.iter().rposition(is_call) else { return Ok(()) };
         let failed = |why: String| {
             let what = format!("{}: {why}", call.command);
             UsageError::of(UsageErrorKind::McpUnavailable, what)
@@ -63,20 +63,22 @@ impl RunJob {
             }
         };
         let waiting = (&names[..], "the prompt of MCP servers");
-        let prompt = self.wait_for_servers(setup, waiting, fetched).await?;
+        let fetched = self.wait_for_servers(setup, waiting, fetched).await?;
+        let Some(prompt) = fetched else { return Ok(()) };
         let gap = if call.rest.is_empty() { "" } else { "\n\n" };
-        setup.prompt.content[index] = Block::text(format!("{before}{prompt}{gap}{}", call.rest));
+        setup.prompt.content[index] = Block::text(format!("{prompt}{gap}{}", call.rest));
         Ok(())
     }
 
     /// Waits for servers, with heartbeats that name them, until the run is interrupted or its time is
-    /// up.
+    /// up. `None`: the host has interrupted it. Then the run begins all the same, so that the session
+    /// records the prompt and the interruption.
     async fn wait_for_servers<T>(
         &self,
         setup: &Setup,
         (names, what): (&[String], &str),
         found: impl Future<Output = Result<T, UsageError>>,
-    ) -> Result<T, UsageError> {
+    ) -> Result<Option<T>, UsageError> {
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
         let missing = || setup.servers.missing(names).join(", ");
         let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));
@@ -87,7 +89,10 @@ impl RunJob {
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
+                interrupt = self.signals.first() => return match interrupt {
+                    Interrupt::HostRequest => Ok(None),
+                    of_process => Err(UsageError::interrupted(of_process)),
+                },
                 () = &mut late => {
                     let what = format!(
                         "time ran out while {what} were waited for ({}); fix them, or raise \
@@ -96,7 +101,7 @@ impl RunJob {
                     );
                     return Err(UsageError::of(UsageErrorKind::Late, what));
                 }
-                found = &mut found => return found,
+                found = &mut found => return found.map(Some),
                 _ = beats.tick() => {
                     let line = format!(
                         "waiting for {what} ({}), {} so far, {} left",

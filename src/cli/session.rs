@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::agent::MovedFolder;
+use crate::host::UserPrompt;
 use crate::journal::{
     CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RecordedPrompt,
     RestoredSession, SessionId, SessionTotals, prompt_title,
@@ -29,18 +30,25 @@ pub(super) struct Task {
     pub(super) names: String,
     /// The prompt of an MCP server that it calls, whose text takes its place once that is connected.
     pub(super) server_prompt: Option<ServerPromptCall>,
+    /// True if a host has put other blocks around the prompt, such as images.
+    pub(super) has_other_blocks: bool,
 }
 
 impl Task {
-    /// Puts a text before the prompt.
-    pub(super) fn after(self, text: &str) -> Self {
-        let Self { given, prompt, names, server_prompt } = self;
+    /// Adds the texts and the other blocks of a host's prompt.
+    pub(super) fn with_blocks_of(self, host: &UserPrompt) -> Self {
+        let text = host.earlier_texts();
         Self {
-            given: format!("{text}{given}"),
-            prompt: format!("{text}{prompt}"),
-            names: format!("{text}{names}"),
-            server_prompt,
+            given: format!("{text}{}", self.given),
+            names: format!("{text}{}", self.names),
+            has_other_blocks: host.has_other_blocks(),
+            ..self
         }
+    }
+
+    /// True if it asks nothing, so that the session's prompt continues.
+    fn is_empty(&self) -> bool {
+        self.prompt.is_empty() && !self.has_other_blocks
     }
 }
 
@@ -76,7 +84,7 @@ impl FoundSession {
         if let Some(restored) = chosen.restored() {
             // The prompt is the same each time, so a non-empty session already has it.
             has_prompt = chosen.is_repeatable && !restored.conversation.messages.is_empty();
-            let is_new = !has_prompt && !task.prompt.is_empty();
+            let is_new = !has_prompt && !task.is_empty();
             let (id, may_move) = (chosen.source(), chosen.may_move);
             let session = ResumedFolder { id, restored, has_prompt: is_new, may_move };
             moved_from = session.earlier_folder(settings)?;

@@ -48,6 +48,8 @@ const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 #[derive(Clone)]
 pub(super) struct SignalState {
     first: InterruptSender,
+    /// Those of the process: a turn has others.
+    process: InterruptSender,
     /// Time of the first interrupt.
     since: watch::Receiver<Option<Instant>>,
     /// Time of the second SIGINT.
@@ -95,7 +97,8 @@ fn install() -> io::Result<(Runtime, SignalState)> {
         note.closed().await;
     });
     drop(inside);
-    Ok((runtime, SignalState { first, since, again, disregarded }))
+    let process = first.clone();
+    Ok((runtime, SignalState { first, process, since, again, disregarded }))
 }
 
 /// Forwards the first interrupt, and records the second of two SIGINT that are close together. A
@@ -149,7 +152,8 @@ impl SignalState {
             note.closed().await;
         });
         let (again, disregarded) = (self.again.clone(), self.disregarded.clone());
-        (Self { first: first.clone(), since, again, disregarded }, first)
+        let process = self.process.clone();
+        (Self { first: first.clone(), process, since, again, disregarded }, first)
     }
 
     pub(super) fn interrupts(&self) -> InterruptReceiver {
@@ -165,6 +169,11 @@ impl SignalState {
     /// Waits for the first interrupt.
     pub(super) async fn first(&self) -> Interrupt {
         next_value(self.first.subscribe()).await
+    }
+
+    /// Waits for the first interrupt of the whole process, not of a turn alone.
+    pub(super) async fn first_of_process(&self) -> Interrupt {
+        next_value(self.process.subscribe()).await
     }
 
     /// Returns the first interrupt, if any.

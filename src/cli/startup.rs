@@ -45,7 +45,8 @@ impl<'a> StartupSteps<'a> {
         Self { signals, stderr, limit, is_deadline: limit < LONGEST }
     }
 
-    /// Runs a step on its own thread, which is abandoned at the time limit.
+    /// Runs a step on its own thread, which is abandoned at the time limit. An interrupt of a host
+    /// does not end the step, so that the session exists and records its prompt.
     ///
     /// # Errors
     /// Its own, an interrupt, or that it took too long, and over which file.
@@ -60,7 +61,9 @@ impl<'a> StartupSteps<'a> {
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first() => return Err(UsageError::interrupted(interrupt)),
+                interrupt = self.signals.first_of_process() => {
+                    return Err(UsageError::interrupted(interrupt));
+                }
                 done = &mut working => return done.unwrap_or_else(|_| Err(broken())),
                 () = sleep_until(began + self.limit) => {
                     return Err(too_long(name, self.limit, self.is_deadline).await);

@@ -1,7 +1,5 @@
 //! A prompt that a host sends.
 
-use std::mem;
-
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -13,12 +11,12 @@ use super::frame::{FrameError, text};
 /// One prompt: text, and other content blocks such as images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserPrompt {
-    /// The text blocks except the last one, each followed by a line feed.
-    pub before: String,
+    /// The blocks before the last text block.
+    pub before: Vec<Block>,
     /// The last text block, which may call a command.
     pub text: String,
-    /// The other blocks, such as images.
-    pub attachments: Vec<Block>,
+    /// The blocks after it.
+    pub after: Vec<Block>,
     /// True if commands and file mentions in it are not expanded.
     pub is_verbatim: bool,
     /// The id that the host gave it.
@@ -62,18 +60,25 @@ impl UserPrompt {
 
     /// True if the host sent a prompt without content.
     pub fn is_empty(&self) -> bool {
-        let is_blank = |text: &str| text.trim().is_empty();
-        self.is_of_host()
-            && is_blank(&self.before)
-            && is_blank(&self.text)
-            && self.attachments.is_empty()
+        self.is_of_host() && self.text.trim().is_empty() && !self.has_other_blocks()
+    }
+
+    /// True if it has more than its last text block.
+    pub fn has_other_blocks(&self) -> bool {
+        !self.before.is_empty() || !self.after.is_empty()
+    }
+
+    /// The texts before the last text block, each followed by a line feed.
+    pub fn earlier_texts(&self) -> String {
+        let texts = self.before.iter().filter_map(Block::as_text);
+        texts.flat_map(|text| [text, "\n"]).collect()
     }
 
     /// Puts the content of a message that asks nothing before this prompt.
     pub fn follow(&mut self, context: Self) {
-        let Self { before, text, attachments, .. } = context;
-        self.before = [before, text, "\n".to_owned(), mem::take(&mut self.before)].concat();
-        self.attachments.splice(0..0, attachments);
+        let Self { before, text, after, .. } = context;
+        let text = (!text.trim().is_empty()).then(|| Block::text(text));
+        self.before.splice(0..0, before.into_iter().chain(text).chain(after));
     }
 
     /// True if its content is a string rather than a list of blocks.
@@ -102,12 +107,11 @@ impl UserPrompt {
     /// Its content is neither text nor blocks.
     pub(super) fn parse(frame: &Value) -> Result<Self, FrameError> {
         let message = frame["message"].clone();
-        let (mut texts, attachments) = content(&message["content"])?;
-        let text_of = texts.pop().unwrap_or_default();
+        let (before, text_of, after) = content(&message["content"])?;
         Ok(Self {
-            before: texts.iter().flat_map(|text| [text, "\n"]).collect(),
+            before,
             text: text_of,
-            attachments,
+            after,
             is_verbatim: frame["client_composed"] == true,
             uuid: text(frame, "uuid"),
             is_context: frame["shouldQuery"] == false,
@@ -117,33 +121,35 @@ impl UserPrompt {
     }
 }
 
-/// Returns the text blocks and the other blocks of a prompt.
-fn content(content: &Value) -> Result<(Vec<String>, Vec<Block>), FrameError> {
+/// Returns the last text block of a prompt, and the blocks before and after it, in their order: a
+/// text may name the image that follows it. Blank texts are left out, as the service refuses them.
+fn content(content: &Value) -> Result<(Vec<Block>, String, Vec<Block>), FrameError> {
     if let Some(text) = content.as_str() {
-        return Ok((vec![text.to_owned()], Vec::new()));
+        return Ok((Vec::new(), text.to_owned(), Vec::new()));
     }
     let blocks = content.as_array().ok_or(FrameError::BadContent)?;
-    let (mut texts, mut others) = (Vec::new(), Vec::new());
-    for block in blocks {
-        if let Some(text) = block.as_str() {
-            texts.push(text.to_owned());
-            continue;
-        }
-        let mut block =
-            serde_json::from_value(block.clone()).map_err(|_| FrameError::BadContent)?;
-        if let Block::Document { others, .. } = &mut block {
-            others.retain(is_of_document);
-        }
-        if let Block::Text { text } = block {
-            texts.push(text);
-        } else if matches!(&block, Block::Other(block) if !is_of_other_type(block)) {
-            // A block of a known type that lacks its content, or one without a type.
-            return Err(FrameError::BadContent);
-        } else {
-            others.push(block);
-        }
+    let mut blocks = blocks.iter().map(block).collect::<Result<Vec<Block>, _>>()?;
+    blocks.retain(|block| block.as_text().is_none_or(|text| !text.trim().is_empty()));
+    let Some(last) = blocks.iter().rposition(|block| block.as_text().is_some()) else {
+        return Ok((blocks, String::new(), Vec::new()));
+    };
+    let after = blocks.split_off(last + 1);
+    let text = blocks.pop().and_then(|block| block.as_text().map(str::to_owned));
+    Ok((blocks, text.unwrap_or_default(), after))
+}
+
+/// Parses one block of a prompt. A text may be a string.
+fn block(value: &Value) -> Result<Block, FrameError> {
+    if let Some(text) = value.as_str() {
+        return Ok(Block::text(text));
     }
-    Ok((texts, others))
+    let mut block = serde_json::from_value(value.clone()).map_err(|_| FrameError::BadContent)?;
+    if let Block::Document { others, .. } = &mut block {
+        others.retain(is_of_document);
+    }
+    // A block of a known type that lacks its content, or one without a type.
+    let is_bad = matches!(&block, Block::Other(block) if !is_of_other_type(block));
+    if is_bad { Err(FrameError::BadContent) } else { Ok(block) }
 }
 
 /// Returns true if the Messages API has this field for documents.

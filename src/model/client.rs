@@ -3,8 +3,9 @@
 pub(super) mod probe;
 mod token_count;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,11 @@ use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
 
+/// The endpoints that have answered a request successfully, each with its credential. Clones share
+/// it: an unexpected refusal of a proven endpoint is asked about once more.
+#[derive(Clone, Debug, Default)]
+pub struct ProvenEndpoints(Arc<Mutex<HashSet<AccountKey>>>);
+
 /// A client of one endpoint.
 #[derive(Debug)]
 pub struct ModelClient {
@@ -39,8 +45,8 @@ pub struct ModelClient {
     transport: HttpTransport,
     limits: Mutex<Option<RateLimits>>,
     account: AccountKey,
-    /// True if the endpoint has answered a request successfully.
-    has_succeeded: AtomicBool,
+    /// The endpoints that have answered a request successfully.
+    proven: ProvenEndpoints,
     /// True if the endpoint refused to count the tokens of a request.
     lacks_token_count: AtomicBool,
     /// True if requests may contain cache breakpoints.
@@ -67,7 +73,6 @@ impl ModelClient {
         let transport =
             HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
-        let proven = AtomicBool::new(false);
         Ok(Self {
             urls,
             headers,
@@ -76,11 +81,17 @@ impl ModelClient {
             transport,
             limits,
             account,
-            has_succeeded: proven,
+            proven: ProvenEndpoints::default(),
             lacks_token_count: AtomicBool::new(false),
             marks_cache,
             refused_fields: Mutex::default(),
         })
+    }
+
+    /// Shares with other clients which endpoints have answered, and with which credential.
+    #[must_use]
+    pub fn sharing(self, proven: &ProvenEndpoints) -> Self {
+        Self { proven: proven.clone(), ..self }
     }
 
     /// Makes one attempt at one request. At most one request is sent; a redirection within the
@@ -107,7 +118,7 @@ impl ModelClient {
         }
         match result {
             Ok(mut answer) => {
-                self.has_succeeded.store(true, Ordering::Relaxed);
+                self.proven.0.lock().insert(self.account);
                 if answer.model.is_empty() {
                     prompt.model.clone_into(&mut answer.model);
                 }
@@ -148,7 +159,7 @@ impl ModelClient {
 
     /// The standing of the endpoint: proven once it has answered this process successfully.
     pub fn endpoint_status(&self) -> EndpointStatus {
-        if self.has_succeeded.load(Ordering::Relaxed) {
+        if self.proven.0.lock().contains(&self.account) {
             EndpointStatus::Proven
         } else {
             EndpointStatus::Untried

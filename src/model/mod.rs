@@ -32,8 +32,8 @@ mod web_search;
 
 pub use answer::{MalformedCall, ModelReply, StreamProgress, classify_reply};
 pub use base_url::{BaseUrl, EndpointError};
-pub use client::ModelClient;
 pub use client::probe::{ProbeAnswer, ProbeRefusal};
+pub use client::{ModelClient, ProvenEndpoints};
 pub use credentials::{
     AwsEndpointError, AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity,
     HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,

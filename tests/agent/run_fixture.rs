@@ -399,6 +399,7 @@ pub(super) fn setup(folder: &TempDir, client: Arc<dyn Transport>) -> Setup {
         toolbox: toolbox(folder),
         servers: Arc::default(),
         keep_servers: false,
+        lifecycle: None,
         host: None,
         limits: Limits {
             backoff: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },

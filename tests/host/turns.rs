@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::driver::wait_for_requests;
 use super::driver::{HostDriver, conversation};
-use crate::support::serve;
+use crate::support::{serve, with_time_limit};
 
 /// Longer than any test: only an interrupt ends it.
 const HOUR: Duration = Duration::from_hours(1);
@@ -60,27 +60,156 @@ async fn prompts_that_come_early_wait_for_their_turn_even_after_the_end_of_input
 }
 
 #[tokio::test]
-async fn content_blocks_reach_the_model() {
-    let server = serve(Scenario::new().reply("Seen."));
+async fn content_blocks_reach_the_model_in_their_order() {
+    let server = serve(Scenario::new().reply("Seen.").reply("Again."));
     let mut host = HostDriver::start(&server, &[]);
     let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let image = json!({ "type": "image",
+        "source": { "type": "base64", "media_type": "image/png", "data": pixel } });
+    host.send(&json!({ "type": "user", "shouldQuery": false,
+        "message": { "role": "user", "content": [image, "Image 0 is above."] } }))
+        .await;
     host.send(&json!({ "type": "user", "uuid": "p-1", "origin": { "kind": "human" },
         "message": { "role": "user", "content": [
-            { "type": "text", "text": "what is this?" },
-            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": pixel } },
+            { "type": "text", "text": "Image 1:" }, image, { "type": "text", "text": " " },
+            { "type": "text", "text": "Image 2:" }, image, { "type": "text", "text": "Which?" }, image,
         ] } }))
         .await;
     let result = host.result().await;
     assert_eq!(result["user_message_uuid"], "p-1");
     assert_eq!(result["origin"], json!({ "kind": "human" }));
     let body = &server.requests()[0].body;
-    let kinds: Vec<&Value> = body["messages"][0]["content"]
-        .as_array()
-        .expect("blocks")
-        .iter()
-        .map(|block| &block["type"])
+    let shown = |message: &Value| -> Vec<String> {
+        let blocks = message["content"].as_array().expect("blocks").iter();
+        let words =
+            |block: &Value| block["text"].as_str().map_or("image".to_owned(), str::to_owned);
+        blocks.map(words).collect()
+    };
+    let order =
+        ["image", "Image 0 is above.", "Image 1:", "image", "Image 2:", "image", "Which?", "image"];
+    assert_eq!(shown(&body["messages"][0]), order);
+    // An image alone is a prompt, too.
+    host.send(&json!({ "type": "user", "message": { "role": "user", "content": [image] } })).await;
+    assert_eq!(host.result().await["result"], "Again.");
+    assert_eq!(shown(&server.requests()[1].body["messages"][2]), ["image"]);
+    host.end().await;
+}
+
+#[tokio::test]
+async fn an_interrupt_right_behind_the_first_prompt_is_recorded_with_it() {
+    let server = serve(Scenario::new().reply("One of them is late.").delay(HOUR).times(9));
+    let mut host = HostDriver::start(&server, &[]);
+    for prompt in ["remember the heron", "which bird?"] {
+        host.prompt(prompt).await;
+        host.ask(&json!({ "subtype": "interrupt" })).await;
+        assert_eq!(host.result().await["terminal_reason"], "aborted_streaming");
+    }
+    host.prompt("say it").await;
+    let wanted = ["heron", "[Request interrupted by user]", "which", "say it"];
+    let is_sent = |body: &Value| conversation(body).contains("say it");
+    let sent = with_time_limit("the request", async {
+        loop {
+            let requests = server.requests();
+            if let Some(last) = requests.iter().find(|request| is_sent(&request.body)) {
+                return conversation(&last.body);
+            }
+            wait_for_requests(&server, requests.len() + 1).await;
+        }
+    })
+    .await;
+    let places = wanted.map(|text| sent.find(text));
+    assert!(places.is_sorted() && places[0].is_some(), "{sent}");
+    host.request(&json!({ "subtype": "interrupt" })).await;
+    host.result().await;
+    host.end().await;
+}
+
+#[tokio::test]
+async fn hooks_of_the_start_and_the_end_of_a_session_run_once_for_all_its_prompts() {
+    let show = || json!({ "command": "echo $KEPT" });
+    let script = Scenario::new().reply("1").tool("Bash", show()).reply("2").reply("3");
+    let server = serve(script);
+    let hook = |command: &str| json!([{ "hooks": [{ "type": "command", "command": command }] }]);
+    let hooks = json!({ "hooks": {
+        "SessionStart": hook("cat >> log; echo >> log; echo 'export KEPT=egret' >> $CLAUDE_ENV_FILE"),
+        "SessionEnd": hook("cat >> log; echo >> log") } });
+    let flags = ["--settings", &hooks.to_string(), "--allowedTools", "Bash"];
+    let mut host = HostDriver::start(&server, &flags);
+    for prompt in ["one", "two", "/clear", "three"] {
+        host.prompt(prompt).await;
+        host.result().await;
+    }
+    let log = host.process.work().join("log");
+    assert!(conversation(&server.requests()[2].body).contains("egret"), "exports are kept");
+    let (_ended, _) = host.end().await;
+    let log = std::fs::read_to_string(log).expect("a log");
+    let events: Vec<String> = log
+        .lines()
+        .map(|line| {
+            let input: Value = serde_json::from_str(line).expect("JSON");
+            let why = input["source"].as_str().or(input["reason"].as_str()).expect("one of them");
+            format!("{} {why}", input["hook_event_name"].as_str().expect("a name"))
+        })
         .collect();
-    assert!(kinds.contains(&&json!("image")), "{body}");
+    let wanted =
+        ["SessionStart startup", "SessionEnd clear", "SessionStart clear", "SessionEnd other"];
+    assert_eq!(events, wanted);
+}
+
+#[tokio::test]
+async fn a_key_that_an_earlier_prompt_proved_is_tried_once_more() {
+    let script =
+        Scenario::new().reply("1").status(401).error("authentication_error", "no", None).reply("2");
+    let server = serve(script);
+    let mut host = HostDriver::start(&server, &[]);
+    for (prompt, answer) in [("one", "1"), ("two", "2")] {
+        host.prompt(prompt).await;
+        assert_eq!(host.result().await["result"], answer);
+    }
+    host.end().await;
+}
+
+/// An SDK cannot withdraw an option of an earlier query.
+#[tokio::test]
+async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host() {
+    let write = json!({ "file_path": "made.txt", "content": "x" });
+    let script = Scenario::new()
+        .tool("StructuredOutput", json!({ "n": 1 }))
+        .tool("Write", write)
+        .reply("plain");
+    let server = serve(script);
+    let first = crate::support::RunBuilder::against(&server);
+    let second = first.in_same_folders(&server);
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let options = ["--json-schema", &schema.to_string(), "--max-turns", "1"];
+    let more = ["--permission-mode", "bypassPermissions", "--disallowedTools", "Read"];
+    let mut host = HostDriver::with(first, &[options, more].concat());
+    host.prompt("one").await;
+    let session = host.result().await["session_id"].as_str().expect("an id").to_owned();
+    let (_first, _) = host.end().await;
+    let mut host = HostDriver::with(second, &["--resume", &session]);
+    host.prompt("two").await;
+    let result = host.result().await;
+    assert_eq!((&result["subtype"], &result["result"]), (&json!("success"), &json!("plain")));
+    assert_eq!(result["permission_denials"][0]["tool_name"], "Write", "{result}");
+    let init = host.frames.iter().find(|frame| frame["subtype"] == "init").expect("one");
+    let tools = init["tools"].as_array().expect("tools");
+    assert!(!tools.contains(&json!("Read")), "prohibitions stay: {init}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn a_prompt_that_does_not_fit_the_window_is_shortened_before_the_next_one() {
+    let server = serve(Scenario::new().reply("First.").reply("Here."));
+    let mut host = HostDriver::start(&server, &["--context-window", "50000"]);
+    host.prompt("one").await;
+    host.result().await;
+    host.prompt(&"long words ".repeat(50_000)).await;
+    assert_eq!(host.result().await["terminal_reason"], "prompt_too_long");
+    host.prompt("two").await;
+    assert_eq!(host.result().await["result"], "Here.");
+    let sent = conversation(&server.requests()[1].body);
+    assert!(sent.contains("left out: it did not fit") && sent.contains("two"), "{sent}");
     host.end().await;
 }
 
@@ -135,8 +264,8 @@ fn contents_of_a_prompt_are_texts_and_blocks_with_content() {
     }
     match parse(json!(["hi", { "type": "later_kind", "a": 1 }, "there"])) {
         Ok(HostFrame::User(prompt)) => {
-            assert_eq!((prompt.before.as_str(), prompt.text.as_str()), ("hi\n", "there"));
-            assert_eq!(prompt.attachments.len(), 1);
+            assert_eq!((prompt.earlier_texts().as_str(), prompt.text.as_str()), ("hi\n", "there"));
+            assert_eq!((prompt.before.len(), prompt.after.len()), (2, 0));
         }
         other => panic!("{other:?}"),
     }
@@ -148,7 +277,7 @@ fn contents_of_a_prompt_are_texts_and_blocks_with_content() {
         Ok(HostFrame::User(prompt)) => {
             let fields = document.as_object_mut().expect("an object");
             fields.retain(|name, _| name != "cache_control" && name != "other");
-            assert_eq!(serde_json::to_value(&prompt.attachments[0]).expect("JSON"), document);
+            assert_eq!(serde_json::to_value(&prompt.before[0]).expect("JSON"), document);
         }
         other => panic!("{other:?}"),
     }

@@ -272,6 +272,7 @@ async fn within_this_process(
         toolbox: Toolbox::new(&tools).expect("they fit"),
         servers: Arc::default(),
         keep_servers: false,
+        lifecycle: None,
         host: None,
         limits: Limits::default(),
         ledger: Ledger::new(None),

@@ -1,4 +1,5 @@
-//! Background commands of a host's session, which continue between its turns.
+//! The parts of a host's session that outlive its turns: background commands, which continue
+//! between them, and the hooks of its end.
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ const GRACE_AFTER_RESULT: Duration = Duration::from_secs(5);
 
 /// Time limit for stopping all that still runs of a turn, except its commands.
 const TURN_END: Duration = Duration::from_secs(1);
+
+/// Time limit for all hooks of the session's end after a signal: the process has four seconds for
+/// everything.
+const HOOKS_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
 /// Time limit for stopping the commands at the end of the session.
 const SESSION_END: Duration = Duration::from_secs(2);
@@ -50,6 +55,22 @@ impl HostSession {
             interrupt = self.context.signals.first() => Err(interrupt),
             () = self.resources.commands.wait_until_ended() => Ok(()),
             () = grace => Ok(()),
+        }
+    }
+
+    /// Runs the hooks for the end of the session, if it has begun. They have their own time limits,
+    /// and less time after a signal.
+    pub(super) async fn end_hooks(&self, reason: &'static str) {
+        let after_signal = async {
+            self.context.signals.first().await;
+            tokio::time::sleep(HOOKS_AFTER_SIGNAL).await;
+        };
+        let failures = tokio::select! {
+            failures = self.resources.lifecycle.end(reason) => failures,
+            () = after_signal => Vec::new(),
+        };
+        for failure in failures {
+            self.warn(&failure);
         }
     }
 

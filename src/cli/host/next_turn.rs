@@ -32,6 +32,14 @@ impl HostSession {
         self.steps().step("reading the settings", resolve).await
     }
 
+    /// Makes the next turn resume the session if a turn has opened it, even one that failed then.
+    pub(super) fn resume_if_opened(&mut self) {
+        let id = self.session_id.get();
+        if self.resources.opened.is(&id) {
+            self.args.resume(&id);
+        }
+    }
+
     /// Runs a step on the session of the next turn.
     pub(super) async fn step<T: Send + 'static>(
         &self,

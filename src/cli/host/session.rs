@@ -91,8 +91,9 @@ pub(in crate::cli) async fn drive(
         session.report(&error);
         code = error.verdict().exit_code();
     }
-    session.requests.close();
     session.stop_commands().await;
+    session.end_hooks("other").await;
+    session.requests.close();
     if let Some(servers) = session.resources.servers.take() {
         servers.close(SERVERS_END).await;
     }
@@ -255,6 +256,7 @@ impl HostSession {
                 }
                 self.has_deferred = false;
                 if prompt.clears() {
+                    self.end_hooks("clear").await;
                     self.clear();
                     continue;
                 }
@@ -312,6 +314,8 @@ impl HostSession {
         input: &mut mpsc::Receiver<HostInput>,
         is_open: &mut bool,
     ) -> Result<u8, u8> {
+        // A step of the turn before that was abandoned may have opened it since.
+        self.resume_if_opened();
         // Without them the turn fails for the same reason, and reports it.
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
@@ -358,9 +362,7 @@ impl HostSession {
                 }
             }
         };
-        if code.has_begun {
-            self.args.resume(&self.session_id.get());
-        }
+        self.resume_if_opened();
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
         self.report_commands().await;
         if self.queue.is_empty() {
@@ -369,9 +371,9 @@ impl HostSession {
         match (fatal, self.context.signals.interrupt()) {
             (Some(fatal), _) => Err(fatal),
             // A signal after the result ends the session, not the turn.
-            (None, Some(interrupt)) if code.exit_code == 0 => Err(interrupt.exit_code()),
-            (None, Some(_)) => Err(code.exit_code),
-            (None, None) => Ok(code.exit_code),
+            (None, Some(interrupt)) if code == 0 => Err(interrupt.exit_code()),
+            (None, Some(_)) => Err(code),
+            (None, None) => Ok(code),
         }
     }
 
@@ -541,21 +543,14 @@ fn private_sessions(args: &mut TurnArgs) -> Option<TempDir> {
     Some(private)
 }
 
-/// Outcome of a turn.
-struct TurnEnd {
-    exit_code: u8,
-    /// True if the session exists now.
-    has_begun: bool,
-}
-
-/// Runs one turn. It always ends with a result.
+/// Runs one turn. It always ends with a result. Returns the exit code.
 async fn run_turn(
     args: RunArgs,
     context: ProcessContext,
     shared: SharedOutput,
     out: PipeSender,
     session_id: SessionName,
-) -> TurnEnd {
+) -> u8 {
     let watchdog = context.exit_watchdog.clone();
     let (last, id) = (out.clone(), session_id.clone());
     watchdog.begin_turn(Box::new(move |why| {
@@ -564,7 +559,7 @@ async fn run_turn(
     }));
     let begun = Box::pin(run::prepare_and_begin(&args, context, shared, &|_, _| Vec::new())).await;
     let error = match begun {
-        Ok(exit_code) => return TurnEnd { exit_code, has_begun: true },
+        Ok(exit_code) => return exit_code,
         Err(error) => error,
     };
     let exit_code = error.verdict().exit_code();
@@ -574,7 +569,7 @@ async fn run_turn(
     }
     out.send_message(error_result(&error, &session_id), None);
     watchdog.mark_delivered(exit_code);
-    TurnEnd { exit_code, has_begun: false }
+    exit_code
 }
 
 /// The result of a turn that could not begin.

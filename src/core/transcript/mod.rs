@@ -16,6 +16,7 @@ mod notes;
 mod repair;
 mod token_estimate;
 mod tool_exchanges;
+mod unanswered;
 mod validity;
 
 pub use block_repair::{
@@ -40,6 +41,7 @@ pub use repair::{
     repair, repair_history, strip_signed_thinking, strip_thinking,
     strip_thinking_that_lacks_signature,
 };
+pub use unanswered::{shorten_unanswered, unanswered};
 pub use validity::{
     BlockFlaw, HistoryRule, Violation, history_violations, is_name_letter, is_portable_id,
     is_returnable_id, violations,

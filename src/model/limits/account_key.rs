@@ -10,7 +10,7 @@ use super::super::credentials::Credential;
 use super::super::endpoint::ModelService;
 
 /// A hash of a service and a key. It is never displayed, and no file name depends on the key alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AccountKey([u8; 32]);
 
 /// Families whose models share a limit, whatever their version.
