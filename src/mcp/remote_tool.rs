@@ -91,6 +91,9 @@ fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, Strin
     if name.is_empty() {
         return Err(wrong("it has no name"));
     }
+    if tool["execution"]["taskSupport"] == "required" {
+        return Err(wrong("it can only be called as a task, which outlast does not support"));
+    }
     let full = format!("{}{}", tool_name_prefix(server), sanitize_name(name));
     if full.len() > LONGEST_NAME {
         return Err(wrong("its name is too long"));
@@ -132,7 +135,17 @@ mod tests {
             json!({ "name": "any", "inputSchema": { "type": "object", "anyOf": {} } }),
             json!({ "inputSchema": object }),
             json!({ "name": "x".repeat(128), "inputSchema": object }),
-            json!({ "name": "get.sum", "description": "Adds", "inputSchema": object }),
+            json!({
+                "name": "task",
+                "inputSchema": object,
+                "execution": { "taskSupport": "required" },
+            }),
+            json!({
+                "name": "get.sum",
+                "description": "Adds",
+                "inputSchema": object,
+                "execution": { "taskSupport": "optional" },
+            }),
             json!({ "name": "get_sum", "inputSchema": object }),
         ];
         let (offers, complaints) = convert_tools("my server", &listed);
@@ -140,8 +153,9 @@ mod tests {
         assert_eq!(offer.name, "get.sum");
         assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
         assert_eq!(offer.definition.description, "Adds");
-        assert_eq!(complaints.len(), 7, "{complaints:?}");
-        assert!(complaints[6].contains("listed twice"), "{complaints:?}");
+        assert_eq!(complaints.len(), 8, "{complaints:?}");
+        assert!(complaints[6].contains("only be called as a task"), "{complaints:?}");
+        assert!(complaints[7].contains("listed twice"), "{complaints:?}");
     }
 
     #[test]
