@@ -127,6 +127,7 @@ fn every_failure() -> Vec<Failure> {
     let (body, endpoint_status) = (ErrorBody::Foreign, EndpointStatus::Proven);
     let odd = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidRequest];
     all.extend(odd.map(|class| Failure { body, endpoint_status, ..failure(class) }));
+    all.push(Failure { endpoint_status, ..failure(ErrorClass::SslCertError) });
     let portal = failure(ErrorClass::Unknown);
     all.push(Failure { body: ErrorBody::Portal, ..portal });
     let (body, endpoint_status) = (ErrorBody::Api, EndpointStatus::Proven);

@@ -16,25 +16,28 @@ fn odd(class: ErrorClass) -> Event {
 /// A few odd refusals in a row are overcome; one more ends the run as what it was.
 #[test]
 fn unexpected_refusals_are_retried_within_their_budget() {
-    for class in [
-        ErrorClass::AuthError,
-        ErrorClass::InvalidModel,
-        ErrorClass::InvalidRequest,
-        ErrorClass::Unknown,
+    let (endpoint_status, wrong) = (EndpointStatus::Proven, Failure::of(ErrorClass::SslCertError));
+    let certificate = Event::Failed(Failure { endpoint_status, ..wrong });
+    for (class, refusal) in [
+        (ErrorClass::AuthError, odd(ErrorClass::AuthError)),
+        (ErrorClass::InvalidModel, odd(ErrorClass::InvalidModel)),
+        (ErrorClass::InvalidRequest, odd(ErrorClass::InvalidRequest)),
+        (ErrorClass::Unknown, odd(ErrorClass::Unknown)),
+        (ErrorClass::SslCertError, certificate),
     ] {
         let most = limits().budgets.odd_refusals;
         let mut story = Story::begin(limits()).then(TOOL_CALLS).then(TOOLS_DONE);
         for _ in 0..most {
-            story = story.then(odd(class)).wakes();
+            story = story.then(refusal).wakes();
         }
-        let ended = story.then(odd(class));
+        let ended = story.then(refusal);
         ended.ends_as(StopReason::ModelError(class));
         // Every good answer renews them.
         let mut story = Story::begin(limits());
         for _ in 0..10 {
             story = story.then(TOOL_CALLS).then(TOOLS_DONE);
             for _ in 0..most {
-                story = story.then(odd(class)).wakes();
+                story = story.then(refusal).wakes();
             }
         }
     }

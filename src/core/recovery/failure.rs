@@ -139,8 +139,13 @@ impl Failure {
     }
 
     /// True if an intermediary may have answered, so that the refusal may be temporary: a proven
-    /// endpoint refuses in a form that is not the API's, or an untried one is behind a portal.
+    /// endpoint refuses in a form that is not the API's or has another certificate, or an untried
+    /// one is behind a portal.
     pub(super) fn is_odd_refusal(self) -> bool {
+        let is_proven = self.endpoint_status == EndpointStatus::Proven;
+        if self.class.info().origin == FailureOrigin::Certificate {
+            return is_proven;
+        }
         // The other classes have retries of their own, or none by rule, or are not refusals.
         let is_final = matches!(
             self.class.info().origin,
@@ -148,7 +153,7 @@ impl Failure {
         );
         let is_odd = match self.body {
             ErrorBody::Portal => true,
-            ErrorBody::Foreign => self.endpoint_status == EndpointStatus::Proven,
+            ErrorBody::Foreign => is_proven,
             ErrorBody::None | ErrorBody::Api => false,
         };
         is_final && is_odd

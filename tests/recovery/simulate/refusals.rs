@@ -25,7 +25,9 @@ pub(super) fn is_final(class: ErrorClass) -> bool {
 pub(super) fn is_odd(failure: Failure) -> bool {
     let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
     let portal = failure.body == ErrorBody::Portal && is_final(failure.class);
-    portal || (foreign && failure.endpoint_status == EndpointStatus::Proven) || is_doubtful(failure)
+    let certificate = failure.class == ErrorClass::SslCertError;
+    let is_proven = failure.endpoint_status == EndpointStatus::Proven;
+    portal || ((foreign || certificate) && is_proven) || is_doubtful(failure)
 }
 
 /// Whether what is known contradicts a refusal.
