@@ -367,7 +367,7 @@ fn endpoint_error(error: &EndpointError, endpoint: &EndpointSettings) -> UsageEr
             format!("{error}; correct {}", file.variable.unwrap_or("--ca-file"))
         }
         EndpointError::Header { .. } => format!("{error}; correct ANTHROPIC_CUSTOM_HEADERS"),
-        EndpointError::BaseUrl { .. } => error.to_string(),
+        EndpointError::BaseUrl { .. } | EndpointError::Proxy(_) => error.to_string(),
     })
 }
 

@@ -9,7 +9,9 @@ use crate::tools::{ChooseProxy, ProxyScheme, UpstreamProxy};
 pub(super) fn upstream_proxy(proxies: &Proxies) -> ChooseProxy {
     let proxies = proxies.clone();
     Arc::new(move |url| {
-        let url = proxies.proxy_for(url)?.url();
+        // An invalid address is an error only for requests of outlast itself.
+        let proxy = proxies.proxy_for(url).ok()??;
+        let url = proxy.url();
         let decoded = |text: &str| {
             percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
         };

@@ -25,7 +25,8 @@ const OTHERS: &[(&str, &str)] = &[
         key is set."),
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "The time for which a key from a helper command is \
         used, in milliseconds. Default: 300000."),
-    ("ANTHROPIC_BASE_URL", "The address of the Messages API."),
+    ("ANTHROPIC_BASE_URL", "The address of the Messages API. A user and password in it are sent \
+        as basic authentication, unless a bearer token is set."),
     ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "1, true, yes or \
         on: use the models at Amazon Bedrock, Google Vertex AI or Microsoft Foundry, without \
         ANTHROPIC_BASE_URL and keys of the Messages API; see outlast-clouds(7)."),
@@ -447,7 +448,7 @@ impl ProcessEnv {
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
             scrubs_commands: vars.flag("CLAUDE_CODE_SUBPROCESS_ENV_SCRUB")?,
-            proxies: vars.proxies()?,
+            proxies: vars.proxies(),
             is_ci: is_ci(vars.0),
             dumb_terminal: vars.is_dumb_terminal()?,
             colors: vars.colors()?,
@@ -509,12 +510,11 @@ impl EnvReader<'_> {
 
     /// Reads the proxies. Invalid UTF-8 is replaced, so that the value is rejected as a proxy
     /// address.
-    fn proxies(&self) -> Result<Proxies, ConfigError> {
-        let value = |name: &str| {
+    fn proxies(&self) -> Proxies {
+        Proxies::from_variables(|name| {
             let value = self.0.get(OsStr::new(name))?;
             Some(value.to_string_lossy().into_owned())
-        };
-        Proxies::from_variables(value).map_err(|error| ConfigError::new(error.to_string()))
+        })
     }
 
     fn headers(&self, name: &str) -> Result<Vec<(String, String)>, ConfigError> {

@@ -2,6 +2,7 @@
 
 use reqwest::Url;
 
+use super::proxies::{BadProxy, percent_decode};
 use super::transport::CaFile;
 
 /// A parsed base URL.
@@ -54,6 +55,15 @@ impl BaseUrl {
         user || self.url.query().is_some()
     }
 
+    /// The password, or a user without one, both encoded and decoded, for redaction.
+    pub fn secrets(&self) -> Vec<String> {
+        let secret = self.url.password().unwrap_or(self.url.username());
+        if secret.is_empty() {
+            return Vec::new();
+        }
+        vec![percent_decode(secret), secret.to_owned()]
+    }
+
     pub(super) fn whole_url(&self) -> Url {
         self.url.clone()
     }
@@ -72,6 +82,8 @@ pub enum EndpointError {
     BaseUrl { reason: String },
     #[error("certificate file {file}: {reason}")]
     CaFile { file: CaFile, reason: String },
+    #[error(transparent)]
+    Proxy(BadProxy),
     #[error("header `{name}` has a name or value that cannot be sent")]
     Header { name: String },
     #[error("the credential has characters that cannot be sent in a header")]

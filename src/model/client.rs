@@ -68,6 +68,7 @@ impl ModelClient {
             .map_err(|bad| EndpointError::CaFile { file: bad.file, reason: bad.why })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
+        proxies.proxy_for(url).map_err(EndpointError::Proxy)?;
         let marks_cache = endpoint.marks_cache;
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =

@@ -5,12 +5,20 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// The proxies from the environment, and the hosts exempt from them.
+/// The proxies from the environment, and the hosts exempt from them. An invalid address matters only
+/// if it is used: desktops set variables for all programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
-    http: Option<Proxy>,
-    https: Option<Proxy>,
+    http: Option<ProxyVariable>,
+    https: Option<ProxyVariable>,
     except: Vec<String>,
+}
+
+/// A variable with its value, which is never displayed.
+#[derive(Clone, PartialEq, Eq)]
+struct ProxyVariable {
+    name: &'static str,
+    value: String,
 }
 
 /// A proxy with optional user and password, which are never displayed.
@@ -39,46 +47,51 @@ const SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "soc
 
 impl Proxies {
     /// Reads the proxy variables. As in curl, lower-case names take precedence.
-    ///
-    /// # Errors
-    /// The first variable with an invalid proxy address.
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &&'static str| {
             let value = variable(name).map(|value| value.trim().to_owned());
-            value.filter(|value| !value.is_empty()).map(|value| (*name, value))
+            let value = value.filter(|value| !value.is_empty());
+            value.map(|value| ProxyVariable { name, value })
         };
         // In a CGI program, HTTP_PROXY may come from a client's request header.
         let is_cgi = variable("REQUEST_METHOD").is_some();
         let named = |names: &[&'static str]| {
             let mut names = names.iter().filter(|name| !(is_cgi && **name == "HTTP_PROXY"));
-            names.find_map(value).map(|(name, text)| Proxy::parse(name, &text)).transpose()
+            names.find_map(value)
         };
-        let all = named(&ALL)?;
-        let except = NONE.iter().find_map(value).map(|(_, text)| text).unwrap_or_default();
+        let all = named(&ALL);
+        let except = NONE.iter().find_map(value).map(|named| named.value).unwrap_or_default();
         let except = except.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
-        Ok(Self {
-            http: named(&HTTP)?.or_else(|| all.clone()),
-            https: named(&HTTPS)?.or(all),
+        Self {
+            http: named(&HTTP).or_else(|| all.clone()),
+            https: named(&HTTPS).or(all),
             except: except.map(str::to_ascii_lowercase).collect(),
-        })
+        }
     }
 
     /// The proxy to use for `url`. Loopback addresses never use one.
-    pub fn proxy_for(&self, url: &Url) -> Option<&Proxy> {
-        let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
-        proxy.as_ref().filter(|_| !is_loopback(url) && !self.is_exempt(url))
+    ///
+    /// # Errors
+    /// The variable that applies to `url` has an invalid proxy address.
+    pub fn proxy_for(&self, url: &Url) -> Result<Option<Proxy>, BadProxy> {
+        let named = if url.scheme() == "https" { &self.https } else { &self.http };
+        let named = named.as_ref().filter(|_| !is_loopback(url) && !self.is_exempt(url));
+        named.map(ProxyVariable::parse).transpose()
     }
 
     /// The passwords, both encoded and decoded, for redaction.
     pub fn secrets(&self) -> Vec<String> {
+        let named = [&self.http, &self.https].into_iter().flatten();
         let mut secrets: Vec<String> =
-            [&self.http, &self.https].into_iter().flatten().flat_map(Proxy::secrets).collect();
+            named.filter_map(|named| password_in(&named.value)).flatten().collect();
         secrets.dedup();
         secrets
     }
 
     fn is_exempt(&self, url: &Url) -> bool {
         let host = strip_brackets(url.host_str().unwrap_or_default());
+        // A final dot only marks the name as complete.
+        let host = host.strip_suffix('.').unwrap_or(host);
         let port = url.port_or_known_default();
         self.except.iter().any(|entry| match entry.rsplit_once(':') {
             Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
@@ -92,6 +105,7 @@ impl Proxies {
 /// True if an entry of `NO_PROXY` matches this host: by name, parent domain, address or network.
 fn entry_matches(entry: &str, host: &str) -> bool {
     let entry = strip_brackets(entry);
+    let entry = entry.strip_suffix('.').unwrap_or(entry);
     if entry == "*" || entry == host {
         return true;
     }
@@ -132,17 +146,41 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-impl Proxy {
-    fn parse(variable: &'static str, text: &str) -> Result<Self, BadProxy> {
-        let wrong = |reason: String| BadProxy { variable, reason };
-        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
+impl ProxyVariable {
+    fn parse(&self) -> Result<Proxy, BadProxy> {
+        let wrong = |reason: String| BadProxy { variable: self.name, reason };
+        let text = &self.value;
+        let full = if text.contains("://") { text.clone() } else { format!("http://{text}") };
+        let mut url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
+        if url.scheme() == "socks" {
+            // So GNOME writes it. The proxy resolves the names, which may be known only there.
+            let _both_are_schemes_without_a_port = url.set_scheme("socks5h");
+        }
         if !SCHEMES.contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
             return Err(wrong("it is not the address of an HTTP or SOCKS proxy".to_owned()));
         }
-        Ok(Self { url, variable })
+        Ok(Proxy { url, variable: self.name })
     }
+}
 
+impl fmt::Debug for ProxyVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parse() {
+            Ok(proxy) => write!(f, "{proxy}"),
+            Err(error) => f.write_str(error.variable),
+        }
+    }
+}
+
+/// The password in an address, valid or not: decoded, and as it is written.
+fn password_in(address: &str) -> Option<[String; 2]> {
+    let (login, _) = address.rsplit_once('@')?;
+    let login = login.split_once("://").map_or(login, |(_, login)| login);
+    let (_, written) = login.split_once(':').filter(|(_, written)| !written.is_empty())?;
+    Some([percent_decode(written), written.to_owned()])
+}
+
+impl Proxy {
     /// The address of the proxy, with user and password.
     pub fn url(&self) -> &Url {
         &self.url
@@ -161,11 +199,6 @@ impl Proxy {
         };
         format!("the proxy {self} {how} in {}", self.variable)
     }
-
-    fn secrets(&self) -> Vec<String> {
-        let Some(written) = self.url.password() else { return Vec::new() };
-        vec![percent_decode(written), written.to_owned()]
-    }
 }
 
 impl fmt::Display for Proxy {
@@ -182,16 +215,6 @@ impl fmt::Debug for Proxy {
 }
 
 /// Decodes percent encoding, such as `%20`.
-fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| {
-            let hex = std::str::from_utf8(hex).ok()?;
-            u8::from_str_radix(hex, 16).ok()
-        });
-        bytes.push(hex.unwrap_or(*first));
-        rest = if hex.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+pub(super) fn percent_decode(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

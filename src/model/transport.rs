@@ -20,7 +20,7 @@ use crate::process::file_reads;
 use crate::recovery::ConnectionChoice;
 
 use super::endpoint::RequestTimers;
-use super::proxies::{Proxies, Proxy, is_loopback};
+use super::proxies::{BadProxy, Proxies, Proxy, is_loopback};
 
 /// Number of keep-alive probes that may go unanswered.
 const PROBES: u32 = 3;
@@ -46,6 +46,8 @@ pub enum HttpClientError {
     InvalidUrl(String),
     #[error(transparent)]
     Certificate(#[from] InvalidBundle),
+    #[error(transparent)]
+    Proxy(#[from] BadProxy),
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
@@ -85,7 +87,7 @@ struct ClientConfig {
     extra_roots: Vec<CertificateDer<'static>>,
     /// True if the connection is plain HTTP on loopback, which needs no certificates.
     is_plain_loopback: bool,
-    proxy: Option<Proxy>,
+    proxy: Result<Option<Proxy>, BadProxy>,
     /// Replaces the system's name lookup.
     names: Option<NameLookup>,
     redirects: Redirects,
@@ -141,7 +143,7 @@ impl HttpTransport {
         proxies: &Proxies,
     ) -> Self {
         let plain = is_loopback(url) && url.scheme() == "http";
-        let proxy = proxies.proxy_for(url).cloned();
+        let proxy = proxies.proxy_for(url);
         Self {
             config: ClientConfig {
                 timers,
@@ -164,7 +166,7 @@ impl HttpTransport {
 
     /// The proxy in use.
     pub(super) fn proxy(&self) -> Option<&Proxy> {
-        self.config.proxy.as_ref()
+        self.config.proxy.as_ref().ok()?.as_ref()
     }
 
     /// Returns the client for this kind of connection.
@@ -188,7 +190,8 @@ impl ClientConfig {
         // An error means that the same provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls_error = |error: reqwest::Error| HttpClientError::Tls(error.to_string());
-        let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(tls_error)?;
+        let proxy = self.proxy.as_ref().map_err(BadProxy::clone)?.as_ref();
+        let proxy = proxy.map(Proxy::to_reqwest).transpose().map_err(tls_error)?;
         let builder = || {
             // The proxy was selected already; the client must not select one itself.
             let builder = self.builder(connection).no_proxy();

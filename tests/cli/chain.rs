@@ -295,10 +295,11 @@ fn every_secret_of_the_chain_is_known_and_none_is_shown() {
     let user = r#"{"fallbackModel": ["a#OTHER_KEY", {"model": "b", "baseUrl": "https://h.example",
         "headers": {"X-Api-Token": "token-0123456789", "X-Title": "a night job"}}]}"#;
     let proxy = ("HTTPS_PROXY", "http://me:proxy%20word@proxy.example:3128");
-    let settings = resolve_with(&["--model=first"], user, &[proxy]).expect("right");
+    let base = ("ANTHROPIC_BASE_URL", "https://me:base%20word@gateway.example");
+    let settings = resolve_with(&["--model=first"], user, &[proxy, base]).expect("right");
     let secrets = settings.secrets;
     for secret in
-        [KEY, OTHER, "Bearer header-secret-1", "token-0123456789", "proxy word", "proxy%20word"]
+        [KEY, OTHER, "Bearer header-secret-1", "token-0123456789", "proxy word", "base word"]
     {
         assert!(secrets.iter().any(|known| known.reveal() == secret), "{secret}: {secrets:?}");
     }

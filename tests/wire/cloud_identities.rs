@@ -336,7 +336,7 @@ async fn the_issuer_of_an_identity_is_asked_through_the_proxy_if_it_is_on_the_in
             kind: ServiceKind::Vertex { region: "global".into(), project: "p".into() },
             credential: Credential::Cloud(Box::new(CloudIdentity::Google(google))),
             supervisor: supervisor(),
-            proxies: Proxies::from_variables(variable).expect("it is an address"),
+            proxies: Proxies::from_variables(variable),
             ..endpoint("https://vertex.example")
         };
         let client = ModelClient::new(service).expect("the endpoint is right");

@@ -52,6 +52,29 @@ async fn each_credential_has_its_header() {
 }
 
 #[tokio::test]
+async fn a_login_in_the_address_is_sent_as_a_header_unless_a_bearer_token_is() {
+    let server = accepting().await;
+    for (login, credential, expected) in [
+        ("u:p%20w@", Credential::ApiKey(Secret::new("k1")), "Basic dTpwIHc="),
+        ("token@", Credential::None, "Basic dG9rZW46"),
+        (":pw@", Credential::None, "Basic OnB3"),
+        ("u:p%20w@", Credential::Helper(HelperCommand::new("echo h1")), "Basic dTpwIHc="),
+        ("u:p%20w@", Credential::Bearer(Secret::new("t1")), "Bearer t1"),
+    ] {
+        let base_url = server.url.replace("://", &format!("://{login}"));
+        let service = ModelService { credential, supervisor: supervisor(), ..endpoint(&base_url) };
+        let client = ModelClient::new(service).expect("the endpoint is right");
+        ask(&client, STREAMING).await.expect("a reply");
+        client.list_models().await.expect("an answer");
+        for request in server.requests().iter().rev().take(2) {
+            let sent: Vec<&str> =
+                request.lines().filter(|line| line.starts_with("authorization:")).collect();
+            assert_eq!(sent, [format!("authorization: {expected}")], "{request}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_helper_runs_once_for_many_requests() {
     let (server, folder) = (accepting().await, tempfile::tempdir().unwrap());
     let client = with(&server, Credential::Helper(counting(&folder)));

@@ -17,7 +17,7 @@ fn proxies(variables: &[(&str, &str)]) -> Proxies {
         let found = variables.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| (*value).to_owned())
     };
-    Proxies::from_variables(value).expect("they are right")
+    Proxies::from_variables(value)
 }
 
 fn manners(wants: Option<&'static str>) -> ProxyBehavior {
@@ -117,7 +117,8 @@ async fn this_machine_is_reached_without_a_proxy() {
 /// Which proxy leads to `url`, under these variables.
 fn proxy_for(variables: &[(&str, &str)], url: &str) -> Option<String> {
     let url = url.parse().expect("an address");
-    proxies(variables).proxy_for(&url).map(ToString::to_string)
+    let proxy = proxies(variables).proxy_for(&url).expect("they are right");
+    proxy.map(|proxy| proxy.to_string())
 }
 
 #[test]
@@ -157,7 +158,10 @@ fn exceptions_are_hosts_domains_addresses_and_networks() {
         ("[fd12::1]:443", "https://[fd12::1]", true),
         ("fd12::1", "https://[fd12::1]", true),
         ("fd00::/8", "https://[fe12::1]", false),
+        ("h.example.", "https://h.example", true),
+        ("h.example", "https://a.h.example.", true),
         ("", "https://h.example", false),
+        (".", "https://h.example", false),
         (",.,", "https://h.example", false),
     ] {
         let variables = [("HTTPS_PROXY", "proxy:1"), ("NO_PROXY", exceptions)];
@@ -169,11 +173,41 @@ fn exceptions_are_hosts_domains_addresses_and_networks() {
 }
 
 #[test]
-fn a_variable_that_names_no_proxy_is_refused_without_quoting_it() {
+fn a_variable_that_names_no_proxy_is_refused_without_quoting_it_where_it_is_used() {
+    let service = endpoint(&format!("https://{HOST}"));
     for value in ["ftp://me:hush@h:1", "http://", "http://h:port", "http://me:hush@h h"] {
-        let wrong = |name: &str| (name == "HTTPS_PROXY").then(|| value.to_owned());
-        let error = Proxies::from_variables(wrong).expect_err(value).to_string();
-        assert!(error.starts_with("the variable HTTPS_PROXY names no proxy: "), "{error}");
-        assert!(!error.contains("hush"), "{error}");
+        for (variables, is_used) in [
+            (vec![("HTTPS_PROXY", value)], true),
+            (vec![("ALL_PROXY", value), ("HTTP_PROXY", "proxy:1")], true),
+            (vec![("ALL_PROXY", value), ("HTTPS_PROXY", "proxy:1")], false),
+            (vec![("HTTP_PROXY", value)], false),
+            (vec![("ALL_PROXY", value), ("NO_PROXY", "*")], false),
+        ] {
+            let proxies = proxies(&variables);
+            assert!(!format!("{proxies:?}").contains("hush"), "{proxies:?}");
+            let is_secret = proxies.secrets().contains(&"hush".to_owned());
+            assert_eq!(is_secret, value.contains("hush") && variables.len() < 3, "{value}");
+            let client = ModelClient::new(ModelService { proxies, ..service.clone() });
+            let error = client.err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), is_used, "{variables:?}: {error:?}");
+            let error = error.unwrap_or_default();
+            assert!(!is_used || error.starts_with("the variable "), "{error}");
+            assert!(!is_used || error.contains("_PROXY names no proxy: "), "{error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+    }
+}
+
+/// Desktops write it so.
+#[test]
+fn a_socks_proxy_without_a_version_is_one_of_version_5_that_resolves_names() {
+    let url = format!("https://{HOST}").parse().expect("an address");
+    for (value, wanted) in [
+        ("socks://127.0.0.1:1080/", "socks5h://127.0.0.1:1080/"),
+        ("SOCKS://me:pw@h", "socks5h://me:pw@h"),
+    ] {
+        let proxy = proxies(&[("all_proxy", value)]).proxy_for(&url);
+        let proxy = proxy.expect("it is right").expect("it applies");
+        assert_eq!(proxy.url().as_str(), wanted);
     }
 }

@@ -118,6 +118,7 @@ impl ModelChain {
         });
         let mut secrets: Vec<String> = credentials.chain(headers).map(str::to_owned).collect();
         secrets.extend(self.endpoints.iter().flat_map(|endpoint| endpoint.proxies.secrets()));
+        secrets.extend(self.endpoints.iter().flat_map(EndpointSettings::login_secrets));
         secrets.into_iter()
     }
 }

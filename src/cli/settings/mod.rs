@@ -191,6 +191,11 @@ pub struct EndpointSettings {
 }
 
 impl EndpointSettings {
+    /// The secret parts of user and password in the address.
+    pub(super) fn login_secrets(&self) -> Vec<String> {
+        BaseUrl::parse(&self.base_url).map(|address| address.secrets()).unwrap_or_default()
+    }
+
     /// The kind of a credential of a cloud, and where it is from. `None`: the credential is one of
     /// the Messages API.
     pub fn cloud_credential(&self) -> Option<(&'static str, String)> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use rustls::pki_types::CertificateDer;
@@ -14,6 +16,7 @@ use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
 use super::super::headers::wall_clock;
+use super::super::proxies::percent_decode;
 use super::super::service::ServiceKind;
 use super::cloud::{CloudLogin, TokenHttp, TokenKind, TokenSurroundings, sign_request};
 use super::credential::{Credential, Renewal};
@@ -99,6 +102,7 @@ impl CredentialProvider {
     /// sending, since a signature may cover the whole request. Headers that are already set are
     /// kept.
     pub(crate) async fn sign(&self, request: &mut Request) -> Result<Option<Secret>, Box<Fault>> {
+        self.take_login(request);
         let (secret, as_key, as_bearer) = match &self.0 {
             ProviderKind::None => return Ok(None),
             ProviderKind::ApiKey(secret) => (secret.clone(), true, false),
@@ -123,6 +127,30 @@ impl CredentialProvider {
             request.headers_mut().entry(AUTHORIZATION).or_insert(value);
         }
         Ok(Some(secret))
+    }
+
+    /// Turns user and password in the URL to a header, unless the credential itself needs that
+    /// header.
+    fn take_login(&self, request: &mut Request) {
+        let url = request.url_mut();
+        let (user, password) = (url.username(), url.password().unwrap_or_default());
+        if user.is_empty() && password.is_empty() {
+            return;
+        }
+        let login =
+            STANDARD.encode(format!("{}:{}", percent_decode(user), percent_decode(password)));
+        // Neither fails for a URL with a host.
+        let _ = (url.set_username(""), url.set_password(None));
+        let needs_header = match &self.0 {
+            ProviderKind::Bearer(_) | ProviderKind::OAuth(_) | ProviderKind::Cloud { .. } => true,
+            ProviderKind::None
+            | ProviderKind::ApiKey(_)
+            | ProviderKind::Helper(_)
+            | ProviderKind::FoundryKey(_) => false,
+        };
+        if let Some(value) = Secret::new(&login).header("Basic ").filter(|_| !needs_header) {
+            request.headers_mut().entry(AUTHORIZATION).or_insert(value);
+        }
     }
 
     /// Records that the service rejected this credential: it is not sent again if it can be
