@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages ─► agent ─►
-//!     config · history ─► model · tools · mcp · hooks · journal ─►
+//!     config · history ─► model · tools · mcp · hooks · journal ─► connect_error ─►
 //!     process · rehearsal (the crates outlast-process and outlast-rehearsal) ─►
 //!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · text · types
 //! ```
@@ -34,6 +34,8 @@ pub mod journal;
 pub mod mcp;
 pub mod model;
 pub mod tools;
+
+pub mod connect_error;
 
 pub use outlast_core::{json, pacing, recovery, secrets, sse, text, transcript, types};
 pub use outlast_process as process;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above. Between crates this is up to Cargo.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["json", "text", "types"],
     &["pacing", "recovery", "secrets", "sse", "transcript"],
+    &["connect_error"],
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
     &["agent"],

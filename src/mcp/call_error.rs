@@ -6,6 +6,7 @@ use std::iter::successors;
 
 use reqwest::StatusCode;
 
+use crate::connect_error::{ConnectRefusal, causes};
 use crate::secrets::Redactor;
 
 use super::rpc::{INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
@@ -81,6 +82,8 @@ pub(super) enum ExchangeFault {
     ConnectionLost(String),
     /// There is no connection, so the server has not received the request.
     NotSent(String),
+    /// Like [`NotSent`](Self::NotSent), for a cause that no retry removes: TLS, or a proxy.
+    Barred(String),
 }
 
 impl ExchangeFault {
@@ -92,7 +95,8 @@ impl ExchangeFault {
             | Self::Status(_, why)
             | Self::InvalidAnswer(why)
             | Self::ConnectionLost(why)
-            | Self::NotSent(why) => why,
+            | Self::NotSent(why)
+            | Self::Barred(why) => why,
         }
     }
 }
@@ -111,6 +115,9 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
              \"http\" or \"sse\")"
         )),
         RequestFault::Exchange(ExchangeFault::Status(code, why)) if is_permanent(*code) => {
+            ConnectionLoss::Permanent(why.clone())
+        }
+        RequestFault::Exchange(ExchangeFault::Barred(why)) => {
             ConnectionLoss::Permanent(why.clone())
         }
         RequestFault::Exchange(
@@ -144,7 +151,8 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) ->
             | ExchangeFault::Status(_, why)
             | ExchangeFault::InvalidAnswer(why)
             | ExchangeFault::ConnectionLost(why)
-            | ExchangeFault::NotSent(why),
+            | ExchangeFault::NotSent(why)
+            | ExchangeFault::Barred(why),
         ) => why.clone(),
     }
 }
@@ -202,7 +210,9 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
             ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why),
         ) => CallError::Ambiguous(why),
         RequestFault::Exchange(ExchangeFault::ConnectionLost(why)) => CallError::Lost(why),
-        RequestFault::Exchange(ExchangeFault::NotSent(why)) => CallError::NotSent(why),
+        RequestFault::Exchange(ExchangeFault::NotSent(why) | ExchangeFault::Barred(why)) => {
+            CallError::NotSent(why)
+        }
     }
 }
 
@@ -255,10 +265,12 @@ pub(super) fn describe_missing_scope(code: StatusCode, scope: Option<&str>) -> S
 
 /// Classifies why an HTTP request has no response.
 pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
+    if let Some(refusal) = ConnectRefusal::of(error) {
+        return ExchangeFault::Barred(sanitize_start(&describe_refusal(refusal), mask));
+    }
     let inner = innermost(error);
-    let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
-        .find_map(|error| error.downcast_ref::<io::Error>())
-        .map(io::Error::kind);
+    let kind =
+        causes(error).find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
     let why = match kind {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
@@ -271,6 +283,22 @@ pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> 
         ExchangeFault::NotSent(why)
     } else {
         ExchangeFault::ConnectionLost(why)
+    }
+}
+
+fn describe_refusal(refusal: ConnectRefusal) -> String {
+    match refusal {
+        ConnectRefusal::Certificate(why) => format!(
+            "TLS: {why}; if a company issued its certificate, name the authority with --ca-file or \
+             in NODE_EXTRA_CA_CERTS"
+        ),
+        ConnectRefusal::Handshake(why) => format!("TLS: {why}"),
+        ConnectRefusal::ProxyLogin => "the proxy demands a user and password, or other ones; put \
+             them in the variable that names it: HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+            .to_owned(),
+        ConnectRefusal::ProxyTunnel => "the proxy refuses the connection; correct HTTPS_PROXY or \
+             ALL_PROXY, or name the host in NO_PROXY"
+            .to_owned(),
     }
 }
 
@@ -295,7 +323,9 @@ mod tests {
             | ExchangeFault::NeedsAuth(why)
             | ExchangeFault::MissingScope(why) => why,
             ExchangeFault::Expired(why) => format!("expired: {why}"),
-            ExchangeFault::ConnectionLost(why) | ExchangeFault::NotSent(why) => {
+            ExchangeFault::ConnectionLost(why)
+            | ExchangeFault::NotSent(why)
+            | ExchangeFault::Barred(why) => {
                 format!("gone: {why}")
             }
         };

@@ -52,7 +52,7 @@ pub(super) fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
             let RequestFault::Exchange(fault) = fault else { return true };
             let needs_login =
                 matches!(fault, ExchangeFault::NeedsAuth(_) | ExchangeFault::MissingScope(_));
-            !needs_login && !matches!(fault, ExchangeFault::NotSent(_))
+            !needs_login && !matches!(fault, ExchangeFault::NotSent(_) | ExchangeFault::Barred(_))
         }
     }
 }

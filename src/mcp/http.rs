@@ -335,7 +335,11 @@ impl HttpSession {
                     (response, failures) = (Some(next), 0);
                     parser.restart();
                 }
-                Err(ExchangeFault::ConnectionLost(_) | ExchangeFault::NotSent(_)) => failures += 1,
+                Err(
+                    ExchangeFault::ConnectionLost(_)
+                    | ExchangeFault::NotSent(_)
+                    | ExchangeFault::Barred(_),
+                ) => failures += 1,
                 // The server has received the request in any case, so its effect is unknown.
                 Ok(None) | Err(_) => return Err(connection_broken()),
             }
@@ -361,7 +365,11 @@ impl HttpSession {
                         }
                     }
                 }
-                Err(ExchangeFault::ConnectionLost(_) | ExchangeFault::NotSent(_)) => {
+                Err(
+                    ExchangeFault::ConnectionLost(_)
+                    | ExchangeFault::NotSent(_)
+                    | ExchangeFault::Barred(_),
+                ) => {
                     backoff.failures += 1;
                 }
                 // It does not offer this stream; it may need a login for it, and then also for

@@ -13,8 +13,8 @@ use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderNa
 use serde_json::json;
 
 use crate::recovery::{
-    CallPurpose, ConnectionChoice, EndpointStatus, ErrorClass, FailureStage, Fault, FaultKind,
-    ModelCall, OptionalField, classify,
+    CallPurpose, ConnectionChoice, EndpointStatus, ErrorBody, ErrorClass, FailureStage, Fault,
+    FaultKind, ModelCall, OptionalField, classify,
 };
 
 use super::answer::{ModelReply, StreamProgress};
@@ -22,13 +22,15 @@ use super::attempt::Attempt;
 use super::base_url::EndpointError;
 use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, RequestTimers, host};
-use super::fault::redacted;
+use super::error_body::truncate_message;
+use super::fault::{is_refused_tunnel, redacted};
 use super::headers::RateLimits;
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
 use super::transport::{HttpTransport, read_roots};
+use super::tunnel::tunnel_refusal;
 
 /// The endpoints that have answered a request successfully, each with its credential. Clones share
 /// it: an unexpected refusal of a proven endpoint is asked about once more.
@@ -127,6 +129,7 @@ impl ModelClient {
             }
             Err(fault) => {
                 let fault = self.explain_other_protocol(fault, ask).await;
+                let fault = self.explain_tunnel(fault).await;
                 // Only the credential can be the cause.
                 let class = classify(&fault).class;
                 let blamed = matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
@@ -223,13 +226,44 @@ impl ModelClient {
     /// Attributes a 407 to the proxy and names it: the proxy's own message seldom helps.
     fn attribute_to_proxy(&self, mut fault: Fault) -> Fault {
         let status = fault.status();
-        if let FaultKind::Refused { message, .. } = &mut fault.kind
+        if let FaultKind::Refused { message, code, .. } = &mut fault.kind
             && status == Some(407)
+            && code != TUNNEL_REFUSED
             && let Some(proxy) = self.transport.proxy()
         {
             *message = proxy.auth_error_message();
         }
         fault
+    }
+
+    /// Replaces the fault of a refused tunnel by the refusal of the proxy. The refusal of a login is
+    /// final, like a 407; others may be temporary.
+    async fn explain_tunnel(&self, mut fault: Fault) -> Fault {
+        let FaultKind::Connection { detail } = &mut fault.kind else { return fault };
+        let Some(proxy) = self.transport.proxy().filter(|_| is_refused_tunnel(detail)) else {
+            return fault;
+        };
+        let limit = self.timers.connect;
+        let Some(refusal) = tunnel_refusal(proxy, self.urls.base(), limit).await else {
+            *detail = proxy.tunnel_error_message(detail);
+            return fault;
+        };
+        let reason = refusal.reason.as_str();
+        let (status, body, message) = match refusal.status {
+            found @ (401 | 407) => {
+                let message = format!("{} (HTTP {found}: {reason})", proxy.auth_error_message());
+                (407, ErrorBody::Foreign, message)
+            }
+            status @ 500.. => (status, ErrorBody::Foreign, proxy.tunnel_error_message(reason)),
+            status => (status, ErrorBody::Portal, proxy.tunnel_error_message(reason)),
+        };
+        let kind = FaultKind::Refused {
+            status,
+            label: String::new(),
+            code: TUNNEL_REFUSED.to_owned(),
+            message: truncate_message(message),
+        };
+        Fault { kind, body, ..fault }
     }
 
     /// Names HTTP/2 as the cause if an untried server gives no answer in HTTP/1.1 twice.
@@ -297,6 +331,9 @@ fn with_fast_beta(betas: Option<&HeaderValue>) -> HeaderValue {
     all.and_then(|all| HeaderValue::try_from(all).ok())
         .unwrap_or(HeaderValue::from_static(FAST_BETA))
 }
+
+/// The error code of a refused tunnel, whose message names the proxy already.
+const TUNNEL_REFUSED: &str = "proxy_tunnel_refused";
 
 /// The value of the header `x-outlast-source`, which gateways use for accounting.
 fn source_header(purpose: CallPurpose) -> &'static str {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
+use crate::connect_error::{ConnectRefusal, REFUSED_TUNNEL, causes};
 use crate::json;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 
@@ -102,9 +103,6 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     Some(format!("redirected to {to}, which is not followed"))
 }
 
-/// The HTTP client's error text for a proxy's 407 to CONNECT. It has no error code.
-const PROXY_AUTH_REQUIRED: &str = "proxy authorization required";
-
 /// Converts an error without a response. `reach` is the stage of a failure after the connection was
 /// established. `to` is displayed in place of the URL, which may hold credentials.
 pub(super) fn fault_without_response(
@@ -118,8 +116,9 @@ pub(super) fn fault_without_response(
     } else {
         error_line(&error)
     };
-    if let Some(trouble) = certificate_error(&error) {
-        let detail = format!("{to}: {trouble}");
+    let refusal = ConnectRefusal::of(&error);
+    if let Some(ConnectRefusal::Certificate(why) | ConnectRefusal::Handshake(why)) = &refusal {
+        let detail = format!("{to}: {why}");
         return Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent);
     }
     if refuses_http_1(&error) {
@@ -131,7 +130,7 @@ pub(super) fn fault_without_response(
     if error.is_connect() {
         let kind = if error.is_timeout() {
             FaultKind::Timeout { timer: Timer::Connect }
-        } else if detail.contains(PROXY_AUTH_REQUIRED) {
+        } else if refusal == Some(ConnectRefusal::ProxyLogin) {
             refusal_kind(407, detail)
         } else {
             FaultKind::Connection { detail }
@@ -148,6 +147,11 @@ pub(super) fn fault_without_response(
         FaultKind::Connection { detail }
     };
     Fault::new(kind, reach)
+}
+
+/// True if a failed connection has this text because a proxy refused a tunnel.
+pub(super) fn is_refused_tunnel(detail: &str) -> bool {
+    detail.ends_with(REFUSED_TUNNEL)
 }
 
 /// Converts an interrupted response body.
@@ -190,40 +194,12 @@ pub(super) fn redacted<'a>(
     fault
 }
 
-fn certificate_error(error: &reqwest::Error) -> Option<String> {
-    use rustls::Error as Tls;
-
-    let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
-    let about_certificate = |error: &&Tls| {
-        matches!(
-            error,
-            Tls::InvalidCertificate(_)
-                | Tls::NoCertificatesPresented
-                | Tls::InvalidCertRevocationList(_)
-        )
-    };
-    causes.find(about_certificate).map(ToString::to_string)
-}
-
 /// True if the server refused HTTP/1.1, which was offered by ALPN.
 fn refuses_http_1(error: &reqwest::Error) -> bool {
     use rustls::{AlertDescription, Error as Tls};
 
     let alert = Tls::AlertReceived(AlertDescription::NoApplicationProtocol);
     causes(error).filter_map(|cause| cause.downcast_ref::<Tls>()).any(|error| *error == alert)
-}
-
-/// The error and all its sources. The inner error of an [`io::Error`] is included, which its
-/// `source` would skip.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    let beneath = |error: &&'a (dyn Error + 'static)| -> Option<&'a (dyn Error + 'static)> {
-        let error: &'a (dyn Error + 'static) = *error;
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        }
-    };
-    std::iter::successors(Some(error), beneath)
 }
 
 /// The error chain on one line, without repetitions.

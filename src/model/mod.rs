@@ -28,6 +28,7 @@ pub mod service;
 pub mod settlement;
 pub mod stop_reason;
 mod transport;
+mod tunnel;
 mod web_search;
 
 pub use answer::{MalformedCall, ModelReply, StreamProgress, classify_reply};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 
 /// The proxies from the environment, and the hosts exempt from them. An invalid address matters only
@@ -189,6 +191,20 @@ impl Proxy {
     /// Converts the proxy for the HTTP client.
     pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
         reqwest::Proxy::all(self.url.clone())
+    }
+
+    /// User and password, encoded for a header.
+    pub(super) fn login(&self) -> Option<String> {
+        let (user, password) = (self.url.username(), self.url.password().unwrap_or_default());
+        let is_set = !(user.is_empty() && password.is_empty());
+        is_set.then(|| {
+            STANDARD.encode(format!("{}:{}", percent_decode(user), percent_decode(password)))
+        })
+    }
+
+    /// The error text for a refused tunnel.
+    pub(super) fn tunnel_error_message(&self, reason: &str) -> String {
+        format!("the proxy {self}, which {} names, refuses the connection: {reason}", self.variable)
     }
 
     /// The error text for a 407 of this proxy.

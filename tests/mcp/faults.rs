@@ -1,14 +1,16 @@
 //! Every way in which a server can be lost or make no sense, and what is said of it: to people one
 //! plain line with the server's name, to the model what it needs to go on.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use outlast::mcp::{McpTimers, ServerStatus};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::http::http;
-use super::{McpFixture, SECRET, unavailable_reason, words};
+use super::http::{self, http};
+use super::{McpFixture, SECRET, long_timers, unavailable_reason, words};
 use crate::support::{is_alive, with_time_limit};
 
 /// Raw error text that must not appear in messages.
@@ -377,4 +379,27 @@ async fn a_server_without_tools_is_connected_all_the_same() {
     let names: Vec<String> =
         bench.servers.tool_definitions().into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["ListMcpResources", "ReadMcpResource"]);
+}
+
+/// A handshake that the server refuses would be refused again.
+#[tokio::test]
+async fn a_server_that_speaks_no_tls_is_given_up_at_once_with_the_cause() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a connection");
+            let mut piece = [0; 4096];
+            // The client hangs up when it likes.
+            let _ =
+                socket.read(&mut piece).and_then(|_| socket.write_all(b"HTTP/1.1 400 No\r\n\r\n"));
+        }
+    });
+    let bench = McpFixture::with(&[], long_timers(), |config, _| {
+        *config = http::config(format!("https://127.0.0.1:{port}/mcp"), &[]);
+    });
+    bench.wait_for_status(ServerStatus::Failed).await;
+    let why = unavailable_reason(&bench);
+    assert!(why.contains("TLS: the server speaks no TLS there"), "{why}");
+    is_plain(&why, "no TLS");
 }

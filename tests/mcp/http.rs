@@ -38,7 +38,7 @@ async fn serve(mode: &str, folder: &Path, port: Option<&str>) -> (Child, String)
 }
 
 /// The configuration of a server at an address, with headers.
-fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
+pub(super) fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
     let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     ServerConfig {
         name: "test".to_owned(),

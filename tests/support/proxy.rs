@@ -19,6 +19,8 @@ pub(crate) struct ProxyBehavior {
     pub(crate) wants: Option<&'static str>,
     /// What it answers instead of the service.
     pub(crate) answer: Vec<u8>,
+    /// What it answers to every request for a tunnel, instead of opening it.
+    pub(crate) refusal: Option<&'static str>,
     /// It holds every answer back until it is told to go on.
     pub(crate) hold: Option<Receiver<()>>,
 }
@@ -66,6 +68,11 @@ fn serve(
              content-length: {}\r\n\r\n{page}",
             page.len()
         );
+    }
+    if request.starts_with("connect ")
+        && let Some(refusal) = manners.refusal
+    {
+        return write!(socket, "HTTP/1.0 {refusal}\r\nconnection: close\r\n\r\n<p>no</p>");
     }
     if !request.starts_with("connect ") {
         return reply(&mut socket, manners);

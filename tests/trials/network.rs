@@ -24,13 +24,21 @@ fn answer() -> Vec<u8> {
 }
 
 fn proxy(wants: Option<&'static str>) -> Proxy {
-    Proxy::start(ProxyBehavior { wants, answer: answer(), hold: None })
+    Proxy::start(ProxyBehavior { wants, answer: answer(), refusal: None, hold: None })
 }
 
 /// A proxy that keeps every answer until it is told to go on.
 fn holding() -> (Proxy, Sender<()>) {
     let (go_on, hold) = channel();
-    (Proxy::start(ProxyBehavior { wants: None, answer: answer(), hold: Some(hold) }), go_on)
+    (
+        Proxy::start(ProxyBehavior {
+            wants: None,
+            answer: answer(),
+            refusal: None,
+            hold: Some(hold),
+        }),
+        go_on,
+    )
 }
 
 /// A run that reaches its service only through the proxy.

@@ -1,7 +1,7 @@
 //! TLS certificate verification and additional authorities.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::thread::JoinHandle;
 
 use outlast::model::{ModelClient, ModelService};
@@ -71,6 +71,47 @@ async fn a_certificate_for_another_name_is_a_certificate_error() {
 async fn an_authority_of_ones_own_is_trusted_beside_the_others() {
     for asked in [STREAMING, FRESH] {
         assert_eq!(class_of(asked, trust_the_test_authority).await, None);
+    }
+}
+
+/// Answers the first message of a client with `answer`, and reads until it hangs up.
+fn serve_bytes(answer: Vec<u8>) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let port = listener.local_addr().expect("bound").port();
+    let serving = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the client comes");
+        let mut piece = [0; 64 * 1024];
+        assert!(socket.read(&mut piece).expect("a message") > 0);
+        socket.write_all(&answer).expect("the client listens");
+        let _ = socket.shutdown(Shutdown::Write);
+        while socket.read(&mut piece).is_ok_and(|count| count > 0) {}
+    });
+    (format!("https://localhost:{port}"), serving)
+}
+
+#[tokio::test]
+async fn a_handshake_that_no_retry_mends_is_told_from_a_broken_connection() {
+    let alert = |code: u8| vec![21, 3, 3, 0, 2, 2, code];
+    let final_class = ErrorClass::SslCertError;
+    for (answer, class, words) in [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), final_class, "speaks no TLS there"),
+        (b"SSH-2.0-server\r\n".to_vec(), final_class, "speaks no TLS there"),
+        (alert(40), final_class, "it may demand a client certificate"),
+        (alert(116), final_class, "demands a client certificate"),
+        (alert(42), final_class, "does not accept the client certificate, or demands one"),
+        (alert(48), final_class, "does not accept the client certificate, or demands one"),
+        (alert(70), final_class, "no version or cipher of TLS 1.2 or 1.3 in common"),
+        (alert(71), final_class, "no version or cipher of TLS 1.2 or 1.3 in common"),
+        (alert(80), ErrorClass::ConnectionError, "InternalError"),
+        (Vec::new(), ErrorClass::ConnectionError, "no connection to localhost"),
+    ] {
+        let (url, serving) = serve_bytes(answer);
+        let client = ModelClient::new(endpoint(&url)).expect("the endpoint is right");
+        let fault = ask(&client, STREAMING).await.expect_err("no handshake");
+        serving.join().expect("the server ended well");
+        assert_eq!(classify(&fault).class, class, "{fault:?}");
+        assert_eq!(fault.stage, FailureStage::Unsent, "{fault:?}");
+        assert!(fault.detail().contains(words), "{words}: {fault:?}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! Proxies: which one is taken to where, what it is told, and what its failures are called.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use outlast::model::{ModelClient, ModelService, Proxies};
-use outlast::recovery::{ErrorClass, FailureStage, Fault, classify};
+use outlast::recovery::{ErrorBody, ErrorClass, FailureStage, Fault, classify};
 
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
@@ -21,7 +24,8 @@ fn proxies(variables: &[(&str, &str)]) -> Proxies {
 }
 
 fn manners(wants: Option<&'static str>) -> ProxyBehavior {
-    ProxyBehavior { wants, answer: stream(&recorded("streams/text.sse")), hold: None }
+    let answer = stream(&recorded("streams/text.sse"));
+    ProxyBehavior { wants, answer, refusal: None, hold: None }
 }
 
 /// A client of a service that only the proxy at this address can reach.
@@ -78,6 +82,60 @@ async fn a_refused_login_is_final_and_names_the_proxy_and_its_variable() {
             assert_eq!(proxy.seen().len(), 1, "one attempt");
         }
     }
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_a_tunnel_is_named_with_its_status() {
+    for (refusal, class, status, body) in [
+        ("403 Filtered", ErrorClass::AuthError, 403, ErrorBody::Portal),
+        ("405 Not for tunnels", ErrorClass::InvalidRequest, 405, ErrorBody::Portal),
+        ("503 No such host", ErrorClass::ServerError, 503, ErrorBody::Foreign),
+        ("401 Unauthorized", ErrorClass::AuthError, 407, ErrorBody::Foreign),
+    ] {
+        let proxy = Proxy::start(ProxyBehavior { refusal: Some(refusal), ..manners(None) });
+        let client = through("https", &format!("http://{USER}{}", proxy.address));
+        let fault = ask(&client, STREAMING).await.expect_err("no tunnel");
+        assert_eq!(classify(&fault).class, class, "{fault:?}");
+        assert_eq!((fault.status(), fault.body), (Some(status), body), "{fault:?}");
+        assert_eq!(fault.stage, FailureStage::Unsent, "{fault:?}");
+        let (_, reason) = refusal.split_once(' ').expect("two words");
+        let wanted = match status {
+            407 => format!(
+                "the proxy {} does not accept the user and password it was given; correct them in \
+                 ALL_PROXY (HTTP 401: {reason})",
+                proxy.address
+            ),
+            _ => format!(
+                "the proxy {}, which ALL_PROXY names, refuses the connection: {reason}",
+                proxy.address
+            ),
+        };
+        assert!(fault.detail().starts_with(&wanted), "{fault:?}");
+        let seen = proxy.seen();
+        assert!(seen.len() == 2 && seen.iter().all(|request| request.contains(LOGIN)), "{seen:?}");
+        let probed = client.list_models().await.expect_err("no tunnel");
+        assert_eq!(probed.detail(), fault.detail());
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_a_socks_proxy_refuses_is_final() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    let serving = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the client comes");
+        let mut piece = [0; 1024];
+        for answer in [[5, 2], [1, 1]] {
+            assert!(socket.read(&mut piece).expect("a message") > 0);
+            socket.write_all(&answer).expect("the client listens");
+        }
+        let _until_the_client_hangs_up = socket.read(&mut piece);
+    });
+    let fault = fault("https", &format!("socks5h://{USER}{address}")).await;
+    serving.join().expect("the proxy ended well");
+    assert_eq!(classify(&fault).class, ErrorClass::AuthError, "{fault:?}");
+    let wanted = format!("the proxy {address} does not accept the user and password");
+    assert!(fault.detail().starts_with(&wanted), "{fault:?}");
 }
 
 #[tokio::test]

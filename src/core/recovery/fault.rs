@@ -55,7 +55,7 @@ pub enum FaultKind {
     Timeout { timer: Timer },
     /// The connection was not established, or died.
     Connection { detail: String },
-    /// The certificate was not accepted.
+    /// TLS failed for a cause that no retry removes: a certificate, or the handshake.
     Certificate { detail: String },
     /// The stream ended, cleanly or not, before its last event.
     TornStream { detail: String },

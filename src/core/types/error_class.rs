@@ -130,10 +130,10 @@ error_classes! {
     ConnectionError => "connection_error", "server_error", TEMPORARY, Connection, StillOut, Busy:
         "the service could not be reached, or broke the connection",
         "Check ANTHROPIC_BASE_URL, DNS, proxy variables and the runner's network; then try again.";
-    /// The server's certificate was not accepted.
+    /// The server's certificate was not accepted, or one side refused the TLS handshake.
     SslCertError => "ssl_cert_error", "unknown", FAILED, Certificate, StillOut, Locked:
-        "the server's certificate was not accepted",
-        "If a corporate proxy replaces certificates, name its CA file with --ca-file or in \
+        "no TLS connection was made: a certificate or the handshake was not accepted",
+        "Check https:// and the port of ANTHROPIC_BASE_URL. If a corporate proxy replaces certificates, name its CA file with --ca-file or in \
          NODE_EXTRA_CA_CERTS; check the machine's clock too.";
     /// 429: too many requests.
     RateLimit => "rate_limit", "rate_limit", TEMPORARY, Service, StillOut, Busy, throttling:

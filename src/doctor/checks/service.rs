@@ -86,9 +86,7 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
             "see whether the server hangs, or a firewall swallows what is sent; a proxy may be \
              needed (HTTPS_PROXY)",
         ),
-        ServiceProbe::Certificate(why) => {
-            problem(format!("TLS: the certificate is not trusted: {why}"), &certificate_remedy(why))
-        }
+        ServiceProbe::Certificate(why) => problem(format!("TLS: {why}"), &certificate_remedy(why)),
         ServiceProbe::HelperFailed { why, limit } => vec![helper_finding(service, why, *limit)],
         ServiceProbe::NoCredential(why) => vec![
             Finding::problem(
@@ -127,7 +125,7 @@ pub(super) fn is_on_this_machine(origin: &str) -> bool {
     ["localhost", "127.", "[::1]"].iter().any(|own| host.starts_with(own))
 }
 
-/// Returns the remedy for an untrusted certificate, according to the reason.
+/// Returns the remedy for a failed TLS handshake, according to the reason.
 fn certificate_remedy(why: &str) -> String {
     let usual = "if a company inspects the traffic, name its certificate authority with --ca-file \
                  or NODE_EXTRA_CA_CERTS";
@@ -136,6 +134,10 @@ fn certificate_remedy(why: &str) -> String {
             "see whether this machine's clock is right; if it is, have the server's certificate \
              renewed; {usual}"
         )
+    } else if why.contains("speaks no TLS") {
+        "write http:// in ANTHROPIC_BASE_URL, or correct its port".to_owned()
+    } else if why.contains("the server ") {
+        "see whether the address is right, and what the server demands of its clients".to_owned()
     } else if why.contains("not valid for") {
         format!(
             "correct the host in the base URL: it must be one that the certificate is for; \

@@ -11,7 +11,7 @@ use super::super::finding::Finding;
 use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
 use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind};
-use crate::recovery::{ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
+use crate::recovery::{ErrorBody, ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
 
 /// Timeout of a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub enum ServiceProbe {
     NoConnection(String),
     /// No connection or no answer within this many seconds.
     TimedOut(u64),
-    /// The certificate is not trusted.
+    /// The certificate is not trusted, or the TLS handshake is refused.
     Certificate(String),
     /// The API key helper printed no key.
     HelperFailed {
@@ -293,6 +293,11 @@ impl ServiceRequest {
             }
             FaultKind::Refused { code, .. } if code == KEY_HELPER_FAILED => {
                 ServiceProbe::HelperFailed { why: detail, limit: self.helper }
+            }
+            FaultKind::Refused { .. }
+                if self.client.proxy().is_some() && fault.body != ErrorBody::Api =>
+            {
+                ServiceProbe::NoConnection(fault.summary())
             }
             FaultKind::Refused { .. } => ServiceProbe::NoCredential(detail),
             FaultKind::Connection { .. } if detail.contains("dns error") => {

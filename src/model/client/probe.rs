@@ -146,10 +146,14 @@ impl ModelClient {
         let secret = self.keyring.sign(&mut request).await?;
         let reported = |fault: Fault| self.reported(fault, secret.as_ref());
         let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
-        let sent = http.execute(request).await;
-        let mut response = sent.map_err(|error| {
-            reported(fault_without_response(error, &self.describe_route(), FailureStage::Unsent))
-        })?;
+        let mut response = match http.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let route = self.describe_route();
+                let fault = fault_without_response(error, &route, FailureStage::Unsent);
+                return Err(reported(self.explain_tunnel(fault).await));
+            }
+        };
         let (status, headers, now) =
             (response.status().as_u16(), response.headers().clone(), wall_clock());
         let theirs = headers.get(DATE).and_then(|date| date.to_str().ok());
