@@ -121,7 +121,9 @@ const OTHERS: &[(&str, &str)] = &[
 
 /// Variables of the reference that would change a run and are not obeyed, each with whether it is a
 /// switch.
-const WITHOUT_EFFECT: [(&str, bool); 5] = [
+const WITHOUT_EFFECT: [(&str, bool); 7] = [
+    ("CLAUDE_CODE_CLIENT_CERT", false),
+    ("CLAUDE_CODE_CLIENT_KEY", false),
     ("CLAUDE_CODE_SHELL_PREFIX", false),
     ("CLAUDE_ENV_FILE", false),
     ("CLAUDE_CODE_EXTRA_BODY", false),
