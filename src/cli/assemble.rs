@@ -390,9 +390,8 @@ pub(super) fn fast_mode_warning(
 pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::ModelService {
     let credential = match &endpoint.credential {
         CredentialSource::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
-        CredentialSource::Bearer(token) | CredentialSource::OAuthToken(token) => {
-            model::Credential::Bearer(Secret::new(token))
-        }
+        CredentialSource::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
+        CredentialSource::OAuthToken(token) => model::Credential::OAuthToken(Secret::new(token)),
         CredentialSource::Helper(command) => model::Credential::Helper(command.clone()),
         CredentialSource::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
         CredentialSource::FoundryKey(key) => model::Credential::FoundryKey(Secret::new(key)),

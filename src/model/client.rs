@@ -24,7 +24,7 @@ use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, RequestTimers, host};
 use super::error_body::truncate_message;
 use super::fault::{is_refused_tunnel, redacted};
-use super::headers::RateLimits;
+use super::headers::{BETA, RateLimits, add_beta};
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestBody, RequestContent};
@@ -309,8 +309,7 @@ impl ModelClient {
         let usual = HeaderValue::from_static(source_header(ask.purpose));
         headers.insert("x-outlast-source", own.unwrap_or(usual));
         if fast {
-            let betas = with_fast_beta(headers.get(BETA));
-            headers.insert(BETA, betas);
+            add_beta(&mut headers, FAST_BETA);
         }
         self.urls.adapt(&mut body, &mut headers);
         let url = self.urls.reply(prompt.model, ask.mode);
@@ -320,16 +319,6 @@ impl ModelClient {
         let secret = self.keyring.sign(&mut request).await?;
         Ok((request, secret))
     }
-}
-
-const BETA: &str = "anthropic-beta";
-
-/// The configured betas plus the one for fast mode.
-fn with_fast_beta(betas: Option<&HeaderValue>) -> HeaderValue {
-    let others = betas.and_then(|betas| betas.to_str().ok()).filter(|betas| !betas.is_empty());
-    let all = others.map(|others| format!("{others},{FAST_BETA}"));
-    all.and_then(|all| HeaderValue::try_from(all).ok())
-        .unwrap_or(HeaderValue::from_static(FAST_BETA))
 }
 
 /// The error code of a refused tunnel, whose message names the proxy already.

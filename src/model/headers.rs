@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -258,4 +258,19 @@ fn wait_at(text: &str, now: SystemTime) -> Option<Duration> {
     lengths
         .map(|length| words[..length].join(" "))
         .find_map(|wait| parse_wait(wait.trim_end_matches('.'), now))
+}
+
+/// The header that names beta features.
+pub(super) const BETA: &str = "anthropic-beta";
+
+/// Adds a beta to the configured ones.
+pub(super) fn add_beta(headers: &mut HeaderMap, beta: &'static str) {
+    let others = headers.get(BETA).and_then(|betas| betas.to_str().ok()).unwrap_or_default();
+    let others: Vec<&str> = others.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+    if others.contains(&beta) {
+        return;
+    }
+    let all = [others, vec![beta]].concat().join(",");
+    let all = HeaderValue::try_from(all).unwrap_or(HeaderValue::from_static(beta));
+    headers.insert(BETA, all);
 }

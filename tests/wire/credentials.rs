@@ -74,6 +74,28 @@ async fn a_login_in_the_address_is_sent_as_a_header_unless_a_bearer_token_is() {
     }
 }
 
+/// The service refuses such a token without that beta.
+#[tokio::test]
+async fn the_token_of_a_login_is_sent_with_its_beta_beside_the_others() {
+    let server = accepting().await;
+    for (betas, expected) in [
+        ("", "oauth-2025-04-20"),
+        ("one-2025-01-01, two-2025-01-01", "one-2025-01-01,two-2025-01-01,oauth-2025-04-20"),
+        ("oauth-2025-04-20,x-2025-01-01", "oauth-2025-04-20,x-2025-01-01"),
+    ] {
+        let credential = Credential::OAuthToken(Secret::new("t1"));
+        let extra_headers = vec![("Anthropic-Beta".to_owned(), betas.to_owned())];
+        let service = ModelService { credential, extra_headers, ..endpoint(&server.url) };
+        let client = ModelClient::new(service).expect("the endpoint is right");
+        ask(&client, STREAMING).await.expect("a reply");
+        client.list_models().await.expect("an answer");
+        for request in server.requests().iter().rev().take(2) {
+            assert!(request.contains("authorization: Bearer t1\r\n"), "{request}");
+            assert!(request.contains(&format!("anthropic-beta: {expected}\r\n")), "{request}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_helper_runs_once_for_many_requests() {
     let (server, folder) = (accepting().await, tempfile::tempdir().unwrap());

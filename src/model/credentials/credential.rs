@@ -16,6 +16,8 @@ pub enum Credential {
     ApiKey(Secret),
     /// `authorization: Bearer`.
     Bearer(Secret),
+    /// The token of a login that is not renewed, sent as a bearer token.
+    OAuthToken(Secret),
     /// The key printed by a command, sent in both headers.
     Helper(HelperCommand),
     /// The access token of a login, sent as a bearer token.

@@ -15,7 +15,7 @@ use crate::recovery::{Fault, KEY_HELPER_FAILED};
 use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
-use super::super::headers::wall_clock;
+use super::super::headers::{add_beta, wall_clock};
 use super::super::proxies::percent_decode;
 use super::super::service::ServiceKind;
 use super::cloud::{CloudLogin, TokenHttp, TokenKind, TokenSurroundings, sign_request};
@@ -28,6 +28,8 @@ use super::secret::Secret;
 const API_KEY: &str = "x-api-key";
 /// The header of Microsoft Foundry, which it accepts in addition to `x-api-key`.
 const FOUNDRY_KEY: &str = "api-key";
+/// The beta without which the Messages API refuses tokens of logins.
+const OAUTH_BETA: &str = "oauth-2025-04-20";
 const QUOTA_PROJECT: &str = "x-goog-user-project";
 /// The name of Bedrock in signatures.
 const BEDROCK: &str = "bedrock";
@@ -40,6 +42,7 @@ enum ProviderKind {
     None,
     ApiKey(Secret),
     Bearer(Secret),
+    OAuthToken(Secret),
     Helper(KeyHelper),
     OAuth(Box<OAuthLogin>),
     FoundryKey(Secret),
@@ -73,12 +76,16 @@ impl CredentialProvider {
             Credential::None => ProviderKind::None,
             Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
             Credential::Bearer(secret) if secret.fits_header() => ProviderKind::Bearer(secret),
+            Credential::OAuthToken(secret) if secret.fits_header() => {
+                ProviderKind::OAuthToken(secret)
+            }
             Credential::FoundryKey(secret) if secret.fits_header() => {
                 ProviderKind::FoundryKey(secret)
             }
-            Credential::ApiKey(_) | Credential::Bearer(_) | Credential::FoundryKey(_) => {
-                return None;
-            }
+            Credential::ApiKey(_)
+            | Credential::Bearer(_)
+            | Credential::OAuthToken(_)
+            | Credential::FoundryKey(_) => return None,
             Credential::Cloud(identity) => {
                 let http = TokenHttp { roots: roots.to_vec(), proxies };
                 let around = TokenSurroundings { http, supervisor, known };
@@ -108,7 +115,14 @@ impl CredentialProvider {
             ProviderKind::ApiKey(secret) => (secret.clone(), true, false),
             ProviderKind::Bearer(secret) => (secret.clone(), false, true),
             ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
-            ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
+            ProviderKind::OAuthToken(secret) => {
+                add_beta(request.headers_mut(), OAUTH_BETA);
+                (secret.clone(), false, true)
+            }
+            ProviderKind::OAuth(oauth) => {
+                add_beta(request.headers_mut(), OAUTH_BETA);
+                (oauth.token().await?, false, true)
+            }
             ProviderKind::FoundryKey(secret) => {
                 let value = secret.header("").ok_or_else(unfit)?;
                 request.headers_mut().entry(FOUNDRY_KEY).or_insert(value);
@@ -142,7 +156,10 @@ impl CredentialProvider {
         // Neither fails for a URL with a host.
         let _ = (url.set_username(""), url.set_password(None));
         let needs_header = match &self.0 {
-            ProviderKind::Bearer(_) | ProviderKind::OAuth(_) | ProviderKind::Cloud { .. } => true,
+            ProviderKind::Bearer(_)
+            | ProviderKind::OAuthToken(_)
+            | ProviderKind::OAuth(_)
+            | ProviderKind::Cloud { .. } => true,
             ProviderKind::None
             | ProviderKind::ApiKey(_)
             | ProviderKind::Helper(_)

@@ -21,7 +21,9 @@ impl AccountKey {
         let (kind, key) = match &endpoint.credential {
             Credential::None => ("none", String::new()),
             Credential::ApiKey(secret) => ("key", secret.reveal().to_owned()),
-            Credential::Bearer(secret) => ("bearer", secret.reveal().to_owned()),
+            Credential::Bearer(secret) | Credential::OAuthToken(secret) => {
+                ("bearer", secret.reveal().to_owned())
+            }
             // The key or token changes; the command or file that it comes from does not.
             Credential::Helper(command) => ("helper", command.command.clone()),
             Credential::OAuth(file) => ("login", file.path.display().to_string()),
