@@ -1,10 +1,11 @@
-//! Hooks that request to continue in the background: `{"async": true}` as their first output. Pure.
+//! Hooks that request to continue in the background: `{"async": true}` as their first output.
 
 use std::time::Duration;
 
 use serde_json::{Deserializer, Value};
 
 use super::echo::GivenText;
+use super::named_files;
 
 /// The longest time that a hook may request in the background.
 const LIMIT_MAX: Duration = Duration::from_hours(1);
@@ -32,11 +33,16 @@ pub(super) enum Opening {
 
 impl Opening {
     /// Classifies the beginning of the output of a hook that was given `input`: a request that only
-    /// repeats the input does not count.
+    /// repeats the input, or the beginning of a file that it names, does not count.
     pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
         let opening = Self::classify(output);
-        let is_repeated =
-            matches!(opening, Self::Release(_)) && GivenText::of(input).has_background_request();
+        let requests = |text: String| {
+            let end = text.floor_char_boundary(OPENING_MAX);
+            matches!(Self::classify(&text.as_bytes()[..end]), Self::Release(_))
+        };
+        let is_repeated = matches!(opening, Self::Release(_))
+            && (GivenText::of(input).has_background_request()
+                || named_files::texts(input).any(requests));
         if is_repeated { Self::Other } else { opening }
     }
 
@@ -93,6 +99,17 @@ mod tests {
         let echo = serde_json::json!({ "tool_input": { "command": "{\"async\": true}\nrm x" } });
         for (input, wanted) in [(echo, Opening::Other), (Value::Null, release(None))] {
             assert_eq!(Opening::of_hook(b"{\"async\":true}\nrm x", &input), wanted);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let files = [("first", Opening::Other), ("other", release(None)), ("none", release(None))];
+        for (name, text) in [("first", "{\"async\": true}\nrest"), ("other", "x = {async: true}")] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        for (name, wanted) in files {
+            let call = serde_json::json!({ "command": format!("cat {name}") });
+            let cwd = folder.path().to_string_lossy();
+            let input = serde_json::json!({ "cwd": cwd, "tool_input": call });
+            assert_eq!(Opening::of_hook(b"{\"async\": true}", &input), wanted, "{name}");
         }
         let long = format!("{{\"async\":true,\"x\":\"{}\"}}", "x".repeat(OPENING_MAX));
         assert_eq!(Opening::classify(long.as_bytes()), Opening::Other);

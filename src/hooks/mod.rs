@@ -21,6 +21,7 @@ mod event;
 mod exports;
 mod hook_process;
 mod matcher;
+mod named_files;
 mod output;
 mod progress;
 mod result;

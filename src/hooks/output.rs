@@ -37,6 +37,14 @@ pub(super) struct HookOutput {
 }
 
 impl HookOutput {
+    /// Returns true if it allows, changes or adds something.
+    pub(super) fn grants(&self) -> bool {
+        let allows =
+            self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Allow);
+        let changes = self.input.is_some() || self.output.is_some() || !self.updates.is_empty();
+        allows || changes || self.context.is_some()
+    }
+
     /// Joins the objects of one output: of those after the first, prohibitions and texts count.
     pub(super) fn merge(says: Vec<Self>) -> Self {
         let joined = |one: Option<String>, other: Option<String>| match (one, other) {

@@ -1,4 +1,4 @@
-//! Interprets the result of one hook: its exit code and its output. Pure.
+//! Interprets the result of one hook: its exit code and its output.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::types::HostError;
 
 use super::background::Opening;
 use super::denials::{find_denial, mentions_decision};
-use super::echo::GivenText;
+use super::echo::repeats;
 use super::event::{HookEvent, ObjectionUse};
 use super::matcher::MatcherError;
 use super::output::{
@@ -159,12 +159,8 @@ pub(super) fn interpret_result(
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
-    let is_echo = |says: &[HookOutput]| {
-        let given = GivenText::of(input);
-        says.iter().any(|say| given.is_echoed(say))
-    };
     let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, mask)) {
-        Some(Ok(says)) if !is_echo(&says) => Some(Ok(HookOutput::merge(says))),
+        Some(Ok(says)) if !repeats(&says, input) => Some(Ok(HookOutput::merge(says))),
         other => {
             let other = other.map(|says| says.and(Err(InvalidHookOutput::Echo)));
             find_denial(event, out, mask).map(Ok).or(other)

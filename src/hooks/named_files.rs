@@ -1,0 +1,72 @@
+//! The files that the tool call of a hook's input names. Reads the file system.
+//!
+//! A hook that prints such a file, as one that shows a script or keeps a copy does, prints text of
+//! the checkout or of the model.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::json;
+use crate::process::file_reads::open_regular;
+
+/// The number of bytes of a file that are compared.
+const COMPARED_BYTES: u64 = 1 << 20;
+
+/// The most files of a folder in which a pattern of file names is looked for.
+const FOLDER_FILES_MAX: usize = 1000;
+
+/// The longest path that the kernel takes.
+const PATH_MAX: usize = 4096;
+
+/// Reads the beginnings of the files that the tool call of a hook's input names.
+pub(super) fn texts(input: &Value) -> impl Iterator<Item = String> {
+    paths(input).into_iter().filter_map(|path| {
+        let mut bytes = Vec::new();
+        open_regular(&path).ok()?.take(COMPARED_BYTES).read_to_end(&mut bytes).ok()?;
+        Some(json::decode(&bytes).into_owned())
+    })
+}
+
+/// The paths that a tool call may mean, whether or not they exist.
+fn paths(input: &Value) -> BTreeSet<PathBuf> {
+    let call = &input["tool_input"];
+    let folder = Path::new(input["cwd"].as_str().unwrap_or_default());
+    let own = call["workdir"].as_str().map(|own| folder.join(own));
+    let folders: Vec<&Path> = own.as_deref().into_iter().chain([folder]).collect();
+    let mut paths = BTreeSet::new();
+    collect(call, &mut |word| {
+        for folder in &folders {
+            let path = folder.join(word);
+            if let Some(folder) = path.parent().filter(|_| word.contains(['*', '?', '['])) {
+                paths.extend(files_of(folder));
+            }
+            paths.insert(path);
+        }
+    });
+    paths
+}
+
+fn files_of(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().take(FOLDER_FILES_MAX);
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// Passes the texts of a value to `take`: each as a whole, between quotes, and word by word.
+fn collect(value: &Value, take: &mut dyn FnMut(&str)) {
+    let is_part = |letter: char| letter.is_whitespace() || "\"'`<>|&;(){}=,:@".contains(letter);
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => {
+            let quoted = text.split(['"', '\'']);
+            let words = text.split(is_part);
+            let all = [text.as_str()].into_iter().chain(quoted).chain(words);
+            all.filter(|word| (1..PATH_MAX).contains(&word.len())).for_each(take);
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, take)),
+        Value::Object(members) => members.values().for_each(|value| collect(value, take)),
+    }
+}
