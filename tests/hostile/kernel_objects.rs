@@ -98,7 +98,9 @@ async fn shared_memory_semaphores_and_queues_are_closed_where_nothing_is_written
             assert_eq!(is_refused, mode == SandboxMode::ReadOnly, "{mode:?} {call}: {outcome:?}");
         }
         let exposed = fixture.toolbox.sandbox().exposed.join("\n");
-        assert_eq!(exposed.contains("shared memory"), mode == SandboxMode::Workspace, "{exposed}");
+        assert_eq!(exposed.contains("System V"), mode == SandboxMode::Workspace, "{exposed}");
+        let used = fixture.bash("test -w /dev/shm && echo open").await;
+        assert_eq!(exposed.contains("(/dev/shm)"), text(&used).contains("open"), "{exposed}");
         assert!(exposed.contains("/proc/PID/cmdline"), "{exposed}");
     }
 }

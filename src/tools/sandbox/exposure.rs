@@ -4,6 +4,12 @@ use std::path::PathBuf;
 
 use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
 
+/// Access that stays open to commands, in the words of the result.
+pub(super) const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
+pub(super) const OPEN_SHARED_OBJECTS: &str =
+    "System V shared memory, semaphores and message queues, and POSIX message queues";
+pub(super) const OPEN_SHARED_MEMORY: &str = "POSIX shared memory and semaphores (/dev/shm)";
+
 /// The sandbox features that the kernel of this machine supports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelSupport {

@@ -98,8 +98,12 @@ pub(super) const CACHE_VARIABLES: &[&str] = &[
     "PLAYWRIGHT_BROWSERS_PATH",
 ];
 
-/// Temporary folders.
-pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"];
+/// The folders in which shared memory and message queues are files.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
+pub(super) const MESSAGE_QUEUES: &str = "/dev/mqueue";
+
+/// Temporary folders. Python's `multiprocessing` and browsers fail without shared memory.
+pub(super) const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", SHARED_MEMORY, MESSAGE_QUEUES];
 
 /// Cache folders in `~/.cache`, which are created if that folder is not granted as a whole because
 /// it contains a credential: commands then cannot write to folders that they create there.

@@ -19,21 +19,13 @@ use super::super::credentials::CredentialSet;
 use super::super::paths::{FolderSet, PathSet};
 use super::context::{SandboxContext, SandboxError};
 use super::denied_paths::{DeniedPlaces, PathForms, RuleDenial};
-use super::exposure::Exposure;
-use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER};
+use super::exposure::{Exposure, OPEN_ARGUMENTS, OPEN_SHARED_MEMORY, OPEN_SHARED_OBJECTS};
+use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER, MESSAGE_QUEUES, SHARED_MEMORY};
 use super::logins::{self, FoundLogins, LoginPlaces};
 use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
 use super::settings::SandboxSettings;
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
-
-/// Access that stays open to commands, in the words of the result.
-const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
-const OPEN_SHARED_OBJECTS: &str =
-    "System V shared memory, semaphores and message queues, and POSIX message queues";
-
-/// The folder in which message queues are files.
-const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
 /// The inputs of a policy.
 pub(super) struct PolicyInputs<'a> {
@@ -181,8 +173,14 @@ impl SandboxPolicy {
     /// Access that the kernel cannot deny to commands in this mode, and that has no remedy.
     pub(super) fn always_open(&self, filters_calls: bool, is_on: bool) -> Vec<String> {
         let has_shared = !filters_calls || self.command_calls() == CallFilter::Commands;
-        let open = [(is_on, OPEN_ARGUMENTS), (is_on && has_shared, OPEN_SHARED_OBJECTS)];
-        open.into_iter().filter(|(is_open, _)| *is_open).map(|(_, text)| text.to_owned()).collect()
+        let has_memory = self.roots.iter().any(|root| Path::new(SHARED_MEMORY).starts_with(root));
+        let open = [
+            (true, OPEN_ARGUMENTS),
+            (has_shared, OPEN_SHARED_OBJECTS),
+            (has_memory, OPEN_SHARED_MEMORY),
+        ];
+        let is_open = |(is_open, _): &(bool, &str)| is_on && *is_open;
+        open.into_iter().filter(is_open).map(|(_, text)| text.to_owned()).collect()
     }
 
     pub(super) fn apt_config(&self) -> Option<&Path> {
