@@ -68,7 +68,8 @@ credentials! {
         ["@config/glab-cli", "$GLAB_CONFIG_DIR"];
     ["git"] Only(GIT_VERBS) =>
         ["GIT_ASKPASS", "GIT_CONFIG_*", "GIT_TOKEN", "GIT_PASSWORD", "GIT_AUTH_TOKEN"]
-        ["~/.git-credentials", "~/.gitcookies", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC"];
+        ["~/.git-credentials", "~/.gitcookies", "@config/git/credentials", "~/.ssh", "~/.netrc", "$NETRC",
+         "~/.gcm"];
     ["ssh", "scp", "sftp", "rsync", "ssh-add", "ssh-copy-id", "sshpass"] =>
         ["SSHPASS"]
         ["~/.ssh"];
@@ -85,7 +86,7 @@ credentials! {
         ["PIP_*", "UV_INDEX*", "UV_EXTRA_INDEX*", "UV_DEFAULT_INDEX", "UV_PUBLISH_*", "TWINE_*",
          "POETRY_PYPI_TOKEN_*", "POETRY_HTTP_BASIC_*", "FLIT_PASSWORD", "PDM_PUBLISH_*",
          "HATCH_INDEX_*", "PYPI_TOKEN", "PYPI_API_TOKEN", "ANACONDA_API_*"]
-        ["~/.pypirc", "@config/pypoetry/auth.toml", "@data/uv/credentials", "$PIP_CONFIG_FILE",
+        ["~/.pypirc", "@config/pypoetry/auth.toml", "$POETRY_CONFIG_DIR/auth.toml", "@data/uv/credentials", "$PIP_CONFIG_FILE",
          "~/.netrc", "$NETRC"];
     ["aws", "sam", "cdk", "eksctl", "s5cmd"] =>
         ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN",
@@ -120,50 +121,52 @@ credentials! {
         ["KUBE_TOKEN", "ARGOCD_AUTH_TOKEN", "HELM_KUBETOKEN", "HELM_REGISTRY_PASSWORD"]
         ["~/.kube", "$KUBECONFIG", "@config/helm/registry", "@config/helm/repositories.yaml",
          "$HELM_REGISTRY_CONFIG", "@config/argocd", "@config/flux", "~/snap/kubectl",
-         "~/.minikube/profiles"]
+         "~/.minikube/profiles", "$MINIKUBE_HOME/profiles", "$MINIKUBE_HOME/.minikube/profiles",
+         "$HELM_REPOSITORY_CONFIG", "~/.helm/repository/repositories.yaml", "$ARGOCD_CONFIG_DIR"]
         writes ["~/.kube/cache"];
     ["terraform", "tofu", "terragrunt", "packer"] =>
         ["TF_TOKEN_*", "TF_VAR_*", "ARM_CLIENT_SECRET", "ARM_ACCESS_KEY"]
         ["~/.terraform.d/credentials.tfrc.json", "~/.terraformrc", "$TF_CLI_CONFIG_FILE"];
     ["pulumi"] =>
         ["PULUMI_ACCESS_TOKEN", "PULUMI_CONFIG_PASSPHRASE"]
-        ["~/.pulumi"];
-    ["vault"] => ["VAULT_TOKEN"] ["~/.vault-token", "$VAULT_CONFIG_PATH"];
+        ["~/.pulumi", "$PULUMI_HOME"];
+    ["vault"] => ["VAULT_TOKEN"] ["~/.vault-token", "$VAULT_CONFIG_PATH", "$VAULT_CLIENT_KEY"];
     ["hf", "huggingface-cli"] =>
         ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN"]
         ["@cache/huggingface/token", "@cache/huggingface/stored_tokens", "~/.huggingface/token",
          "$HF_HOME/token", "$HF_HOME/stored_tokens", "$HF_TOKEN_PATH", "$HF_STORED_TOKENS_PATH"];
     ["kaggle"] => ["KAGGLE_KEY"] ["~/.kaggle", "@config/kaggle", "$KAGGLE_CONFIG_DIR"];
     // Programs that send any file to any host get none.
-    [] => [] ["~/.netrc", "$NETRC", "~/.curlrc", "~/.wgetrc", "$WGETRC"];
+    [] => [] ["~/.netrc", "$NETRC", "~/.curlrc", "$CURL_HOME/.curlrc", "~/.wgetrc", "$WGETRC"];
     ["heroku"] => ["HEROKU_API_KEY"] ["~/.netrc", "@config/heroku", "@data/heroku"];
     ["vercel"] => ["VERCEL_TOKEN"] ["@data/com.vercel.cli"];
     ["netlify"] => ["NETLIFY_AUTH_TOKEN"] ["@config/netlify"];
     ["wrangler"] =>
         ["CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY", "CF_API_TOKEN"]
         ["~/.wrangler", "@config/.wrangler"];
-    ["fly", "flyctl"] => ["FLY_API_TOKEN", "FLY_ACCESS_TOKEN"] ["~/.fly"];
+    ["fly", "flyctl"] => ["FLY_API_TOKEN", "FLY_ACCESS_TOKEN"] ["~/.fly", "$FLY_CONFIG_DIR"];
     ["doctl"] => ["DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN"] ["@config/doctl", "~/snap/doctl"];
-    ["hcloud"] => ["HCLOUD_TOKEN"] ["@config/hcloud"];
+    ["hcloud"] => ["HCLOUD_TOKEN"] ["@config/hcloud", "$HCLOUD_CONFIG"];
     ["firebase"] => ["FIREBASE_TOKEN"] ["@config/configstore"];
     ["stripe"] => ["STRIPE_API_KEY"] ["@config/stripe"];
     ["sentry-cli"] => ["SENTRY_AUTH_TOKEN"] ["~/.sentryclirc"];
-    ["snow", "snowsql"] => ["SNOWFLAKE_PASSWORD", "SNOWSQL_PWD"] ["~/.snowflake", "~/.snowsql", "@config/snowflake"];
-    ["databricks"] => ["DATABRICKS_TOKEN"] ["~/.databrickscfg", "$DATABRICKS_CONFIG_FILE"];
+    ["snow", "snowsql"] => ["SNOWFLAKE_PASSWORD", "SNOWSQL_PWD"] ["~/.snowflake", "~/.snowsql", "@config/snowflake", "$SNOWFLAKE_HOME"];
+    ["databricks"] => ["DATABRICKS_TOKEN"] ["~/.databrickscfg", "$DATABRICKS_CONFIG_FILE", "~/.databricks/token-cache.json"];
     ["oci"] => ["OCI_CLI_KEY_CONTENT"] ["~/.oci", "$OCI_CLI_CONFIG_FILE"];
     ["psql", "pg_dump", "pg_restore", "createdb", "dropdb"] =>
         ["PGPASSWORD"]
-        ["~/.pgpass", "$PGPASSFILE", "~/.pg_service.conf", "$PGSERVICEFILE"];
+        ["~/.pgpass", "$PGPASSFILE", "~/.pg_service.conf", "$PGSERVICEFILE", "$PGSSLKEY",
+         "~/.postgresql/postgresql.key"];
     ["mysql", "mysqldump", "mysqladmin", "mariadb"] =>
         ["MYSQL_PWD"]
-        ["~/.my.cnf", "~/.mylogin.cnf", "$MYSQL_TEST_LOGIN_FILE"];
+        ["~/.my.cnf", "$MYSQL_HOME/my.cnf", "~/.mylogin.cnf", "$MYSQL_TEST_LOGIN_FILE"];
     ["redis-cli"] => ["REDISCLI_AUTH"] ["~/.redisclirc"];
     ["rclone"] => ["RCLONE_CONFIG_PASS"] ["@config/rclone", "~/.rclone.conf", "$RCLONE_CONFIG"];
     ["s3cmd"] => [] ["~/.s3cfg", "~/.passwd-s3fs"];
     ["gem"] => ["GEM_HOST_API_KEY"] ["~/.gem/credentials", "@data/gem/credentials"];
     ["bundle", "bundler"] Only(BUNDLE_VERBS) => ["BUNDLE_*"] [];
     ["dotnet", "nuget"] Only(NUGET_VERBS) => ["VSS_NUGET_EXTERNAL_FEED_ENDPOINTS"] [];
-    ["bw"] => ["BW_SESSION"] ["@config/Bitwarden CLI"];
+    ["bw"] => ["BW_SESSION"] ["@config/Bitwarden CLI", "$BITWARDENCLI_APPDATA_DIR"];
     ["composer"] => ["COMPOSER_AUTH"] ["@config/composer/auth.json", "$COMPOSER_HOME/auth.json"];
     ["svn"] => [] ["~/.subversion/auth"];
     ["gpg", "gpg2"] => [] ["~/.gnupg", "$GNUPGHOME"];
@@ -180,7 +183,7 @@ credentials! {
     ["lein"] => [] ["~/.lein/credentials.clj", "~/.lein/credentials.clj.gpg"];
     ["lxc"] => [] ["@config/lxc/client.key"];
     ["incus"] => [] ["@config/incus/client.key"];
-    ["talosctl"] => [] ["~/.talos"];
+    ["talosctl"] => [] ["~/.talos", "$TALOSCONFIG"];
     ["earthengine"] => [] ["@config/earthengine"];
     ["pscale"] => ["PLANETSCALE_SERVICE_TOKEN"] ["~/.planetscale", "@config/planetscale"];
     ["akamai"] => [] ["~/.edgerc"];
@@ -188,7 +191,12 @@ credentials! {
     ["twilio"] => ["TWILIO_AUTH_TOKEN"] ["~/.twilio-cli"];
     ["jf", "jfrog"] => ["JFROG_CLI_ACCESS_TOKEN"] ["~/.jfrog"];
     ["p4"] => ["P4PASSWD"] ["~/.p4tickets"];
-    ["op"] => ["OP_SERVICE_ACCOUNT_TOKEN", "OP_SESSION_*"] ["@config/op", "~/.op"];
+    ["op"] => ["OP_SERVICE_ACCOUNT_TOKEN", "OP_SESSION_*"] ["@config/op", "~/.op", "$OP_CONFIG_DIR"];
+    ["lpass"] => [] ["~/.lpass", "@data/lpass", "$LPASS_HOME"];
+    ["cf"] => [] ["~/.cf", "$CF_HOME/.cf"];
+    ["adb"] => [] ["~/.android/adbkey"];
+    ["ollama"] => [] ["~/.ollama/id_ed25519"];
+    ["cockroach"] => [] ["~/.cockroach-certs", "$COCKROACH_CERTS_DIR"];
     ["sops", "age"] => ["SOPS_AGE_KEY"] ["@config/sops", "@config/age", "$SOPS_AGE_KEY_FILE"];
     ["ansible", "ansible-playbook", "ansible-vault"] => [] ["$ANSIBLE_VAULT_PASSWORD_FILE"];
     ["msmtp", "mutt"] => [] ["~/.msmtprc", "@config/msmtp", "~/.mutt", "~/.muttrc", "@config/mutt"];
@@ -209,7 +217,16 @@ credentials! {
         "@config/syncthing", "~/.local/state/syncthing", "~/.vast_api_key", "~/.runpod",
         "~/.ovh.conf", "@config/exoscale", "~/.cvspass", "~/.davfs2/secrets", "@config/onedrive",
         "@data/caddy/pki/authorities/local/root.key", "@data/signal-cli", "@config/binstar", "@data/python_keyring",
-        "~/.appcfg_oauth2_tokens",
+        "~/.appcfg_oauth2_tokens", "~/.pub-cache/credentials.json", "@config/dart/pub-credentials.json",
+        "~/.expo/state.json", "~/.continuum", "~/.appstoreconnect", "~/.private_keys", "~/private_keys",
+        "~/.earthly/auth.credentials", "~/.earthly/auth.jwt", "~/.deta/tokens", "@config/scalingo",
+        "@config/clever-cloud", "~/.appwrite", "@config/ggshield/auth_config.yaml", "~/.wakatime.cfg",
+        "~/.twurlrc", "~/.zuliprc", "@config/matrix-commander", "@data/matrix-commander",
+        "@config/deluge/auth", "~/.lftp", "@data/lftp", "~/.ncftp", "~/.civo.json",
+        "~/.vultr-cli.yaml", "@config/upctl.yaml", "~/.luarocks/upload_config.lua",
+        "~/.dropbox_uploader", "~/.tarsnap.key", "~/.jenkins/secrets", "~/.jenkins/credentials.xml",
+        "@config/toot", "~/src-config.json", "~/.ngrok", "@data/jupyter/runtime",
+        "$DOPPLER_CONFIG_DIR", "@config/yandex-cloud",
     ];
     // Secrets of the machine, mounted for this container or service.
     [] => [] [
@@ -225,13 +242,15 @@ credentials! {
         "~/.claude/tasks", "~/.claude/file-history", "~/.claude/shell-snapshots",
         "~/.claude/session-env", "~/.claude/paste-cache", "~/.claude/debug", "~/.claude/backups",
         "@config/Claude", "~/.codex/auth.json", "~/.codex/history.jsonl", "~/.codex/sessions",
-        "~/.codex/archived_sessions", "~/.gemini/oauth_creds.json", "~/.gemini/tmp",
+        "~/.codex/archived_sessions", "$CODEX_HOME/auth.json",
+        "$CODEX_HOME/history.jsonl", "$CODEX_HOME/sessions", "$CODEX_HOME/archived_sessions", "~/.gemini/oauth_creds.json", "~/.gemini/tmp",
         "~/.gemini/history", "~/.copilot", "@data/opencode/auth.json", "@data/opencode/storage",
         "~/.continue/sessions", "~/.aider.chat.history.md", "~/.aider.input.history",
         "@config/goose", "@data/goose", "~/.cursor/projects", "~/.cursor/chats", "@config/cursor",
         "~/.qwen/oauth_creds.json", "@config/io.datasette.llm", "@config/openai", "@data/amp",
         "~/.factory/auth.json", "~/.factory/sessions", "@data/crush", "@config/crush",
         "@data/amazon-q", "~/.cline/data", "~/.augment/session.json", "~/.codeium/config.json",
+        "~/.pi/agent/auth.json", "~/.pi/agent/sessions", "@config/shell_gpt/.sgptrc", "~/.anthropic",
     ];
     // Browsers, mail, chat and managers of passwords.
     [] => [] [
@@ -255,15 +274,16 @@ credentials! {
     [] => [] [
         "@config/Code/User/globalStorage", "@config/Code/Cookies", "@config/Code/Network",
         "@config/Code - Insiders/User/globalStorage", "@config/VSCodium/User/globalStorage",
+        "~/.vscode-server/data/User/globalStorage", "~/.cursor-server/data/User/globalStorage",
         "@config/Cursor", "@config/Windsurf", "@config/JetBrains", "@data/zed/db",
         "@config/filezilla", "@config/remmina", "@data/remmina", "@config/freerdp",
         "@data/DBeaverData", "~/.dbeaver", "@config/pgadmin", "~/.pgadmin", "~/.vnc/passwd",
-        "@config/tigervnc/passwd", "~/.Xauthority", "$XAUTHORITY", "~/.ICEauthority",
+        "@config/tigervnc/passwd", "~/.Xauthority", "$XAUTHORITY", "~/.ICEauthority", "$ICEAUTHORITY", "@config/Termius",
         "@config/rustdesk", "~/.putty",
     ];
     // Keyrings, certificates, wallets.
     [] => [] [
-        "@data/keyrings", "@data/kwalletd", "~/.pki", "~/.krb5", "@config/libaccounts-glib",
+        "@data/keyrings", "~/.gnome2/keyrings", "$KRB5CCNAME", "$KRB5_KTNAME", "@data/kwalletd", "~/.pki", "~/.krb5", "@config/libaccounts-glib",
         "~/.bitcoin", "~/.ethereum", "~/.electrum", "~/.monero", "@config/Exodus",
         "@config/Ledger Live", "~/.foundry/keystores", "~/.sui/sui_config/sui.keystore",
         "~/.aptos/config.yaml", "~/.near-credentials",
@@ -271,7 +291,11 @@ credentials! {
     // Histories of shells and clients: passwords are typed there.
     [] => [] [
         "~/.bash_history", "~/.zsh_history", "~/.zhistory", "~/.histfile", "~/.sh_history",
-        "~/.ksh_history", "$HISTFILE", "~/.zsh_sessions", "@data/fish/fish_history", "@data/atuin",
+        "~/.ksh_history", "$HISTFILE", "~/.zsh_sessions",
+        "$ZDOTDIR/.zsh_history", "$ZDOTDIR/.zhistory", "$ZDOTDIR/.histfile", "$ZDOTDIR/.zsh_sessions",
+        "$IPYTHONDIR/profile_default/history.sqlite", "$PYTHON_HISTORY", "$NODE_REPL_HISTORY",
+        "$PSQL_HISTORY", "$MYSQL_HISTFILE", "$MARIADB_HISTFILE", "$SQLITE_HISTORY",
+        "$REDISCLI_HISTFILE", "$LESSHISTFILE", "@data/fish/fish_history", "@data/atuin",
         "@data/mcfly", "@config/nushell/history.txt", "@config/nushell/history.sqlite3",
         "@data/powershell/PSReadLine", "~/.python_history", "@data/python/python_history",
         "~/.ipython/profile_default/history.sqlite", "~/.node_repl_history", "~/.irb_history",
