@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use parking_lot::Mutex;
 
@@ -449,6 +450,14 @@ const SECRET_LAST_WORDS: [&str; 7] = ["PWD", "AUTH", "SAS", "PSK", "PSW", "PW", 
 pub(super) fn looks_secret(name: &str, value: &OsStr) -> bool {
     let text = value.to_string_lossy();
     is_key(value) || is_secret_name(name, &text) && !(is_setting(name) && is_plain(&text))
+}
+
+/// True if a variable is called as a secret, or as a file with one, and names a file: the private
+/// key of a server, the password of a database.
+pub(super) fn names_secret_file(name: &str, value: &OsStr) -> bool {
+    Path::new(value).is_absolute()
+        && !name.to_uppercase().contains("PUB")
+        && is_secret_name(name, &value.to_string_lossy())
 }
 
 /// True if a variable is secret only because it is called a key, without a word that says of what,

@@ -35,6 +35,10 @@ enum Verbs {
     AllBut(&'static [&'static str]),
 }
 
+/// Secrets that no program of the table owns, in files that variables of any name point to.
+pub(super) static OF_VARIABLES: CredentialSet =
+    CredentialSet { programs: &[], verbs: Verbs::All, variables: &[], places: &[], state: &[] };
+
 impl CredentialSet {
     /// The name in notes and rules.
     pub(super) fn name(&self) -> Option<&'static str> {

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, Uid, User, access};
 
+use super::super::environment::names_secret_file;
 use super::super::paths::PathSet;
 use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
 use super::denied_paths::RuleDenial;
 use super::known_paths::{
-    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, TEMPORARY,
+    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, DEVICES, MOVED_FOLDERS, TEMPORARY,
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
@@ -319,7 +320,37 @@ impl SandboxContext<'_> {
         let named = std::env::split_paths(value).filter(|path| !path.as_os_str().is_empty());
         let paths = named.map(|path| self.cwd.join(path).join(rest));
         // `join` with nothing leaves a slash at the end.
-        paths.map(|path| path.components().collect()).filter(|path| !is_around(path)).collect()
+        let paths = paths.map(|path| path.components().collect());
+        // Some variables name a device to keep no file.
+        let is_device = |path: &Path| DEVICES.iter().any(|device| path == Path::new(device));
+        let is_meant = |path: &PathBuf| !is_device(path) && !is_around(path);
+        paths.filter(is_meant).collect()
+    }
+
+    /// The files that variables of any name point to as secrets.
+    pub(super) fn secret_files(&self, writable: &[PathBuf]) -> Vec<LinkedPath> {
+        let names_secret = |(name, value): &&(OsString, OsString)| {
+            name.to_str().is_some_and(|name| names_secret_file(name, value))
+        };
+        let named = self.environment.iter().filter(names_secret);
+        self.closable(named.map(|(_, value)| PathBuf::from(value)), writable)
+    }
+
+    /// Those of these absolute paths that are regular files, no programs, and outside of the folders
+    /// of programs and the writable ones, where they could not be closed.
+    pub(super) fn closable(
+        &self,
+        paths: impl Iterator<Item = PathBuf>,
+        writable: &[PathBuf],
+    ) -> Vec<LinkedPath> {
+        let is_open = |path: &LinkedPath| {
+            let within = |folder: &Path| path.real().starts_with(folder);
+            let programs = PROGRAM_FOLDERS.iter().map(Path::new);
+            writable.iter().map(PathBuf::as_path).chain(programs).any(within)
+        };
+        let is_program = |path: &LinkedPath| access(&path.written, AccessFlags::X_OK).is_ok();
+        let files = paths.map(|path| self.linked(&path)).filter(|path| path.real().is_file());
+        files.filter(|path| !is_open(path) && !is_program(path)).collect()
     }
 }
 

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::super::credentials::{CREDENTIALS, CredentialSet};
+use super::super::credentials::{CREDENTIALS, CredentialSet, OF_VARIABLES};
 use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
+use super::key_files;
+
+/// The programs whose settings name further files with keys and passwords.
+const USERS_OF_KEYS: [&str; 2] = ["git", "ssh"];
 
 /// The places of a set of credentials on this machine, whether or not they exist.
 #[derive(Debug)]
@@ -23,12 +27,22 @@ pub(super) struct LoginPlaces {
     pub(super) state: Vec<PathBuf>,
 }
 
-/// Finds the places of all credentials of the table.
-pub(super) fn find_all(around: &SandboxContext<'_>) -> Vec<FoundLogins> {
+/// Finds the places of all credentials of the table, and files with secrets that variables of any
+/// name, or settings of ssh and git, point to, outside of the folders that commands may write to.
+pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
     let paths =
         |places: &[&str]| places.iter().flat_map(|place| around.login_paths(place)).collect();
-    let found = |set| FoundLogins { set, places: paths(set.places), state: paths(set.state) };
-    CREDENTIALS.iter().map(found).collect()
+    let keys = key_files::find(around, writable);
+    let found = |set: &'static CredentialSet| {
+        let mut places: Vec<LinkedPath> = paths(set.places);
+        if set.name().is_some_and(|name| USERS_OF_KEYS.contains(&name)) {
+            places.extend(keys.iter().cloned());
+        }
+        FoundLogins { set, places, state: paths(set.state) }
+    };
+    let places = around.secret_files(writable);
+    let named = FoundLogins { set: &OF_VARIABLES, places, state: Vec::new() };
+    CREDENTIALS.iter().map(found).chain([named]).collect()
 }
 
 /// The login files of programs, except those that the user denied.
@@ -44,4 +58,60 @@ pub(super) fn of_programs(found: &[FoundLogins], denied_reads: &[PathBuf]) -> Ve
     let sets = found.iter().filter(|it| it.set.name().is_some());
     sets.map(|it| LoginPlaces { set: it.set, places: paths(&it.places), state: paths(&it.state) })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::context::LookedUp;
+    use super::*;
+
+    #[test]
+    fn files_that_variables_point_to_as_secrets_are_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        fs::create_dir(top.join("work")).unwrap();
+        for name in ["secret", "program", "work/inside"] {
+            fs::write(top.join(name), "x").unwrap();
+        }
+        fs::set_permissions(top.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+        let is_closed = |variable: &str, file: &str| {
+            let environment: [(OsString, OsString); 1] = [(variable.into(), top.join(file).into())];
+            let around = SandboxContext {
+                cwd: &top.join("work"),
+                home: None,
+                folders: &[],
+                scratch: &top.join("work"),
+                environment: &environment,
+                rules: Vec::new(),
+                looked_up: LookedUp::default(),
+            };
+            let found = find_all(&around, &[top.join("work")]);
+            let mut places = found.iter().flat_map(|login| &login.places);
+            places.any(|place| *place.real() == top.join(file))
+        };
+        for variable in [
+            "DB_PASSWORD_FILE",
+            "GITHUB_TOKEN_FILE",
+            "VAULT_CLIENT_KEY",
+            "JWT_PRIVATE_KEY_PATH",
+            "MY_CREDENTIALS",
+            "app_secret_path",
+            "SERVICE_TOKEN",
+            "PSQL_HISTORY",
+            "KRB5_KTNAME",
+        ] {
+            assert!(is_closed(variable, "secret"), "{variable}");
+        }
+        for variable in ["TOKENIZER_PATH", "CONFIG_FILE", "JWT_PUBLIC_KEY_PATH", "BYPASS_FILE"] {
+            assert!(!is_closed(variable, "secret"), "{variable}");
+        }
+        assert!(!is_closed("PASSWORD_FILE", "program"), "a program that asks for a password");
+        assert!(!is_closed("PASSWORD_FILE", "work/inside"), "it cannot be closed");
+        assert!(!is_closed("PASSWORD_FILE", "missing"));
+        assert!(!is_closed("PASSWORD_FILE", "work"));
+    }
 }

@@ -9,6 +9,7 @@ mod context;
 mod control_sockets;
 mod denied_paths;
 mod exposure;
+mod key_files;
 mod known_paths;
 mod logins;
 mod mounts;

@@ -132,7 +132,7 @@ impl SandboxPolicy {
         let config_dir = config_dir.map(|folder| around.linked(&around.cwd.join(folder)));
         let made = config_dir.as_ref().filter(|_| settings.makes_config_dir);
         policy.made = made.map(|folder| folder.real().to_owned());
-        policy.found_logins = logins::find_all(around);
+        policy.found_logins = logins::find_all(around, &policy.roots);
         policy.terminals = settings.terminals;
         let is_limited = settings.capabilities == RootCapabilities::Files;
         let is_root = geteuid().is_root() && around.variable("APT_CONFIG").is_none();
