@@ -57,7 +57,9 @@ const PROGRAMS: &[Row] = &[
     (&["tee"], "ai", "", &[], Prints),
     (&["pwd"], "LP", "", &[], Prints),
     (&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
-    (&["date"], "uRI", "", &["--iso-8601", "--utc"], Prints),
+    (&["date"], "uR", "Id", &[
+        "--date", "--iso-8601", "--rfc-3339", "--rfc-email", "--universal", "--utc"], Prints),
+    (&["hostname"], "fs", "", &[], Prints),
     (&["tr"], "cdst", "", &["--complement", "--delete", "--squeeze-repeats"], Prints),
     (&["cd"], "", "", &[], ChangesFolder),
     (&["ls"], "ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", &[
@@ -78,6 +80,11 @@ const PROGRAMS: &[Row] = &[
         "--all", "--apparent-size", "--exclude", "--human-readable", "--max-depth", "--summarize",
         "--total"], Reads),
     (&["realpath", "readlink"], "ELPefmnqsvz", "", &["--canonicalize"], Reads),
+    (&["base32", "base64"], "di", "w", &["--decode", "--ignore-garbage", "--wrap"], Reads),
+    (&["od"], "abcdfiloxv", "AjNtw", &["--format", "--address-radix", "--read-bytes"], Reads),
+    (&["strings"], "afow", "enst", &["--all", "--bytes", "--radix"], Reads),
+    // Its flags cannot be joined: `-ps` takes no value.
+    (&["xxd"], "", "", &["-a", "-b", "-c", "-e", "-g", "-i", "-l", "-p", "-s", "-u"], Reads),
     (&["md5sum", "sha1sum", "sha256sum", "cksum"], "btz", "", &["--binary", "--tag"], Reads),
     (&["cmp", "comm"], "bilsz", "n", &["--silent", "--quiet"], Reads),
     (&["diff"], "BENZabcdeinpqstuwy", "CIUWx", &[
@@ -86,12 +93,17 @@ const PROGRAMS: &[Row] = &[
         "--after-context", "--before-context", "--color", "--context", "--count", "--exclude",
         "--exclude-dir", "--files-with-matches", "--fixed-strings", "--ignore-case", "--include",
         "--invert-match", "--line-number", "--max-count", "--only-matching", "--perl-regexp",
-        "--quiet", "--recursive", "--regexp", "--word-regexp"], Reads),
+        "--quiet", "--recursive", "--regexp", "--word-regexp", "--basic-regexp", "--byte-offset",
+        "--extended-regexp", "--files-without-match", "--initial-tab", "--line-buffered",
+        "--line-regexp", "--no-filename", "--no-ignore-case", "--no-messages", "--null",
+        "--null-data", "--silent", "--text", "--with-filename"], Reads),
     (&["rg"], "FHINSchilnopsvwx", "ABCTegmt", &[
         "--color", "--count", "--files", "--files-with-matches", "--glob", "--hidden",
         "--ignore-case", "--line-number", "--type"], Reads),
     (&["jq"], "CMRSacejnrs", "", &[
-        "--compact-output", "--exit-status", "--raw-output", "--slurp", "--sort-keys"], Reads),
+        "--arg", "--argjson", "--ascii-output", "--color-output", "--compact-output",
+        "--exit-status", "--join-output", "--monochrome-output", "--null-input", "--raw-input",
+        "--raw-output", "--slurp", "--sort-keys", "--tab"], Reads),
     (&["tree"], "adfhpsDFQC", "ILP", &["--dirsfirst"], Reads),
     (&["find"], "", "", &[
         "-a", "-and", "-cmin", "-ctime", "-daystart", "-depth", "-empty", "-executable", "-false",
@@ -103,7 +115,7 @@ const PROGRAMS: &[Row] = &[
     (&["test", "["], "", "", &[
         "-a", "-b", "-c", "-d", "-e", "-ef", "-eq", "-f", "-ge", "-gt", "-h", "-le", "-L", "-lt",
         "-n", "-ne", "-nt", "-o", "-ot", "-p", "-r", "-s", "-w", "-x", "-z"], Reads),
-    (&["sed"], "", "", &["-E", "-i", "-n", "-r"], Reads),
+    (&["sed"], "", "", &["-e", "-E", "-En", "-Ene", "-i", "-n", "-ne", "-nE", "-r"], Reads),
     (&["mkdir"], "pv", "m", &["--parents"], Changes),
     (&["touch"], "acm", "", &[], Changes),
     (&["rm", "rmdir"], "dfiprv", "", &["--force", "--recursive"], Changes),
@@ -114,13 +126,16 @@ const PROGRAMS: &[Row] = &[
 /// Options of the shell that make it stricter, or print what it runs.
 const OPTIONS: &[&str] = &["errexit", "nounset", "pipefail", "xtrace"];
 
+/// Flags of sed before a script.
+const SED_SCRIPTS: &[&str] = &["e", "ne", "Ene"];
+
 /// Programs whose first operand may be a pattern or a script.
 const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
 
 /// Programs that read only their input if no operand names a file.
 const FILTERS: &[&str] = &[
-    "cat", "column", "cut", "egrep", "fgrep", "fold", "grep", "head", "nl", "paste", "rev", "sed",
-    "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
+    "base32", "base64", "cat", "column", "cut", "egrep", "fgrep", "fold", "grep", "head", "nl",
+    "paste", "rev", "sed", "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
 ];
 
 /// Programs that write nothing and run nothing, whatever their flags: the name of a file that a
@@ -149,7 +164,7 @@ const HARMLESS: &[&str] = &[
 const GIT_COMMANDS: &[(&[&str], PlainEffect)] = &[
     (&["branch", "check-ignore", "describe", "ls-files", "ls-tree", "merge-base", "name-rev", "remote", "rev-list",
         "rev-parse", "shortlog", "show-ref", "status"], ReadsRepository),
-    (&["blame", "cat-file", "diff", "grep", "log", "reflog", "show"], ReadsVersions),
+    (&["blame", "cat-file", "diff", "for-each-ref", "grep", "log", "reflog", "show"], ReadsVersions),
 ];
 
 /// Flags of `git log` with which it shows no contents of files.
@@ -161,6 +176,26 @@ const GIT_LOG_NAMES: &[&str] = &[
 
 /// Flags with which `git tag` lists.
 const GIT_TAG_LISTS: &[&str] = &["-l", "--list", "-n", "--contains", "--merged", "--points-at"];
+
+/// Flags with which `git tag` lists if no word follows.
+const GIT_TAG_ORDERS: &[&str] = &["--sort=", "--format=", "--column"];
+
+/// Flags with which `git config` prints settings, and what it may print with them.
+const GIT_CONFIG_READS: &[&str] = &["--get", "--get-all", "--get-regexp", "--list", "-l"];
+const GIT_CONFIG_FLAGS: &[&str] = &[
+    "--local",
+    "--name-only",
+    "--null",
+    "--show-origin",
+    "--show-scope",
+    "--type=bool",
+    "--type=int",
+    "--type=path",
+    "-z",
+];
+
+/// Beginnings of names that are set in repositories.
+const GIT_CONFIG_OWN: &[&str] = &["branch.", "remote.", "submodule."];
 
 /// Recognizes a command that consists of words of the list: literal ones, and patterns of file names
 /// for programs that only read.
@@ -246,12 +281,33 @@ fn of_git(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
         ("--version", None) => Prints,
         ("stash", Some("list")) if lists => ReadsRepository,
         ("worktree", Some("list")) => ReadsRepository,
+        ("tag", _) if operands.is_empty() && flags.iter().all(|flag| lists_tags(flag)) => {
+            ReadsRepository
+        }
+        ("config", Some(_)) if reads_settings(&flags, &operands) => ReadsVersions,
         ("tag", Some("-l" | "--list")) => {
             flags.iter().all(|flag| GIT_TAG_LISTS.contains(flag)).then_some(ReadsRepository)?
         }
         _ => listed?.1,
     };
     Some(PlainCommand { effect, operands, folder, has_pattern: true })
+}
+
+fn lists_tags(flag: &str) -> bool {
+    GIT_TAG_LISTS.contains(&flag) || GIT_TAG_ORDERS.iter().any(|begin| flag.starts_with(begin))
+}
+
+/// True if `git config` prints settings of the repository: those of the user are not read, so only
+/// with `--local`, or for names that are set there. A name alone has a dot, other words are
+/// subcommands.
+fn reads_settings(flags: &[&str], operands: &[&str]) -> bool {
+    let (reads, others): (Vec<_>, Vec<_>) =
+        flags.iter().partition(|flag| GIT_CONFIG_READS.contains(flag));
+    let is_name = matches!(operands, [name] if name.contains('.'));
+    let is_own = |name: &&str| GIT_CONFIG_OWN.iter().any(|begin| name.starts_with(begin));
+    others.iter().all(|flag| GIT_CONFIG_FLAGS.contains(flag))
+        && (!reads.is_empty() || is_name)
+        && (flags.contains(&"--local") || operands.first().is_some_and(is_own))
 }
 
 fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
@@ -266,26 +322,72 @@ fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
         return None;
     }
     let mut operands = operands(row, rest)?;
+    let ends_in = |flag: &str, valued: &str| {
+        let at = flag.find(|letter| row.2.contains(letter));
+        at.is_some_and(|at| flag.len() == at + 1 && valued.contains(&flag[at..]))
+    };
     let fits = match name {
-        // Anything else sets the clock.
-        "date" => operands.iter().all(|word| word.starts_with('+')),
+        // Anything else sets the clock. The value of `-I` is in the same word.
+        "date" => files(rest, |flag| ends_in(flag, "d")).iter().all(|word| word.starts_with('+')),
         // It writes to the second file.
-        "uniq" => operands.len() <= 1,
+        "uniq" => files(rest, |flag| ends_in(flag, "fsw")).len() <= 1,
+        "xxd" => files(rest, |flag| ["c", "g", "l", "s"].contains(&flag)).len() <= 1,
+        // It sets the name.
+        "hostname" => operands.is_empty(),
+        // Others are files with further flags.
+        "strings" => !operands.iter().any(|word| word.starts_with('@')),
         "tee" => operands.iter().all(|word| *word == "/dev/null"),
         "cd" => operands.len() == 1 && operands != ["-"],
-        "sed" => operands.first().is_some_and(|script| edits_lines(script)),
+        "sed" => {
+            let (scripts, files) = scripts_and_files(rest);
+            operands = files;
+            !scripts.is_empty() && scripts.into_iter().all(edits_lines)
+        }
         "printf" => rest.first().is_some_and(prints_only),
         _ => true,
     };
     let edits = name == "sed" && rest.iter().any(|word| word.plain == "-i");
     let effect = if edits { Changes } else { row.4 };
-    // The script of sed is not a file.
-    let operands = operands.split_off(usize::from(name == "sed" && fits));
     let has_pattern = PATTERN_FIRST.contains(&name);
     // What a pattern or a script is must not depend on the names of files.
     let first = rest.iter().find(|word| !word.plain.starts_with('-'));
-    let is_certain = !has_pattern || first.is_none_or(ShellWord::is_literal);
+    // With these flags of jq, the first words are not the script.
+    let is_named = |word: &ShellWord| ["--arg", "--argjson"].contains(&word.plain.as_str());
+    let is_certain = if rest.iter().any(is_named) {
+        rest.iter().all(ShellWord::is_literal)
+    } else {
+        !has_pattern || first.is_none_or(ShellWord::is_literal)
+    };
     (fits && is_certain).then_some(PlainCommand { effect, operands, folder: None, has_pattern })
+}
+
+/// The words that are neither flags nor values of flags. `takes_next` tells whether the value of a
+/// flag, which is given without its first dash, is the next word.
+fn files(words: &[ShellWord], takes_next: impl Fn(&str) -> bool) -> Vec<&str> {
+    let mut files = Vec::new();
+    let mut words = words.iter().map(|word| word.plain.as_str());
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            None | Some("") => files.push(word),
+            Some("-") => files.extend(words.by_ref()),
+            Some(flag) if takes_next(flag) => drop(words.next()),
+            Some(_) => {}
+        }
+    }
+    files
+}
+
+/// The scripts of sed, and its files: without `-e`, the first word is the script.
+fn scripts_and_files(words: &[ShellWord]) -> (Vec<&str>, Vec<&str>) {
+    let is_before = |flag: &str| SED_SCRIPTS.contains(&flag);
+    let flags =
+        words.windows(2).filter(|pair| pair[0].plain.strip_prefix('-').is_some_and(is_before));
+    let mut scripts: Vec<&str> = flags.map(|pair| pair[1].plain.as_str()).collect();
+    let mut files = files(words, is_before);
+    if scripts.is_empty() && !files.is_empty() {
+        scripts.push(files.remove(0));
+    }
+    (scripts, files)
 }
 
 fn row_of(name: &str) -> Option<&'static Row> {
@@ -370,27 +472,48 @@ pub(super) fn is_filter(command: &SimpleCommand) -> bool {
     matches!(name, "tr" | "tee") || operands <= usize::from(!has_pattern)
 }
 
-/// True if a script of sed is an address and `p`, `d`, `q` or `s`: other commands of sed write
-/// files and run programs.
+/// True if a script of sed is an address and `p`, `d`, `q`, `=` or `s`, or several of these with
+/// semicolons: other commands of sed write files and run programs.
 fn edits_lines(script: &str) -> bool {
+    let mut rest = script;
+    loop {
+        match after_command(rest).map(str::trim_start) {
+            None => return false,
+            Some("") => break,
+            Some(next) => match next.strip_prefix(';') {
+                // The end of a bracket is where programs do not agree.
+                Some(next) if !script.contains(['[', '\n']) => rest = next.trim_start(),
+                Some(_) | None => return false,
+            },
+        }
+    }
+    true
+}
+
+/// Returns the text after a command of sed. `None` if it may have another effect than to print, omit
+/// or replace text.
+fn after_command(script: &str) -> Option<&str> {
     let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '$');
     let mut command = script.trim_start_matches(is_number);
     while let Some(pattern) = command.strip_prefix('/') {
-        let Some((pattern, rest)) = pattern.split_once('/') else { return false };
+        let (pattern, rest) = pattern.split_once('/')?;
         if pattern.contains(['\\', '[']) {
-            return false;
+            return None;
         }
         command = rest.trim_start_matches(is_number);
     }
-    let mut change = command.strip_prefix('s').unwrap_or_default().chars();
-    let Some(mark) = change.next().filter(char::is_ascii_punctuation) else {
-        return matches!(command, "p" | "d" | "q");
+    let Some(change) = command.strip_prefix('s') else {
+        return command.strip_prefix(['p', 'd', 'q', '=']);
     };
+    let mark = change.chars().next().filter(char::is_ascii_punctuation)?;
+    let (pattern, rest) = change[1..].split_once(mark)?;
+    let (replacement, rest) = rest.split_once(mark)?;
+    // A backslash before the mark makes it part of the text.
+    let escapes = |part: &str| part.len() - part.trim_end_matches('\\').len();
+    let is_whole = [pattern, replacement].iter().all(|part| escapes(part) % 2 == 0);
     let is_flag = |flag: char| "gpiI".contains(flag) || flag.is_ascii_digit();
-    let parts: Vec<&str> = change.as_str().split(mark).collect();
-    mark != '\\'
-        && !script.contains('\n')
-        && matches!(parts.as_slice(), [_, _, flags] if flags.chars().all(is_flag))
+    let is_plain = mark != '\\' && !pattern.contains('\n') && !replacement.contains('\n');
+    (is_whole && is_plain).then(|| rest.trim_start_matches(is_flag))
 }
 
 /// Returns the words that are not flags. `None` if a flag is not on the list.
