@@ -60,8 +60,9 @@ const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"]
 
 /// Variables that bind git to one repository: outlast may run in a hook of it, and its commands
 /// work in others, too. They are the output of `git rev-parse --local-env-vars` without user
-/// settings.
-const GIT_REPOSITORY: [&str; 15] = [
+/// settings, and what git sets for a push: with `GIT_QUARANTINE_PATH`, it refuses to change a
+/// reference of any repository.
+const GIT_REPOSITORY: [&str; 18] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
     "GIT_CONFIG",
@@ -71,9 +72,12 @@ const GIT_REPOSITORY: [&str; 15] = [
     "GIT_IMPLICIT_WORK_TREE",
     "GIT_INDEX_FILE",
     "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
     "GIT_NO_REPLACE_OBJECTS",
     "GIT_OBJECT_DIRECTORY",
     "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REFLOG_ACTION",
     "GIT_REPLACE_REF_BASE",
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",

@@ -229,7 +229,9 @@ async fn a_repository_that_git_names_and_what_changes_the_shell_do_not_reach_com
         "LESSOPEN",
         "RIPGREP_CONFIG_PATH",
     ];
-    let names: Vec<&str> = names.chain(of_shells).collect();
+    // Set by git for the hooks of a push and of a rebase.
+    let of_hooks = ["GIT_QUARANTINE_PATH", "GIT_NAMESPACE", "GIT_REFLOG_ACTION"];
+    let names: Vec<&str> = names.chain(of_shells).chain(of_hooks).collect();
     for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
         let bench = Bench::with(|settings| {
             own(settings);
