@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+
+use crate::process::RunningClock;
 
 use super::call_error::{CallError, classify_call_error};
 use super::connection::ConnectionHandle;
@@ -220,7 +222,9 @@ async fn exchange(
     Err(CallFailure::Failed(CallError::Refused(why)))
 }
 
-/// Sends a request. Progress extends the timeout, up to `max` in all, and so does a question to the host.
+/// Sends a request. Progress extends the timeout, up to `max` in all, and so does a question to the
+/// host. Time in which outlast itself is stopped does not count: a server on this machine was
+/// stopped with it.
 async fn send_request(
     line: &ConnectionHandle,
     method: &str,
@@ -230,9 +234,9 @@ async fn send_request(
 ) -> Result<Value, CallFailure> {
     let mut sent = line.send(method, params);
     let progress = sent.progress();
-    let start = Instant::now();
-    let latest = start + max.max(limit);
-    let mut end = start + limit;
+    let mut clock = RunningClock::new();
+    let latest = max.max(limit);
+    let mut end = limit;
     loop {
         tokio::select! {
             biased;
@@ -244,15 +248,15 @@ async fn send_request(
                 return answer.map_err(|fault| CallFailure::Failed(classify_call_error(fault)));
             }
             // Checked before progress, which may never end.
-            () = sleep_until(end) => {
+            () = clock.wait_until(end) => {
                 if end < latest && line.is_asking_host() {
-                    end = (Instant::now() + limit).min(latest);
+                    end = (clock.ran() + limit).min(latest);
                     continue;
                 }
                 sent.cancel("out of time").await;
-                return Err(CallFailure::TimedOut(end - start));
+                return Err(CallFailure::TimedOut(end));
             }
-            () = progress.notified() => end = (Instant::now() + limit).min(latest),
+            () = progress.notified() => end = (clock.ran() + limit).min(latest),
         }
     }
 }

@@ -10,10 +10,9 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use crate::json;
-use crate::process::{Job, ProgramTerms};
+use crate::process::{Job, ProgramTerms, timeout_while_running};
 
 use super::environment::ServerEnvironment;
 use super::server_client::header_map;
@@ -102,8 +101,8 @@ impl HeadersHelper {
         &self,
         last: &mut Option<HelperHeaders>,
     ) -> Result<HelperHeaders, HelperError> {
-        let late = |_| HelperError(format!("did not end within {} s", LIMIT.as_secs()));
-        let printed = timeout(LIMIT, self.run()).await.map_err(late)??;
+        let late = || HelperError(format!("did not end within {} s", LIMIT.as_secs()));
+        let printed = timeout_while_running(LIMIT, self.run()).await.ok_or_else(late)??;
         let invalid = || HelperError("printed no JSON object of headers".to_owned());
         let Ok(Value::Object(fields)) = json::read::<Value>(&printed) else {
             return Err(invalid());

@@ -97,7 +97,7 @@ pub use pipes::{
 pub use program_files::ProgramChange;
 pub use programs::{absolute_path, find_program, find_user_program, skipped_program};
 pub use running_job::RunningJob;
-pub use running_time::{sleep_while_running, timeout_while_running};
+pub use running_time::{RunningClock, sleep_while_running, timeout_while_running};
 pub use signals::{is_ignored, reset_inherited_signals, restore_default};
 pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;

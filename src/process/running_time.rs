@@ -9,15 +9,44 @@ use tokio::time::Instant;
 /// running time.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Measures for how long this process has run, as long as a wait for it is polled.
+#[derive(Debug)]
+pub struct RunningClock {
+    ran: Duration,
+    /// The time up to which `ran` is measured.
+    measured: Instant,
+}
+
+impl RunningClock {
+    /// Creates a clock that begins at zero.
+    #[expect(clippy::new_without_default, reason = "a clock starts with its creation")]
+    pub fn new() -> Self {
+        Self { ran: Duration::ZERO, measured: Instant::now() }
+    }
+
+    /// The running time since the creation.
+    pub fn ran(&mut self) -> Duration {
+        let now = Instant::now();
+        self.ran += now.duration_since(self.measured).min(TICK * 2);
+        self.measured = now;
+        self.ran
+    }
+
+    /// Waits until the clock shows `total`. Cancel-safe.
+    pub async fn wait_until(&mut self, total: Duration) {
+        loop {
+            let left = total.saturating_sub(self.ran());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(TICK)).await;
+        }
+    }
+}
+
 /// Sleeps until this process has run for the time `limit`.
 pub async fn sleep_while_running(limit: Duration) {
-    let mut left = limit;
-    while !left.is_zero() {
-        let step = left.min(TICK);
-        let began = Instant::now();
-        tokio::time::sleep(step).await;
-        left = left.saturating_sub(began.elapsed().min(step + TICK));
-    }
+    RunningClock::new().wait_until(limit).await;
 }
 
 /// Waits for a future until this process has run for the time `limit`. `None` if it took longer.
@@ -44,6 +73,18 @@ mod tests {
         sleep.await;
         let ran = began.elapsed().saturating_sub(Duration::from_secs(25));
         assert!(ran > Duration::from_secs(6) && ran <= Duration::from_secs(8), "{ran:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_begins_again_keeps_the_time_that_has_run() {
+        let mut clock = RunningClock::new();
+        let total = Duration::from_secs(2);
+        for _ in 0..7 {
+            let wait = clock.wait_until(total);
+            assert!(tokio::time::timeout(Duration::from_millis(250), wait).await.is_err());
+        }
+        tokio::time::timeout(Duration::from_millis(251), clock.wait_until(total)).await.unwrap();
+        assert_eq!(clock.ran(), total);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,10 +7,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{RunningJob, out_of_memory_kills};
+use crate::process::{RunningClock, RunningJob, out_of_memory_kills};
 
 use super::capture::OutputCapture;
 use super::output_redactor::OutputStream;
@@ -109,7 +108,8 @@ enum CommandEvent {
     Read(OutputStream, usize),
 }
 
-/// Waits for a command to end. Takes at most `limit` plus the time to terminate it.
+/// Waits for a command to end. Takes at most `limit` plus the time to terminate it. Time in which
+/// outlast itself is stopped does not count.
 pub(super) async fn wait_for_end(
     mut running: RunningJob,
     limit: Duration,
@@ -123,14 +123,14 @@ pub(super) async fn wait_for_end(
     let (mut out_chunk, mut err_chunk) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut exit = std::pin::pin!(awaited.of(&mut running));
     let mut stage = CommandStage::Running;
-    let mut wake = Instant::now() + limit;
+    let (mut clock, mut wake) = (RunningClock::new(), limit);
     let mut ended = EndedCommand { status: None, cause: CommandEnd::Exited, left_behind: false };
     let mut exited = false;
     while !exited || out.is_some() || err.is_some() {
         let happening = tokio::select! {
             biased;
             () = cancel.cancelled(), if can_cancel(stage, &ended) => CommandEvent::Cancelled,
-            () = tokio::time::sleep_until(wake) => CommandEvent::TimeUp,
+            () = clock.wait_until(wake) => CommandEvent::TimeUp,
             status = &mut exit, if !exited => CommandEvent::Exited(status),
             count = read_chunk(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
             count = read_chunk(err.as_mut(), &mut err_chunk) => CommandEvent::Read(OutputStream::Err, count),
@@ -139,7 +139,7 @@ pub(super) async fn wait_for_end(
             (CommandEvent::Exited(status), _) => {
                 exited = true;
                 ended.status = status;
-                (stage, wake) = (CommandStage::Draining, Instant::now() + DRAIN);
+                (stage, wake) = (CommandStage::Draining, clock.ran() + DRAIN);
             }
             (CommandEvent::Read(OutputStream::Out, 0), _) => out = None,
             (CommandEvent::Read(OutputStream::Err, 0), _) => err = None,
@@ -154,16 +154,16 @@ pub(super) async fn wait_for_end(
             (CommandEvent::Cancelled, _) => {
                 ended.cause = CommandEnd::Cancelled;
                 running.terminate();
-                (stage, wake) = (CommandStage::Terminating, Instant::now() + TERMINATION_GRACE);
+                (stage, wake) = (CommandStage::Terminating, clock.ran() + TERMINATION_GRACE);
             }
             (CommandEvent::TimeUp, CommandStage::Running) => {
                 ended.cause = CommandEnd::TimedOut;
                 running.terminate();
-                (stage, wake) = (CommandStage::Terminating, Instant::now() + TERMINATION_GRACE);
+                (stage, wake) = (CommandStage::Terminating, clock.ran() + TERMINATION_GRACE);
             }
             (CommandEvent::TimeUp, CommandStage::Terminating) => {
                 running.kill();
-                (stage, wake) = (CommandStage::Killing, Instant::now() + KILL_GRACE);
+                (stage, wake) = (CommandStage::Killing, clock.ran() + KILL_GRACE);
             }
         }
     }
