@@ -15,8 +15,8 @@ use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, is_notebook, missing_message};
 use super::text::{self, NUL_SIGN};
-use super::text_file::{TextFile, as_read};
-use super::write::{self, record_written, replace_atomically};
+use super::text_file::{LineEnds, TextFile, as_read};
+use super::write::{self, record_style, record_written, replace_atomically};
 
 /// The largest file that is edited, in bytes.
 pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
@@ -72,9 +72,9 @@ pub(super) fn run(
     open_real(&place.real, OFlag::O_RDONLY)
         .and_then(|file| file.take(EDITED_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {path}: {error}"))?;
-    let file = TextFile::new(bytes)
+    let file = TextFile::new(bytes, seen.former_style(&place.real, &metadata))
         .ok_or_else(|| format!("{path} is a binary file; use a script in Bash to change it"))?;
-    let change = Replacement::find(input, &file.text).map_err(|why| {
+    let change = Replacement::find(input, &file).map_err(|why| {
         let cells = "A cell of a notebook is changed with NotebookEdit.";
         let hint = if is_notebook(&place.real) { format!(" {cells}") } else { String::new() };
         format!("{path}: {why}{hint}")
@@ -93,6 +93,7 @@ pub(super) fn run(
     }
     replace_atomically(&place.real, &new, Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
+    record_style(place, seen, Some(&file));
     // Write replaces the whole file, so it still requires a Read.
     if known.is_ok() {
         record_written(place, seen);
@@ -142,8 +143,9 @@ struct Replacement {
 }
 
 impl Replacement {
-    fn find(input: &EditInput, file: &str) -> Result<Self, ToolError> {
+    fn find(input: &EditInput, file: &TextFile) -> Result<Self, ToolError> {
         let (from, to) = as_in_file(input, file);
+        let file = file.text.as_str();
         let count = file.matches(&from).count();
         match (count, input.replace_all) {
             (0, _) => return Err(not_found(&input.old_string, &as_read(file)).into()),
@@ -202,28 +204,39 @@ impl Replacement {
 }
 
 /// The strings of the input as the file has them: the model sees and writes `\n`, also for a file
-/// that uses CRLF, and a sign for a NUL character.
-fn as_in_file(input: &EditInput, file: &str) -> (String, String) {
-    let both =
-        |change: &dyn Fn(&str) -> String| (change(&input.old_string), change(&input.new_string));
-    let plain = |text: &str| {
-        if text.contains(NUL_SIGN) && file.contains('\0') && !file.contains(NUL_SIGN) {
-            text.replace(NUL_SIGN, "\0")
+/// with other line ends, and a sign for a NUL character.
+fn as_in_file(input: &EditInput, file: &TextFile) -> (String, String) {
+    let (text, ends) = (file.text.as_str(), file.style.ends);
+    let plain = |wanted: &str| {
+        if wanted.contains(NUL_SIGN) && text.contains('\0') && !text.contains(NUL_SIGN) {
+            wanted.replace(NUL_SIGN, "\0")
         } else {
-            text.to_owned()
+            wanted.to_owned()
         }
     };
-    let as_is = both(&plain);
-    let all = file.matches('\n').count();
-    if all == 0 && !file.contains(&as_is.0) {
-        return both(&|text| plain(text).replace('\n', "\r"));
+    let (old, new) = (plain(&input.old_string), plain(&input.new_string));
+    let other = if text.contains('\n') {
+        LineEnds::CarriageReturnLineFeed
+    } else {
+        LineEnds::CarriageReturn
+    };
+    let with_other = |wanted: &str| wanted.replace("\r\n", "\n").replace('\n', other.text());
+    let converted = with_other(&old);
+    // A line feed at the beginning of the text may be the second half of a line end.
+    let is_half = || {
+        old.starts_with('\n')
+            && text.matches(&converted).count() >= text.matches(old.as_str()).count()
+    };
+    if converted != old && text.contains(&converted) && (!text.contains(&old) || is_half()) {
+        return (converted, with_other(&new));
     }
-    let crlf = file.matches("\r\n").count();
-    if crlf == 0 || (file.contains(&as_is.0) && crlf < all) {
-        return as_is;
+    match ends {
+        // New lines get the line ends of the file, unless the call shows which it means.
+        Some(ends) if !old.contains('\n') && !new.contains('\r') => {
+            (old, new.replace('\n', ends.text()))
+        }
+        Some(_) | None => (old, new),
     }
-    let converted = both(&|text| plain(text).replace("\r\n", "\n").replace('\n', "\r\n"));
-    if file.contains(&converted.0) { converted } else { as_is }
 }
 
 fn line_at(file: &str, offset: usize) -> usize {

@@ -1,4 +1,5 @@
-//! Tracks the files that the model has read, so that no unread or changed file is overwritten.
+//! Tracks the files that the model has read, so that no unread or changed file is overwritten, and
+//! the formats of those that it has changed.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -8,10 +9,13 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 
 use super::outcome::ToolError;
+use super::text_file::{FileStyle, FormerStyle};
 
 #[derive(Debug, Default)]
 pub(super) struct FilesRead {
     files: Mutex<HashMap<PathBuf, FileStamp>>,
+    /// The formats of files as they were written last.
+    styles: Mutex<HashMap<PathBuf, (FileStamp, FileStyle)>>,
 }
 
 /// The state of a file when it was read. Its mode and link count may change without harm.
@@ -36,6 +40,28 @@ impl FilesRead {
     /// Requires another Read: what the model knows of the file no longer applies.
     pub(super) fn forget(&self, real: &Path) {
         self.files.lock().remove(real);
+    }
+
+    /// Remembers the format of a file that was written. `None`: it was created.
+    pub(super) fn note_style(&self, real: &Path, metadata: &Metadata, style: Option<FileStyle>) {
+        let mut styles = self.styles.lock();
+        match style {
+            Some(style) => {
+                styles.insert(real.to_path_buf(), (FileStamp::of(metadata), style));
+            }
+            None => drop(styles.remove(real)),
+        }
+    }
+
+    /// The format of a file as it was written last.
+    pub(super) fn former_style(&self, real: &Path, metadata: &Metadata) -> FormerStyle {
+        match self.styles.lock().get(real) {
+            None => FormerStyle::Unknown,
+            Some((stamp, style)) if *stamp == FileStamp::of(metadata) => {
+                FormerStyle::Unchanged(*style)
+            }
+            Some((_, style)) => FormerStyle::Changed(*style),
+        }
     }
 
     /// Checks that the model has read the current content of the file.

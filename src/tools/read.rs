@@ -17,7 +17,7 @@ use super::notebook;
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, display_path, open_real};
 use super::text::{self, NUL_SIGN};
-use super::text_file::{LineEnds, style};
+use super::text_file::{FormerStyle, LineEnds, style_name};
 
 const LINES_DEFAULT: u64 = 2_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
@@ -48,7 +48,11 @@ pub(super) fn run(
         return Err(format!("{path} is empty: there is no {promised} in it.").into());
     }
     let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
-    let start = FileStart::read(&mut file).map_err(cannot)?;
+    let mut start = FileStart::read(&mut file).map_err(cannot)?;
+    // Edit and Write read it so, too.
+    if let FormerStyle::Unchanged(style) = seen.former_style(&place.real, &metadata) {
+        start.format = Some(style.format);
+    }
     let outcome = if let Some(kind) = media::detect_named(&start.head, &place.written) {
         file.rewind().map_err(cannot)?;
         let size = metadata.len();
@@ -255,7 +259,7 @@ fn show_lines(
     if more {
         shown.extend([format!("[more lines follow line {number}: continue with offset]\n")]);
     }
-    let style = style(format, ends.most());
+    let style = style_name(format, ends.most());
     if !style.is_empty() {
         shown.extend([format!("[{style}: Edit and Write keep that]\n")]);
     }

@@ -12,9 +12,46 @@ use super::text::NUL_SIGN;
 pub(super) struct TextFile {
     bytes: Vec<u8>,
     pub(super) text: String,
-    pub(super) format: TextFormat,
+    pub(super) style: FileStyle,
     /// The end of each line, including its line feed, as offsets in the text and in the bytes.
     lines: Vec<(usize, usize)>,
+}
+
+/// The format of a file, which changes of it keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileStyle {
+    pub(super) format: TextFormat,
+    /// The line ends of most lines. `None`: line feeds.
+    pub(super) ends: Option<LineEnds>,
+}
+
+impl FileStyle {
+    /// True if the bytes of a file leave open which encoding it has, and it can be this one.
+    fn may_be_of(self, bytes: &[u8]) -> bool {
+        let TextFormat { encoding, has_bom } = self.format;
+        !has_bom && encoding.is_ascii_compatible() && bytes.is_ascii()
+    }
+}
+
+/// The format that a file had when it was written last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormerStyle {
+    Unknown,
+    /// The file is still as it was written.
+    Unchanged(FileStyle),
+    /// The file has changed since.
+    Changed(FileStyle),
+}
+
+impl FormerStyle {
+    /// The known format of a file, if its bytes do not decide against it.
+    fn applies_to(self, bytes: &[u8]) -> Option<FileStyle> {
+        match self {
+            Self::Unknown => None,
+            Self::Unchanged(style) => Some(style),
+            Self::Changed(style) => Some(style).filter(|style| style.may_be_of(bytes)),
+        }
+    }
 }
 
 /// The reason that a change cannot be written in the encoding of a file.
@@ -30,11 +67,14 @@ pub(super) enum Unwritable {
 }
 
 impl TextFile {
-    /// Decodes the bytes of a file. `None`: it is not text.
-    pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
-        let start = encoding::FileStart::read(&mut bytes.as_slice()).ok()?;
-        let format = start.format?;
-        let mut file = Self { bytes: Vec::new(), text: String::new(), format, lines: Vec::new() };
+    /// Decodes the bytes of a file. A change may have removed the last sign of its format, so that
+    /// of the file before the change applies where the bytes leave it open. `None`: it is not text.
+    pub(super) fn new(bytes: Vec<u8>, former: FormerStyle) -> Option<Self> {
+        let former = former.applies_to(&bytes);
+        let detect = || encoding::FileStart::read(&mut bytes.as_slice()).ok()?.format;
+        let format = former.map_or_else(detect, |former| Some(former.format))?;
+        let style = FileStyle { format, ends: None };
+        let mut file = Self { bytes: Vec::new(), text: String::new(), style, lines: Vec::new() };
         // Each line is decoded by itself, so that one with damage leaves the others as they are.
         let mut from = 0;
         while from < bytes.len() {
@@ -44,6 +84,11 @@ impl TextFile {
             from = end;
         }
         file.bytes = bytes;
+        let has_ends = file.text.contains(['\n', '\r']);
+        file.style.ends = match former.filter(|_| !has_ends) {
+            Some(former) => former.ends,
+            None => LineEnds::of(&file.text),
+        };
         Some(file)
     }
 
@@ -65,12 +110,12 @@ impl TextFile {
         for (first, last) in groups {
             let (text, bytes) = self.span(first, last);
             let old = &self.text[text];
-            if encoding::encode(self.format.encoding, old)? != self.bytes[bytes.clone()] {
-                let encoding = self.format.encoding.name();
+            if encoding::encode(self.style.format.encoding, old)? != self.bytes[bytes.clone()] {
+                let encoding = self.style.format.encoding.name();
                 return Err(Unwritable::Damaged { line: first + 1, encoding });
             }
             made.extend_from_slice(&self.bytes[copied..bytes.start]);
-            made.extend(encoding::encode(self.format.encoding, &old.replace(from, to))?);
+            made.extend(encoding::encode(self.style.format.encoding, &old.replace(from, to))?);
             copied = bytes.end;
         }
         made.extend_from_slice(&self.bytes[copied..]);
@@ -95,21 +140,21 @@ impl TextFile {
     /// The encoding does not have one of the characters.
     pub(super) fn restyle(&self, content: &str) -> Result<Vec<u8>, Unwritable> {
         let mut content = content.to_owned();
-        if let Some(ends) = LineEnds::of(&self.text).filter(|_| !content.contains('\r')) {
+        if let Some(ends) = self.style.ends.filter(|_| !content.contains('\r')) {
             content = content.replace('\n', ends.text());
         }
-        if self.format.has_bom && !content.starts_with('\u{feff}') {
+        if self.style.format.has_bom && !content.starts_with('\u{feff}') {
             content.insert(0, '\u{feff}');
         }
         if self.text.contains('\0') && !self.text.contains(NUL_SIGN) {
             content = content.replace(NUL_SIGN, "\0");
         }
-        Ok(encoding::encode(self.format.encoding, &content)?)
+        Ok(encoding::encode(self.style.format.encoding, &content)?)
     }
 
     /// Names the format that the file keeps when it is replaced. Empty for UTF-8 with line feeds.
-    pub(super) fn style(&self) -> String {
-        style(self.format, LineEnds::of(&self.text))
+    pub(super) fn style_name(&self) -> String {
+        style_name(self.style.format, self.style.ends)
     }
 }
 
@@ -160,7 +205,7 @@ impl LineEnds {
         (pairs * 2 > feeds).then_some(Self::CarriageReturnLineFeed)
     }
 
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::CarriageReturnLineFeed => "\r\n",
             Self::CarriageReturn => "\r",
@@ -176,7 +221,7 @@ impl LineEnds {
 }
 
 /// Names the unusual parts of the format of a file.
-pub(super) fn style(format: TextFormat, ends: Option<LineEnds>) -> String {
+pub(super) fn style_name(format: TextFormat, ends: Option<LineEnds>) -> String {
     let format = Some(format).filter(|format| *format != TextFormat::UTF_8);
     let names = [format.map(|format| format.to_string()), ends.map(|ends| ends.name().to_owned())];
     names.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -184,13 +229,13 @@ pub(super) fn style(format: TextFormat, ends: Option<LineEnds>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use encoding_rs::{SHIFT_JIS, UTF_16LE};
+    use encoding_rs::{SHIFT_JIS, UTF_8, UTF_16LE, WINDOWS_1252};
     use proptest::prelude::*;
 
     use super::*;
 
     fn file(bytes: &[u8]) -> TextFile {
-        TextFile::new(bytes.to_vec()).expect("text")
+        TextFile::new(bytes.to_vec(), FormerStyle::Unknown).expect("text")
     }
 
     #[test]
@@ -246,6 +291,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_former_format_applies_where_the_bytes_leave_it_open() {
+        let style = |encoding| FileStyle {
+            format: TextFormat { encoding, has_bom: false },
+            ends: Some(LineEnds::CarriageReturnLineFeed),
+        };
+        let (latin, wide) = (style(WINDOWS_1252), style(UTF_16LE));
+        // former, before, content, after
+        let table: [(FormerStyle, &[u8], &str, &[u8]); 9] = [
+            (FormerStyle::Changed(latin), b"a", "\u{fc}\n", b"\xfc\r\n"),
+            (FormerStyle::Changed(latin), b"", "\u{fc}\n", b"\xfc\r\n"),
+            (FormerStyle::Changed(latin), b"a\n", "\u{fc}\n", b"\xfc\n"),
+            (FormerStyle::Changed(latin), "\u{fc}\r\n".as_bytes(), "\u{fc}", "\u{fc}".as_bytes()),
+            (FormerStyle::Unchanged(latin), b"\xc3\xbc", "\u{fc}", b"\xfc"),
+            (FormerStyle::Changed(wide), b"a", "b", b"b"),
+            (FormerStyle::Unchanged(wide), b"a\0", "b", b"b\0"),
+            (FormerStyle::Unknown, b"a", "\u{fc}\n", "\u{fc}\n".as_bytes()),
+            (FormerStyle::Changed(style(UTF_8)), b"\xfc\n", "\u{fc}", b"\xfc"),
+        ];
+        for (former, before, content, after) in table {
+            let file = TextFile::new(before.to_vec(), former).expect("text");
+            assert_eq!(file.restyle(content).as_deref(), Ok(after), "{former:?} {before:?}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
@@ -260,8 +330,8 @@ mod tests {
             lines.insert(at, b"#needle#".to_vec());
             let before = lines.join(&b'\n');
             lines[at] = b"found".to_vec();
-            if let Some(file) = TextFile::new(before.clone())
-                && !file.format.is_utf_16()
+            if let Some(file) = TextFile::new(before.clone(), FormerStyle::Unknown)
+                && !file.style.format.is_utf_16()
             {
                 let after = file.replace("#needle#", "found").unwrap();
                 assert_eq!(after, lines.join(&b'\n'));

@@ -35,7 +35,7 @@ pub(super) fn run(
 ) -> Result<ToolOutcome, ToolError> {
     let path = place.shown();
     let existing = overwritable_metadata(place, seen)?;
-    let former = existing.as_ref().and_then(|metadata| read_text(&place.real, metadata));
+    let former = existing.as_ref().and_then(|metadata| read_text(&place.real, metadata, seen));
     let content = former.as_ref().map_or_else(
         || Ok(input.content.clone().into_bytes()),
         |former| former.restyle(&input.content),
@@ -49,10 +49,11 @@ pub(super) fn run(
     replace_atomically(&place.real, &content, existing.as_ref(), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
     record_written(place, seen);
+    record_style(place, seen, former.as_ref());
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
     let hunks = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
-    let style = former.map(|former| former.style()).filter(|style| !style.is_empty());
+    let style = former.map(|former| former.style_name()).filter(|style| !style.is_empty());
     let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
     let mut detail = json!({ "type": kind, "filePath": place.shown() });
     if let Some(hunks) = hunks.filter(|hunks| lines_of(hunks) <= PATCH_LINES_MAX) {
@@ -72,13 +73,13 @@ fn lines_of(hunks: &[DiffHunk]) -> usize {
 }
 
 /// Reads the text of a file that is replaced. `None` if it is not text, or too large to be edited.
-fn read_text(real: &Path, metadata: &Metadata) -> Option<TextFile> {
+fn read_text(real: &Path, metadata: &Metadata, seen: &FilesRead) -> Option<TextFile> {
     if metadata.len() > EDITED_BYTES_MAX {
         return None;
     }
     let mut bytes = Vec::new();
     open_real(real, OFlag::O_RDONLY).ok()?.take(EDITED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    TextFile::new(bytes)
+    TextFile::new(bytes, seen.former_style(real, metadata))
 }
 
 /// The metadata of the existing file, if the model may overwrite it.
@@ -102,6 +103,13 @@ fn overwritable_metadata(
 pub(super) fn record_written(place: &ResolvedPath, seen: &FilesRead) {
     if let Ok(metadata) = fs::metadata(&place.real) {
         seen.note(&place.real, &metadata);
+    }
+}
+
+/// Remembers the format of a file after a change: that of its former text, if there was one.
+pub(super) fn record_style(place: &ResolvedPath, seen: &FilesRead, former: Option<&TextFile>) {
+    if let Ok(metadata) = fs::metadata(&place.real) {
+        seen.note_style(&place.real, &metadata, former.map(|former| former.style));
     }
 }
 

@@ -195,6 +195,12 @@ async fn edits_preserve_line_endings() {
         ("a\r\nb\r\n", "a\r\nb", "x\r\ny", "x\r\ny\r\n"),
         ("a\r\nb\nc\n", "b", "x\ny", "a\r\nx\ny\nc\n"),
         ("a\r\nb\nc\n", "a\nb", "x\nb", "x\r\nb\nc\n"),
+        ("a\r\nb\nc\r\n", "c", "x\ny", "a\r\nb\nx\r\ny\r\n"),
+        ("a\r\nb\nc\r\n", "b\nc", "x\ny\nz", "a\r\nx\ny\nz\r\n"),
+        ("a\r\nb\nc\r\n", "c", "x\r\ny\nz", "a\r\nb\nx\r\ny\nz\r\n"),
+        ("a\r\nb\nc\r\n", "\nc", "\nx\ny", "a\r\nb\nx\ny\r\n"),
+        ("a\r\nb\r\nc\n", "\nb", "\nx\ny", "a\r\nx\r\ny\r\nc\n"),
+        ("a\rb\rc\r", "b", "x\ny", "a\rx\ry\rc\r"),
         ("a\nb", "b", "c", "a\nc"),
         ("a\nb\n", "b\n", "c", "a\nc"),
         ("\u{feff}a\n", "a", "b", "\u{feff}b\n"),
@@ -283,6 +289,37 @@ async fn a_replaced_file_keeps_its_encoding_and_line_ends() {
     assert_fails_with(&write(&bench, "f", "→").await, "has no '→'");
     fs::remove_file(bench.cwd.join("f")).unwrap();
     assert!(!write(&bench, "f", "→").await.is_error);
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_format_when_a_change_removes_its_last_sign() {
+    let bench = Bench::open();
+    let table: [(&[u8], &[(&str, &str)], &[u8]); 5] = [
+        (b"gr\xf6\xdfe\nx\n", &[("größe", "size"), ("size", "größe")], b"gr\xf6\xdfe\nx\n"),
+        (b"gr\xf6\xdfe\n", &[("", "size\n"), ("", "größe\n")], b"gr\xf6\xdfe\n"),
+        (b"a\r\nb\r\n", &[("", "one line"), ("", "a\nb\n")], b"a\r\nb\r\n"),
+        (b"a\r\nb\r\n", &[("a\nb\n", "c"), ("c", "a\nb\n")], b"a\r\nb\r\n"),
+        (b"\xef\xbb\xbfa\r\n", &[("", ""), ("", "a\n")], b"\xef\xbb\xbfa\r\n"),
+    ];
+    for (index, (before, changes, after)) in table.into_iter().enumerate() {
+        let name = format!("f{index}");
+        let path = bench.file(&name, before);
+        for (old, new) in changes {
+            bench.read(&name).await;
+            let outcome = match *old {
+                "" => write(&bench, &name, new).await,
+                old => edit(&bench, &name, old, new).await,
+            };
+            assert!(!outcome.is_error, "{before:?}: {outcome:?}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), after, "{before:?}");
+        // A new file is not written as its predecessor.
+        fs::remove_file(&path).unwrap();
+        assert!(!write(&bench, &name, "ü\n").await.is_error);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "ü\n");
+        assert!(!edit(&bench, &name, "ü", "u\nu").await.is_error);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "u\nu\n");
+    }
 }
 
 #[tokio::test]
