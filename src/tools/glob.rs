@@ -21,8 +21,8 @@ const FILES_MAX: usize = 100;
 /// A pattern for the paths below a folder, in all its interpretations.
 pub(super) struct PathMatcher {
     globs: Vec<GlobMatcher>,
-    /// The pattern as the name of one file.
-    literal: String,
+    /// The pattern, and the parts of a list, as names of a file or a folder.
+    names: Vec<String>,
 }
 
 impl PathMatcher {
@@ -58,6 +58,8 @@ pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
         for reading in readings(one.strip_prefix("./").unwrap_or(one)) {
             let is_anywhere = folder.is_empty() && !reading.contains('/');
             let reading = if is_anywhere { format!("**/{reading}") } else { reading.into_owned() };
+            // A folder covers everything in it.
+            let reading = if reading.ends_with('/') { reading + "**" } else { reading };
             match GlobBuilder::new(&reading).literal_separator(true).build() {
                 Ok(glob) => globs.push(glob.compile_matcher()),
                 Err(error) => drop(first_error.get_or_insert(error)),
@@ -67,7 +69,8 @@ pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
             return Err(format!("pattern is wrong: {error}").into());
         }
     }
-    Ok(PathMatcher { globs, literal: rest.to_owned() })
+    let names = alternatives(rest).into_iter().map(str::to_owned).collect();
+    Ok(PathMatcher { globs, names })
 }
 
 /// Runs the search. Blocks.
@@ -93,12 +96,16 @@ pub(super) fn run(
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
     // A file that the pattern names literally is found even if ignore files exclude it.
-    let literal = file_names::find_alike(&file_names::find(&root.join(&matcher.literal)));
-    let named = Some(literal).filter(|path| path.is_file() && !(scope.hides)(path));
+    let find = |name: &String| file_names::find_alike(&file_names::find(&root.join(name)));
+    let named: Vec<PathBuf> = matcher.names.iter().map(find).collect();
+    let (folders, named): (Vec<PathBuf>, Vec<PathBuf>) =
+        named.into_iter().partition(|path| path.is_dir());
+    let named = named.into_iter().find(|path| path.is_file() && !(scope.hides)(path));
+    let is_within = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
     let walked = files(scope, bounds.clone())
         .map(ignore::DirEntry::into_path)
         .filter(|path| named.as_ref() != Some(path))
-        .filter(|path| matcher.is_match(path.strip_prefix(root).unwrap_or(path)))
+        .filter(|path| matcher.is_match(path.strip_prefix(root).unwrap_or(path)) || is_within(path))
         .filter(|path| path.is_file());
     for path in named.clone().into_iter().chain(walked) {
         total += 1;

@@ -47,12 +47,13 @@ pub(super) fn alternatives(pattern: &str) -> Vec<&str> {
     vec![pattern]
 }
 
-/// Returns the pattern itself, and variants with brackets and braces as literal characters: a
-/// folder may be called `[slug]`.
+/// Returns the pattern itself, and variants with brackets and braces, or backslashes, as literal
+/// characters: a folder may be called `[slug]`.
 pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
     let mut readings = vec![Cow::Borrowed(pattern)];
     // With a backslash, the pattern itself marks the literal ones.
     if pattern.contains('\\') {
+        readings.push(Cow::Owned(escaped(pattern, &['\\'])));
         return readings;
     }
     let (has_brackets, has_braces) = (pattern.contains(['[', ']']), pattern.contains(['{', '}']));
@@ -122,7 +123,7 @@ mod tests {
     fn brackets_and_braces_may_be_plain_letters() {
         assert_eq!(readings("a*"), ["a*"]);
         assert_eq!(readings("[a]/*"), ["[a]/*", "\\[a\\]/*"]);
-        assert_eq!(readings("\\[a]"), ["\\[a]"]);
+        assert_eq!(readings("\\[a]"), ["\\[a]", "\\\\[a]"]);
         assert_eq!(readings("{a}[b]"), ["{a}[b]", "{a}\\[b\\]", "\\{a\\}[b]", "\\{a\\}\\[b\\]"]);
     }
 }

@@ -47,15 +47,51 @@ const PATTERN_BYTES_MAX: usize = 32 << 20;
 /// # Errors
 /// The pattern is not valid; the error says why, for the model.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
+    compile_as(&input.pattern, input).map_err(|why| {
+        format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
+            .into()
+    })
+}
+
+/// Compiles a pattern for the kind of search of a call.
+fn compile_as(pattern: &str, input: &GrepInput) -> Result<RegexMatcher, PatternError> {
     let mut builder = line_regex();
     builder.case_insensitive(input.ignore_case);
     if input.multiline {
         builder.line_terminator(None).dot_matches_new_line(true);
     }
-    build(&builder, &input.pattern).map_err(|why| {
-        format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
-            .into()
-    })
+    build(&builder, pattern)
+}
+
+/// The characters that are special with a backslash in the patterns of GNU grep, and plain here.
+const SPECIAL_IN_GNU_GREP: [char; 6] = ['|', '(', ')', '{', '}', '+'];
+
+/// Removes the backslash before each of `letters`. `None` if there is none.
+fn without_backslash(pattern: &str, letters: &[char]) -> Option<String> {
+    let (mut made, mut rest) = (String::with_capacity(pattern.len()), pattern.chars());
+    while let Some(letter) = rest.next() {
+        match (letter, rest.as_str().chars().next()) {
+            ('\\', Some(next)) => {
+                rest.next();
+                made.extend((!letters.contains(&next)).then_some('\\'));
+                made.push(next);
+            }
+            (_, _) => made.push(letter),
+        }
+    }
+    (made.len() < pattern.len()).then_some(made)
+}
+
+/// The meanings that a pattern without a match has in the syntax of GNU grep, if it has alternatives:
+/// `a\|b`. Groups alone are not looked for: `call\(\)` more often means plain parentheses.
+fn gnu_readings(pattern: &str) -> Vec<String> {
+    let letters = [&['|'][..], &SPECIAL_IN_GNU_GREP];
+    let mut readings: Vec<String> =
+        letters.iter().filter_map(|letters| without_backslash(pattern, letters)).collect();
+    let has_alternatives = pattern.contains(r"\|") && !pattern.contains(r"\|\|");
+    readings.retain(|reading| has_alternatives && reading.split('|').all(|one| !one.is_empty()));
+    readings.dedup();
+    readings
 }
 
 /// True if the pattern matches line feeds and the search is one within lines.
@@ -128,27 +164,43 @@ pub(super) fn run(
         0 => (entries, output_limit),
         offset => (entries.saturating_add(offset), usize::MAX),
     };
-    let job = SearchJob {
-        input,
-        matcher,
-        bounds,
-        base,
-        place: scope.place(),
-        is_single: scope.root.is_file(),
-        empty: &|| SearchResults::new(input, group_entries, group_room),
-    };
     let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
-    let all = SearchResults::new(input, entries, output_limit).without_first(input.offset);
-    let found = job.run(files(scope, bounds.clone()).filter(is_regular), all);
-    if bounds.is_cancelled() {
-        return Err(ToolError::interrupted());
-    }
+    let search = |matcher: &RegexMatcher| {
+        let job = SearchJob {
+            input,
+            matcher,
+            bounds,
+            base,
+            place: scope.place(),
+            is_single: scope.root.is_file(),
+            empty: &|| SearchResults::new(input, group_entries, group_room),
+        };
+        let all = SearchResults::new(input, entries, output_limit).without_first(input.offset);
+        let found = job.run(files(scope, bounds.clone()).filter(is_regular), all);
+        if bounds.is_cancelled() { Err(ToolError::interrupted()) } else { Ok(found) }
+    };
+    let found = search(matcher)?;
     if !found.is_empty() {
         return Ok(found.outcome(bounds, None));
     }
+    for reading in gnu_readings(&input.pattern) {
+        let Ok(matcher) = compile_as(&reading, input) else { continue };
+        let found = search(&matcher)?;
+        if !found.is_empty() {
+            let note = format!(
+                "[nothing matches the pattern as it is written: \\| is a plain |. These match {reading}]",
+            );
+            return Ok(found.outcome(bounds, Some(note)));
+        }
+    }
+    let is_gnu = without_backslash(&input.pattern, &SPECIAL_IN_GNU_GREP).is_some();
+    let syntax = is_gnu.then(|| {
+        r"[with a backslash, ( ) { } + | are plain characters; groups, counts and alternatives have none]"
+            .to_owned()
+    });
     let is_unfit = found.searched == 0 && (input.glob.is_some() || input.kind.is_some());
     let unfit = is_unfit.then(|| "[no file fits the glob or the type]".to_owned());
-    let notes = [unfit, explain_nothing_found(scope, base, bounds)];
+    let notes = [unfit, syntax, explain_nothing_found(scope, base, bounds)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }
@@ -356,6 +408,23 @@ mod tests {
         ] {
             let error = compile_for_lines(pattern).unwrap_err();
             assert!(error.to_string().contains(why), "{pattern}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_without_a_match_may_be_one_of_gnu_grep() {
+        let table: [(&str, &[&str]); 8] = [
+            (r"a\|b", &["a|b"]),
+            (r"\(a\|b\)\+", &[r"\(a|b\)\+", "(a|b)+"]),
+            (r"a\(\)\|b", &[r"a\(\)|b", "a()|b"]),
+            (r"a\\\|b", &[r"a\\|b"]),
+            (r"a\\|b", &[]),
+            (r"a \|\| b", &[]),
+            (r"\|", &[]),
+            (r"a\(\)", &[]),
+        ];
+        for (pattern, readings) in table {
+            assert_eq!(gnu_readings(pattern), readings, "{pattern}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
 //! time.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -146,14 +145,9 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
         for one in alternatives(pattern) {
             let mut first_error = None;
             let mut is_added = false;
-            let all = readings(one).into_iter().flat_map(|reading| {
-                // The name of a folder covers everything in it.
-                let is_name = !reading.starts_with('!') && !reading.ends_with(['*', '/']);
-                let inside = is_name.then(|| Cow::Owned(format!("{reading}/**")));
-                [Some(reading), inside].into_iter().flatten()
-            });
-            for reading in all {
-                match builder.add(&reading) {
+            let lines = readings(one).into_iter().flat_map(|reading| override_lines(&reading));
+            for line in lines {
+                match builder.add(&line) {
                     Ok(_) => is_added = true,
                     Err(error) => drop(first_error.get_or_insert(error)),
                 }
@@ -164,6 +158,21 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
         }
     }
     builder.build().map_err(|error| wrong(&error))
+}
+
+/// The lines of a filter that cover what a pattern covers: the name of a folder covers everything in
+/// it.
+fn override_lines(pattern: &str) -> Vec<String> {
+    // Without the backslash, the line is a comment, and the filter lets everything pass.
+    let escape = if pattern.starts_with('#') { "\\" } else { "" };
+    let line = |end: &str| format!("{escape}{pattern}{end}");
+    if pattern.starts_with('!') || pattern.ends_with('*') {
+        vec![line("")]
+    } else if pattern.ends_with('/') {
+        vec![line("**")]
+    } else {
+        vec![line(""), line("/**")]
+    }
 }
 
 /// Finds the file type called `name`, or that of files with this suffix.

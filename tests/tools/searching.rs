@@ -112,6 +112,13 @@ async fn grep_has_three_output_modes() {
         text(&grep(json!({ "pattern": "run", "output_mode": "count", "-i": true })).await),
         ".github/ci.yml:1\ndata.bin:1\nsrc/lib/run.rs:2\nsrc/main.rs:1\nweb/app.ts:1"
     );
+    let gnu = text(&grep(json!({ "pattern": r"\(zebra\|run\)", "path": "web" })).await);
+    assert!(
+        gnu.starts_with("web/app.ts\n[nothing matches") && gnu.ends_with("(zebra|run)]"),
+        "{gnu}"
+    );
+    let plain = text(&grep(json!({ "pattern": r"run\(1\)", "path": "web" })).await);
+    assert!(plain.starts_with("No matches found\n[with a backslash"), "{plain}");
     let nothing = text(&grep(json!({ "pattern": "zebra" })).await);
     assert!(nothing.starts_with("No matches found\n[left out"), "{nothing}");
     let nothing = text(&grep(json!({ "pattern": "zebra", "path": "src" })).await);
@@ -274,7 +281,15 @@ async fn binary_files_are_searched_up_to_a_bound() {
 #[tokio::test]
 async fn patterns_find_what_they_name() {
     let bench = Bench::with(|_| {});
-    for name in ["app/[slug]/page.tsx", "{type}/x.tsx", "a b/c.ts", "lib/x.ts", "sub/y.ts"] {
+    for name in [
+        "app/[slug]/page.tsx",
+        "{type}/x.tsx",
+        "a b/c.ts",
+        "lib/x.ts",
+        "sub/y.ts",
+        "#x.ts",
+        "b\\s.txt",
+    ] {
         bench.file(name, "export\n");
     }
     std::os::unix::fs::symlink("lib", bench.cwd.join("link")).expect("a link");
@@ -298,6 +313,15 @@ async fn patterns_find_what_they_name() {
         ("link/*.ts", ".", "link/x.ts"),
         ("a b/*.ts", ".", "a b/c.ts"),
         ("lib/", ".", "lib/x.ts"),
+        ("lib", ".", "lib/x.ts"),
+        ("app/[slug]", ".", "app/[slug]/page.tsx"),
+        ("app/[slug]/", ".", "app/[slug]/page.tsx"),
+        ("lib,sub", ".", "lib/x.ts\nsub/y.ts"),
+        ("app/*/", ".", "app/[slug]/page.tsx"),
+        ("#x.ts", ".", "#x.ts"),
+        ("#*", ".", "#x.ts"),
+        ("*.none,#x.ts", ".", "#x.ts"),
+        ("b\\s.txt", ".", "b\\s.txt"),
     ];
     for (pattern, path, expected) in rows {
         assert_eq!(sorted(&glob(pattern, path).await).join("\n"), expected, "Glob {pattern}");
