@@ -10,12 +10,15 @@ const INDIRECTIONS_MAX: usize = 8;
 /// The maximum depth to which a value is repaired, in JSON levels.
 const DEPTH_MAX: usize = 32;
 
+/// Texts by which models say that there is no value.
+pub(super) const PLACEHOLDERS: [&str; 3] = ["undefined", "null", "None"];
+
 /// 2^53: up to this magnitude, a double represents every whole number exactly.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Repairs an input: text that states a number, a flag, a list or an object where the schema takes
-/// that and no text; a whole number or a flag where it takes text only; `null`, or empty text, for an
-/// optional field that takes none; a required field that is missing, but has a default. Everything
+/// that and no text; a whole number or a flag where it takes text only; 0 and 1 for a flag; one object
+/// for a list of objects; `null`, or text that means it, for an optional field that takes none; a required field that is missing, but has a default. Everything
 /// else is left unchanged.
 pub(super) fn coerce(input: &mut Value, schema: &Value) {
     coerce_value(input, schema, schema, DEPTH_MAX);
@@ -73,13 +76,20 @@ fn coerce_fields(fields: &mut Map<String, Value>, schema: &Value, root: &Value, 
                 fields.remove(name);
             }
             (Some(Value::String(text)), None)
-                if text.is_empty() && !is_required(name) && !takes_any_text(property, root) =>
+                if is_placeholder(text)
+                    && !is_required(name)
+                    && !takes_any_text(property, root) =>
             {
                 fields.remove(name);
             }
             (Some(value), _) => coerce_value(value, property, root, depth),
         }
     }
+}
+
+/// True for text that says that there is no value.
+fn is_placeholder(text: &str) -> bool {
+    text.is_empty() || PLACEHOLDERS.contains(&text)
 }
 
 /// True if a schema may take any text.
@@ -127,6 +137,18 @@ impl Alternative<'_> {
                 return Some(number.to_string().into());
             }
             Value::Bool(flag) if self.name == "string" => return Some(flag.to_string().into()),
+            Value::Number(number) if self.name == "boolean" => {
+                return match number.as_u64() {
+                    Some(0) => Some(Value::Bool(false)),
+                    Some(1) => Some(Value::Bool(true)),
+                    Some(_) | None => None,
+                };
+            }
+            Value::Object(_)
+                if self.name == "array" && self.schema["items"]["type"] == "object" =>
+            {
+                return Some(Value::Array(vec![value.clone()]));
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => return None,
             Value::Array(_) | Value::Object(_) => return None,
         };
@@ -231,6 +253,14 @@ mod tests {
             (&json!({ "type": "string" }), json!(404), json!("404")),
             (&json!({ "type": "string" }), json!(false), json!("false")),
             (&integer, json!(""), Value::Null),
+            (&integer, json!("null"), Value::Null),
+            (&flag, json!(1), json!(true)),
+            (&flag, json!(0), json!(false)),
+            (
+                &json!({ "type": "array", "items": object }),
+                json!({ "n": "1" }),
+                json!([{ "n": 1 }]),
+            ),
             (&json!({ "type": "string", "enum": ["a"] }), json!(""), Value::Null),
             (&list, json!("[1, \"2\"]"), json!([1, 2])),
             (&list, json!(["1", 2]), json!([1, 2])),
@@ -262,7 +292,10 @@ mod tests {
             (&integer, json!(true)),
             (&json!({ "type": "number" }), json!("inf")),
             (&json!({ "type": "boolean" }), json!("yes")),
-            (&json!({ "type": "boolean" }), json!(1)),
+            (&json!({ "type": "boolean" }), json!(2)),
+            (&json!({ "type": ["boolean", "integer"] }), json!(1)),
+            (&json!({ "type": "string" }), json!("null")),
+            (&json!({ "type": "array" }), json!({ "a": 1 })),
             (&json!({ "type": "array" }), json!("a, b")),
             (&json!({ "type": "array" }), json!("{}")),
             (&json!({ "type": "string" }), json!("[1]")),

@@ -3,9 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::json;
 use crate::text::quoted_command;
 
 use super::catalog::BuiltinTool;
+use super::coercion::PLACEHOLDERS;
 use super::glob_readings::split_folder;
 
 /// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
@@ -105,11 +107,13 @@ pub(super) fn bare(name: &str) -> String {
 
 /// Changes the values of an input whose fields have their names.
 pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value) {
+    unpack_lists(input);
+    rename_fields(input, schema);
     spell_choices(input, schema);
     let Some(fields) = input.as_object_mut() else { return };
     match tool {
         BuiltinTool::Bash => {
-            adapt(fields, "command", |value| words(value).map(|words| command_of(&words)));
+            adapt(fields, "command", |value| words_of(value).map(|words| command_of(&words)));
         }
         BuiltinTool::Edit => {
             take_only_edit(fields);
@@ -149,6 +153,24 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         | BuiltinTool::Write
         | BuiltinTool::WebFetch
         | BuiltinTool::ToolSearch => {}
+    }
+}
+
+/// Fields that are lists in the schema or in the forms of other programs.
+const LISTS: [&str; 4] = ["todos", "edits", "allowed_domains", "blocked_domains"];
+
+/// Replaces a list that is written as text by the list, and one item by a list of it.
+fn unpack_lists(input: &mut Value) {
+    for name in LISTS {
+        let Some(value) = input.get_mut(name) else { continue };
+        if let Some(text) = value.as_str()
+            && let Ok(parsed @ (Value::Array(_) | Value::Object(_))) = json::read_str(text)
+        {
+            *value = parsed;
+        }
+        if value.is_object() {
+            *value = Value::Array(vec![value.take()]);
+        }
     }
 }
 
@@ -288,20 +310,29 @@ fn words(value: &Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(Value::as_str).collect()
 }
 
+/// Like [`words`], for a list that may be written as text.
+fn words_of(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(text) if text.trim_start().starts_with('[') => json::read_str(text).ok(),
+        other => words(other).map(|words| words.into_iter().map(str::to_owned).collect()),
+    }
+}
+
 /// The command of a list of words: the text that it gives to a shell, or its words, quoted.
-fn command_of(words: &[&str]) -> String {
+fn command_of(words: &[String]) -> String {
     if let [shell, option, command] = words
         && ["bash", "sh", "zsh"].contains(&shell.rsplit('/').next().unwrap_or_default())
-        && ["-c", "-lc"].contains(option)
+        && ["-c", "-lc"].contains(&option.as_str())
     {
-        return (*command).to_owned();
+        return command.clone();
     }
     quoted_command(words)
 }
 
 /// A pattern of a text or of a list of patterns.
 fn pattern_of(value: &Value) -> Option<String> {
-    let pattern = value.as_str().map(str::to_owned).or_else(|| Some(words(value)?.join(",")))?;
+    let list = words_of(value).map(|words| words.join(","));
+    let pattern = list.or_else(|| value.as_str().map(str::to_owned))?;
     Some(with_braces(pattern.trim()))
 }
 
@@ -336,7 +367,7 @@ pub(super) fn has_unknown_form(pattern: &str) -> bool {
 
 /// Removes an optional path that only says that there is none.
 fn remove_placeholder_path(fields: &mut Map<String, Value>) {
-    let is_placeholder = |path: &str| ["undefined", "null", "None"].contains(&path);
+    let is_placeholder = |path: &str| PLACEHOLDERS.contains(&path);
     if fields.get("path").and_then(Value::as_str).is_some_and(is_placeholder) {
         fields.remove("path");
     }
@@ -471,6 +502,44 @@ mod tests {
                 BuiltinTool::Edit,
                 json!({ "file_path": "f", "edits": [{ "old_text": "a", "new_string": "b" }] }),
                 json!({ "file_path": "f", "old_string": "a", "new_string": "b" }),
+            ),
+            (
+                BuiltinTool::Edit,
+                json!({ "edits": "[{\"old_text\": \"a\", \"new_string\": \"b\"}]" }),
+                json!({ "old_string": "a", "new_string": "b" }),
+            ),
+            (
+                BuiltinTool::Edit,
+                json!({ "edits": { "old_string": "a", "new_string": "b" } }),
+                json!({ "old_string": "a", "new_string": "b" }),
+            ),
+            (
+                BuiltinTool::Grep,
+                json!({ "glob": "[\"*.c\", \"*.h\"]" }),
+                json!({ "glob": "*.c,*.h" }),
+            ),
+            (BuiltinTool::Glob, json!({ "pattern": "[\"*.c\"]" }), json!({ "pattern": "*.c" })),
+            (BuiltinTool::Glob, json!({ "pattern": "[ab]*" }), json!({ "pattern": "[ab]*" })),
+            (
+                BuiltinTool::Bash,
+                json!({ "command": "[\"sh\", \"-c\", \"a\"]" }),
+                json!({ "command": "a" }),
+            ),
+            (BuiltinTool::Bash, json!({ "command": "[ -e a ]" }), json!({ "command": "[ -e a ]" })),
+            (
+                BuiltinTool::WebSearch,
+                json!({ "blocked_domains": "[\"a.test\"]" }),
+                json!({ "blocked_domains": ["a.test"] }),
+            ),
+            (
+                BuiltinTool::TodoWrite,
+                json!({ "todos": { "step": "b", "status": "Done" } }),
+                json!({ "todos": [{ "content": "b", "status": "completed" }] }),
+            ),
+            (
+                BuiltinTool::TodoWrite,
+                json!({ "todos": "[\"a\"]" }),
+                json!({ "todos": [{ "content": "a", "status": "pending" }] }),
             ),
             (
                 BuiltinTool::TodoWrite,
