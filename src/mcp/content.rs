@@ -1,5 +1,7 @@
 //! Converts a server's results to content blocks for the model. Pure.
 
+use std::slice;
+
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -125,7 +127,13 @@ fn is_not_blank(piece: &ContentPart) -> bool {
 impl CallReply {
     /// Converts the result of `resources/read`, of any shape.
     pub(super) fn from_resource(result: &Value) -> Self {
-        let contents = result["contents"].as_array().into_iter().flatten();
+        let contents = match &result["contents"] {
+            Value::Array(items) => items.as_slice(),
+            // This violates the protocol, but is still the content.
+            one @ (Value::String(_) | Value::Object(_)) => slice::from_ref(one),
+            Value::Null | Value::Bool(_) | Value::Number(_) => &[],
+        };
+        let contents = contents.iter();
         let mut parts: Vec<ContentPart> = contents.map(resource).filter(is_not_blank).collect();
         if parts.is_empty() {
             parts.push(text("(the resource is empty)"));
@@ -147,29 +155,49 @@ pub(super) fn convert_item(item: &Value) -> ContentPart {
         return text(words);
     }
     let field = |name: &str| item[name].as_str().unwrap_or_default();
-    match field("type") {
-        "text" => text(field("text")),
-        "image" => image("an image", field("mimeType"), field("data")),
-        "audio" => data("a recording", field("mimeType"), field("data")),
-        "resource" => resource(&item["resource"]),
-        "resource_link" => {
+    let known = match field("type") {
+        "text" => item["text"].as_str().map(text),
+        "image" => encoded(item).map(|(kind, data)| image("an image", kind, data)),
+        "audio" => encoded(item).map(|(kind, bytes)| data("a recording", kind, bytes)),
+        "resource" if item["resource"].is_null() => Some(resource(item)),
+        "resource" => Some(resource(&item["resource"])),
+        "resource_link" => item["uri"].as_str().map(|uri| {
             let about = [field("name"), field("description"), field("mimeType")];
             let about: Vec<&str> = about.into_iter().filter(|part| !part.is_empty()).collect();
-            text(format!("[A link to {}: {}]", field("uri"), about.join(", ")))
-        }
-        _ => text(item.to_string()),
-    }
+            text(format!("[A link to {uri}: {}]", about.join(", ")))
+        }),
+        _ => None,
+    };
+    known.unwrap_or_else(|| as_json(item))
+}
+
+/// An item that is not as the protocol has it, as text: what a tool returned must not get lost.
+fn as_json(item: &Value) -> ContentPart {
+    let has_content = item.as_object().is_none_or(|fields| fields.keys().any(|key| key != "type"));
+    text(if has_content { item.to_string() } else { String::new() })
+}
+
+/// The media type and the encoded data of an item, also in the form of the Messages API.
+fn encoded(item: &Value) -> Option<(&str, &str)> {
+    let source = &item["source"];
+    let data = item["data"].as_str().or_else(|| source["data"].as_str())?;
+    let kinds = [&item["mimeType"], &source["media_type"], &source["mimeType"]];
+    Some((kinds.into_iter().find_map(Value::as_str).unwrap_or_default(), data))
 }
 
 fn resource(resource: &Value) -> ContentPart {
+    if let Some(words) = resource.as_str() {
+        return text(words);
+    }
     let field = |name: &str| resource[name].as_str().unwrap_or_default();
     if let Some(words) = resource["text"].as_str() {
         return text(format!("[{}]\n{words}", field("uri")));
     }
+    let Some(blob) = resource["blob"].as_str() else { return as_json(resource) };
     if field("mimeType").trim_start().to_ascii_lowercase().starts_with("image/") {
-        return image(field("uri"), field("mimeType"), field("blob"));
+        return image(field("uri"), field("mimeType"), blob);
     }
-    data(field("uri"), field("mimeType"), field("blob"))
+    data(field("uri"), field("mimeType"), blob)
 }
 
 /// Converts an image of any declared type: its bytes decide whether it can be shown, when the
@@ -285,6 +313,32 @@ mod tests {
         let resource = json!({ "uri": "file:///a", "text": "words" });
         let resource = only(&json!({ "type": "resource", "resource": resource }));
         assert_eq!(resource, text("[file:///a]\nwords"));
+    }
+
+    #[test]
+    fn content_that_is_not_as_the_protocol_has_it_is_kept() {
+        for item in [
+            json!({ "type": "text", "text": { "needle": 1 } }),
+            json!({ "type": "text", "text": ["needle"] }),
+            json!({ "type": "text", "content": "needle" }),
+            json!({ "type": "image", "url": "https://x.test/needle.png" }),
+            json!({ "type": "audio", "data": { "needle": 1 } }),
+            json!({ "type": "resource_link", "url": "needle" }),
+        ] {
+            assert_eq!(only(&item), text(item.to_string()));
+        }
+        let odd = json!({ "uri": "a://b", "text": { "needle": 1 } });
+        assert_eq!(only(&json!({ "type": "resource", "resource": odd })), text(odd.to_string()));
+        let flat = json!({ "type": "resource", "uri": "a://b", "text": "needle" });
+        assert_eq!(only(&flat), text("[a://b]\nneedle"));
+        assert_eq!(only(&json!({ "type": "resource", "resource": "needle" })), text("needle"));
+        let source = json!({ "type": "base64", "media_type": "image/png", "data": "aGk=" });
+        let shown = only(&json!({ "type": "image", "source": source }));
+        assert_eq!(shown, ContentPart::Block(Block::Image { source }));
+        let one = json!({ "contents": { "uri": "a://b", "text": "needle" } });
+        assert_eq!(CallReply::from_resource(&one).parts, [text("[a://b]\nneedle")]);
+        let words = json!({ "contents": "needle" });
+        assert_eq!(CallReply::from_resource(&words).parts, [text("needle")]);
     }
 
     #[test]
