@@ -54,7 +54,7 @@ pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePromp
 
 impl RemotePrompt {
     /// Assigns the words of a call to the named arguments. Surplus words belong to the last
-    /// argument.
+    /// argument, if there is one.
     fn assign(&self, words: &[String]) -> Value {
         let mut assigned = Map::new();
         for (index, name) in self.arguments.iter().enumerate().take(words.len()) {
@@ -63,6 +63,15 @@ impl RemotePrompt {
             assigned.insert(name.clone(), value.into());
         }
         assigned.into()
+    }
+
+    /// Appends the words of a call to the text of a prompt that takes no arguments.
+    fn with_surplus(&self, text: String, words: &[String]) -> String {
+        if self.arguments.is_empty() && !words.is_empty() {
+            format!("{text}\n\n{}", words.join(" "))
+        } else {
+            text
+        }
     }
 }
 
@@ -113,7 +122,7 @@ impl Servers {
                 text if text.trim().is_empty() => {
                     Err(PromptError::Refused { server, why: "it holds no text".to_owned() })
                 }
-                text => Ok(text),
+                text => Ok(prompt.with_surplus(text, words)),
             },
             Err(why) => Err(PromptError::Refused { server, why: why.to_string() }),
         }
@@ -160,6 +169,11 @@ mod tests {
             let words: Vec<String> = words.iter().map(ToString::to_string).collect();
             assert_eq!(prompts[0].assign(&words), wanted);
             assert_eq!(prompts[1].assign(&words), json!({}));
+            let text = |prompt: &RemotePrompt| prompt.with_surplus("Look.".to_owned(), &words);
+            assert_eq!(text(&prompts[0]), "Look.");
+            let rest =
+                if words.is_empty() { String::new() } else { format!("\n\n{}", words.join(" ")) };
+            assert_eq!(text(&prompts[1]), format!("Look.{rest}"));
         }
     }
 
