@@ -64,6 +64,8 @@ struct PeerState {
 struct AnswerSlot {
     answer: oneshot::Sender<Result<Value, RequestFault>>,
     progress: Arc<Notify>,
+    /// True if the model or the user waits for the answer: not for the lists of a new connection.
+    is_call: bool,
 }
 
 /// A request that was sent.
@@ -146,7 +148,7 @@ impl Peer {
                 match request_number(&id).and_then(|id| self.0.unanswered.lock().remove(&id)) {
                     // A request that is no longer awaited has no receiver.
                     Some(slot) => drop(slot.answer.send(answer)),
-                    None => self.handle_unmatched(answer),
+                    None => self.handle_unmatched(&id, answer),
                 }
             }
             ServerMessage::Notification { method, params } => match method.as_str() {
@@ -209,9 +211,22 @@ impl Peer {
     }
 
     /// Handles an answer that belongs to no request. A server that cannot even say which request it
-    /// answers does not understand the first one.
-    fn handle_unmatched(&self, answer: Result<Value, RequestFault>) {
+    /// answers does not understand the first one. Later, an error without an identifier is about the
+    /// only open call, which the server could not read.
+    fn handle_unmatched(&self, id: &Value, answer: Result<Value, RequestFault>) {
         if self.0.is_connected.load(Ordering::Relaxed) {
+            let is_about_call = matches!(
+                &answer,
+                // It may be about a notification that the server does not know.
+                Err(RequestFault::Refused(error)) if error.code != METHOD_NOT_FOUND
+            );
+            let mut unanswered = self.0.unanswered.lock();
+            let is_only = unanswered.len() == 1 && unanswered.values().all(|slot| slot.is_call);
+            if id.is_null() && is_about_call && is_only {
+                for (_, slot) in unanswered.drain() {
+                    let _ = slot.answer.send(answer.clone());
+                }
+            }
             return;
         }
         let fault = answer.err().unwrap_or(RequestFault::Mismatch);
@@ -267,7 +282,9 @@ impl Peer {
         tracing::debug!(target: LOG_TARGET, id, method, "request");
         let (answer, receiver) = oneshot::channel();
         let progress = Arc::new(Notify::new());
-        self.0.unanswered.lock().insert(id, AnswerSlot { answer, progress: Arc::clone(&progress) });
+        let is_call = ["tools/call", "resources/read", "prompts/get"].contains(&method);
+        let slot = AnswerSlot { answer, progress: Arc::clone(&progress), is_call };
+        self.0.unanswered.lock().insert(id, slot);
         let unawaited = CancellationToken::new();
         let awaited = unawaited.clone().drop_guard();
         let sending = self.0.transport.send(ClientMessage::request(id, method, params));

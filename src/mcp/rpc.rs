@@ -75,12 +75,20 @@ impl ServerMessage {
         match json::read(bytes) {
             Ok(Value::Array(items)) => items.into_iter().filter_map(Self::from_value).collect(),
             Ok(value) => Vec::from_iter(Self::from_value(value)),
-            Err(error) => {
-                let id = answered_request(&json::decode(bytes));
-                let unreadable = |id| Self::unreadable(json!(id), &error.to_string());
-                Vec::from_iter(id.map(unreadable))
-            }
+            Err(error) => Self::parse_line(&json::decode(bytes), &error.to_string()),
         }
+    }
+
+    /// Parses a line that is not one value: threads of a server may write theirs to one line.
+    fn parse_line(line: &str, why: &str) -> Vec<Self> {
+        let (mut messages, mut rest) = (Vec::new(), line.trim_start());
+        while let Some((value, after)) = first_value(rest) {
+            messages.extend(Self::from_value(value));
+            rest = after.trim_start();
+        }
+        let unreadable = |id| Self::unreadable(json!(id), why);
+        messages.extend(answered_request(rest).map(unreadable));
+        messages
     }
 
     /// Finds an answer behind other output of the same line, such as a progress bar. Other messages
@@ -108,7 +116,8 @@ impl ServerMessage {
     /// Converts a message that is already parsed as JSON. `None` if it is not a message.
     pub(super) fn from_value(message: Value) -> Option<Self> {
         let Value::Object(mut fields) = message else { return None };
-        if fields.get("jsonrpc")? != "2.0" {
+        if fields.get("jsonrpc").is_none_or(|version| *version != "2.0") && !is_bare_answer(&fields)
+        {
             return None;
         }
         let mut take = |name: &str| fields.remove(name);
@@ -131,6 +140,20 @@ impl ServerMessage {
         };
         Some(Self::Response { id, outcome })
     }
+}
+
+/// The first JSON value of a text, if other text follows it, and that text.
+fn first_value(text: &str) -> Option<(Value, &str)> {
+    let (first, rest) = text.split_at(json::value_end(text)?);
+    let is_container = first.starts_with(['{', '[']);
+    Some((json::read_str(first).ok().filter(|_| is_container)?, rest))
+}
+
+/// True if an object is an answer, though it does not state the version of JSON-RPC: it has nothing
+/// else than an answer has. Logs have more.
+fn is_bare_answer(fields: &Map<String, Value>) -> bool {
+    fields.get("id").is_some_and(|id| request_number(id).is_some())
+        && fields.keys().all(|key| ["jsonrpc", "id", "result", "error"].contains(&key.as_str()))
 }
 
 /// Describes why bytes are not a message of the protocol.
@@ -360,6 +383,34 @@ mod tests {
     }
 
     #[test]
+    fn several_messages_may_be_on_one_line_and_an_answer_without_a_version() {
+        let answer = |id: u64| ServerMessage::Response { id: json!(id), outcome: Ok(json!({})) };
+        let notice = ServerMessage::Notification { method: "a".to_owned(), params: Value::Null };
+        for (text, wanted) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":{}} {"jsonrpc":"2.0","id":2,"result":{}}"#,
+                vec![answer(1), answer(2)],
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"a"}{"jsonrpc":"2.0","id":2,"result":{}}"#,
+                vec![notice, answer(2)],
+            ),
+            (r#"{"id":1,"result":{}}"#, vec![answer(1)]),
+            (r#"{"jsonrpc":2.0,"id":1,"result":{}}"#, vec![answer(1)]),
+            (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, vec![answer(1)]),
+        ] {
+            assert_eq!(ServerMessage::parse_all(text.as_bytes()), wanted, "{text}");
+        }
+        let cut = br#"{"jsonrpc":"2.0","id":1,"result":{}}{"jsonrpc":"2.0","id":2,"result":{"a"#;
+        let [first, ServerMessage::Response { id, outcome: Err(_) }] =
+            &ServerMessage::parse_all(cut)[..]
+        else {
+            panic!("an answer, and one that is cut off")
+        };
+        assert_eq!((first, id), (&answer(1), &json!(2)));
+    }
+
+    #[test]
     fn only_an_answer_is_found_behind_other_output() {
         let find = |text: &str| ServerMessage::find_answer(text.as_bytes());
         let answer = ServerMessage::Response { id: json!(1), outcome: Ok(json!({})) };
@@ -385,7 +436,9 @@ mod tests {
             "[1,2]",
             "7",
             r#"{"level":"info","method":"GET"}"#,
-            r#"{"jsonrpc":"1.0","id":1,"result":1}"#,
+            r#"{"id":1,"result":1,"level":"info"}"#,
+            r#"{"id":"x","result":1}"#,
+            r#"{"id":null,"error":"x"}"#,
             r#"{"jsonrpc":"2.0","method":7}"#,
             r#"{"jsonrpc":"2.0"}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{"error": \x}}"#,
