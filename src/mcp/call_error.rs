@@ -9,7 +9,7 @@ use reqwest::StatusCode;
 use crate::connect_error::{ConnectRefusal, causes};
 use crate::secrets::Redactor;
 
-use super::rpc::{INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
+use super::rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
 use super::sanitize::sanitize_start;
 use super::state::ConnectionLoss;
 
@@ -25,13 +25,14 @@ const LOST_SESSION: [&str; 31] = [
 
 /// Phrases in errors of servers about a session that has not begun, as after a restart of the
 /// server.
-const NO_HANDSHAKE: [&str; 6] = [
+const NO_HANDSHAKE: [&str; 7] = [
     "not initialized",
     "not initialised",
     "not been initialized",
     "uninitialized",
     "initialize first",
     "reinitialize",
+    "before initiali",
 ];
 
 /// The error codes with which servers refuse a request before they begin with it.
@@ -57,7 +58,7 @@ pub(super) enum CallError {
 }
 
 /// The reason that a request has no result.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum RequestFault {
     /// The server answered with an error.
     Refused(RpcError),
@@ -167,14 +168,26 @@ fn is_permanent(code: StatusCode) -> bool {
 /// Returns true if the text of an HTTP error says that the server does not have the session.
 pub(super) fn is_session_lost(text: &str) -> bool {
     let text = text.to_lowercase();
-    let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
-    has_any(&NO_HANDSHAKE) || text.contains("session") && has_any(&LOST_SESSION)
+    has_any(&text, &NO_HANDSHAKE) || text.contains("session") && has_any(&text, &LOST_SESSION)
+}
+
+fn has_any(text: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| text.contains(phrase))
+}
+
+/// Returns true if an error in an answer says that the server had no handshake: its program, or a
+/// part of it, was restarted. Servers use several of the protocol's codes for that.
+fn lacks_handshake(error: &RpcError) -> bool {
+    (-32_768..=-32_000).contains(&error.code)
+        && error.code != INTERNAL_ERROR
+        && has_any(&error.message.to_lowercase(), &NO_HANDSHAKE)
 }
 
 /// Returns true if an error in an answer is about a lost session. It must have one of the codes of
 /// refusals: other errors may come from a tool, and be about sessions of its own.
 pub(super) fn is_session_error(error: &RpcError) -> bool {
-    REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)
+    lacks_handshake(error)
+        || REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)
 }
 
 /// Classifies why a call has no result.
@@ -183,6 +196,7 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
         RequestFault::Refused(error) if error.code == UNREADABLE_ANSWER => {
             CallError::Ambiguous(error.message)
         }
+        RequestFault::Refused(error) if lacks_handshake(&error) => CallError::Expired(error.text()),
         RequestFault::Refused(error) => {
             let (code, text) = (error.code, error.text());
             if text.is_empty() {
@@ -368,6 +382,21 @@ mod tests {
         let error = |code| RpcError::new(code, "Session not found".to_owned());
         assert!([-32_000, -32_001, -32_600].into_iter().all(|code| is_session_error(&error(code))));
         assert!(!is_session_error(&error(-32_603)), "it may be that of a tool");
+        assert!(!is_session_error(&error(-32_602)), "it may be that of a tool");
+        let refusal = |code, text: &str| {
+            classify_call_error(RequestFault::Refused(RpcError::new(code, text.to_owned())))
+        };
+        for (code, text, is_expired) in [
+            (-32_002, "Server not initialized", true),
+            (-32_602, "Received request before initialization was complete", true),
+            (-32_600, "Client is not initialised", true),
+            (-32_603, "Database not initialized", false),
+            (7, "Server not initialized", false),
+            (-32_000, "Session not found", false),
+        ] {
+            let is = matches!(refusal(code, text), CallError::Expired(_));
+            assert_eq!(is, is_expired, "{code} {text}");
+        }
     }
 
     #[test]
