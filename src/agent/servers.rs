@@ -71,6 +71,14 @@ impl ExternalTools for McpToolProvider {
         self.0.has_tool(name)
     }
 
+    fn own_name(&self, name: &str) -> Option<String> {
+        self.0.own_name(name)
+    }
+
+    fn full_name(&self, own: &str) -> Option<String> {
+        self.0.full_name(own)
+    }
+
     fn input_schema(&self, name: &str) -> Option<Value> {
         self.0.input_schema(name)
     }
@@ -82,8 +90,8 @@ impl ExternalTools for McpToolProvider {
     fn permission_for(&self, call: &ToolCall) -> LeaveTaken {
         match self.0.permission_for(&call.name, &call.input) {
             CallPermission::NotNeeded => LeaveTaken::NotNeeded,
-            CallPermission::Rule { name, server, reads_only } => {
-                LeaveTaken::Needed { name, server, reads_only }
+            CallPermission::Rule { name, own, server, reads_only } => {
+                LeaveTaken::Needed { name, own, server, reads_only }
             }
         }
     }

@@ -32,11 +32,13 @@ pub(super) struct RemoteTool {
     pub(super) definition: ToolDefinition,
     /// True if the server declares it read-only.
     pub(super) reads_only: bool,
+    /// True if another tool of the server has the same name without special characters.
+    pub(super) has_twin: bool,
 }
 
 impl RemoteTool {
     pub(super) fn new(name: &str, definition: ToolDefinition, reads_only: bool) -> Self {
-        Self { name: name.to_owned(), definition, reads_only }
+        Self { name: name.to_owned(), definition, reads_only, has_twin: false }
     }
 
     /// The approximate size in each request.
@@ -51,14 +53,24 @@ impl RemoteTool {
 pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
     let (mut offers, mut complaints) = (Vec::new(), Vec::new());
     let (mut names, mut bytes) = (HashSet::new(), 0);
+    let listed_names: HashSet<&str> =
+        listed.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let mut own_names = HashSet::new();
     for tool in listed.iter().take(MOST_TOOLS) {
-        match convert_tool(server, tool) {
+        let mut converted = convert_tool(server, tool);
+        if let Ok(offer) = &mut converted
+            && !own_names.contains(&offer.name)
+        {
+            complaints.extend(rename_twin(offer, server, &listed_names, &names));
+        }
+        match converted {
             Ok(offer) if bytes + offer.bytes() > MOST_BYTES => complaints.push(format!(
                 "{:?} is left out: with it the server's tools would take more than {} KiB",
                 offer.name,
                 MOST_BYTES >> 10
             )),
             Ok(offer) if names.insert(offer.definition.name.clone()) => {
+                own_names.insert(offer.name.clone());
                 bytes += offer.bytes();
                 let length = offer.definition.name.len();
                 if length > LONGEST_SAFE_NAME {
@@ -82,6 +94,36 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
         complaints.push(format!("{more} more than {MOST_TOOLS} are left out"));
     }
     (offers, complaints)
+}
+
+/// Gives a tool another full name if it would have that of another tool of the server. A tool whose
+/// name needs no change keeps it. Returns a warning if the name is changed.
+fn rename_twin(
+    offer: &mut RemoteTool,
+    server: &str,
+    listed: &HashSet<&str>,
+    taken: &HashSet<String>,
+) -> Option<String> {
+    let plain = sanitize_name(&offer.name);
+    let is_twin = |other: &&&str| ***other != *offer.name && sanitize_name(other) == plain;
+    let twin = listed.iter().find(is_twin)?;
+    offer.has_twin = true;
+    if plain == offer.name {
+        return None;
+    }
+    let prefix = tool_name_prefix(server);
+    let is_free = |name: &String| {
+        !taken.contains(&format!("{prefix}{name}"))
+            && !listed.iter().any(|other| sanitize_name(other) == *name)
+    };
+    let number = (2..=MOST_TOOLS + 2).map(|number| format!("{plain}_{number}"));
+    let name = number.into_iter().find(is_free)?;
+    let warning = format!(
+        "{:?} is offered as {name:?}: without special characters, its name is that of {twin:?}",
+        offer.name
+    );
+    offer.definition.name = format!("{prefix}{name}");
+    Some(warning)
 }
 
 fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
@@ -146,16 +188,40 @@ mod tests {
                 "inputSchema": object,
                 "execution": { "taskSupport": "optional" },
             }),
-            json!({ "name": "get_sum", "inputSchema": object }),
+            json!({ "name": "get.sum", "inputSchema": object }),
         ];
         let (offers, complaints) = convert_tools("my server", &listed);
         let [offer] = &offers[..] else { panic!("{offers:?}") };
         assert_eq!(offer.name, "get.sum");
         assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
         assert_eq!(offer.definition.description, "Adds");
+        assert!(!offer.has_twin);
         assert_eq!(complaints.len(), 8, "{complaints:?}");
         assert!(complaints[6].contains("only be called as a task"), "{complaints:?}");
         assert!(complaints[7].contains("listed twice"), "{complaints:?}");
+    }
+
+    #[test]
+    fn tools_whose_names_differ_in_special_characters_have_different_full_names() {
+        let listed = ["get.sum", "get_sum", "get sum", "get_sum_2", "other"]
+            .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+        let (offers, complaints) = convert_tools("s", &listed);
+        let names: Vec<(&str, &str, bool)> = offers
+            .iter()
+            .map(|it| (it.name.as_str(), it.definition.name.as_str(), it.has_twin))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("get.sum", "mcp__s__get_sum_3", true),
+                ("get_sum", "mcp__s__get_sum", true),
+                ("get sum", "mcp__s__get_sum_4", true),
+                ("get_sum_2", "mcp__s__get_sum_2", false),
+                ("other", "mcp__s__other", false),
+            ]
+        );
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(complaints[0].starts_with("\"get.sum\" is offered as \"get_sum_3\""));
     }
 
     #[test]

@@ -97,7 +97,12 @@ impl Servers {
             _ => input["server"].as_str().unwrap_or_default(),
         };
         let server = tool_name_prefix(server);
-        CallPermission::Rule { name: format!("{server}{READ}"), server, reads_only: true }
+        CallPermission::Rule {
+            name: format!("{server}{READ}"),
+            own: None,
+            server,
+            reads_only: true,
+        }
     }
 
     /// Executes one of the two tools.

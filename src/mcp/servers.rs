@@ -31,6 +31,9 @@ pub enum CallPermission {
     /// A permission rule for this name.
     Rule {
         name: String,
+        /// The name that the server gives to the tool, with the server's prefix, if another tool of
+        /// it has the same name without special characters.
+        own: Option<String>,
         /// What the names of all tools of its server begin with.
         server: String,
         /// True if a server that the user configured declares it read-only.
@@ -289,7 +292,8 @@ impl Servers {
         let reads_only =
             found.is_some_and(|(member, offer)| member.config.trusted && offer.reads_only);
         let server = server.unwrap_or_else(|| tool.to_owned());
-        CallPermission::Rule { name: tool.to_owned(), server, reads_only }
+        let own = self.own_name(tool);
+        CallPermission::Rule { name: tool.to_owned(), own, server, reads_only }
     }
 
     pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {
@@ -303,6 +307,27 @@ impl Servers {
     /// Returns true if the tool with this full name belongs to a server.
     pub fn has_tool(&self, tool: &str) -> bool {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
+    }
+
+    /// The name that a server gives to a tool, with the server's prefix, if another tool of it has
+    /// the same name without special characters.
+    pub fn own_name(&self, tool: &str) -> Option<String> {
+        let (member, offer) = self.find(tool).filter(|(_, offer)| offer.has_twin)?;
+        Some(format!("{}{}", tool_name_prefix(&member.config.name), offer.name))
+    }
+
+    /// The full name of the tool that its server calls so: `mcp__`, the name of the server, `__` and
+    /// the name of the tool, with any characters.
+    pub fn full_name(&self, own: &str) -> Option<String> {
+        let of = |member: Arc<ServerTask>| {
+            let server = &member.config.name;
+            let prefixes = [format!("mcp__{server}__"), tool_name_prefix(server)];
+            let name = prefixes.iter().find_map(|prefix| own.strip_prefix(prefix))?;
+            let tools = member.tools();
+            let offer = tools.iter().find(|offer| offer.name == name)?;
+            Some(offer.definition.name.clone())
+        };
+        self.members().into_iter().find_map(of)
     }
 
     /// The schema of a tool's input.

@@ -21,6 +21,17 @@ pub trait ExternalTools: Send + Sync {
     /// True if this source has a tool of this name.
     fn has_tool(&self, name: &str) -> bool;
 
+    /// The name by which a rule names a tool, if another tool has the same name without special
+    /// characters.
+    fn own_name(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// The name of the tool that its source calls so.
+    fn full_name(&self, _own: &str) -> Option<String> {
+        None
+    }
+
     /// The schema of a tool's input, by which the input is repaired but not validated: the
     /// implementation may accept more than its schema says.
     fn input_schema(&self, name: &str) -> Option<Value>;
@@ -50,6 +61,8 @@ pub enum Permission {
     /// An allow rule that matches this name.
     Needed {
         name: String,
+        /// The name by which its source calls it, as in `ExternalTools::own_name`.
+        own: Option<String>,
         /// What the names of all tools of its server begin with.
         server: String,
         /// True if a source that the user trusts declares the tool read-only.

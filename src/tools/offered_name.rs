@@ -66,9 +66,47 @@ pub fn offered_name(name: &str) -> String {
     format!("{MCP}{}", rest.chars().map(letter).collect::<String>())
 }
 
+/// The names of an external tool, for rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExternalName<'a> {
+    /// The name by which it is offered.
+    pub(super) offered: &'a str,
+    /// The name by which its server calls it, if another tool has the same without special
+    /// characters.
+    pub(super) own: Option<&'a str>,
+}
+
+impl<'a> ExternalName<'a> {
+    /// The name of a tool that is the only one of its name.
+    pub(super) fn only(offered: &'a str) -> Self {
+        Self { offered, own: None }
+    }
+}
+
+/// The name of a server's own tool in a rule, with the prefix by which the server's tools are
+/// offered. `None` if it has no special characters.
+pub(super) fn own_name_of_rule(rule: &str) -> Option<String> {
+    let (server, tool) = rule.strip_prefix(MCP)?.split_once("__")?;
+    let server = offered_name(&format!("{MCP}{server}"));
+    let own = format!("{server}__{tool}");
+    (own != offered_name(&own)).then_some(own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rule_may_have_the_own_name_of_a_tool() {
+        for (rule, own) in [
+            ("mcp__my.server__get x", Some("mcp__my_server__get x")),
+            ("mcp__my.server__get_x", None),
+            ("mcp__s__a*", None),
+            ("Read.x", None),
+        ] {
+            assert_eq!(own_name_of_rule(rule).as_deref(), own, "{rule}");
+        }
+    }
 
     #[test]
     fn a_tool_of_a_rule_is_offered_without_special_characters_and_by_its_name_here() {

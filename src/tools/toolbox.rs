@@ -150,6 +150,10 @@ impl Toolbox {
                 return Cow::Borrowed(name);
             }
         }
+        let full = self.foreign.as_ref().and_then(|foreign| foreign.full_name(bare));
+        if let Some(full) = full.filter(|full| self.source_of(full).is_some()) {
+            return Cow::Owned(full);
+        }
         let folded = folded_name(bare);
         if let Some(meant) = known.find(|tool| folded_name(tool) == folded) {
             return Cow::Borrowed(meant);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::catalog::BuiltinTool;
+use super::super::offered_name::ExternalName;
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::protected_paths::is_protected;
@@ -208,9 +209,10 @@ impl Permissions {
     }
 
     /// Returns the denial of a tool that is not built in, if a rule removes it entirely.
-    pub(in super::super) fn external_denial(&self, name: &str) -> Option<Denial> {
+    pub(in super::super) fn external_denial(&self, name: ExternalName<'_>) -> Option<Denial> {
         let covers =
             |rule: &PermissionRule| rule.list == RuleList::Deny && rule.covers_external(name);
+        let name = name.offered;
         self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
@@ -223,29 +225,30 @@ impl Permissions {
     /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
-        name: &str,
+        tool: ExternalName<'_>,
         server: &str,
         reads_only: bool,
         source: GrantSource,
     ) -> Result<(), Denial> {
+        let name = tool.offered;
         let current = self.current();
         // A prompt has answered what ask rules ask.
         let applies = |list: RuleList| list == RuleList::Deny || source != GrantSource::Prompt;
-        let covers = |rule: &PermissionRule| applies(rule.list) && rule.covers_external(name);
+        let covers = |rule: &PermissionRule| applies(rule.list) && rule.covers_external(tool);
         current.check_restrictions(covers, name, None, |_| name.to_owned())?;
         if current.mode == PermissionMode::Plan && !reads_only {
             return Err(Denial::ExternalWhilePlanning { name: name.to_owned() });
         }
         let allowed = current.mode == PermissionMode::BypassPermissions
             || source != GrantSource::Rules
-            || current.allowed_by(|rule| rule.allows_external(name, server));
+            || current.allowed_by(|rule| rule.allows_external(tool, server));
         allowed.then_some(()).ok_or_else(|| Denial::External { name: name.to_owned() })
     }
 
     /// True if a rule covers an external tool. A rule that does not parse covers every tool.
     pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
         PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
-            .map_or(true, |rule| rule.covers_external(name))
+            .map_or(true, |rule| rule.covers_external(ExternalName::only(name)))
     }
 
     /// The rule that forbids starting sub-agents of this kind, or of every kind.

@@ -8,7 +8,7 @@ use wildmatch::WildMatchPattern;
 use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::super::credentials::program_name;
 use super::super::domain::Domain;
-use super::super::offered_name::offered_name;
+use super::super::offered_name::{ExternalName, offered_name, own_name_of_rule};
 use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
 use super::paths::{PathPattern, escaped};
@@ -19,6 +19,8 @@ pub(super) struct PermissionRule {
     /// The rule as the user wrote it, for messages.
     pub(super) text: String,
     tool: String,
+    /// The name by which an MCP server calls the tool, if that has special characters.
+    own: Option<String>,
     pub(super) list: RuleList,
     scope: RuleScope,
     meaning: Meaning,
@@ -109,6 +111,7 @@ impl PermissionRule {
         if tool.is_empty() {
             return Err(RuleError::NoTool);
         }
+        let own = own_name_of_rule(tool);
         let tool = &*offered_name(tool);
         let odd = |letter: char| !(letter.is_alphanumeric() || "_-*:.".contains(letter));
         if tool.contains(odd) {
@@ -119,7 +122,7 @@ impl PermissionRule {
             Some(spec) => Self::scope(tool, spec, list, cwd, home)?,
         };
         let (text, tool) = (text.to_string(), tool.to_string());
-        Ok(Self { text, tool, list, scope, meaning: Meaning::Certain })
+        Ok(Self { text, tool, own, list, scope, meaning: Meaning::Certain })
     }
 
     /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
@@ -221,19 +224,30 @@ impl PermissionRule {
 
     /// True if this ask or deny rule covers an external tool: it names the tool, or its server as
     /// `mcp__server`. A rule for some calls of a tool covers all of them.
-    pub(super) fn covers_external(&self, name: &str) -> bool {
-        let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
-            && self.tool.starts_with("mcp__");
-        wildcard(&self.tool, name) || of_server
+    pub(super) fn covers_external(&self, name: ExternalName<'_>) -> bool {
+        let rest = name.offered.strip_prefix(&self.tool);
+        let of_server =
+            rest.is_some_and(|rest| rest.starts_with("__")) && self.tool.starts_with("mcp__");
+        let is_pattern = self.tool.contains('*') && wildcard(&self.tool, name.offered);
+        self.names_external(name) || is_pattern || of_server
+    }
+
+    /// True if this rule has the name of an external tool. Of tools whose names differ in special
+    /// characters only, a name with such characters means one.
+    fn names_external(&self, name: ExternalName<'_>) -> bool {
+        match (&self.own, name.own) {
+            (Some(rule), Some(own)) => wildcard(rule, own),
+            (Some(_) | None, None) | (None, Some(_)) => wildcard(&self.tool, name.offered),
+        }
     }
 
     /// True if this allow rule covers an external tool: it names the tool, or its server, with a
     /// wildcard at most after the server. `server` is what the names of all of the server's tools
     /// begin with: `mcp__a` is no rule for a server `a__b`. A rule for some calls of a tool allows
     /// none.
-    pub(super) fn allows_external(&self, name: &str, server: &str) -> bool {
+    pub(super) fn allows_external(&self, name: ExternalName<'_>, server: &str) -> bool {
         let is_server = server.strip_suffix("__") == Some(self.tool.as_str());
-        let is_tool = self.tool.starts_with(server) && wildcard(&self.tool, name);
+        let is_tool = self.tool.starts_with(server) && self.names_external(name);
         matches!(self.scope, RuleScope::Everything) && (is_server || is_tool)
     }
 
