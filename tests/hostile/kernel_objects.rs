@@ -99,8 +99,8 @@ async fn shared_memory_semaphores_and_queues_are_closed_where_nothing_is_written
         }
         let exposed = fixture.toolbox.sandbox().exposed.join("\n");
         assert_eq!(exposed.contains("System V"), mode == SandboxMode::Workspace, "{exposed}");
-        let used = fixture.bash("test -w /dev/shm && echo open").await;
-        assert_eq!(exposed.contains("(/dev/shm)"), text(&used).contains("open"), "{exposed}");
+        let used = fixture.bash("rm \"$(mktemp -p /dev/shm)\" && echo usable").await;
+        assert_eq!(exposed.contains("(/dev/shm)"), text(&used).contains("usable"), "{exposed}");
         assert!(exposed.contains("/proc/PID/cmdline"), "{exposed}");
     }
 }
