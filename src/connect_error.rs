@@ -24,9 +24,8 @@ impl ConnectRefusal {
     /// Reads the error of a request. `None`: the cause may be temporary, or is none of these.
     pub fn of(error: &reqwest::Error) -> Option<Self> {
         let is_connect = error.is_connect();
-        let tls = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
-        tls.filter_map(|cause| tls_refusal(cause, is_connect))
-            .next()
+        let mut tls = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
+        tls.find_map(|cause| tls_refusal(cause, is_connect))
             .or_else(|| is_connect.then(|| proxy_refusal(error)).flatten())
     }
 }
