@@ -263,7 +263,7 @@ fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
 fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
     for target in ["settings.json", "nowhere.json"] {
         let world = BinaryFixture::new().file("home/.claude/CLAUDE.md", "");
-        let file = world.path("home/.claude/settings.json");
+        let file = world.home().join(".claude/settings.json");
         std::os::unix::fs::symlink(target, &file).expect("a link");
         let warnings = load_settings(&world, &[], &[]).expect("good").warnings;
         let [warning] = &warnings[..] else { panic!("{target}: {warnings:?}") };
