@@ -310,9 +310,9 @@ fn describe_refusal(refusal: ConnectRefusal) -> String {
         ConnectRefusal::ProxyLogin => "the proxy demands a user and password, or other ones; put \
              them in the variable that names it: HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
             .to_owned(),
-        ConnectRefusal::ProxyTunnel => "the proxy refuses the connection; correct HTTPS_PROXY or \
-             ALL_PROXY, or name the host in NO_PROXY"
-            .to_owned(),
+        ConnectRefusal::ProxyTunnel => {
+            "the proxy refuses the connection; check HTTPS_PROXY, ALL_PROXY, NO_PROXY".to_owned()
+        }
     }
 }
 
