@@ -16,9 +16,7 @@ use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{
-    self, EndpointError, ModelClient, ModelFacts, ProvenEndpoints, RequestTimers, Secret,
-};
+use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -73,11 +71,9 @@ pub(super) fn assemble(
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
     // Starts the user's own programs, and the one before it the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
-    let proven = host.map(|host| host.resources.proven.clone()).unwrap_or_default();
-    let endpoints = model_endpoints(settings, models, clock, &proven, (secrets, &supervisor))?;
+    let endpoints = model_endpoints(settings, models, clock, host, (secrets, &supervisor))?;
     let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = session.unknown_start_warning().into_iter().chain(session.empty_session_warning());
-    let doubts = doubts.chain(session.moved_warning(settings)).collect();
+    let doubts = session.warnings(settings);
     let required = with_prompt_server(settings, session.required_servers(settings));
     let kept_servers = host.and_then(|host| host.resources.servers.clone());
     let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));
@@ -88,16 +84,14 @@ pub(super) fn assemble(
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
     let moved_folder = session.moved_folder(settings);
     let (journal, resumed) = session.open(given, &limits, &endpoints[0].label, secrets)?;
-    if let Some(host) = host {
-        host.resources.opened.record(&session_id);
-    }
+    record_opened(host, &session_id);
     let damage = resumed.contract.damage.clone();
     let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
-    let hooks = hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
     let setup = Setup {
+        hooks: Some(hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host)),
         session_id,
         prompt: user_prompt(prompt, host),
         system,
@@ -120,7 +114,6 @@ pub(super) fn assemble(
         journal,
         shared: shared_limits(settings, clock, seed),
         secrets: secrets.clone(),
-        hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: [memory.warnings, doubts, damaged].concat(),
         resumed,
@@ -131,6 +124,13 @@ pub(super) fn assemble(
         housekeeping: Housekeeping::default(),
     };
     Ok((setup, Resumption { changes: given.contract_changes(), damage }))
+}
+
+/// Tells the host's later turns that the session exists.
+fn record_opened(host: Option<&HostTurn>, session_id: &str) {
+    if let Some(host) = host {
+        host.resources.opened.record(session_id);
+    }
 }
 
 /// The head of the requests of a run: the parts that come before the messages.
@@ -337,16 +337,17 @@ fn model_endpoints(
     settings: &Settings,
     models: Vec<ModelFacts>,
     clock: Clock,
-    proven: &ProvenEndpoints,
+    host: Option<&HostTurn>,
     (secrets, supervisor): (&KnownSecrets, &Supervisor),
 ) -> Result<Vec<ModelEndpoint>, UsageError> {
     let ModelChain { links, endpoints, .. } = &settings.chain;
+    let proven = host.map(|host| host.resources.proven.clone()).unwrap_or_default();
     let mut clients: Vec<Arc<dyn Transport>> = Vec::with_capacity(endpoints.len());
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
         let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
         let client = ModelClient::new(endpoint).map_err(|error| endpoint_error(&error, place))?;
-        clients.push(Arc::new(client.sharing(proven)));
+        clients.push(Arc::new(client.sharing(&proven)));
     }
     let model_index = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
         label: link.label.clone(),

@@ -89,10 +89,11 @@ impl RunJob {
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first() => return match interrupt {
-                    Interrupt::HostRequest => Ok(None),
-                    of_process => Err(UsageError::interrupted(of_process)),
-                },
+                interrupt = self.signals.first() => {
+                    let is_of_host = interrupt == Interrupt::HostRequest;
+                    let error = || UsageError::interrupted(interrupt);
+                    return if is_of_host { Ok(None) } else { Err(error()) };
+                }
                 () = &mut late => {
                     let what = format!(
                         "time ran out while {what} were waited for ({}); fix them, or raise \

@@ -131,14 +131,24 @@ impl FoundSession {
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
+    /// The warnings about the session and its journal.
+    pub(super) fn warnings(&self, settings: &Settings) -> Vec<String> {
+        let all = [
+            self.unknown_start_warning(),
+            self.empty_session_warning(),
+            self.moved_warning(settings),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
     /// Warns about a session that is resumed in another folder.
-    pub(super) fn moved_warning(&self, settings: &Settings) -> Option<String> {
+    fn moved_warning(&self, settings: &Settings) -> Option<String> {
         let before = self.moved_from.as_deref();
         before.map(|before| moved_warning(&self.chosen.id, before, &settings.cwd))
     }
 
     /// Warns about a session in whose journal nothing is left.
-    pub(super) fn empty_session_warning(&self) -> Option<String> {
+    fn empty_session_warning(&self) -> Option<String> {
         let RestoredSession { conversation, contract, .. } = self.chosen.restored()?;
         let is_empty = contract.opened.is_none() && conversation.messages.is_empty();
         is_empty.then(|| {
@@ -150,7 +160,7 @@ impl FoundSession {
     }
 
     /// Warns about a session whose journal does not record how it was started.
-    pub(super) fn unknown_start_warning(&self) -> Option<String> {
+    fn unknown_start_warning(&self) -> Option<String> {
         let RestoredSession { conversation, contract, .. } = self.chosen.restored()?;
         let is_unknown = contract.terms.contract.is_none() && !conversation.messages.is_empty();
         is_unknown.then(|| {

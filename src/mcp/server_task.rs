@@ -237,10 +237,6 @@ impl ServerTask {
                     let has_answered = self.answered.load(Ordering::Relaxed) == epoch;
                     (loss, ConnectionUse { lasted: since.elapsed(), has_answered })
                 }
-                // It has worked before, so whatever answers now may be temporary.
-                Err(ConnectionLoss::Permanent(why)) if again => {
-                    (ConnectionLoss::Transient(why), ConnectionUse::default())
-                }
                 Err(loss) => (loss, ConnectionUse::default()),
             };
             let Some(wait) = self.record_loss(loss, backoff_of(&mut backoff, held)) else { return };

@@ -170,7 +170,9 @@ impl SimpleCommand {
             }
             push_word(reduced, &flag.source);
             push_word(reduced, &reduced_line(&line.text, 1)?);
-            rest.iter().for_each(|word| push_word(reduced, &word.source));
+            for word in rest {
+                push_word(reduced, &word.source);
+            }
         } else if INTERPRETERS.contains(&name.as_str()) {
             return None;
         } else {
@@ -331,7 +333,7 @@ impl LineReader<'_> {
                 }
                 '\'' if !is_quoted => {
                     let (inner, rest) = self.rest.split_once('\'')?;
-                    word.source.push_str(&format!("'{inner}'"));
+                    word.source.extend(["'", inner, "'"]);
                     word.text.push_str(inner);
                     self.rest = rest;
                 }
@@ -364,7 +366,7 @@ impl LineReader<'_> {
                 if inner.contains(['$', '`', '\'', '"']) {
                     return None;
                 }
-                word.source.push_str(&format!("${inner}}}"));
+                word.source.extend(["$", inner, "}"]);
                 word.varies = true;
                 self.rest = rest;
             }
@@ -372,7 +374,7 @@ impl LineReader<'_> {
             _ => {
                 let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
                 let length = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
-                word.source.push_str(&format!("${}", &self.rest[..length]));
+                word.source.extend(["$", &self.rest[..length]]);
                 word.varies |= length > 0;
                 self.rest = &self.rest[length..];
             }

@@ -312,9 +312,9 @@ fn words(value: &Value) -> Option<Vec<&str>> {
 
 /// Like [`words`], for a list that may be written as text.
 fn words_of(value: &Value) -> Option<Vec<String>> {
-    match value {
-        Value::String(text) if text.trim_start().starts_with('[') => json::read_str(text).ok(),
-        other => words(other).map(|words| words.into_iter().map(str::to_owned).collect()),
+    match value.as_str() {
+        Some(text) if text.trim_start().starts_with('[') => json::read_str(text).ok(),
+        Some(_) | None => words(value).map(|it| it.into_iter().map(str::to_owned).collect()),
     }
 }
 
@@ -503,6 +503,12 @@ mod tests {
                 json!({ "file_path": "f", "edits": [{ "old_text": "a", "new_string": "b" }] }),
                 json!({ "file_path": "f", "old_string": "a", "new_string": "b" }),
             ),
+        ]);
+    }
+
+    #[test]
+    fn lists_are_known_as_text_and_single_items_as_lists() {
+        assert_changed([
             (
                 BuiltinTool::Edit,
                 json!({ "edits": "[{\"old_text\": \"a\", \"new_string\": \"b\"}]" }),

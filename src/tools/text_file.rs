@@ -29,7 +29,8 @@ impl FileStyle {
     /// True if the bytes of a file leave open which encoding it has, and it can be this one.
     fn may_be_of(self, bytes: &[u8]) -> bool {
         let TextFormat { encoding, has_bom } = self.format;
-        !has_bom && encoding.is_ascii_compatible() && bytes.is_ascii()
+        let is_text = bytes.is_ascii() && !bytes.contains(&0);
+        !has_bom && encoding.is_ascii_compatible() && is_text
     }
 }
 

@@ -145,6 +145,7 @@ async fn hooks_of_the_start_and_the_end_of_a_session_run_once_for_all_its_prompt
     let log = std::fs::read_to_string(log).expect("a log");
     let events: Vec<String> = log
         .lines()
+        .filter(|line| !line.is_empty())
         .map(|line| {
             let input: Value = serde_json::from_str(line).expect("JSON");
             let why = input["source"].as_str().or(input["reason"].as_str()).expect("one of them");
@@ -179,7 +180,9 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
         .reply("plain");
     let server = serve(script);
     let first = crate::support::RunBuilder::against(&server);
-    let second = first.in_same_folders(&server);
+    let second = crate::support::RunBuilder::bare(&server.base_url())
+        .env("OUTLAST_CONFIG_DIR", &first.config().display().to_string());
+    let work = first.work().display().to_string();
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let options = ["--json-schema", &schema.to_string(), "--max-turns", "1"];
     let more = ["--permission-mode", "bypassPermissions", "--disallowedTools", "Read"];
@@ -187,7 +190,7 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
     host.prompt("one").await;
     let session = host.result().await["session_id"].as_str().expect("an id").to_owned();
     let (_first, _) = host.end().await;
-    let mut host = HostDriver::with(second, &["--resume", &session]);
+    let mut host = HostDriver::with(second, &["-C", &work, "--resume", &session]);
     host.prompt("two").await;
     let result = host.result().await;
     assert_eq!((&result["subtype"], &result["result"]), (&json!("success"), &json!("plain")));

@@ -147,7 +147,6 @@ def call(params, ident, token):
         return text("awake")
     if name == "noise":
         for odd in ({"id": 4711, "result": {}}, {"id": "none", "result": text("not yours")},
-                    {"id": None, "error": {"code": 1, "message": "whose?"}},
                     {"id": "q", "method": "outlandish/request"},
                     {"method": "notifications/outlandish"},
                     {"id": ident, "result": text("the first")}):

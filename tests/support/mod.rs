@@ -335,8 +335,8 @@ pub(crate) fn non_temporary_folder() -> TempDir {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).to_path_buf();
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let is_lasting = |path: &PathBuf| !temporary.iter().any(|there| path.starts_with(there));
-    let places = [target, home].into_iter().filter(is_lasting);
+    let mut places = [target, home].into_iter().filter(is_lasting);
     // The folder of the build may be that of another user.
     let make = |place| tempfile::Builder::new().prefix(".outlast-test-").tempdir_in(place).ok();
-    places.filter_map(make).next().expect("a place that lasts")
+    places.find_map(make).expect("a place that lasts")
 }

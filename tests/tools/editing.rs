@@ -293,8 +293,10 @@ async fn a_replaced_file_keeps_its_encoding_and_line_ends() {
 
 #[tokio::test]
 async fn a_file_keeps_its_format_when_a_change_removes_its_last_sign() {
+    type Case<'a> = (&'a [u8], &'a [(&'a str, &'a str)], &'a [u8]);
+
     let bench = Bench::open();
-    let table: [(&[u8], &[(&str, &str)], &[u8]); 5] = [
+    let table: [Case; 5] = [
         (b"gr\xf6\xdfe\nx\n", &[("größe", "size"), ("size", "größe")], b"gr\xf6\xdfe\nx\n"),
         (b"gr\xf6\xdfe\n", &[("", "size\n"), ("", "größe\n")], b"gr\xf6\xdfe\n"),
         (b"a\r\nb\r\n", &[("", "one line"), ("", "a\nb\n")], b"a\r\nb\r\n"),

@@ -218,7 +218,7 @@ fn trusting(trial: RunBuilder, authority: &str) -> RunBuilder {
 #[tokio::test]
 async fn doctor_distinguishes_certificate_and_clock_errors_over_tls() {
     let unknown = report(&doctor(&behind_tls("localhost", 0)).run().await);
-    tells(&unknown, "service", "problem", &["TLS", "not trusted", "--ca-file"]);
+    tells(&unknown, "service", "problem", &["TLS", "UnknownIssuer", "--ca-file"]);
 
     let trusted = trusting(doctor(&behind_tls("localhost", 0)), "authority.pem").run().await;
     let trusted = report(&trusted);

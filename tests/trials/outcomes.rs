@@ -134,8 +134,8 @@ const FAILURES: [Failure; 15] = [
     of_class(
         "TLS",
         || Service::Elsewhere(plain_server_as_https()),
-        75,
-        ("connection_error", 0, "could not be reached"),
+        1,
+        ("ssl_cert_error", 0, "speaks no TLS"),
     ),
     of_class(
         "reset midway",

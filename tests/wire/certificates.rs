@@ -80,7 +80,7 @@ fn serve_bytes(answer: Vec<u8>) -> (String, JoinHandle<()>) {
     let port = listener.local_addr().expect("bound").port();
     let serving = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("the client comes");
-        let mut piece = [0; 64 * 1024];
+        let mut piece = [0; 8 * 1024];
         assert!(socket.read(&mut piece).expect("a message") > 0);
         socket.write_all(&answer).expect("the client listens");
         let _ = socket.shutdown(Shutdown::Write);

@@ -208,7 +208,8 @@ impl MemorySearch<'_> {
 fn rules(folder: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let folder = folder.join(RULES);
     // A folder that cannot be reached causes a warning below.
-    if matches!(folder.try_exists(), Ok(false)) {
+    let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotADirectory;
+    if !folder.try_exists().unwrap_or_else(|error| !is_missing(error)) {
         return Vec::new();
     }
     let walk = ignore::WalkBuilder::new(&folder)

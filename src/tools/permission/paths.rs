@@ -57,7 +57,7 @@ impl PathPattern {
         } else if spec.starts_with(['!', '#']) {
             return Err(RuleError::PatternStart);
         } else if list == RuleList::Allow {
-            (cwd, spec.to_string())
+            (cwd, spec.clone())
         } else {
             (Path::new("/"), format!("**/{spec}"))
         };
