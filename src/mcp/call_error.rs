@@ -302,14 +302,13 @@ pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> 
 
 fn describe_refusal(refusal: ConnectRefusal) -> String {
     match refusal {
-        ConnectRefusal::Certificate(why) => format!(
-            "TLS: {why}; if a company issued its certificate, name the authority with --ca-file or \
-             in NODE_EXTRA_CA_CERTS"
-        ),
+        ConnectRefusal::Certificate(why) => {
+            format!("TLS: {why}; --ca-file or NODE_EXTRA_CA_CERTS names a further authority")
+        }
         ConnectRefusal::Handshake(why) => format!("TLS: {why}"),
-        ConnectRefusal::ProxyLogin => "the proxy demands a user and password, or other ones; put \
-             them in the variable that names it: HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
-            .to_owned(),
+        ConnectRefusal::ProxyLogin => {
+            "the proxy demands another user and password in HTTPS_PROXY or ALL_PROXY".to_owned()
+        }
         ConnectRefusal::ProxyTunnel => {
             "the proxy refuses the connection; check HTTPS_PROXY, ALL_PROXY, NO_PROXY".to_owned()
         }
