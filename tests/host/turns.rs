@@ -99,13 +99,12 @@ async fn content_blocks_reach_the_model_in_their_order() {
 async fn an_interrupt_right_behind_the_first_prompt_is_recorded_with_it() {
     let server = serve(Scenario::new().reply("One of them is late.").delay(HOUR).times(9));
     let mut host = HostDriver::start(&server, &[]);
-    for prompt in ["remember the heron", "which bird?"] {
-        host.prompt(prompt).await;
-        host.ask(&json!({ "subtype": "interrupt" })).await;
-        assert_eq!(host.result().await["terminal_reason"], "aborted_streaming");
-    }
+    host.prompt("remember the heron").await;
+    host.ask(&json!({ "subtype": "interrupt" })).await;
+    let result = with_time_limit("the result", host.result()).await;
+    assert_eq!(result["terminal_reason"], "aborted_streaming");
     host.prompt("say it").await;
-    let wanted = ["heron", "[Request interrupted by user]", "which", "say it"];
+    let wanted = ["heron", "[Request interrupted by user]", "say it"];
     let is_sent = |body: &Value| conversation(body).contains("say it");
     let sent = with_time_limit("the request", async {
         loop {
