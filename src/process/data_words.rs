@@ -55,9 +55,11 @@ const CODE_OPTIONS: [(&str, &[&str]); 6] = [
 const BEFORE_COMMANDS: [&str; 11] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}"];
 
-/// What runs its input or a text, besides interpreters.
-const EXECUTORS: [&str; 10] =
-    [".", "exec", "xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc"];
+/// What runs its input, a text or files, besides interpreters, and what is read differently here.
+const EXECUTORS: [&str; 12] = [
+    ".", "exec", "xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc", "case",
+    "find",
+];
 
 /// The most substitutions, and shells, inside each other.
 const DEPTH_MAX: usize = 8;
@@ -73,7 +75,7 @@ pub(super) fn without_data(program: &str, arguments: &[String]) -> Vec<String> {
         return arguments.iter().enumerate().map(reduce).collect();
     }
     let operands = arguments.iter().map(|text| Word::literal(text)).collect();
-    let command = SimpleCommand { head: Some(program.to_owned()), operands };
+    let command = SimpleCommand { head: Some(program.to_owned()), operands, is_fed: false };
     if command.is_data() { Vec::new() } else { arguments.to_vec() }
 }
 
@@ -87,7 +89,7 @@ fn reduced_line(line: &str, depth: usize) -> Option<String> {
     if depth > DEPTH_MAX || line.contains("<<") {
         return None;
     }
-    LineReader { rest: line, depth }.commands(None)
+    LineReader { rest: line, depth, is_fed: false }.commands(None)
 }
 
 /// A word of a line.
@@ -134,6 +136,8 @@ impl Word {
 struct SimpleCommand {
     head: Option<String>,
     operands: Vec<Word>,
+    /// True if the output of another command is its input.
+    is_fed: bool,
 }
 
 impl SimpleCommand {
@@ -145,7 +149,7 @@ impl SimpleCommand {
         let options = CODE_OPTIONS.iter().find(|(program, _)| *program == name);
         let names_code = |word: &Word| options.is_some_and(|it| has_option(&word.text, it.1));
         let runs_text = |word: &Word| match name {
-            "sed" => may_execute(&word.text),
+            "sed" => may_execute(script_of(&word.text)),
             "awk" | "gawk" | "mawk" => {
                 ["system", "|", "getline", "@"].iter().any(|it| word.text.contains(it))
             }
@@ -165,7 +169,7 @@ impl SimpleCommand {
         }
         if is_shell(&name) {
             let [flag, line, rest @ ..] = &command.operands[..] else { return None };
-            if !is_command_flag(&flag.text) || line.varies {
+            if !is_command_flag(&flag.text) || line.varies || command.is_fed {
                 return None;
             }
             push_word(reduced, &flag.source);
@@ -177,6 +181,12 @@ impl SimpleCommand {
             return None;
         } else {
             let is_data = command.is_data();
+            // It may run the words that data programs print, or files that a pattern finds.
+            let is_open = |word: &Word| word.varies || word.text.contains(['*', '?', '[']);
+            let takes_output = command.is_fed || command.operands.iter().any(is_open);
+            if !is_data && takes_output && command.head.is_some() {
+                return None;
+            }
             // What they write of a file could be run by what reads it.
             let stays = |word: &Word| !is_data || word.is_path() && reads_files(&name);
             for word in &command.operands {
@@ -219,14 +229,24 @@ fn may_execute(script: &str) -> bool {
         before.is_none_or(|it| !it.is_alphanumeric())
             && after.is_none_or(|it| !it.is_alphanumeric() || is_flag(*it))
     };
-    !script.starts_with('-')
-        && (has_letter_for_slash
-            || (0..letters.len()).any(|place| letters[place] == 'e' && is_command(place)))
+    has_letter_for_slash
+        || (0..letters.len()).any(|place| letters[place] == 'e' && is_command(place))
+}
+
+/// The script in a word of a call of sed: `-es/a/b/`, `--expression=p`, or the word itself.
+fn script_of(word: &str) -> &str {
+    let long =
+        word.strip_prefix("--").map(|it| it.split_once('=').map_or("", |(_, script)| script));
+    let short =
+        word.strip_prefix('-').map(|it| it.split_once('e').map_or("", |(_, script)| script));
+    long.or(short).unwrap_or(word)
 }
 
 struct LineReader<'a> {
     rest: &'a str,
     depth: usize,
+    /// True if the output of a command is the input of another one.
+    is_fed: bool,
 }
 
 impl LineReader<'_> {
@@ -242,7 +262,8 @@ impl LineReader<'_> {
 
     /// Reads commands up to `end`, which is consumed, and returns the words that may be run.
     fn commands(&mut self, end: Option<char>) -> Option<String> {
-        let (mut reduced, mut command) = (String::new(), SimpleCommand::default());
+        let mut reduced = String::new();
+        let mut command = SimpleCommand { is_fed: self.is_fed, ..SimpleCommand::default() };
         loop {
             let Some(letter) = self.peek() else {
                 command.finish(&mut reduced)?;
@@ -257,6 +278,9 @@ impl LineReader<'_> {
             } else if ['\n', ';', '|', '&', '(', ')'].contains(&letter) {
                 self.next();
                 command.finish(&mut reduced)?;
+                // Also for what follows: the commands of a loop all have its input.
+                self.is_fed |= letter == '|';
+                command.is_fed = self.is_fed;
                 reduced.push(letter);
                 if letter == '(' {
                     reduced.push_str(&self.nested()?);
@@ -264,6 +288,9 @@ impl LineReader<'_> {
                 }
             } else if ['<', '>'].contains(&letter) {
                 push_word(&mut reduced, &self.redirection()?);
+            } else if letter == '#' {
+                // Quotes in a comment are none.
+                return None;
             } else {
                 let word = self.word()?;
                 let is_before_head = word.is_assignment()
@@ -276,11 +303,11 @@ impl LineReader<'_> {
                 if is_before_head {
                     continue;
                 }
-                if word.varies && !word.text.contains('/') {
+                // What a variable leads to is not known.
+                if word.varies {
                     return None;
                 }
-                // What a variable leads to is not known.
-                command.head = Some(if word.varies { String::new() } else { word.text });
+                command.head = Some(word.text);
             }
         }
     }
