@@ -178,14 +178,18 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
         .tool("Write", write)
         .reply("plain");
     let server = serve(script);
-    let first = crate::support::RunBuilder::against(&server);
+    let first = crate::support::RunBuilder::bare(&server.base_url());
+    std::fs::create_dir_all(first.config()).expect("a folder");
+    let settings = json!({ "sandbox": { "mode": "off" } });
+    std::fs::write(first.config().join("settings.json"), settings.to_string()).expect("a file");
     let second = crate::support::RunBuilder::bare(&server.base_url())
         .env("OUTLAST_CONFIG_DIR", &first.config().display().to_string());
     let work = first.work().display().to_string();
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let options = ["--json-schema", &schema.to_string(), "--max-turns", "1"];
     let more = ["--permission-mode", "bypassPermissions", "--disallowedTools", "Read"];
-    let mut host = HostDriver::with(first, &[options, more].concat());
+    let sandbox = ["--sandbox", "workspace"];
+    let mut host = HostDriver::with(first, &[&options[..], &more, &sandbox].concat());
     host.prompt("one").await;
     let session = host.result().await["session_id"].as_str().expect("an id").to_owned();
     let (_first, _) = host.end().await;
@@ -197,6 +201,7 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
     let init = host.frames.iter().find(|frame| frame["subtype"] == "init").expect("one");
     let tools = init["tools"].as_array().expect("tools");
     assert!(!tools.contains(&json!("Read")), "prohibitions stay: {init}");
+    assert_eq!(init["sandbox"]["mode"], "workspace", "limits of access stay: {init}");
     host.end().await;
 }
 

@@ -246,7 +246,7 @@ impl Term {
     }
 
     /// Returns true if the value is an option of one query of an agent SDK, which is not in force in
-    /// a later one: a demand, a limit, or a permission that forbids nothing. The permission mode
+    /// a later one: a demand, a limit of its work, or a list of what is allowed. The permission mode
     /// stays, except `plan` and `bypassPermissions` (PROTOCOL 8).
     fn is_option_of_query(self, value: &Value) -> bool {
         match self.kept {
@@ -256,7 +256,8 @@ impl Term {
                 let not_restored = [PermissionMode::Plan, PermissionMode::BypassPermissions];
                 not_restored.iter().any(|mode| value.as_str() == Some(mode.name()))
             }
-            KeptAs::Permission(_) => !self.is_strictest(value),
+            // Without a limit of access, that of the settings would be in force, which may be wider.
+            KeptAs::Permission(strictest) => strictest.is_none(),
             KeptAs::IfSet | KeptAs::Fallbacks | KeptAs::Prohibition => false,
         }
     }
