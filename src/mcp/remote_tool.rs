@@ -32,13 +32,11 @@ pub(super) struct RemoteTool {
     pub(super) definition: ToolDefinition,
     /// True if the server declares it read-only.
     pub(super) reads_only: bool,
-    /// True if another tool of the server has the same name without special characters.
-    pub(super) has_twin: bool,
 }
 
 impl RemoteTool {
     pub(super) fn new(name: &str, definition: ToolDefinition, reads_only: bool) -> Self {
-        Self { name: name.to_owned(), definition, reads_only, has_twin: false }
+        Self { name: name.to_owned(), definition, reads_only }
     }
 
     /// The approximate size in each request.
@@ -107,7 +105,6 @@ fn rename_twin(
     let plain = sanitize_name(&offer.name);
     let is_twin = |other: &&&str| ***other != *offer.name && sanitize_name(other) == plain;
     let twin = listed.iter().find(is_twin)?;
-    offer.has_twin = true;
     if plain == offer.name {
         return None;
     }
@@ -195,7 +192,6 @@ mod tests {
         assert_eq!(offer.name, "get.sum");
         assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
         assert_eq!(offer.definition.description, "Adds");
-        assert!(!offer.has_twin);
         assert_eq!(complaints.len(), 8, "{complaints:?}");
         assert!(complaints[6].contains("only be called as a task"), "{complaints:?}");
         assert!(complaints[7].contains("listed twice"), "{complaints:?}");
@@ -206,18 +202,16 @@ mod tests {
         let listed = ["get.sum", "get_sum", "get sum", "get_sum_2", "other"]
             .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
         let (offers, complaints) = convert_tools("s", &listed);
-        let names: Vec<(&str, &str, bool)> = offers
-            .iter()
-            .map(|it| (it.name.as_str(), it.definition.name.as_str(), it.has_twin))
-            .collect();
+        let names: Vec<(&str, &str)> =
+            offers.iter().map(|it| (it.name.as_str(), it.definition.name.as_str())).collect();
         assert_eq!(
             names,
             [
-                ("get.sum", "mcp__s__get_sum_3", true),
-                ("get_sum", "mcp__s__get_sum", true),
-                ("get sum", "mcp__s__get_sum_4", true),
-                ("get_sum_2", "mcp__s__get_sum_2", false),
-                ("other", "mcp__s__other", false),
+                ("get.sum", "mcp__s__get_sum_3"),
+                ("get_sum", "mcp__s__get_sum"),
+                ("get sum", "mcp__s__get_sum_4"),
+                ("get_sum_2", "mcp__s__get_sum_2"),
+                ("other", "mcp__s__other"),
             ]
         );
         assert_eq!(complaints.len(), 2, "{complaints:?}");

@@ -309,10 +309,9 @@ impl Servers {
         self.find(tool).is_some() || self.resource_tool(tool).is_some()
     }
 
-    /// The name that a server gives to a tool, with the server's prefix, if another tool of it has
-    /// the same name without special characters.
+    /// The name that a server gives to a tool, with the server's prefix.
     pub fn own_name(&self, tool: &str) -> Option<String> {
-        let (member, offer) = self.find(tool).filter(|(_, offer)| offer.has_twin)?;
+        let (member, offer) = self.find(tool)?;
         Some(format!("{}{}", tool_name_prefix(&member.config.name), offer.name))
     }
 

@@ -21,8 +21,7 @@ pub trait ExternalTools: Send + Sync {
     /// True if this source has a tool of this name.
     fn has_tool(&self, name: &str) -> bool;
 
-    /// The name by which a rule names a tool, if another tool has the same name without special
-    /// characters.
+    /// The name by which its source calls a tool, for rules.
     fn own_name(&self, _name: &str) -> Option<String> {
         None
     }

@@ -71,15 +71,30 @@ pub fn offered_name(name: &str) -> String {
 pub(super) struct ExternalName<'a> {
     /// The name by which it is offered.
     pub(super) offered: &'a str,
-    /// The name by which its server calls it, if another tool has the same without special
-    /// characters.
+    /// The name by which its server calls it, with the server's prefix. `None`: it has no other.
     pub(super) own: Option<&'a str>,
 }
 
 impl<'a> ExternalName<'a> {
-    /// The name of a tool that is the only one of its name.
+    /// The name of what has no other one.
     pub(super) fn only(offered: &'a str) -> Self {
         Self { offered, own: None }
+    }
+
+    /// The name without special characters, by which it would be offered alone.
+    pub(super) fn plain(self) -> String {
+        let letter = |letter| if is_name_letter(letter) { letter } else { '_' };
+        self.own.unwrap_or(self.offered).chars().map(letter).collect()
+    }
+
+    /// True if it is offered by another name, since another tool has its plain one.
+    pub(super) fn is_made_up(self) -> bool {
+        self.plain() != self.offered
+    }
+
+    /// The name for a rule that allows it.
+    pub(super) fn for_rule(self) -> &'a str {
+        self.own.filter(|_| self.is_made_up()).unwrap_or(self.offered)
     }
 }
 

@@ -242,7 +242,7 @@ impl Permissions {
         let allowed = current.mode == PermissionMode::BypassPermissions
             || source != GrantSource::Rules
             || current.allowed_by(|rule| rule.allows_external(tool, server));
-        allowed.then_some(()).ok_or_else(|| Denial::External { name: name.to_owned() })
+        allowed.then_some(()).ok_or_else(|| Denial::External { name: tool.for_rule().to_owned() })
     }
 
     /// True if a rule covers an external tool. A rule that does not parse covers every tool.

@@ -228,16 +228,18 @@ impl PermissionRule {
         let rest = name.offered.strip_prefix(&self.tool);
         let of_server =
             rest.is_some_and(|rest| rest.starts_with("__")) && self.tool.starts_with("mcp__");
-        let is_pattern = self.tool.contains('*') && wildcard(&self.tool, name.offered);
-        self.names_external(name) || is_pattern || of_server
+        // Of tools whose names differ in special characters only, it covers all: which of them has
+        // this name is the server's choice.
+        let is_plain_name = wildcard(&self.tool, &name.plain());
+        wildcard(&self.tool, name.offered) || is_plain_name || of_server
     }
 
-    /// True if this rule has the name of an external tool. Of tools whose names differ in special
-    /// characters only, a name with such characters means one.
+    /// True if this rule has the name of exactly this external tool. A name that was made up for one
+    /// of two tools is none: the server's list decides what it means.
     fn names_external(&self, name: ExternalName<'_>) -> bool {
-        match (&self.own, name.own) {
-            (Some(rule), Some(own)) => wildcard(rule, own),
-            (Some(_) | None, None) | (None, Some(_)) => wildcard(&self.tool, name.offered),
+        match &self.own {
+            Some(rule) => name.own.is_some_and(|own| wildcard(rule, own)),
+            None => !name.is_made_up() && wildcard(&self.tool, name.offered),
         }
     }
 
@@ -424,4 +426,32 @@ fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
 /// True if `text` matches `pattern`, in which `*` matches anything and nothing else is special.
 pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
     WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_for_tools_whose_names_differ_in_special_characters_do_not_cover_another_one() {
+        let rule = |text: &str, list| {
+            PermissionRule::parse(text, list, Path::new("/w"), None).expect("a rule")
+        };
+        let alone = ExternalName { offered: "mcp__s__get_sum", own: Some("mcp__s__get_sum") };
+        let dotted = ExternalName { offered: "mcp__s__get_sum", own: Some("mcp__s__get.sum") };
+        let renamed = ExternalName { offered: "mcp__s__get_sum_2", own: Some("mcp__s__get.sum") };
+        // rule, allows: alone, dotted, renamed; denies: the same
+        for (text, allows, denies) in [
+            ("mcp__s__get_sum", [true, true, false], [true, true, true]),
+            ("mcp__s__get.sum", [false, true, true], [true, true, true]),
+            ("mcp__s__get_sum_2", [false, false, false], [false, false, true]),
+            ("mcp__s", [true, true, true], [true, true, true]),
+            ("mcp__s__other", [false, false, false], [false, false, false]),
+        ] {
+            let (allow, deny) = (rule(text, RuleList::Allow), rule(text, RuleList::Deny));
+            let names = [alone, dotted, renamed];
+            assert_eq!(names.map(|name| allow.allows_external(name, "mcp__s__")), allows, "{text}");
+            assert_eq!(names.map(|name| deny.covers_external(name)), denies, "{text}");
+        }
+    }
 }
