@@ -52,7 +52,8 @@ impl From<Result<ModelReply, Box<Fault>>> for AttemptOutcome {
 
 impl RunWorld<'_> {
     pub(super) async fn ask(&mut self, ask: ModelCall) -> Event {
-        let ask = self.streamed_arguments.adapt(ask, &self.limits);
+        let endpoint = self.caller.endpoint_at(ask.model_index);
+        let ask = self.streamed_arguments.adapt(ask, &self.limits, endpoint);
         match self.caller.shared_limit_until(&ask, &mut self.monitor).await {
             Ok(None) => {}
             Ok(Some(until)) => return Event::SharedLimitMet { until },

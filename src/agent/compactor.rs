@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -27,7 +27,7 @@ use super::accounting::WorstCaseCost;
 use super::conversation::Conversation;
 use super::messages::text_of;
 use super::model_caller::{ClassifiedFault, ModelCaller};
-use super::refused_fields::{CACHE_MARKS, REASONING};
+use super::refused_fields::{CACHE_MARKS, REASONING, STREAMING};
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
 /// estimate, too.
@@ -227,7 +227,7 @@ impl ContextView<'_> {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         // A smaller limit was learned from this refusal.
         let refused_cap = self.caller.output_limit() < ask.cap;
-        let streaming = ask.mode == ReplyMode::Streaming && fault.refuses_streaming();
+        let streaming = ask.mode == ReplyMode::Streaming && fault.refuses(OptionalField::Streaming);
         match ask.purpose {
             CallPurpose::Summary(_) => {
                 let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
@@ -276,6 +276,8 @@ impl ContextView<'_> {
             // Their bytes are not in the size in tokens.
             let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
+        } else if matches!(class, ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge) {
+            !has_media(self.conversation.messages())
         } else if class == ErrorClass::InvalidRequest {
             self.contradicts_refusal(&fault.fault, ask.purpose)
         } else {
@@ -443,6 +445,7 @@ impl ContextView<'_> {
             Trim::Block => self.repair_block(),
             Trim::ThinkingParameter => self.drop_refused_field(REASONING),
             Trim::CacheMarks => self.drop_refused_field(CACHE_MARKS),
+            Trim::Streaming => self.drop_refused_field(STREAMING),
         }
     }
 

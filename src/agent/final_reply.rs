@@ -2,7 +2,7 @@
 //! open.
 
 use crate::model::ModelReply;
-use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason};
+use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason, Transition};
 use crate::transcript::{Block, Message, find_call_in_text};
 
 use super::messages::text_of;
@@ -53,7 +53,8 @@ impl RunWorld<'_> {
             self.left_open = LeftOpen::default();
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
-        let text = text_of(&answer.content);
+        // The output limit or a pause may have split it.
+        let text = self.journal.recorded().text_with(&answer.content);
         if self.has_call(&text) {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
@@ -84,6 +85,17 @@ impl RunWorld<'_> {
         let fixed = self.caller.fixed();
         let tools = fixed.tools.iter().map(|tool| tool.name.as_str());
         find_call_in_text(text, &tools.collect::<Vec<_>>()).is_some()
+    }
+
+    /// Warns that the work after a finished answer failed. For a reminder, the warning of open work
+    /// says enough.
+    pub(super) fn warn_of_kept_answer(&mut self, transition: &Transition) {
+        if transition.keeps_answer() && self.left_open.is_nothing() {
+            let cause = self.caller.last_fault().map(|fault| format!(": {}", fault.detail()));
+            let cause = cause.unwrap_or_default();
+            let text = format!("the additional work for --token-budget did not succeed{cause}");
+            self.monitor.emit(&RunEvent::Warning(text));
+        }
     }
 
     /// Warns of work that the last reply of a successful run left open.

@@ -14,6 +14,7 @@ use super::setup::ModelEndpoint;
 pub(super) const REASONING: &[OptionalField] =
     &[OptionalField::Effort, OptionalField::ThinkingByDefault, OptionalField::Thinking];
 pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
+pub(super) const STREAMING: &[OptionalField] = &[OptionalField::Streaming];
 pub(super) const IMAGES: &[OptionalField] = &[OptionalField::Images];
 
 /// Omits from all requests the fields that were refused earlier in the session.
@@ -55,7 +56,9 @@ impl ContextView<'_> {
         let is_wanted = match field {
             OptionalField::Thinking => reasoning.asks_for_thinking(model),
             OptionalField::Effort => reasoning.asks_for_effort(model),
-            OptionalField::ThinkingByDefault | OptionalField::CacheControl => true,
+            OptionalField::ThinkingByDefault
+            | OptionalField::CacheControl
+            | OptionalField::Streaming => true,
             OptionalField::Images => has_images(self.conversation.messages()),
         };
         is_wanted && endpoint.client.accepts_field(model, field)

@@ -266,8 +266,9 @@ impl RunWorld<'_> {
         let recorded = self.journal.recorded();
         if let Some((answer, attempts)) = recorded.structured() {
             acceptance.structured_output = Some(answer.clone());
-            let own = acceptance.schema_attempts.filter(|own| *own > 0);
-            acceptance.schema_attempts = own.or(Some(attempts));
+            acceptance.schema_attempts = Some(attempts);
+        } else if let Some(attempts) = &mut acceptance.schema_attempts {
+            *attempts = recorded.output_attempts();
         }
         if let Some(report) = acceptance.requirement.as_mut().filter(|it| it.attempts == 0) {
             (report.attempts, report.passed) = recorded.checks();

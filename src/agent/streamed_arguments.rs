@@ -2,8 +2,10 @@
 //! answered rightly without streaming.
 
 use crate::model::ModelReply;
-use crate::recovery::{Limits, ModelCall, ReplyMode};
+use crate::recovery::{Limits, ModelCall, OptionalField, ReplyMode};
 use crate::transcript::{Block, ToolDefinition};
+
+use super::setup::ModelEndpoint;
 
 /// Consecutive streamed replies without a usable call before replies are not streamed.
 const LOST_MAX: u8 = 2;
@@ -46,9 +48,17 @@ impl StreamedArguments {
         true
     }
 
-    /// Changes a call to one without streaming, if streams lose arguments.
-    pub(super) fn adapt(&self, call: ModelCall, limits: &Limits) -> ModelCall {
-        if self.whole_replies == 0 {
+    /// Changes a call to one without streaming, if streams lose arguments or the service has refused
+    /// streaming, maybe in an earlier process.
+    pub(super) fn adapt(
+        &self,
+        call: ModelCall,
+        limits: &Limits,
+        endpoint: &ModelEndpoint,
+    ) -> ModelCall {
+        let may_stream =
+            endpoint.client.accepts_field(&endpoint.facts.name, OptionalField::Streaming);
+        if self.whole_replies == 0 && may_stream {
             return call;
         }
         ModelCall { mode: ReplyMode::Whole, cap: call.cap.min(limits.caps.whole), ..call }

@@ -71,6 +71,7 @@ impl World for RunWorld<'_> {
         self.show_size();
         let smallest_cap = self.limits.caps.floor;
         let ended = self.caller.record_transition(transition, smallest_cap);
+        self.warn_of_kept_answer(transition);
         self.journal.transition(transition);
         self.record_reported_ends();
         self.monitor.report_journal_health(self.journal.health());

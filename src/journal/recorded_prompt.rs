@@ -195,6 +195,11 @@ impl RecordedPrompt {
             self.replace_answer();
             self.forget_calls();
         }
+        if step.keeps_answer() {
+            // The text after the answer is of replies that do not count.
+            self.text.clear();
+            self.joint = Joint::None;
+        }
         if let Event::Checked { passed } = step.event {
             self.checks = self.checks.saturating_add(1);
             self.passed = passed;
@@ -220,20 +225,31 @@ impl RecordedPrompt {
         let text = reply.texts.join("\n");
         let is_blank = text.trim().is_empty();
         let continues = !is_blank || self.joint != Joint::None;
-        match self.joint {
-            Joint::None if is_blank => {}
-            Joint::None => self.text = text,
-            Joint::Seamless => self.text.push_str(&text),
-            Joint::Block => {
-                let is_apart = self.text.ends_with(char::is_whitespace)
-                    || text.starts_with(char::is_whitespace);
-                self.text.push_str(if is_apart || is_blank { "" } else { "\n" });
-                self.text.push_str(&text);
-            }
+        if continues {
+            self.text = self.joined(&text);
         }
         self.joint = if continues { next } else { Joint::None };
         // A reply of nothing but thinking has no message, and was cut by the limit.
         self.stop_reason = reply.stop_reason.or_else(|| Some("max_tokens".to_owned()));
+    }
+
+    /// Returns the text of a reply that ends here, with the parts before it that it continues.
+    pub fn text_with(&self, reply: &[Block]) -> String {
+        let texts = reply.iter().filter_map(Block::as_text).collect::<Vec<_>>();
+        self.joined(&texts.join("\n"))
+    }
+
+    /// Joins a text to the one before, if it continues that.
+    fn joined(&self, text: &str) -> String {
+        let before = match self.joint {
+            Joint::None => "",
+            Joint::Seamless | Joint::Block => &self.text,
+        };
+        let is_apart = before.ends_with(char::is_whitespace)
+            || text.starts_with(char::is_whitespace)
+            || text.trim().is_empty();
+        let separator = if self.joint == Joint::Block && !is_apart { "\n" } else { "" };
+        format!("{before}{separator}{text}")
     }
 
     /// Decides whether the next text continues the answer, is added to it, or replaces it.
@@ -243,11 +259,13 @@ impl RecordedPrompt {
             Nudge::MoreEffort | Nudge::LeftOpen | Nudge::WorkEnded | Nudge::StillRunning => {
                 self.add_to_answer();
             }
-            Nudge::Complete(_)
-            | Nudge::WrapUp
-            | Nudge::LastTurn
-            | Nudge::StepBack
-            | Nudge::UseStructuredOutput
+            Nudge::Complete(_) | Nudge::WrapUp | Nudge::LastTurn | Nudge::StepBack => {
+                self.joint = Joint::None;
+                if !self.kept_text.is_empty() {
+                    self.text.clear();
+                }
+            }
+            Nudge::UseStructuredOutput
             | Nudge::Unmet
             | Nudge::UnmetAgain
             | Nudge::UnmetLast
@@ -300,6 +318,11 @@ impl RecordedPrompt {
     pub fn structured(&self) -> Option<(&Value, u32)> {
         let delivered = self.calls.delivered().or(self.structured.as_ref());
         delivered.map(|answer| (answer, self.outputs))
+    }
+
+    /// The number of calls for a structured output that have a result.
+    pub fn output_attempts(&self) -> u32 {
+        self.outputs
     }
 
     /// The outcomes of the tool calls so far.

@@ -32,6 +32,42 @@ async fn a_call_left_as_text_is_told_once_and_is_no_success() {
     assert!(!played.folder.path().join("log").exists(), "nothing of it was run");
 }
 
+/// The output limit or a pause may split it.
+#[tokio::test]
+async fn a_call_left_as_text_in_two_parts_is_found() {
+    let (first, second) = CALL.split_at(CALL.find("invoke").expect("it is in there") + 3);
+    let split = |reason: &str| Scenario::new().reply(first).stop_reason(reason);
+    let cut = split("max_tokens").reply(first).stop_reason("max_tokens");
+    for scenario in [cut, split("pause_turn")] {
+        let played = RunFixture::of(scenario.reply(second).reply("It ran.")).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed);
+        assert_eq!(played.ending.text, "It ran.");
+        assert_eq!(told(&played, Nudge::Complete(Incomplete::CallInText).text()), 1);
+    }
+}
+
+/// What `--token-budget` asked for after a finished answer takes nothing back if it fails.
+#[tokio::test]
+async fn failed_additional_effort_takes_no_success_back() {
+    let answer = || Scenario::new().reply("The answer is 42.");
+    let failing = [
+        answer().status(400).error("invalid_request_error", "no", None),
+        answer().reply("No.").stop_reason("refusal"),
+        answer()
+            .tool("Bash", json!({ "command": "echo more" }))
+            .empty()
+            .after(AfterLast::RepeatLast),
+    ];
+    for scenario in failing {
+        let played = RunFixture::of(scenario);
+        let played = played.limits(|limits| limits.effort = Some(5_000)).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed);
+        assert_eq!(played.ending.text, "The answer is 42.");
+        let warnings = played.warnings();
+        assert!(warnings[0].contains("did not succeed"), "{warnings:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_is_made_after_the_notice_saves_the_run() {
     let scenario = Scenario::new()

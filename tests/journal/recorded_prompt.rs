@@ -2,8 +2,8 @@
 
 use outlast::journal::{Denial, RecordedPrompt, ToolStats, UndoneCalls};
 use outlast::recovery::{
-    Action, CutKind, Event, HistoryEdit, Incomplete, Limits, Moment, Nudge, ReplyDisposition,
-    ReplyKind, Run, StopReason, Transition,
+    Action, CutKind, Event, HistoryEdit, Incomplete, LeftOff, Limits, Moment, Nudge, Phase,
+    ReplyDisposition, ReplyKind, Run, StopHookDecision, StopReason, Transition,
 };
 use outlast::transcript::Block;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn the_answer_is_made_of_the_texts_that_were_given_as_one() {
     type Said = (&'static [&'static str], ReplyKind, Option<Nudge>);
     let complete = Some(Nudge::Complete(Incomplete::UnknownReason));
     let thinking = ReplyKind::CutShort(CutKind::Thinking);
-    let table: [(&[Said], &str); 16] = [
+    let table: [(&[Said], &str); 19] = [
         (&[(&["One", "two"], ANSWER, None)], "One\ntwo"),
         (&[(&["I look."], TOOLS, None), (&["Found."], ANSWER, None)], "Found."),
         (&[(&["I look."], TOOLS, None), (&[], TOOLS, None)], "I look."),
@@ -81,6 +81,31 @@ fn the_answer_is_made_of_the_texts_that_were_given_as_one() {
             ],
             "42",
         ),
+        // Only the incomplete reply after an answer is replaced.
+        (
+            &[
+                (&["42"], ANSWER, Some(Nudge::MoreEffort)),
+                (&["Let me"], ReplyKind::Incomplete(Incomplete::UnknownReason), complete),
+                (&["Fine."], ANSWER, None),
+            ],
+            "42\n\nFine.",
+        ),
+        (
+            &[
+                (&["42"], ANSWER, Some(Nudge::LeftOpen)),
+                (&["Let me"], ReplyKind::Incomplete(Incomplete::UnknownReason), complete),
+                (&[], ANSWER, None),
+            ],
+            "42",
+        ),
+        (
+            &[
+                (&["42"], ANSWER, Some(Nudge::WorkEnded)),
+                (&["I look."], TOOLS, Some(Nudge::StepBack)),
+                (&["Fine."], ANSWER, None),
+            ],
+            "42\n\nFine.",
+        ),
     ];
     for (said, wanted) in table {
         let mut prompt = RecordedPrompt::default();
@@ -91,6 +116,46 @@ fn the_answer_is_made_of_the_texts_that_were_given_as_one() {
         let stored: RecordedPrompt =
             serde_json::from_value(serde_json::to_value(&prompt).expect("JSON")).expect("the same");
         assert_eq!(stored, prompt, "{said:?}");
+    }
+}
+
+/// If the work after an answer fails, its text is no part of the answer.
+#[test]
+fn text_of_failed_work_after_an_answer_is_left_out() {
+    let stopped = |event: Event, reply: ReplyDisposition| {
+        let step = step(event, reply, None);
+        let next = Run { phase: Phase::Stopped(StopReason::Completed), ..step.next };
+        Transition { next, action: Action::Finish(StopReason::Completed), ..step }
+    };
+    let refused = Event::Replied(ReplyKind::Refusal);
+    for (event, wanted) in [
+        (refused, "42"),
+        (Event::DeadlinePassed, "42"),
+        (Event::Resumed(LeftOff::ReplyDue), "42"),
+        (Event::Consulted(StopHookDecision::Pass), "42\n\nI look."),
+        (Event::Resumed(LeftOff::Answered), "42\n\nI look."),
+    ] {
+        let mut prompt = RecordedPrompt::default();
+        hears(&mut prompt, &["42"], ANSWER, Some(Nudge::MoreEffort));
+        hears(&mut prompt, &["I look."], TOOLS, None);
+        let is_reply = event == refused;
+        let reply = if is_reply { ReplyDisposition::Drop } else { ReplyDisposition::Absent };
+        prompt.step(&stopped(event, reply));
+        assert_eq!(prompt.answer(), wanted, "{event:?}");
+    }
+}
+
+/// A reply is read with the parts before it that it continues, as its text will be recorded.
+#[test]
+fn the_last_part_of_a_reply_is_read_with_the_parts_before_it() {
+    for kind in [CUT, ReplyKind::Paused, TOOLS] {
+        let mut prompt = RecordedPrompt::default();
+        hears(&mut prompt, &["One"], kind, None);
+        let (last, blocks) = (["two", "three"], ["two", "three"].map(Block::text));
+        let whole = prompt.text_with(&blocks);
+        hears(&mut prompt, &last, ANSWER, None);
+        assert_eq!(whole, prompt.answer(), "{kind:?}");
+        assert_eq!(whole.contains("One"), kind != TOOLS, "{kind:?}");
     }
 }
 

@@ -228,7 +228,7 @@ fn a_refusal_of_streaming_is_recognised_by_its_text() {
         (500, "streaming is not supported", false),
         (401, "streaming is not supported", false),
     ] {
-        assert_eq!(said(status, message).refuses_streaming(), expected, "{message}");
+        assert_eq!(said(status, message).refuses(OptionalField::Streaming), expected, "{message}");
         assert_eq!(said(status, message).rejected_content(), None, "{message}");
     }
 }

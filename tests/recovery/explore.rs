@@ -8,9 +8,9 @@ use std::time::Duration;
 use outlast_core::recovery::{
     Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, EndpointStatus,
     ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent,
-    LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed, RecoveryPlan,
-    ReplyDisposition, ReplyKind, RetryHint, Run, StopHookDecision, StopReason, TokenEstimate,
-    Transition, WorkStatus,
+    KeptAnswer, LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed,
+    RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run, StopHookDecision, StopReason,
+    TokenEstimate, Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -494,8 +494,8 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         Event::DeadlinePassed if matches!(run.phase, Phase::Awaiting { .. }) => {
             Some(StopReason::BackgroundPending)
         }
-        // The answer before a reminder stands, where nothing has to accept it.
-        Event::DeadlinePassed if run.has_answer => None,
+        // The answer before a reminder or more effort stands, where nothing has to accept it.
+        Event::DeadlinePassed if run.kept_answer != KeptAnswer::None => None,
         Event::DeadlinePassed => Some(StopReason::Deadline),
         Event::Interrupted(by)
             if matches!(
@@ -601,6 +601,7 @@ fn check_rejected_request_not_repeated(step: &Transition) {
                     | RecoveryPlan::SkipCompaction
                     | RecoveryPlan::LowerCap
                     | RecoveryPlan::DropStreaming
+                    | RecoveryPlan::RetryPreferredModel
             )
         )
         || (failure.contradicted

@@ -2,14 +2,14 @@
 
 use super::budget::Renewal;
 use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
-use super::state::{Phase, Run};
+use super::state::{KeptAnswer, Phase, Run};
 use super::step::{StepContext, StepOutcome};
 use super::{RecoveryCause, RecoveryPlan, StopReason};
 
 impl Run {
-    /// Treats an answer as the end of the work, unless structured output is required.
+    /// Treats an answer as the end of the work, unless structured output is required and missing.
     pub(super) fn answer(self, context: StepContext<'_>) -> StepOutcome {
-        let outcome = if context.limits.structured {
+        let outcome = if context.limits.structured && !self.has_output {
             self.restructure(Some(Nudge::UseStructuredOutput), context)
         } else {
             self.done(context)
@@ -24,7 +24,11 @@ impl Run {
         }
         let (run, chosen) = self.choose_plan(RecoveryCause::LeftOpen, context);
         if chosen == RecoveryPlan::Remind {
-            let run = Self { has_answer: true, ..run };
+            let kept_answer = match run.kept_answer {
+                KeptAnswer::None | KeptAnswer::UntilWork => KeptAnswer::UntilWork,
+                KeptAnswer::ThroughWork => KeptAnswer::ThroughWork,
+            };
+            let run = Self { kept_answer, ..run };
             let outcome = run.next_turn(context).saying(Nudge::LeftOpen).by(chosen);
             outcome.with(ReplyDisposition::Keep)
         } else {
@@ -34,7 +38,7 @@ impl Run {
 
     /// Handles an answer while background work is running or unreported.
     pub(super) fn answer_early(self, context: StepContext<'_>) -> StepOutcome {
-        let outcome = if context.limits.structured {
+        let outcome = if context.limits.structured && !self.has_output {
             self.restructure(Some(Nudge::UseStructuredOutput), context)
         } else {
             self.await_work(context)
@@ -46,12 +50,13 @@ impl Run {
     /// more, and the command of `--require` is checked last. An answer after the deadline still
     /// counts if nothing else has to be waited for.
     pub(super) fn done(self, context: StepContext<'_>) -> StepOutcome {
+        let run = Self { kept_answer: KeptAnswer::None, ..self };
         if !context.limits.stop_hooks {
-            self.continue_without_objection(context)
+            run.continue_without_objection(context)
         } else if context.is_late() {
-            self.stop(StopReason::Deadline)
+            run.stop(StopReason::Deadline)
         } else {
-            self.enter(Phase::RunningStopHooks).doing(Action::RunStopHooks)
+            run.enter(Phase::RunningStopHooks).doing(Action::RunStopHooks)
         }
     }
 
@@ -72,6 +77,7 @@ impl Run {
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
                 } else {
+                    let run = Self { has_output: false, ..run };
                     let outcome = run.next_turn(context).saying(Nudge::StopHookObjection);
                     outcome.refunding(self.budgets)
                 };
@@ -89,7 +95,7 @@ impl Run {
         }
         let (run, chosen) = self.choose_plan(RecoveryCause::Idle, context);
         if chosen == RecoveryPlan::Nudge {
-            let run = Self { since_nudge: 0, ..run };
+            let run = Self { since_nudge: 0, kept_answer: KeptAnswer::ThroughWork, ..run };
             run.next_turn(context).saying(Nudge::MoreEffort).by(chosen)
         } else {
             run.conclude(context)
@@ -127,6 +133,7 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
+            let run = Self { has_output: false, ..run };
             let nudge =
                 unmet(run.budgets.requirement_tries, context.limits.budgets.requirement_tries);
             run.next_turn(context).saying(nudge).refunding(self.budgets)
@@ -136,26 +143,25 @@ impl Run {
 }
 
 impl StepOutcome {
-    /// Ends the run with the answer that preceded a reminder if the call for the reminder failed:
-    /// without the reminder, the run would have succeeded. Does not apply if the answer has yet to
+    /// Ends the run with the answer that preceded a reminder or a request for more effort if the work
+    /// for it failed: without that nudge, the run would have succeeded. Does not apply if the answer has yet to
     /// be accepted and the server allows no further request in case it is not.
     pub(super) fn keeping_answer(self, context: StepContext<'_>) -> Self {
         let Action::Finish(reason) = self.action else { return self };
         let is_final = !(context.limits.stop_hooks || context.limits.requirement);
         let may_go_on = is_final || self.run.not_before <= context.at;
-        if !(self.run.has_answer && is_failed_call(reason) && may_go_on) {
+        if self.run.kept_answer == KeptAnswer::None || !is_failed_work(reason) || !may_go_on {
             return self;
         }
         let reply = self.edit.reply;
         let reply = if reply == ReplyDisposition::Keep { ReplyDisposition::Drop } else { reply };
-        Run { has_answer: false, quota_ended: false, effort_left: 0, ..self.run }
-            .done(context)
-            .with(reply)
+        Run { quota_ended: false, effort_left: 0, ..self.run }.done(context).with(reply)
     }
 }
 
-/// True if a run that ends for this reason ends because a call brought no usable reply.
-fn is_failed_call(reason: StopReason) -> bool {
+/// True if a run that ends for this reason ends because calls brought no usable reply, or because
+/// the model did not come to an end.
+fn is_failed_work(reason: StopReason) -> bool {
     matches!(
         reason,
         StopReason::MaxTurns
@@ -168,6 +174,8 @@ fn is_failed_call(reason: StopReason) -> bool {
             | StopReason::ModelError(_)
             | StopReason::EmptyResponse
             | StopReason::Refusal
+            | StopReason::Stalled
+            | StopReason::StructuredOutputRetryExhausted
     )
 }
 

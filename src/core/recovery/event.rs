@@ -60,6 +60,37 @@ pub enum Event {
 }
 
 impl Event {
+    /// True if an answer that the run ends with is the one that this event brings or decides about.
+    pub(super) fn brings_answer(self) -> bool {
+        match self {
+            Self::Delivered
+            | Self::DeliveredEarly
+            | Self::BackgroundWaited(_)
+            | Self::Checked { .. }
+            | Self::Consulted(_) => true,
+            Self::Replied(reply) => reply.is_answer(),
+            Self::Resumed(left) => left.is_answered(),
+            Self::Begin
+            | Self::Estimated(_)
+            | Self::Failed(_)
+            | Self::SharedLimitMet { .. }
+            | Self::ToolsDone(_)
+            | Self::SchemaMismatch
+            | Self::HookStopped
+            | Self::Deferred
+            | Self::SummaryPrevented
+            | Self::Denied
+            | Self::Refreshed
+            | Self::WaitEnded
+            | Self::Probed(_)
+            | Self::Interrupted(_)
+            | Self::DeadlinePassed
+            | Self::InternalError => false,
+        }
+    }
+}
+
+impl Event {
     /// The failure, if the event is a failed call.
     pub fn failure(self) -> Option<Failure> {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
@@ -398,6 +429,8 @@ pub enum Trim {
     ThinkingParameter,
     /// Stops sending cache breakpoints.
     CacheMarks,
+    /// Stops asking for streaming.
+    Streaming,
 }
 
 /// The treatment of the last reply.

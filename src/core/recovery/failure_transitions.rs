@@ -15,13 +15,7 @@ use super::{
 
 impl Run {
     pub(super) fn on_reply(self, reply: ReplyKind, context: StepContext<'_>) -> StepOutcome {
-        let resumes_work = matches!(
-            reply,
-            ReplyKind::CutShort(_)
-                | ReplyKind::Paused
-                | ReplyKind::Incomplete(Incomplete::CallInText)
-        );
-        let run = Self { has_answer: self.has_answer && !resumes_work, ..self };
+        let run = Self { kept_answer: self.kept_answer.after(reply), ..self };
         match reply {
             ReplyKind::Answer { tokens } => run.record_whole(tokens, context).answer(context),
             ReplyKind::Early { tokens } => run.record_whole(tokens, context).answer_early(context),
@@ -115,6 +109,9 @@ impl Run {
             run.change_model(None, context)
                 .call(Call::Ask(CallPurpose::Reply), context)
                 .with(ReplyDisposition::Drop)
+        } else if chosen == RecoveryPlan::RetryPreferredModel {
+            run.retry_preferred_model(ErrorClass::BadResponse, CallPurpose::Reply, context)
+                .with(ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RequestCompletion {
             Self { failures: 0, ..run }
                 .request_completion(why, context)
@@ -157,6 +154,8 @@ impl Run {
             run.stop(reason)
         } else if chosen == RecoveryPlan::SwitchModel {
             run.change_model(None, context).call(Call::Ask(CallPurpose::Reply), context)
+        } else if chosen == RecoveryPlan::RetryPreferredModel {
+            run.retry_preferred_model(ErrorClass::EmptyResponse, CallPurpose::Reply, context)
         } else {
             let outcome = run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context);
             // The same request may bring the same nothing, so the model is told once.
@@ -197,7 +196,7 @@ impl Run {
                 run.change_model(Some(failure), context).call(Call::Ask(call.purpose()), context)
             }
             RecoveryPlan::RetryPreferredModel => {
-                run.retry_preferred_model(failure, call.purpose(), context)
+                run.retry_preferred_model(failure.class, call.purpose(), context)
             }
             RecoveryPlan::Refresh => {
                 let why = run.nth_refresh(failure, context);
@@ -302,7 +301,12 @@ impl Run {
         call: Call,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        Self { streaming_refused: true, ..self }.retry_changed_request(failure, call, context)
+        Self { streaming_refused: true, ..self }.retry_without(
+            Trim::Streaming,
+            failure,
+            call,
+            context,
+        )
     }
 
     /// Makes another request, which has not been refused yet.

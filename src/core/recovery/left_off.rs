@@ -84,8 +84,16 @@ impl LeftOff {
     /// superseded by the reply to that message; an incomplete reply still has to be continued.
     #[must_use]
     pub fn after_message(self) -> Self {
-        let is_answered = matches!(self, Self::Answered | Self::Delivered | Self::Consented);
-        if is_answered { Self::ReplyDue } else { self }
+        if matches!(self, Self::Answered | Self::Delivered | Self::Consented) {
+            Self::ReplyDue
+        } else {
+            self
+        }
+    }
+
+    /// True if the model has answered, and was not told to go on.
+    pub(super) fn is_answered(self) -> bool {
+        self.after_message() != self || self.end().is_some()
     }
 
     /// The stop reason, if nothing is left to do.
@@ -105,7 +113,7 @@ impl Run {
                 Err(reason) => self.stop(reason),
                 Ok(run) => run.call(Call::Ask(CallPurpose::Reply), context),
             },
-            LeftOff::Answered if context.limits.structured => {
+            LeftOff::Answered if context.limits.structured && !self.has_output => {
                 self.next_turn(context).saying(Nudge::UseStructuredOutput)
             }
             LeftOff::Answered | LeftOff::Delivered => self.done(context),

@@ -7,7 +7,7 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyDisposition, ReplyMode, TokenEstimate, Trim,
 };
-use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+use super::state::{Call, Cap, Compaction, Fast, KeptAnswer, Pause, Phase, Run};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason,
@@ -45,7 +45,10 @@ impl Run {
             (_, Event::InternalError) => self.stop(StopReason::InternalError),
             (_, Event::Denied) => self.stop(StopReason::Denied),
             (phase, Event::DeadlinePassed) => self.stop(phase.deadline_reason()),
-            (Phase::Ready, Event::Begin) => self.begin_in_new_process(context).next_turn(context),
+            (Phase::Ready, Event::Begin) => {
+                let run = Self { kept_answer: KeptAnswer::None, has_output: false, ..self };
+                run.begin_in_new_process(context).next_turn(context)
+            }
             (Phase::Ready, Event::Resumed(left)) => {
                 self.begin_in_new_process(context).on_resumed(left, context)
             }
@@ -53,8 +56,10 @@ impl Run {
                 self.on_tools_done(loop_status, context)
             }
             (Phase::Working, Event::Deferred) => self.stop(StopReason::ToolDeferred),
-            (Phase::Working, Event::Delivered) => self.done(context),
-            (Phase::Working, Event::DeliveredEarly) => self.await_work(context),
+            (Phase::Working, Event::Delivered) => Self { has_output: true, ..self }.done(context),
+            (Phase::Working, Event::DeliveredEarly) => {
+                Self { has_output: true, ..self }.await_work(context)
+            }
             (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => {
                 self.on_background_work(until, work, context)
             }
@@ -289,7 +294,7 @@ impl Run {
     /// Records that the reply ended normally.
     pub(super) fn record_reply_ended(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by(Renewal::Turn, &context.limits.budgets);
-        Self { budgets, has_answer: false, ..self }
+        Self { budgets, ..self }
     }
 
     /// Counts output tokens towards the token budget. Enough of them renew the nudges.

@@ -4,7 +4,7 @@ use super::budget::Renewal;
 use super::event::CallPurpose;
 use super::state::{Call, Fast, Pause, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{Budget, Budgets, Failure, Moment};
+use super::{Budget, Budgets, ErrorClass, Failure, Moment};
 
 impl Run {
     /// Changes to another model and resets the state of the last one: its overloads and its
@@ -83,7 +83,7 @@ impl Run {
     /// kept, and no other model is tried before it answers.
     pub(super) fn retry_preferred_model(
         self,
-        failure: Failure,
+        class: ErrorClass,
         purpose: CallPurpose,
         context: StepContext<'_>,
     ) -> StepOutcome {
@@ -91,7 +91,7 @@ impl Run {
         let budgets = Budgets { switches: 0, ..self.budgets };
         let run =
             Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, context) };
-        let why = Pause { class: failure.class, retry: 1, of: Some(1) };
+        let why = Pause { class, retry: 1, of: Some(1) };
         let pause = context.limits.backoff.pause(self.seed, 1);
         run.call_from(context.at.after(pause), why, Call::Ask(purpose), context)
     }

@@ -67,8 +67,14 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError)
         }
     };
-    let affordable = plans.iter().copied().find(|&plan| can_pay(run, plan));
-    affordable.unwrap_or(P::Stop(end))
+    let is_unusable_reply = matches!(
+        cause,
+        RecoveryCause::Empty | RecoveryCause::Incomplete | RecoveryCause::CallInText
+    );
+    let preferred = (is_unusable_reply && may_retry_preferred_model(run, at, limits))
+        .then_some(P::RetryPreferredModel);
+    let plans = plans.iter().copied().chain(preferred);
+    plans.into_iter().find(|&plan| can_pay(run, plan)).unwrap_or(P::Stop(end))
 }
 
 fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan {
@@ -99,12 +105,7 @@ fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
 /// the model is about to be told to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let late = limits.deadline.is_some_and(|deadline| at >= deadline);
-    // The reply to a nudge may be plain text, which costs a schema try.
-    let may_fail = limits.structured && run.budgets.schema_tries == 0;
-    !late
-        && !may_fail
-        && !run.should_wrap_up(at, limits)
-        && run.budgets.turns.is_none_or(|left| left > 1)
+    !late && !run.should_wrap_up(at, limits) && run.budgets.turns.is_none_or(|left| left > 1)
 }
 
 fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
@@ -170,12 +171,14 @@ fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
         .then_some(RecoveryPlan::SwitchModel)
 }
 
-/// Repeats a small request that was refused as too long or too large, before anything is removed
+/// Repeats a small request that was refused as too long or too large, or for media although it has
+/// none, before anything is removed
 /// from it: some gateways report this for requests that they lost, or count the tokens of another
 /// one.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
-    let too_long = failure.is_overflow() && failure.contradicted;
-    let is_doubtful = too_long && failure.retry_hint.is_none();
+    let is_of_size = failure.is_overflow()
+        || matches!(failure.class, ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge);
+    let is_doubtful = is_of_size && failure.contradicted && failure.retry_hint.is_none();
     (is_doubtful && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 
@@ -315,14 +318,24 @@ fn retry_preferred_model(
     at: Moment,
     limits: &Limits,
 ) -> Option<RecoveryPlan> {
-    let until = run.preferred_retry_at?.max(at.after(limits.backoff.pause(run.seed, 1)));
     let moves = !limits.share_endpoint(0, run.model_index);
-    let in_time = at.until(until) <= limits.max_retry_wait
-        && limits.deadline.is_none_or(|deadline| until < deadline);
     let in_background =
         limits.source == QuerySource::Background && failure.class == ErrorClass::ServerOverload;
-    let helps = another_model_helps(failure.class, moves, run) && !in_background;
-    (run.model_index > 0 && in_time && helps).then_some(RecoveryPlan::RetryPreferredModel)
+    // The fallback model may have a smaller window, or refuse a field that the preferred one takes.
+    let is_of_model = failure.is_request_failure();
+    let helps = is_of_model || another_model_helps(failure.class, moves, run);
+    (helps && !in_background && may_retry_preferred_model(run, at, limits))
+        .then_some(RecoveryPlan::RetryPreferredModel)
+}
+
+/// True if a fallback model is in use, and the preferred one may be asked again in time.
+fn may_retry_preferred_model(run: &Run, at: Moment, limits: &Limits) -> bool {
+    let Some(earliest) = run.preferred_retry_at.filter(|_| run.model_index > 0) else {
+        return false;
+    };
+    let until = earliest.max(at.after(limits.backoff.pause(run.seed, 1)));
+    at.until(until) <= limits.max_retry_wait
+        && limits.deadline.is_none_or(|deadline| until < deadline)
 }
 
 /// True if another model may help, which is at another endpoint if it `moves`. While a credential

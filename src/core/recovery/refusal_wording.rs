@@ -44,6 +44,7 @@ pub enum OptionalField {
     CacheControl,
     /// The images of the conversation.
     Images,
+    Streaming,
 }
 
 /// A field that a service has refused for a model.
@@ -278,11 +279,12 @@ impl Fault {
             OptionalField::Effort => self.is_about_effort(),
             OptionalField::CacheControl => self.is_about_cache_marks(),
             OptionalField::Images => self.refuses_all_images(),
+            OptionalField::Streaming => self.refuses_streaming(),
         }
     }
 
     /// True if a request for the same without streaming may be accepted.
-    pub fn refuses_streaming(&self) -> bool {
+    fn refuses_streaming(&self) -> bool {
         self.rejection_text().is_some_and(|words| refuses_streaming(&words))
     }
 

@@ -1,7 +1,7 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{Compaction, Fast, Phase, Run};
+use super::state::{Compaction, Fast, KeptAnswer, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
@@ -24,7 +24,6 @@ impl Run {
             asked_about_work: false,
             wrapping_up: false,
             quota_ended: false,
-            has_answer: false,
             ..self
         }
     }
@@ -57,13 +56,14 @@ impl Run {
             reminders,
             ..fresh.budgets
         };
-        let Self { cap, effort_left, since_nudge, .. } = self;
-        Self { budgets, cap, effort_left, since_nudge, ..fresh }
+        let Self { cap, effort_left, since_nudge, kept_answer, has_output, .. } = self;
+        Self { budgets, cap, effort_left, since_nudge, kept_answer, has_output, ..fresh }
     }
 
     /// A run that begins with the calls of the last reply, which a hook had deferred.
     #[must_use]
     pub fn awaiting_tools(self) -> Self {
-        self.enter(Phase::Working)
+        let run = Self { kept_answer: KeptAnswer::None, has_output: false, ..self };
+        run.enter(Phase::Working)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{CallPurpose, ConnectionChoice};
+use super::event::{CallPurpose, ConnectionChoice, Incomplete, ReplyKind};
 use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 
 /// The complete state of a run: cheap to copy, and stored in the journal.
@@ -63,9 +63,12 @@ pub struct Run {
     /// True if the run ended because its retry quota did not allow one more retry.
     #[serde(default)]
     pub quota_ended: bool,
-    /// True if the current call is for a reminder only: if it fails, the answer before it stands.
+    /// The answer that stands if the work after it fails.
     #[serde(default)]
-    pub has_answer: bool,
+    pub kept_answer: KeptAnswer,
+    /// True if a structured output was accepted and nothing has objected to it since.
+    #[serde(default)]
+    pub has_output: bool,
     /// The seed of the jitter.
     pub seed: u64,
 }
@@ -192,6 +195,41 @@ pub enum Fast {
     Cooling {
         until: Moment,
     },
+}
+
+/// Whether the answer before a nudge stands if the work that the nudge asked for fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptAnswer {
+    /// No answer stands.
+    #[default]
+    None,
+    /// The model was reminded of open work: the answer stands until the model goes on with it.
+    UntilWork,
+    /// The model was asked for more effort after a finished answer, which stands whatever follows.
+    ThroughWork,
+}
+
+impl KeptAnswer {
+    /// The answer that stands after a reply.
+    pub(super) fn after(self, reply: ReplyKind) -> Self {
+        match (self, reply) {
+            (Self::None | Self::ThroughWork, _) | (_, ReplyKind::Refusal | ReplyKind::Empty) => {
+                self
+            }
+            (Self::UntilWork, ReplyKind::Incomplete(why)) if why != Incomplete::CallInText => self,
+            (
+                Self::UntilWork,
+                ReplyKind::Answer { .. }
+                | ReplyKind::Early { .. }
+                | ReplyKind::LeftOpen { .. }
+                | ReplyKind::ToolCalls { .. }
+                | ReplyKind::CutShort(_)
+                | ReplyKind::Incomplete(_)
+                | ReplyKind::Paused,
+            ) => Self::None,
+        }
+    }
 }
 
 /// The stage of a turn's compaction.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Action, Event, HistoryEdit};
 use super::state::{Phase, Run};
-use super::{Limits, Moment, RecoveryPlan};
+use super::{Limits, Moment, RecoveryPlan, StopReason};
 
 /// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -47,6 +47,18 @@ impl Transition {
     /// True if a failed summary was the last one that is asked for ahead of need.
     pub fn disables_compaction(&self) -> bool {
         self.plan == Some(RecoveryPlan::SkipCompaction) && self.next.budgets.failed_compactions == 0
+    }
+
+    /// True if the run ends, or is to be accepted, with an answer from before this event, because
+    /// the work after it failed.
+    pub fn keeps_answer(&self) -> bool {
+        let is_accepted = matches!(
+            self.next.phase,
+            Phase::RunningStopHooks
+                | Phase::RunningRequirement
+                | Phase::Stopped(StopReason::Completed)
+        );
+        is_accepted && !self.event.brings_answer()
     }
 }
 

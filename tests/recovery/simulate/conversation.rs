@@ -149,6 +149,8 @@ impl Conversation {
                 assert!(self.thinking, "thinking was not asked for");
                 self.thinking = false;
             }
+            // The machine itself does without streaming.
+            Trim::Streaming => {}
             Trim::CacheMarks => {
                 assert!(self.cache_marks, "the cache was not marked");
                 self.cache_marks = false;

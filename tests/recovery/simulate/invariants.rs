@@ -66,6 +66,8 @@ pub(super) struct Seen {
     tries: u8,
     /// Whether the model was reminded of what is open.
     reminded: bool,
+    /// Whether the model was asked for more effort after an answer.
+    asked_for_more: bool,
     delivered: bool,
 }
 
@@ -519,7 +521,7 @@ impl Simulation {
             Some(Trim::OldestRounds) => turn.trims += 1,
             Some(Trim::Media) => turn.strips += 1,
             Some(Trim::Block) => turn.heals += 1,
-            Some(Trim::ThinkingParameter | Trim::CacheMarks) | None => {}
+            Some(Trim::ThinkingParameter | Trim::CacheMarks | Trim::Streaming) | None => {}
         }
         let is = |plan| u8::from(step.plan == Some(plan));
         turn.escalations += is(RecoveryPlan::Escalate);
@@ -538,6 +540,7 @@ impl Simulation {
         let reminds = step.plan == Some(RecoveryPlan::Remind);
         assert!(!(reminds && self.seen.reminded), "seed {seed}: reminded twice");
         self.seen.reminded |= reminds;
+        self.seen.asked_for_more |= step.edit.say == Some(Nudge::MoreEffort);
         let turn = &self.seen.turn;
         let bounds = [
             ("drains", turn.drains, full.fold_commits),
@@ -757,8 +760,10 @@ impl Simulation {
             matches!(event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. }))
                 || (event == Event::Delivered && limits.structured)
         };
-        // The answer before a reminder stands, however its call ends.
-        let said = said || self.seen.reminded;
+        // The answer before a reminder or more effort stands, however its call ends, and so does an
+        // accepted output.
+        let stands = self.seen.reminded || self.seen.asked_for_more;
+        let said = said || stands || (limits.structured && self.seen.delivered);
         assert!(said, "seed {seed}: completed by {event:?}");
         assert!(!limits.structured || self.seen.delivered, "seed {seed}: nothing was delivered");
         let last = self.seen.last_reply;
@@ -768,6 +773,6 @@ impl Simulation {
                 ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. } | ReplyKind::ToolCalls { .. }
             )
         );
-        assert!(whole || self.seen.reminded, "seed {seed}: completed after {last:?}");
+        assert!(whole || stands, "seed {seed}: completed after {last:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Acceptance of an answer: stop hooks, effort, schema, requirement, loop detection.
 
 use outlast_core::recovery::{
-    Action, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus, Nudge, RecoveryPlan,
-    ReplyDisposition, ReplyKind, StopHookDecision, StopReason,
+    Action, Budgets, ErrorClass, Event, Interrupt, LeftOff, Limits, LoopStatus, Nudge,
+    RecoveryPlan, ReplyDisposition, ReplyKind, StopHookDecision, StopReason, WorkStatus,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, with_budgets};
@@ -399,4 +399,64 @@ fn a_looping_run_without_turns_left_ends_as_stalled() {
     let rules = with_budgets(Budgets { turns: Some(1), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Stuck));
     story.ends_as(StopReason::Stalled);
+}
+
+// --- answers that stand -------------------------------------------------------------------------
+
+/// What follows a finished answer only because of the token budget takes nothing back.
+#[test]
+fn a_finished_answer_stands_if_more_effort_fails() {
+    let rules = turns(4, Limits { effort: Some(10_000), ..limits() });
+    let asked = || Story::begin(rules).then(answer(10));
+    assert_eq!(asked().decision().edit.say, Some(Nudge::MoreEffort));
+    let refusal = Event::Replied(ReplyKind::Refusal);
+    let story = asked().then(refusal);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop);
+    assert!(story.transition().keeps_answer());
+    story.ends_as(StopReason::Completed);
+    asked().fails(ErrorClass::InvalidRequest).ends_as(StopReason::Completed);
+    let working = || asked().then(TOOL_CALLS);
+    working().then(Event::DeadlinePassed).ends_as(StopReason::Completed);
+    working().then(Event::ToolsDone(LoopStatus::Stuck)).ends_as(StopReason::Completed);
+    working().then(TOOLS_DONE).then(refusal).ends_as(StopReason::Completed);
+    let used_up = working().then(TOOLS_DONE).then(TOOL_CALLS).then(TOOLS_DONE).then(TOOL_CALLS);
+    used_up.then(TOOLS_DONE).ends_as(StopReason::Completed);
+    working().then(SIGTERM).ends_as(StopReason::AbortedTools(Interrupt::Sigterm));
+    // It is checked again.
+    let rules = Limits { requirement: true, ..rules };
+    let story = Story::begin(rules).then(answer(10)).then(TOOL_CALLS).then(TOOLS_DONE);
+    let story = story.then(refusal);
+    assert_eq!(story.last(), Action::RunRequirement);
+    story.then(FAILED).then(refusal).ends_as(StopReason::Refusal);
+}
+
+/// A process that resumes the prompt keeps the answer, and another prompt does not have it.
+#[test]
+fn an_answer_stands_in_the_next_process_but_not_for_the_next_prompt() {
+    let rules = Limits { effort: Some(10_000), ..limits() };
+    let run = Story::begin(rules).then(answer(10)).run;
+    for run in [run.resumed(), run.reopened(&rules)] {
+        let story = Story { run, ..Story::unasked(rules) };
+        let resumed = Event::Resumed(LeftOff::ReplyDue);
+        story.just(resumed).fails(ErrorClass::InvalidRequest).ends_as(StopReason::Completed);
+        let story = Story { run, ..Story::unasked(rules) }.just(Event::Begin);
+        let end = StopReason::ModelError(ErrorClass::InvalidRequest);
+        story.fails(ErrorClass::InvalidRequest).ends_as(end);
+    }
+}
+
+/// Words after an accepted output need no other output, until something objects to it.
+#[test]
+fn an_accepted_output_is_not_asked_for_again() {
+    let effort = Limits { effort: Some(10_000), ..structured() };
+    let nudged = Story::begin(effort).then(TOOL_CALLS).then(Event::Delivered);
+    assert_eq!(nudged.decision().edit.say, Some(Nudge::MoreEffort));
+    nudged.then(answer(10_000)).ends_as(StopReason::Completed);
+    let early = Story::begin(structured()).then(TOOL_CALLS).then(Event::DeliveredEarly);
+    let reported = early.then(Event::BackgroundWaited(WorkStatus::Unreported));
+    reported.then(ANSWER).ends_as(StopReason::Completed);
+    let rules = Limits { requirement: true, ..structured() };
+    let unmet = Story::begin(rules).then(TOOL_CALLS).then(Event::Delivered).then(FAILED);
+    let story = unmet.then(ANSWER);
+    assert_eq!(story.decision().edit.say, Some(Nudge::UseStructuredOutput));
 }

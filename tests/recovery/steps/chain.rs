@@ -2,8 +2,8 @@
 
 use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, CallPurpose, CutKind, ErrorClass, Event, Failure,
-    FailureStage, FastMode, Limits, LoopStatus, Nudge, QuerySource, RecoveryPlan, ReplyKind,
-    ReplyMode, RetryHint, Run, StopReason, TokenEstimate, Trim,
+    FailureStage, FastMode, Incomplete, Limits, LoopStatus, Nudge, QuerySource, RecoveryPlan,
+    ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run, StopReason, TokenEstimate, Trim,
 };
 
 use super::super::{
@@ -98,12 +98,35 @@ fn the_preferred_model_is_asked_again_where_another_model_may_help() {
         assert!(!away(chain(1), class) && away(elsewhere, class), "{class}");
     }
     for class in [ErrorClass::InvalidRequest, ErrorClass::PromptTooLong, ErrorClass::Unknown] {
-        assert!(!away(chain(1), class) && !away(elsewhere, class), "{class}");
+        // The preferred model may have a larger window, or accept the field.
+        assert!(away(chain(1), class) && away(elsewhere, class), "{class}");
     }
     for class in [ErrorClass::InvalidModel, ErrorClass::AuthError] {
         let story = Story::begin(chain(1)).fails(class).fails(class);
         story.ends_as(StopReason::ModelError(class));
         assert_eq!(story.requests(), 2, "{class}: the preferred model refused for good");
+    }
+}
+
+/// What a fallback model cannot do, the preferred one may.
+#[test]
+fn the_preferred_model_is_asked_again_after_unusable_replies_of_a_fallback_model() {
+    let rules = chain(1);
+    let budgets =
+        Budgets { empty_replies: 0, incomplete_retries: 0, completions: 0, ..rules.budgets };
+    let rules = Limits { budgets, ..rules };
+    for reply in [
+        ReplyKind::Empty,
+        ReplyKind::Incomplete(Incomplete::UnknownReason),
+        ReplyKind::Incomplete(Incomplete::CallInText),
+    ] {
+        let story = Story::begin(rules).meets_a_crowd().then(Event::Replied(reply));
+        let step = story.transition();
+        assert_eq!(step.plan, Some(RecoveryPlan::RetryPreferredModel), "{reply:?}");
+        assert_eq!((step.edit.reply, step.next.model_index), (ReplyDisposition::Drop, 0));
+        // It is asked once, and its own reply decides.
+        let ended = Story::begin(rules).then(Event::Replied(reply));
+        assert!(matches!(ended.last(), Action::Finish(_)), "{reply:?}");
     }
 }
 
