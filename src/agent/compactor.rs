@@ -276,8 +276,6 @@ impl ContextView<'_> {
             // Their bytes are not in the size in tokens.
             let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
-        } else if matches!(class, ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge) {
-            !has_media(self.conversation.messages())
         } else if class == ErrorClass::InvalidRequest {
             self.contradicts_refusal(&fault.fault, ask.purpose)
         } else {

@@ -53,9 +53,11 @@ impl RunWorld<'_> {
             self.left_open = LeftOpen::default();
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
-        // The output limit or a pause may have split it.
-        let text = self.journal.recorded().text_with(&answer.content);
-        if self.has_call(&text) {
+        // The output limit or a pause may have split it, even within a tag.
+        let recorded = self.journal.recorded();
+        let text = recorded.text_with(&answer.content);
+        let unseparated = recorded.unseparated_text_with(&answer.content);
+        if self.has_call(&text) || self.has_call(&unseparated) {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
         let has_worked =
@@ -93,7 +95,7 @@ impl RunWorld<'_> {
         if transition.keeps_answer() && self.left_open.is_nothing() {
             let cause = self.caller.last_fault().map(|fault| format!(": {}", fault.detail()));
             let cause = cause.unwrap_or_default();
-            let text = format!("the additional work for --token-budget did not succeed{cause}");
+            let text = format!("the additional work after the answer did not succeed{cause}");
             self.monitor.emit(&RunEvent::Warning(text));
         }
     }

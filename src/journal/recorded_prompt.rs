@@ -26,6 +26,8 @@ pub struct RecordedPrompt {
     text: String,
     joint: Joint,
     stop_reason: Option<String>,
+    /// The stop reason of the last reply of the completed part.
+    kept_stop_reason: Option<String>,
     /// The structured output that was accepted.
     structured: Option<Value>,
     /// Number of calls for a structured output that have a result.
@@ -199,6 +201,7 @@ impl RecordedPrompt {
             // The text after the answer is of replies that do not count.
             self.text.clear();
             self.joint = Joint::None;
+            self.stop_reason = self.kept_stop_reason.clone().or(self.stop_reason.take());
         }
         if let Event::Checked { passed } = step.event {
             self.checks = self.checks.saturating_add(1);
@@ -237,6 +240,12 @@ impl RecordedPrompt {
     pub fn text_with(&self, reply: &[Block]) -> String {
         let texts = reply.iter().filter_map(Block::as_text).collect::<Vec<_>>();
         self.joined(&texts.join("\n"))
+    }
+
+    /// Like [`text_with`](Self::text_with), without separators: a pause may split a word.
+    pub fn unseparated_text_with(&self, reply: &[Block]) -> String {
+        let before = if self.joint == Joint::None { "" } else { &self.text };
+        std::iter::once(before).chain(reply.iter().filter_map(Block::as_text)).collect()
     }
 
     /// Joins a text to the one before, if it continues that.
@@ -279,6 +288,7 @@ impl RecordedPrompt {
     /// Completes the answer so far. The next text is added to it.
     fn add_to_answer(&mut self) {
         self.kept_text = self.answer();
+        self.kept_stop_reason.clone_from(&self.stop_reason);
         self.text.clear();
         self.joint = Joint::None;
     }

@@ -447,6 +447,13 @@ fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
                     assert_eq!(trial.work(Fate::None), resumed, "{case}");
                     continue;
                 }
+                // An answer stands if the effort after it fails: the session is over.
+                if ended.reason == whole.reason && story.limits.effort.is_some() {
+                    let case = format!("seed {seed}, cut at {at}, then {disturbed:?}: {story:?}");
+                    assert_eq!(ended.stop_reason, whole.stop_reason, "{case}");
+                    assert_eq!(trial.work(Fate::None), ended, "{case}");
+                    continue;
+                }
             }
             1 => {
                 trial.work(Fate::None);
@@ -465,8 +472,16 @@ fn cut_everywhere(seed: u64, runtime: &tokio::runtime::Runtime) -> usize {
     for request in 1..=lines.len() {
         for end in [Fate::Failure(request), Fate::Deadline(request), Fate::Signal(request)] {
             fs::remove_file(trial.file()).expect("it is there");
-            if trial.work(end).reason == whole.reason {
-                return cuts;
+            let ended = trial.work(end);
+            if ended.reason == whole.reason {
+                if ended == whole {
+                    return cuts;
+                }
+                // An answer stood, because only effort after it failed.
+                let case = format!("seed {seed}, {end:?}: {story:?}");
+                assert!(story.limits.effort.is_some(), "{case}");
+                assert_eq!(trial.work(Fate::None), ended, "{case}");
+                continue;
             }
             assert_eq!(trial.work(Fate::None), whole, "seed {seed}, {end:?}: {story:?}");
             cuts += 1;

@@ -153,6 +153,8 @@ fn the_last_part_of_a_reply_is_read_with_the_parts_before_it() {
         hears(&mut prompt, &["One"], kind, None);
         let (last, blocks) = (["two", "three"], ["two", "three"].map(Block::text));
         let whole = prompt.text_with(&blocks);
+        let unseparated = if kind == TOOLS { "twothree" } else { "Onetwothree" };
+        assert_eq!(prompt.unseparated_text_with(&blocks), unseparated, "{kind:?}");
         hears(&mut prompt, &last, ANSWER, None);
         assert_eq!(whole, prompt.answer(), "{kind:?}");
         assert_eq!(whole.contains("One"), kind != TOOLS, "{kind:?}");

@@ -553,7 +553,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         !summarising || step.edit.reply != ReplyDisposition::Keep,
         "a summary among the replies: {step:?}"
     );
-    check_rejected_request_not_repeated(step);
+    check_rejected_request_not_repeated(run, step);
     if step.action == Action::Finish(StopReason::BlockingLimit) {
         assert!(!limits.auto_compact || run.budgets.failed_compactions == 0, "{step:?}");
     }
@@ -578,7 +578,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
 
 /// The same request is never sent twice to a service that refused it, unless it said to, or
 /// something else than the API refused after a good answer.
-fn check_rejected_request_not_repeated(step: &Transition) {
+fn check_rejected_request_not_repeated(run: Run, step: &Transition) {
     let Event::Failed(failure) = step.event else { return };
     let refused = matches!(
         failure.class,
@@ -591,7 +591,10 @@ fn check_rejected_request_not_repeated(step: &Transition) {
     );
     let foreign =
         failure.body == ErrorBody::Foreign && failure.endpoint_status == EndpointStatus::Proven;
-    let ends = matches!(step.action, Action::Finish(_));
+    // An answer that stands is accepted without another request.
+    let stands = run.kept_answer != KeptAnswer::None;
+    let accepts = matches!(step.action, Action::RunStopHooks | Action::RunRequirement);
+    let ends = matches!(step.action, Action::Finish(_)) || (stands && accepts);
     let told_to = failure.retry_hint == Some(RetryHint::Retry);
     let another = step.edit.trim.is_some()
         || matches!(

@@ -167,6 +167,15 @@ impl Story {
         RunBuilder::against(server).args(args).args(self.args)
     }
 
+    /// The answer that stands if the request of this number fails: only the token budget asks for it.
+    fn kept_answer(self, at: usize) -> Option<&'static str> {
+        match (self.name, at) {
+            ("effort", 3 | 4) => Some("The answer is 42."),
+            ("effort", 5 | 6) => Some("The answer is 42.\n\nNothing is missing."),
+            (_, _) => None,
+        }
+    }
+
     /// Runs the story, disturbed once, to its end, and prints it again.
     async fn carry_through(self, at: usize, cut: Cut) {
         let context = format!("{self:?}, request {at}, {cut:?}");
@@ -178,6 +187,11 @@ impl Story {
             running.signal(signal);
         }
         let ended = running.end().await;
+        if let Some(kept) = self.kept_answer(at).filter(|_| matches!(cut, Cut::Failure)) {
+            assert_eq!(ended.code, Some(0), "{context}: {ended:?}");
+            assert_eq!(ended.result()["result"], kept, "{context}");
+            return;
+        }
         assert_ne!(ended.code, Some(0), "{context}: {ended:?}");
         let words = if ended.code.is_some() {
             ended.resume_words()

@@ -7,6 +7,16 @@ use super::step::{StepContext, StepOutcome};
 use super::{RecoveryCause, RecoveryPlan, StopReason};
 
 impl Run {
+    /// The run when a structured output was accepted.
+    pub(super) fn with_output(self) -> Self {
+        Self { has_output: true, ..self }
+    }
+
+    /// The run without an answer or an output of before.
+    pub(super) fn without_answer(self) -> Self {
+        Self { kept_answer: KeptAnswer::None, has_output: false, ..self }
+    }
+
     /// Treats an answer as the end of the work, unless structured output is required and missing.
     pub(super) fn answer(self, context: StepContext<'_>) -> StepOutcome {
         let outcome = if context.limits.structured && !self.has_output {
@@ -143,9 +153,9 @@ impl Run {
 }
 
 impl StepOutcome {
-    /// Ends the run with the answer that preceded a reminder or a request for more effort if the work
-    /// for it failed: without that nudge, the run would have succeeded. Does not apply if the answer has yet to
-    /// be accepted and the server allows no further request in case it is not.
+    /// Ends the run with the answer that preceded a reminder or a request for more effort if the
+    /// work for it failed: without that nudge, the run would have succeeded. Does not apply if the
+    /// answer has yet to be accepted and the server allows no further request in case it is not.
     pub(super) fn keeping_answer(self, context: StepContext<'_>) -> Self {
         let Action::Finish(reason) = self.action else { return self };
         let is_final = !(context.limits.stop_hooks || context.limits.requirement);

@@ -7,7 +7,7 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyDisposition, ReplyMode, TokenEstimate, Trim,
 };
-use super::state::{Call, Cap, Compaction, Fast, KeptAnswer, Pause, Phase, Run};
+use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason,
@@ -46,8 +46,7 @@ impl Run {
             (_, Event::Denied) => self.stop(StopReason::Denied),
             (phase, Event::DeadlinePassed) => self.stop(phase.deadline_reason()),
             (Phase::Ready, Event::Begin) => {
-                let run = Self { kept_answer: KeptAnswer::None, has_output: false, ..self };
-                run.begin_in_new_process(context).next_turn(context)
+                self.without_answer().begin_in_new_process(context).next_turn(context)
             }
             (Phase::Ready, Event::Resumed(left)) => {
                 self.begin_in_new_process(context).on_resumed(left, context)
@@ -56,10 +55,8 @@ impl Run {
                 self.on_tools_done(loop_status, context)
             }
             (Phase::Working, Event::Deferred) => self.stop(StopReason::ToolDeferred),
-            (Phase::Working, Event::Delivered) => Self { has_output: true, ..self }.done(context),
-            (Phase::Working, Event::DeliveredEarly) => {
-                Self { has_output: true, ..self }.await_work(context)
-            }
+            (Phase::Working, Event::Delivered) => self.with_output().done(context),
+            (Phase::Working, Event::DeliveredEarly) => self.with_output().await_work(context),
             (Phase::Awaiting { until }, Event::BackgroundWaited(work)) => {
                 self.on_background_work(until, work, context)
             }

@@ -310,7 +310,13 @@ impl OpenRecovery {
         match self.goal {
             RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || whole,
             RecoveryGoal::Reply => whole,
-            RecoveryGoal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
+            RecoveryGoal::Shape => {
+                // Words are accepted if an output of before stands.
+                let is_rejected =
+                    matches!(step.plan, Some(RecoveryPlan::Restructure | RecoveryPlan::Stop(_)));
+                matches!(step.event, Event::Delivered | Event::DeliveredEarly)
+                    || (answered && whole && !is_rejected)
+            }
             RecoveryGoal::Effort => {
                 let is_delivered = matches!(
                     step.event,

@@ -105,7 +105,12 @@ fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
 /// the model is about to be told to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let late = limits.deadline.is_some_and(|deadline| at >= deadline);
-    !late && !run.should_wrap_up(at, limits) && run.budgets.turns.is_none_or(|left| left > 1)
+    // The reply to a nudge may be a call for another output that does not match.
+    let may_fail = limits.structured && run.budgets.schema_tries == 0;
+    !late
+        && !may_fail
+        && !run.should_wrap_up(at, limits)
+        && run.budgets.turns.is_none_or(|left| left > 1)
 }
 
 fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
@@ -171,14 +176,12 @@ fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
         .then_some(RecoveryPlan::SwitchModel)
 }
 
-/// Repeats a small request that was refused as too long or too large, or for media although it has
-/// none, before anything is removed
+/// Repeats a small request that was refused as too long or too large, before anything is removed
 /// from it: some gateways report this for requests that they lost, or count the tokens of another
 /// one.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
-    let is_of_size = failure.is_overflow()
-        || matches!(failure.class, ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge);
-    let is_doubtful = is_of_size && failure.contradicted && failure.retry_hint.is_none();
+    let too_long = failure.is_overflow() && failure.contradicted;
+    let is_doubtful = too_long && failure.retry_hint.is_none();
     (is_doubtful && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 

@@ -1,7 +1,7 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{Compaction, Fast, KeptAnswer, Phase, Run};
+use super::state::{Compaction, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
@@ -63,7 +63,6 @@ impl Run {
     /// A run that begins with the calls of the last reply, which a hook had deferred.
     #[must_use]
     pub fn awaiting_tools(self) -> Self {
-        let run = Self { kept_answer: KeptAnswer::None, has_output: false, ..self };
-        run.enter(Phase::Working)
+        self.without_answer().enter(Phase::Working)
     }
 }

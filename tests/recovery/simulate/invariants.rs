@@ -64,10 +64,16 @@ pub(super) struct Seen {
     streams: Streams,
     unmet: u8,
     tries: u8,
+    answers: Answers,
+}
+
+#[derive(Default)]
+struct Answers {
     /// Whether the model was reminded of what is open.
     reminded: bool,
-    /// Whether the model was asked for more effort after an answer.
+    /// Whether the model was asked for more effort after an answer, and nothing has objected since.
     asked_for_more: bool,
+    /// Whether an output was accepted, and nothing has objected since.
     delivered: bool,
 }
 
@@ -128,7 +134,8 @@ impl Seen {
         self.odd = 0;
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
-        (self.useless, self.summed_up, self.delivered) = (0, None, false);
+        (self.useless, self.summed_up) = (0, None);
+        (self.answers.delivered, self.answers.asked_for_more) = (false, false);
         self.size = 0;
         self.streams = Streams::default();
         self.turn.overflow_retries = 0;
@@ -207,9 +214,7 @@ impl Simulation {
         if begins || (answered && !self.seen.was_summarising()) {
             (self.seen.turn.compacted, self.seen.turn.troubled) = (false, false);
         }
-        self.seen.delivered = event == Event::Delivered
-            || (self.seen.delivered
-                && matches!(event, Event::Consulted(_) | Event::Checked { .. }));
+        self.seen.answers.delivered |= matches!(event, Event::Delivered | Event::DeliveredEarly);
     }
 
     fn hear(&mut self, before: Run, step: &Transition) {
@@ -538,9 +543,13 @@ impl Simulation {
         self.seen.compactions += u32::from(begun);
         self.seen.tries += is(RecoveryPlan::Restructure);
         let reminds = step.plan == Some(RecoveryPlan::Remind);
-        assert!(!(reminds && self.seen.reminded), "seed {seed}: reminded twice");
-        self.seen.reminded |= reminds;
-        self.seen.asked_for_more |= step.edit.say == Some(Nudge::MoreEffort);
+        assert!(!(reminds && self.seen.answers.reminded), "seed {seed}: reminded twice");
+        self.seen.answers.reminded |= reminds;
+        self.seen.answers.asked_for_more |= step.edit.say == Some(Nudge::MoreEffort);
+        let objects = |nudge: Nudge| nudge == Nudge::StopHookObjection || nudge.is_unmet();
+        if step.edit.say.is_some_and(objects) {
+            (self.seen.answers.asked_for_more, self.seen.answers.delivered) = (false, false);
+        }
         let turn = &self.seen.turn;
         let bounds = [
             ("drains", turn.drains, full.fold_commits),
@@ -570,7 +579,9 @@ impl Simulation {
         if goes_on && step.event == Event::ToolsDone(LoopStatus::Repeating) {
             assert_eq!(step.edit.say, Some(Nudge::StepBack), "seed {seed}");
         } else if step.event == Event::ToolsDone(LoopStatus::Stuck) {
-            assert_eq!(step.action, Action::Finish(StopReason::Stalled), "seed {seed}");
+            let stalls = step.action == Action::Finish(StopReason::Stalled);
+            let stands = self.seen.answers.asked_for_more && step.keeps_answer();
+            assert!(stalls || stands, "seed {seed}: {step:?}");
         } else if goes_on && (step.event == Event::Checked { passed: false }) {
             assert!(step.edit.say.is_some_and(Nudge::is_unmet), "seed {seed}");
         }
@@ -750,22 +761,25 @@ impl Simulation {
     /// A run is complete only with a reply that was delivered and accepted as requested.
     fn check_completion(&self, event: Event) {
         let (seed, limits) = (self.seed, &self.limits);
+        let answered =
+            matches!(event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. }));
+        // The answer before a reminder or more effort stands, however the work after it ends.
+        let stands = self.seen.answers.reminded || self.seen.answers.asked_for_more;
         let said = if limits.requirement {
             event == Event::Checked { passed: true }
         } else if limits.stop_hooks {
             event == Event::Consulted(StopHookDecision::Pass)
         } else if limits.structured {
-            event == Event::Delivered
+            // Words after an accepted output change nothing.
+            event == Event::Delivered || (self.seen.answers.delivered && (answered || stands))
         } else {
-            matches!(event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. }))
-                || (event == Event::Delivered && limits.structured)
+            answered || stands
         };
-        // The answer before a reminder or more effort stands, however its call ends, and so does an
-        // accepted output.
-        let stands = self.seen.reminded || self.seen.asked_for_more;
-        let said = said || stands || (limits.structured && self.seen.delivered);
         assert!(said, "seed {seed}: completed by {event:?}");
-        assert!(!limits.structured || self.seen.delivered, "seed {seed}: nothing was delivered");
+        assert!(
+            !limits.structured || self.seen.answers.delivered,
+            "seed {seed}: nothing was delivered"
+        );
         let last = self.seen.last_reply;
         let whole = matches!(
             last,

@@ -23,6 +23,8 @@ pub(super) struct Records {
     troubled: bool,
     /// Whether a summary is being asked for before anything had failed.
     ahead: bool,
+    /// Whether an answer stood though the work after it failed.
+    answer_stands: bool,
 }
 
 impl Records {
@@ -59,6 +61,7 @@ impl Records {
             *self.tried.entry(plan.name()).or_default() += 1;
         }
         let ended = self.chronicle.observe(step, self.turns);
+        self.answer_stands |= step.keeps_answer();
         if let Action::Finish(reason) = step.action {
             self.check_last(seed, reason, step.event, &ended);
         }
@@ -88,8 +91,8 @@ impl Records {
     /// A run that ends of a failure loses the recovery from it; one that succeeds loses none.
     fn check_last(&self, seed: u64, reason: StopReason, event: Event, ended: &[RecoveryRecord]) {
         let lost: Vec<&RecoveryRecord> = ended.iter().filter(|episode| !episode.saved).collect();
-        // An answer before a reminder stands, though the call for the reminder failed.
-        if reason == StopReason::Completed && !self.tried.contains_key("reminder") {
+        // An answer before a nudge stands, though the work that the nudge asked for failed.
+        if reason == StopReason::Completed && !self.answer_stands {
             assert_eq!(lost, [] as [&RecoveryRecord; 0], "seed {seed}: lost, and completed");
         }
         if matches!(event, Event::Failed(_)) && self.troubled {
