@@ -134,6 +134,11 @@ impl ExitWatchdog {
         may_speak
     }
 
+    /// True if the result of the run or the turn is being written, or was.
+    pub(super) fn is_claimed(&self) -> bool {
+        *self.stage.borrow() != WatchdogStage::Pending
+    }
+
     /// Records that the result was delivered, or cannot be.
     pub(super) fn mark_delivered(&self, code: u8) {
         self.stage.send_replace(WatchdogStage::Delivered(code));

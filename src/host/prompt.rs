@@ -25,6 +25,8 @@ pub struct UserPrompt {
     pub origin: Option<Value>,
     /// True if it is only added to the conversation, before the next prompt.
     pub is_context: bool,
+    /// True if the host has interrupted its turn before it began.
+    pub is_interrupted: bool,
     /// The message as received, for `--replay-user-messages`.
     pub message: Value,
 }
@@ -115,6 +117,7 @@ impl UserPrompt {
             is_verbatim: frame["client_composed"] == true,
             uuid: text(frame, "uuid"),
             is_context: frame["shouldQuery"] == false,
+            is_interrupted: false,
             origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),
             message,
         })

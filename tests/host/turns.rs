@@ -5,10 +5,11 @@ use std::time::Duration;
 use outlast::host::{FrameError, HostFrame};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use super::driver::wait_for_requests;
 use super::driver::{HostDriver, conversation};
-use crate::support::{serve, with_time_limit};
+use crate::support::{RunBuilder, serve, with_time_limit};
 
 /// Longer than any test: only an interrupt ends it.
 const HOUR: Duration = Duration::from_hours(1);
@@ -120,6 +121,32 @@ async fn an_interrupt_right_behind_the_first_prompt_is_recorded_with_it() {
     assert!(places.is_sorted() && places[0].is_some(), "{sent}");
     host.request(&json!({ "subtype": "interrupt" })).await;
     host.result().await;
+    host.end().await;
+}
+
+#[tokio::test]
+async fn an_interrupt_behind_the_next_prompt_ends_that_one_while_the_turn_before_is_finishing() {
+    let server = serve(Scenario::new().reply("1").reply("Late.").delay(HOUR));
+    let collector = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let url = format!("http://{}", collector.local_addr().expect("it is bound"));
+    let run = RunBuilder::against(&server)
+        .env("OTEL_TRACES_EXPORTER", "otlp")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    let mut host = HostDriver::with(run, &[]);
+    host.prompt("one").await;
+    host.result().await;
+    // The export keeps the turn from ending.
+    let export = with_time_limit("the export", collector.accept()).await.expect("a connection");
+    for (id, text) in [("p-2", "remember the heron"), ("p-3", "not this")] {
+        let message = json!({ "role": "user", "content": text });
+        host.send(&json!({ "type": "user", "uuid": id, "message": message })).await;
+    }
+    let reply = host.ask(&json!({ "subtype": "interrupt", "cancel_queued": true })).await;
+    assert_eq!(reply["response"], json!({ "still_queued": [], "cancelled": ["p-3"] }));
+    drop((export, collector));
+    let result = with_time_limit("the result", host.result()).await;
+    assert_eq!(result["user_message_uuid"], "p-2");
+    assert_eq!(result["terminal_reason"], "aborted_streaming");
     host.end().await;
 }
 

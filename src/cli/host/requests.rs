@@ -45,20 +45,7 @@ impl HostSession {
     ) -> InputStep {
         let reply: anyhow::Result<Value> = match request {
             ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
-            ControlRequest::Interrupt { cancels_queued } => {
-                if let Some(turn) = turn {
-                    agent::interrupt(turn, Interrupt::HostRequest);
-                }
-                let queued = self.queued();
-                Ok(if cancels_queued {
-                    self.queue.clear();
-                    // The host may send them again.
-                    self.prompt_ids.retain(|id| !queued.contains(id));
-                    json!({ "still_queued": [], "cancelled": queued })
-                } else {
-                    json!({ "still_queued": queued })
-                })
-            }
+            ControlRequest::Interrupt { cancels_queued } => Ok(self.interrupt(turn, cancels_queued)),
             ControlRequest::SetModel(model) => self.set_model(model).await.map_err(Into::into),
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
             ControlRequest::StopTask(task) => match self.resources.stops.stop(&task) {
@@ -133,8 +120,29 @@ impl HostSession {
     }
 
     /// The ids of the prompts that wait.
-    fn queued(&self) -> Vec<String> {
-        self.queue.iter().filter_map(|prompt| prompt.uuid.clone()).collect()
+    /// Interrupts the turn that the host sees as the current one: the running one, or, if its result
+    /// was sent, the one of the next prompt.
+    fn interrupt(&mut self, turn: Option<&InterruptSender>, cancels_queued: bool) -> Value {
+        let running = turn.filter(|_| !self.context.exit_watchdog.is_claimed());
+        if let Some(turn) = running {
+            agent::interrupt(turn, Interrupt::HostRequest);
+        }
+        let mut prompts = self.queue.iter_mut().enumerate();
+        let next = prompts.find(|(_, prompt)| running.is_none() && !prompt.is_context);
+        let first_queued = next.map_or(0, |(at, prompt)| {
+            prompt.is_interrupted = true;
+            at + 1
+        });
+        let queued: Vec<String> =
+            self.queue.range(first_queued..).filter_map(|prompt| prompt.uuid.clone()).collect();
+        if cancels_queued {
+            self.queue.truncate(first_queued);
+            // The host may send them again.
+            self.prompt_ids.retain(|id| !queued.contains(id));
+            json!({ "still_queued": [], "cancelled": queued })
+        } else {
+            json!({ "still_queued": queued })
+        }
     }
 
     /// Sets the model of the turns to come; `None`: the one before the host's first change.

@@ -321,6 +321,9 @@ impl HostSession {
         (self.reports_state)(SessionState::Running);
         self.announce(&mut prompt);
         let (signals, interrupter) = self.context.signals.for_turn();
+        if prompt.is_interrupted {
+            agent::interrupt(&interrupter, Interrupt::HostRequest);
+        }
         let context = ProcessContext {
             variables: self.context.variables.clone(),
             cwd: self.context.cwd.clone(),
