@@ -189,8 +189,8 @@ impl RecordedPrompt {
         if step.edit.reply == ReplyDisposition::Keep {
             self.keep(reply.unwrap_or_default(), Joint::after(step.event));
         }
-        if matches!(step.event, Event::Delivered | Event::DeliveredEarly) {
-            self.structured = self.calls.output.take();
+        if step.event.delivers_output() {
+            self.structured = self.calls.output.take().or(self.structured.take());
         }
         if step.event == Event::Begin {
             // The prompt is another one.

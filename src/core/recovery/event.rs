@@ -91,6 +91,11 @@ impl Event {
 }
 
 impl Event {
+    /// True if a structured output was accepted, maybe in a process that ended before it knew.
+    pub fn delivers_output(self) -> bool {
+        matches!(self, Self::Delivered | Self::DeliveredEarly | Self::Resumed(LeftOff::Delivered))
+    }
+
     /// The failure, if the event is a failed call.
     pub fn failure(self) -> Option<Failure> {
         if let Self::Failed(failure) = self { Some(failure) } else { None }

@@ -51,7 +51,7 @@ impl LeftOff {
             Self::after_reply(reply)
         } else if matches!(event, Event::Begin | Event::ToolsDone(_) | Event::SchemaMismatch) {
             Self::ReplyDue
-        } else if matches!(event, Event::Delivered | Event::DeliveredEarly) {
+        } else if event.delivers_output() {
             Self::Delivered
         } else if event == Event::Consulted(StopHookDecision::Pass) {
             Self::Consented
@@ -116,7 +116,8 @@ impl Run {
             LeftOff::Answered if context.limits.structured && !self.has_output => {
                 self.next_turn(context).saying(Nudge::UseStructuredOutput)
             }
-            LeftOff::Answered | LeftOff::Delivered => self.done(context),
+            LeftOff::Answered => self.done(context),
+            LeftOff::Delivered => self.with_output().done(context),
             LeftOff::Consented => self.conclude(context),
             LeftOff::Finished(reason) => self.stop(reason),
         }
