@@ -45,7 +45,9 @@ impl HostSession {
     ) -> InputStep {
         let reply: anyhow::Result<Value> = match request {
             ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
-            ControlRequest::Interrupt { cancels_queued } => Ok(self.interrupt(turn, cancels_queued)),
+            ControlRequest::Interrupt { cancels_queued } => {
+                Ok(self.interrupt(turn, cancels_queued))
+            }
             ControlRequest::SetModel(model) => self.set_model(model).await.map_err(Into::into),
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
             ControlRequest::StopTask(task) => match self.resources.stops.stop(&task) {
