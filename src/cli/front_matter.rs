@@ -10,9 +10,8 @@
 //! ```
 //!
 //! The description above is invalid YAML because of its colon, but other tools accept it. Text that
-//! does not parse is therefore parsed again with its plain values quoted.
-
-use std::fmt::Write as _;
+//! does not parse is therefore parsed again field by field: a mistake in one, such as an open quote in
+//! the description, leaves the others as they are. Only fields that restrict have to be valid.
 
 use serde_json::{Map, Value};
 
@@ -26,9 +25,27 @@ const LONGEST: usize = 64 << 10;
 /// Normalised names of the fields that are always text.
 const TEXTS: [&str; 4] = ["argumenthint", "description", "name", "whentouse"];
 
+/// Normalised names of the fields that may restrict what is done: without them, it would be more than
+/// the author of the file wants.
+const RESTRICTING: [&str; 9] = [
+    "allowedtools",
+    "disablemodelinvocation",
+    "disallowedtools",
+    "hooks",
+    "maxturns",
+    "mcpservers",
+    "permissionmode",
+    "tools",
+    "userinvocable",
+];
+
 /// The fields of front matter. `kebab-case` and `camelCase` name the same field.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct FrontMatter(Map<String, Value>);
+pub(super) struct FrontMatter {
+    fields: Map<String, Value>,
+    /// Mistakes that did not keep it from being read, each with its position in the file.
+    pub(super) warnings: Vec<String>,
+}
 
 /// A parse error in front matter, with its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +59,7 @@ pub(super) struct FrontMatterError {
 /// Parses the front matter of a text. `None`: it has none.
 ///
 /// # Errors
-/// It is not a mapping of names to values.
+/// It is not a mapping of names to values, or a field that restricts is invalid.
 pub(super) fn fields(text: &str) -> Result<Option<FrontMatter>, FrontMatterError> {
     split(text).0.map(FrontMatter::read).transpose()
 }
@@ -78,12 +95,46 @@ impl FrontMatter {
         if yaml.lines().all(holds_nothing) {
             return Ok(Self::default());
         }
-        parse(yaml).or_else(|mistake| parse(&with_quotes(yaml)).map_err(|_| mistake))
+        match parse(yaml, 0) {
+            Ok(fields) => Ok(Self::of(fields)),
+            Err(mistake) => Self::read_each(entries(yaml).ok_or(mistake)?),
+        }
+    }
+
+    /// Reads each entry by itself. Of repeated ones, the last is used.
+    fn read_each(entries: Vec<Entry<'_>>) -> Result<Self, FrontMatterError> {
+        let mut read = Self::default();
+        for entry in entries {
+            let (line, name, field) = (entry.line + 2, entry.name, plain(entry.name));
+            let restricts = RESTRICTING.contains(&field.as_str());
+            if read.fields.contains_key(&field) {
+                let why = format!("{name} is given again");
+                if restricts {
+                    return Err(FrontMatterError { line, column: 1, why });
+                }
+                read.warnings.push(format!("{line}:1: {why}; the last one is used"));
+            }
+            let value = match entry.value() {
+                Ok(value) => value,
+                Err(mistake) if restricts || entry.holds_restriction() => return Err(mistake),
+                Err(mistake) if TEXTS.contains(&field.as_str()) => {
+                    read.warnings.push(format!("{mistake}; {name} is read as plain text"));
+                    Value::String(without_open_quote(&entry.joined()).to_owned())
+                }
+                Err(mistake) => {
+                    read.warnings.push(format!("{mistake}; {name} has no effect"));
+                    continue;
+                }
+            };
+            read.fields.insert(field, value);
+        }
+        Ok(read)
     }
 
     /// Wraps a JSON object.
     pub(super) fn of(fields: Map<String, Value>) -> Self {
-        Self(fields.into_iter().map(|(name, value)| (plain(&name), value)).collect())
+        let fields = fields.into_iter().map(|(name, value)| (plain(&name), value)).collect();
+        Self { fields, warnings: Vec::new() }
     }
 
     /// Returns a field's raw value.
@@ -92,7 +143,7 @@ impl FrontMatter {
     }
 
     fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(&plain(name)).filter(|value| !value.is_null())
+        self.fields.get(&plain(name)).filter(|value| !value.is_null())
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -161,16 +212,98 @@ impl FrontMatter {
     }
 }
 
-fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
+/// An entry of the outermost mapping, as written.
+struct Entry<'a> {
+    /// The lines before it.
+    line: usize,
+    name: &'a str,
+    /// The rest of its first line.
+    first: &'a str,
+    /// The lines that continue it.
+    more: Vec<&'a str>,
+}
+
+impl Entry<'_> {
+    /// Returns the value, as YAML or as a plain text that is no YAML.
+    fn value(&self) -> Result<Value, FrontMatterError> {
+        let yaml = format!("{}: {}\n{}", self.name, self.first, self.more.join("\n"));
+        match parse(&yaml, self.line) {
+            Ok(fields) => Ok(fields.into_values().next().unwrap_or_default()),
+            Err(_) if self.is_plain() => Ok(Value::String(self.joined())),
+            Err(mistake) => Err(mistake),
+        }
+    }
+
+    /// Returns true if the value is neither quoted nor a list nor a block.
+    fn is_plain(&self) -> bool {
+        // `[file] [pattern]` looks like a list but is text.
+        let is_text = TEXTS.contains(&plain(self.name).as_str());
+        let is_list = self.first.starts_with(['[', '{']) && !is_text;
+        !self.first.is_empty() && !self.first.starts_with(['"', '\'', '|', '>']) && !is_list
+    }
+
+    /// Returns true if a line that continues the entry may be meant as a field that restricts.
+    fn holds_restriction(&self) -> bool {
+        let named = self.more.iter().filter_map(|line| line.split_once(':'));
+        named.into_iter().any(|(name, _)| RESTRICTING.contains(&plain(name.trim()).as_str()))
+    }
+
+    /// Returns the value as one line.
+    fn joined(&self) -> String {
+        let more = self.more.iter().filter(|line| !line.starts_with('#'));
+        let lines = std::iter::once(&self.first).chain(more).map(|line| line.trim());
+        lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Splits YAML into the entries of its outermost mapping. `None`: a line may be an entry in another
+/// notation, such as a quoted name.
+fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
+    let is_name = |name: &&str| {
+        name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
+    };
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for (line, text) in yaml.lines().enumerate() {
+        let parts = text.split_once(':');
+        if let Some((name, first)) = parts.filter(|(name, _)| is_name(name)) {
+            entries.push(Entry { line, name, first: first.trim(), more: Vec::new() });
+        } else if text.trim().is_empty() || text.starts_with('#') {
+            if let Some(entry) = entries.last_mut() {
+                entry.more.push(text);
+            }
+        } else {
+            let continues = text.starts_with([' ', '\t', '-']) || parts.is_none();
+            entries.last_mut().filter(|_| continues)?.more.push(text);
+        }
+    }
+    Some(entries)
+}
+
+/// Removes the quotes of a text that is not one quoted text: an open one, and those around a text with
+/// an apostrophe.
+fn without_open_quote(text: &str) -> &str {
+    let Some(quote) = text.chars().next().filter(|first| "\"'".contains(*first)) else {
+        return text;
+    };
+    match (text.matches(quote).count(), text[1..].strip_suffix(quote)) {
+        (1, _) => &text[1..],
+        (count, Some(inner)) if count % 2 == 1 => inner,
+        (_, Some(_) | None) => text,
+    }
+}
+
+/// Parses a mapping that has `before` lines of the front matter before it.
+fn parse(yaml: &str, before: usize) -> Result<Map<String, Value>, FrontMatterError> {
     // The first line of the file is the one with the hyphens.
     let at = |line: usize, column: usize, why: &str| FrontMatterError {
-        line: line + 1,
+        line: before + line + 1,
         column,
         why: why.chars().take(160).collect(),
     };
     match yaml::parse(yaml) {
-        Ok(Value::Object(fields)) => Ok(FrontMatter::of(fields)),
-        Ok(Value::Null) => Ok(FrontMatter::default()),
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err(at(1, 1, "it has no names")),
         Err(error) => Err(at(error.line, error.column, &error.why)),
     }
@@ -179,44 +312,6 @@ fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
 /// Normalises a field name for look-up.
 fn plain(name: &str) -> String {
     name.chars().filter(|letter| !"-_".contains(*letter)).flat_map(char::to_lowercase).collect()
-}
-
-/// Quotes every plain value of the top-level fields.
-fn with_quotes(yaml: &str) -> String {
-    let mut quoted = String::with_capacity(yaml.len() + 64);
-    let mut lines = yaml.lines().peekable();
-    while let Some(line) = lines.next() {
-        let Some((name, value)) = plain_value(line) else {
-            quoted.push_str(line);
-            quoted.push('\n');
-            continue;
-        };
-        let mut value = value.to_owned();
-        // A plain value may continue in indented lines.
-        while let Some(more) = lines.next_if(|next| next.starts_with([' ', '\t'])) {
-            value.push(' ');
-            value.push_str(more.trim());
-        }
-        // Every JSON string is a YAML string too.
-        let _ = writeln!(quoted, "{name}: {}", Value::String(value));
-    }
-    quoted
-}
-
-/// Splits a line into name and value, if the value is neither quoted nor a list nor a block.
-fn plain_value(line: &str) -> Option<(&str, &str)> {
-    let (name, value) = line.split_once(':')?;
-    let is_name = |name: &str| {
-        name.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
-    };
-    let value = value.strip_prefix([' ', '\t'])?.trim();
-    // `[file] [pattern]` looks like a list but is text.
-    let is_text = TEXTS.contains(&plain(name).as_str());
-    let stands = value.is_empty()
-        || value.starts_with(['"', '\'', '|', '>'])
-        || !is_text && value.starts_with(['[', '{']);
-    (is_name(name) && !stands).then_some((name, value))
 }
 
 #[cfg(test)]
@@ -300,6 +395,52 @@ mod tests {
                     e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n---\n";
         let _ = fields(bomb);
         let deep = format!("---\na: {}\n---\n", "[".repeat(20_000));
-        assert!(fields(&deep).is_err());
+        assert!(fields(&deep).expect("readable").expect("some").warnings[0].contains("no effect"));
+    }
+
+    #[test]
+    fn a_mistake_in_a_field_that_does_not_restrict_leaves_the_others() {
+        for (yaml, name, expected) in [
+            ("argument-hint: \"[file]\" [--fix]", "argument-hint", "\"[file]\" [--fix]"),
+            ("description: \"Review\" the change", "description", "\"Review\" the change"),
+            ("description: 'it' works", "description", "'it' works"),
+            ("description: 'it's here'", "description", "it's here"),
+            ("description: > 3 issues", "description", "> 3 issues"),
+            ("description: | grep\n  and: sort", "description", "| grep and: sort"),
+            ("description: \"not closed", "description", "not closed"),
+            ("description: \"not closed\n  but longer", "description", "not closed but longer"),
+            ("name: 'x", "name", "x"),
+            ("description: a\ndescription: b", "description", "b"),
+            ("description:no blank", "description", "no blank"),
+            ("description: more\nwithout indent", "description", "more without indent"),
+            ("description: x\ncolor: \"red\" or [blue", "description", "x"),
+            ("metadata:\n  a: \"x\" y\ndescription: x", "description", "x"),
+        ] {
+            for yaml in [format!("{yaml}\ntools: Read"), format!("tools:\n- Read\n# and\n{yaml}")] {
+                let parsed = parsed(&yaml);
+                assert_eq!(parsed.text(name).as_deref(), Some(expected), "{yaml}");
+                assert_eq!(parsed.words("tools").expect("a list"), ["Read"], "{yaml}");
+            }
+        }
+        let model = parsed("model: \"haiku\nmaxTurns: 5");
+        assert_eq!((model.text("model"), model.count("maxTurns")), (None, Some(5)));
+        let twice = parsed("description: a\ncolor: red\ndescription: b").warnings;
+        assert_eq!(twice, ["4:1: description is given again; the last one is used"]);
+        let open = parsed("name: x\ndescription: \"open").warnings.join("\n");
+        assert!(
+            open.starts_with("3:") && open.ends_with("description is read as plain text"),
+            "{open}"
+        );
+        for name in RESTRICTING {
+            for yaml in [
+                format!("description: \"a\" b\n{name}: \"Read\" Edit"),
+                format!("description: \"a\" b\n  {name}: Read"),
+                format!("description: \"a\" b\n\"{name}\": Read"),
+                format!("description: \"a\" b\n{name} : Read"),
+                format!("{name}: Read\n{name}: Edit"),
+            ] {
+                assert!(fields(&format!("---\n{yaml}\n---\n")).is_err(), "{yaml}");
+            }
+        }
     }
 }

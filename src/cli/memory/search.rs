@@ -303,7 +303,10 @@ impl MemoryReader<'_> {
         let fields = front_matter::fields(text).inspect_err(|mistake| {
             self.warnings.push(format!("{}:{mistake}; the rest of it counts", path.display()));
         });
-        let fields = fields.ok().flatten().filter(|fields| fields.has("paths"))?;
+        let fields = fields.ok().flatten()?;
+        let shown = path.display();
+        self.warnings.extend(fields.warnings.iter().map(|why| format!("{shown}:{why}")));
+        let fields = Some(fields).filter(|fields| fields.has("paths"))?;
         let mut paths = fields.words("paths").unwrap_or_default();
         paths.truncate(PATTERNS_MAX);
         Some(paths)

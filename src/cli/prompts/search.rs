@@ -79,6 +79,8 @@ fn select_entries(
                 continue;
             }
         };
+        let shown = &prompt_file.shown;
+        library.warnings.extend(fields.warnings.iter().map(|why| format!("{shown}:{why}")));
         let entry = LibraryEntry { prompt_file, fields, name: name.clone() };
         let lost = match kept.remove(&name) {
             None => {
