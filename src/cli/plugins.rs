@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use crate::cli::installed_plugins::{EnabledPlugin, MarketplaceEntry};
 use crate::cli::usage::UsageError;
+use crate::config::written_json;
 use crate::messages::PluginEntry;
 use crate::process::file_reads;
 
@@ -134,7 +135,7 @@ impl Plugin {
         let manifest_file = folder.join(MANIFEST);
         let manifest: Value = match read(&manifest_file)? {
             None => Value::Null,
-            Some(text) => serde_json::from_str(&text).map_err(|error| {
+            Some(text) => serde_json::from_str(&written_json(&text)).map_err(|error| {
                 UsageError::new(format!("{}: {error}; correct it", manifest_file.display()))
             })?,
         };

@@ -1,8 +1,27 @@
-//! Comments and trailing commas in settings files, which JSON does not have.
+//! JSON that users write by hand, in files and in flags: settings, MCP servers, agents, parts of
+//! plugins. It may have comments and trailing commas, which JSON does not have.
+
+use crate::json;
+
+/// Rewrites what a user wrote as strict JSON, for parsers that find the positions of values. These stay the
+/// same, counted from after a byte order mark. Text that is no JSON keeps its mistakes.
+pub fn written_json(text: &str) -> String {
+    json::to_strict(&blank_comments(without_mark(text))).into_owned()
+}
+
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Returns true if the value of a flag is JSON, rather than the name of a file: its first character that
+/// is neither blank nor in a comment is `{`.
+pub fn is_inline(given: &str) -> bool {
+    blank_comments(without_mark(given.trim_start())).trim_start().starts_with('{')
+}
 
 /// Returns JSON of the same length in characters: comments, and commas before the end of an object
 /// or a list, become spaces. So the position of everything else stays the same.
-pub fn blank_comments(text: &str) -> String {
+fn blank_comments(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     // The last comma, while nothing but spaces and comments has followed it.
@@ -67,6 +86,16 @@ fn blank(one: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_begins_like_an_object_is_no_file_name() {
+        for given in ["{}", " \n{", "// ci\n{}", "\u{feff}{}", "\u{feff}/* a */ // b\n {}"] {
+            assert!(is_inline(given), "{given:?}");
+        }
+        for given in ["", "a.json", "//host/a.json", "/*/a{}", "./{a}", "[]"] {
+            assert!(!is_inline(given), "{given:?}");
+        }
+    }
 
     #[test]
     fn comments_and_trailing_commas_become_spaces_of_the_same_length() {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::ConfigError;
 pub use super::check::ForeignMistakes;
 use super::check::{self, FileValue, ValidSettings};
-use super::comments::blank_comments;
+use super::comments::{is_inline, written_json};
 use super::spans;
 use crate::json;
 use crate::process::file_reads;
@@ -118,19 +118,36 @@ pub fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Reads the settings that a flag such as `--settings` names: JSON if the text begins with `{`,
-/// otherwise a file or a pipe, which must exist.
+/// Reads JSON that a flag gives, or the file or pipe that it names. Returns its name for messages, and the
+/// text.
+///
+/// # Errors
+/// The file cannot be read, or is not UTF-8.
+pub fn inline_or_file(
+    flag: &str,
+    given: &str,
+    bytes_max: u64,
+) -> Result<(String, String), ConfigError> {
+    if is_inline(given) {
+        return Ok((flag.to_owned(), given.trim_start().to_owned()));
+    }
+    let bytes = file_reads::read_bounded(Path::new(given), bytes_max).map_err(|error| {
+        ConfigError::new(format!(
+            "{flag} {given}: cannot be read: {error}; give JSON, or the name of a file of it"
+        ))
+    })?;
+    Ok((given.to_owned(), utf8(given, &bytes)?.to_owned()))
+}
+
+/// Reads the settings that a flag such as `--settings` names: JSON, or the name of
+/// a file or a pipe, which must exist.
 ///
 /// # Errors
 /// The mistakes in it, one line each.
 pub fn parse_flag(flag: &str, given: &str) -> Result<ParsedSettings, Vec<String>> {
-    if given.trim_start().starts_with('{') {
-        return parse_text(flag, given);
-    }
-    let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
-        vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
-    })?;
-    parse_bytes(given, &bytes)
+    let (name, text) =
+        inline_or_file(flag, given, FILE_BYTES_MAX).map_err(|error| vec![error.to_string()])?;
+    parse_text(&name, &text)
 }
 
 /// Reads the content of a file.
@@ -155,12 +172,9 @@ fn parse_with<E>(
     text: &str,
     check: impl Fn(&str, &str) -> Result<ValidSettings, E>,
 ) -> Result<ParsedSettings, E> {
-    let text = blank_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
-    // The positions of its values are found by another parser, which is strict.
-    let text = &*json::to_strict(&text);
-    let ValidSettings { value, values, warnings, .. } = check(name, text)?;
-    let (name, text) = (name.to_owned(), text.to_owned());
-    Ok(ParsedSettings { name, value, values, text, warnings })
+    let text = written_json(text);
+    let ValidSettings { value, values, warnings, .. } = check(name, &text)?;
+    Ok(ParsedSettings { name: name.to_owned(), value, values, text, warnings })
 }
 
 /// Reads the text of a file that was written for another program. Invalid values are left out, with

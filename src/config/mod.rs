@@ -46,7 +46,7 @@ mod variable_readers;
 use std::fmt;
 
 pub use check::{syntax_error, without_position};
-pub use comments::blank_comments;
+pub use comments::{is_inline, written_json};
 pub use memory_size::MemorySize;
 pub use setting::{KeptAs, Setting};
 pub use settings::Config;

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::comments::blank_comments;
+use super::comments::written_json;
 use super::file::{FILE_BYTES_MAX, ParsedSettings};
 use super::registry;
 use super::setting::{Setting, Untrusted};
@@ -234,9 +234,7 @@ impl IgnoredSettings {
     }
 
     fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
-        let text = blank_comments(&json::decode(content));
-        let text = json::to_strict(&text);
-        let why = match serde_json::from_str(&text) {
+        let why = match serde_json::from_str(&written_json(&json::decode(content))) {
             Ok(Value::Object(members)) => return Some(members),
             Ok(_) => "it is no JSON object",
             Err(_) => "it is no valid JSON",

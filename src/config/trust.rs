@@ -17,7 +17,7 @@ use crate::process::file_reads;
 use crate::text::hex;
 use crate::tools::check_glob;
 
-use super::comments::blank_comments;
+use super::comments::written_json;
 use super::file::FILE_BYTES_MAX;
 use super::kinds::SettingValue;
 use super::named_scripts::named_scripts;
@@ -106,7 +106,7 @@ impl Trust {
     /// The script that is not trusted.
     pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, UntrustedScript> {
         // The reader decodes UTF-16, too.
-        let text = json::to_strict(&blank_comments(&json::decode(content))).into_owned();
+        let text = written_json(&json::decode(content));
         // A file that is no JSON is rejected where it is read.
         let settings = serde_json::from_str(&text).unwrap_or_default();
         self.covers_commands(content, &settings, cwd)

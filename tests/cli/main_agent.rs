@@ -11,7 +11,7 @@ use super::binary_fixture::BinaryFixture;
 
 const REVIEWER: &str = r#"{"reviewer": {"description": "Looks", "prompt": "You look.",
     "tools": ["Read", "Grep", "LSP", "mcp__known"], "model": "opus",
-    "disallowedTools": "Bash(rm *)"}}"#;
+    "disallowedTools": "Bash(rm *)", /* and */ },}"#;
 
 fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
@@ -29,11 +29,22 @@ fn resolve(world: &BinaryFixture, flags: &[&str]) -> Result<Settings, String> {
 
 #[test]
 fn flags_outrank_the_agent_definition_of_a_run() {
-    let servers = r#"{"mcpServers": {"known": {"command": "x"}, "other": {"command": "x"}}}"#;
+    let servers = "\u{feff}// two\n{\"mcpServers\": {\"known\": {\"command\": \"x\"}, \"other\": {\"command\": \"x\"},}}";
     let world = BinaryFixture::new();
-    let flags = ["--agents", REVIEWER, "--agent", "reviewer", "--mcp-config", servers];
+    let settings = "\u{feff} // ci\n{\"maxTurns\": 7,}";
+    let flags = [
+        "--settings",
+        settings,
+        "--agents",
+        REVIEWER,
+        "--agent",
+        "reviewer",
+        "--mcp-config",
+        servers,
+    ];
     let settings = resolve(&world, &flags).expect("it is one");
     assert_eq!(settings.system.role.as_deref(), Some("You look."));
+    assert_eq!(settings.config.limits.budgets.turns, Some(7));
     assert_eq!(settings.tools.only, Some(vec!["Read".to_owned(), "Grep".to_owned()]));
     assert_eq!(settings.config.permissions.deny, ["Bash(rm *)", "mcp__other__*"]);
     assert_eq!(
@@ -42,7 +53,7 @@ fn flags_outrank_the_agent_definition_of_a_run() {
     );
     assert_eq!(settings.agents.len(), 1);
 
-    let flags = [&flags[..4], &["--model=sonnet", "--tools=Bash"]].concat();
+    let flags = [&flags[..6], &["--model=sonnet", "--tools=Bash"]].concat();
     let settings = resolve(&world, &flags).expect("flags say otherwise");
     assert_eq!(settings.tools.only, Some(vec!["Bash".to_owned()]));
     assert_eq!(
@@ -120,7 +131,9 @@ fn mistakes_in_agents_are_reported_before_the_run_starts() {
     let error = resolve(&world, &["--agents", &file]).expect_err("a mistake");
     assert!(error.contains(&format!("{file}:2:7: ")), "{error}");
     let file = world.work().join("bad").display().to_string();
-    assert!(resolve(&world, &["--agents", &file]).expect_err("no text").contains("not UTF-8"));
+    assert!(
+        resolve(&world, &["--agents", &file]).expect_err("no text").contains("not valid UTF-8")
+    );
 }
 
 #[test]

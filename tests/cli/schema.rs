@@ -91,7 +91,7 @@ fn an_unusable_schema_is_reported_in_one_line_with_its_position() {
     // what is given, what the line holds
     let cases: &[(&str, &[&str])] = &[
         ("", &["--json-schema is empty", "give a JSON Schema"]),
-        ("{\"type\": \"object\",}", &["--json-schema:1:19: not valid JSON", "correct it"]),
+        ("{\"type\": \"object\",,}", &["--json-schema:1:19: not valid JSON", "correct it"]),
         (
             "{\n \"type\":\n  \"objekt\"}",
             &["--json-schema:3:3: /type: the value is not one of [\"array\"", "\"objekt\""],

@@ -134,15 +134,17 @@ fn plugins_as_they_are_published_are_used_and_broken_ones_are_left_out() {
     let manifest = r#"{"name": "kit", "commands": ["./extra/one.md", "./commands"],
         "agents": "./more", "skills": ["./abilities/pp"], "mcpServers": "./servers.json",
         "hooks": ["./hooks/hooks.json", {"SessionStart": [{"hooks": [{"type": "command",
-            "command": "echo \"$CLAUDE_PLUGIN_DATA\" > ${CLAUDE_PLUGIN_DATA}/kept"}]}]}]}"#;
+            "command": "echo \"$CLAUDE_PLUGIN_DATA\" > ${CLAUDE_PLUGIN_DATA}/kept"}]}]}], // no more
+        }"#;
     caller.file("work/kit/.claude-plugin/plugin.json", manifest);
     caller.file("work/kit/extra/one.md", "Run ${CLAUDE_PLUGIN_ROOT}/x.sh");
     caller.file("work/kit/commands/two.md", "Two");
     caller.file("work/kit/more/aa.md", "---\nname: aa\ndescription: d\n---\nAgent");
     caller.file("work/kit/abilities/pp/SKILL.md", "Read ${CLAUDE_PLUGIN_ROOT}/notes");
-    let hooks = r#"{"description": "What it is for", "hooks": {"SessionStart": [{"hooks": [
-        {"type": "command", "command": "echo \"$CLAUDE_PLUGIN_ROOT\" >> \"$HOME/root\""}]}]}}"#;
-    caller.file("work/kit/servers.json", "{}");
+    let hooks = r#"// Hooks.
+        {"description": "What it is for", "hooks": {"SessionStart": [{"hooks": [
+        {"type": "command", "command": "echo \"$CLAUDE_PLUGIN_ROOT\" >> \"$HOME/root\""}]},]}}"#;
+    caller.file("work/kit/servers.json", "/* none yet */ {}");
     caller.file("work/kit/hooks/hooks.json", hooks);
     let settings = r#"{"enabledPlugins": {"bad@shop": true}, "outputStyle": "My Style"}"#;
     caller.file("home/.claude/settings.json", settings);
@@ -163,7 +165,7 @@ fn plugins_as_they_are_published_are_used_and_broken_ones_are_left_out() {
     let kept = std::fs::read_to_string(data.join("kept")).expect("the other hook ran");
     assert_eq!(kept.trim_end(), data.to_string_lossy());
     caller.file("work/kit/.mcp.json", r#"{"mcpServers": {"echo": {"command": "false"}}}"#);
-    caller.file("work/kit/servers.json", r#"{"mcpServers": {"more": {"command": "false"}}}"#);
+    caller.file("work/kit/servers.json", r#"{"mcpServers": {"more": {"command": "false"},},}"#);
     let init = "claude -p hi --plugin-dir kit --output-format stream-json 2>/dev/null | head -n 1";
     judge(
         &caller,

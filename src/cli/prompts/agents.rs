@@ -1,16 +1,16 @@
 //! Sub-agent definitions: from files, and from `--agents`.
 
 use std::fmt;
-use std::path::Path;
 
 use anyhow::Context;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::config::file::inline_or_file;
+use crate::config::written_json;
 use crate::hooks::{HookSettings, SkippedHook};
 use crate::json;
 use crate::mcp::tool_name_prefix;
-use crate::process::file_reads;
 use crate::tools::{
     AgentDefinition, GENERAL_PURPOSE, PermissionMode, ToolName, classify_tool_name,
 };
@@ -238,18 +238,8 @@ impl<'de> Deserialize<'de> for OrderedMembers {
 pub(in crate::cli) fn parse_flag(
     given: &str,
 ) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {
-    let (place, text) = if given.trim_start().starts_with('{') {
-        ("--agents".to_owned(), given.to_owned())
-    } else {
-        let wrong = |why: String| {
-            UsageError::new(format!("--agents {given}: {why}; give JSON, or a file of it"))
-        };
-        let bytes = file_reads::read_bounded(Path::new(given), FLAG_BYTES_MAX)
-            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-        (given.to_owned(), text)
-    };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let (place, text) = inline_or_file("--agents", given, FLAG_BYTES_MAX)?;
+    let text = &*written_json(&text);
     let OrderedMembers(all) = json::read_str(text).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or_default();

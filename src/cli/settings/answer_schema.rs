@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::usage::UsageError;
 use crate::config::file::utf8;
 use crate::config::spans::{self, JsonPaths};
-use crate::config::without_position;
+use crate::config::{is_inline, without_position, written_json};
 use crate::process::file_reads;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
@@ -41,7 +41,7 @@ pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageE
 
 /// Returns whether a text is meant as JSON rather than as a file name.
 fn is_json(text: &str) -> bool {
-    text.starts_with(['{', '[', '"']) || serde_json::from_str::<Value>(text).is_ok()
+    is_inline(text) || text.starts_with(['[', '"']) || serde_json::from_str::<Value>(text).is_ok()
 }
 
 /// Reads a file, or a pipe of a shell's process substitution, up to the size limit.
@@ -52,7 +52,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Checks the text of a schema. `what` names the thing to correct if it is not JSON.
 fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = &*written_json(text);
     let here = |at: usize| {
         let (line, column) = spans::line_and_column(text, at);
         format!("{name}:{line}:{column}")

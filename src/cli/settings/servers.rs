@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::path::Path;
 
 use serde_json::{Map, Value};
 use strsim::osa_distance;
@@ -11,12 +10,10 @@ use super::prompt_tool;
 use crate::cli::args::{McpArgs, RunArgs};
 use crate::cli::usage::UsageError;
 use crate::config::environment::{ProcessEnv, Variables};
-use crate::config::file::{ParsedSettings, utf8};
+use crate::config::file::{ParsedSettings, inline_or_file};
 use crate::config::spans::JsonPaths;
-use crate::config::{Config, redact, syntax_error, values};
-use crate::json;
+use crate::config::{Config, is_inline, redact, syntax_error, values, written_json};
 use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig};
-use crate::process::file_reads;
 use crate::tools::secret_values;
 
 /// The servers of a run.
@@ -144,8 +141,7 @@ pub(super) fn parse(
     text: &str,
     author: ServerAuthor,
 ) -> Result<Option<Vec<NamedServer>>, UsageError> {
-    // The positions of its values are found by another parser, which is strict.
-    let text = &*json::to_strict(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let text = &*written_json(text);
     let value: Value = serde_json::from_str(text)
         .map_err(|error| UsageError::new(syntax_error(name, text, &error)))?;
     let places = JsonPaths::scan(text);
@@ -198,24 +194,19 @@ pub(super) fn parse(
     }
 }
 
-/// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file. `None` if it
+/// Reads what `--mcp-config` gives: JSON, or the name of a file. `None` if it
 /// holds other things than servers.
 ///
 /// # Errors
 /// It cannot be read, or is wrong, and where.
 pub(super) fn parse_flag(given: &str) -> Result<Option<Vec<NamedServer>>, UsageError> {
-    if given.trim_start().starts_with('{') {
-        return parse("--mcp-config", given, ServerAuthor::Flag);
-    }
-    let bytes = file_reads::read_bounded(Path::new(given), FILE_BYTES_MAX).map_err(|error| {
-        UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
-    })?;
-    parse(given, utf8(given, &bytes)?, ServerAuthor::Flag)
+    let (name, text) = inline_or_file("--mcp-config", given, FILE_BYTES_MAX)?;
+    parse(&name, &text, ServerAuthor::Flag)
 }
 
 /// The warning about a value of `--mcp-config` without servers.
 pub(super) fn no_servers_warning(given: &str) -> String {
-    let name = if given.trim_start().starts_with('{') { "its JSON" } else { given };
+    let name = if is_inline(given) { "its JSON" } else { given };
     format!("--mcp-config: {name} holds no MCP servers; write {{\"mcpServers\": {{...}}}}")
 }
 

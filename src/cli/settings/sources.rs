@@ -18,6 +18,7 @@ use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ForeignMistakes, ParsedSettings};
 use crate::config::fold::Fold;
+use crate::config::is_inline;
 use crate::config::kinds::PluginEntries;
 use crate::config::managed::{ManagedSettings, with_drop_ins};
 use crate::config::registry;
@@ -251,8 +252,7 @@ impl SourceReader {
     }
 
     fn flag(&mut self, flag: &str, given: &str) -> Option<ParsedSettings> {
-        let inline = given.trim_start().starts_with('{');
-        let shown = if inline { flag } else { given };
+        let shown = if is_inline(given) { flag } else { given };
         self.add_file(shown.to_owned(), file::parse_flag(flag, given).map(Some))
     }
 
