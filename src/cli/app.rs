@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 use crate::process::{catch_panic, forbid_dumps, hide_argument_texts, record_panics};
 
 use super::args::{
-    self, CliRequest, ProgramName, RequestedOutput, SchemaSubject, split_directory, wanted_colors,
+    self, CliRequest, CommandWords, ProgramName, RequestedOutput, SchemaSubject, split_directory,
+    wanted_colors,
 };
 use super::batch;
 use super::checkouts::enter_worktree;
@@ -159,7 +160,7 @@ fn dispatch(
         eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
         return Ok(exit_code::USAGE);
     }
-    let mut request = args::parse_process(&args::from_os(raw.words)?, raw.name)?;
+    let mut request = args::parse_process(&CommandWords::new(raw.words), raw.name)?;
     if let CliRequest::Run(args) = &mut request {
         args.session.names_folder = raw.directory.is_some() || args.session.directory.is_some();
     }

@@ -1,6 +1,9 @@
 //! Bad input of every kind: one line, exit code 2, one result, and nothing done.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+use outlast::cli::args::{self, CliRequest, CommandWords, ProgramName};
 
 use super::binary_fixture::{BinaryFixture, ProcessResult};
 
@@ -235,7 +238,7 @@ fn blank_prompts_are_refused() {
 #[test]
 fn stdin_that_is_not_text_is_refused() {
     let cases: &[(&[u8], &str)] = &[
-        (b"one\n\0", "NUL at line 2, byte 5"),
+        (b"one\n\0\0\0", "NUL at line 2, byte 5"),
         (b" \n ", "prompt is empty"),
         (b"", "prompt is empty"),
     ];
@@ -250,9 +253,77 @@ fn stdin_that_is_not_text_is_refused() {
 #[test]
 fn arguments_that_are_not_utf_8_are_refused() {
     let world = BinaryFixture::new();
-    let odd = std::ffi::OsStr::from_bytes(b"fix \xff");
-    let output = world.command(&["--max-turns", "3"]).arg(odd).output().unwrap();
-    check(&[], &ProcessResult::of(&output), &["argument 3", "UTF-8"]);
+    for odd in [&b"--add-dir=fix \xff"[..], b"--tools=\xff", b"--result-file=\xff"] {
+        let odd = std::ffi::OsStr::from_bytes(odd);
+        let output = world.command(&["--max-turns", "3", "hi"]).arg(odd).output().unwrap();
+        check(&[], &ProcessResult::of(&output), &["argument 4", "UTF-8"]);
+    }
+}
+
+#[test]
+fn texts_for_the_model_that_are_not_utf_8_are_read_with_a_warning() {
+    for (words, index) in [
+        (&[&b"--max-turns"[..], b"3", b"caf\xe9"][..], 3),
+        (&[b"-p", b"--", b"caf\xe9"], 3),
+        (&[b"run", b"caf\xe9"], 2),
+        (&[b"hi", b"--append-system-prompt", b"caf\xe9"], 3),
+        (&[b"hi", b"--systemPrompt=caf\xe9"], 2),
+    ] {
+        let words = words.iter().map(|word| OsString::from_vec(word.to_vec())).collect();
+        let request = args::parse_process(&CommandWords::new(words), ProgramName::Outlast);
+        let Ok(CliRequest::Run(run)) = request else { panic!("{request:?}") };
+        let texts = [&run.prompt, &run.model.append_system_prompt, &run.model.system_prompt];
+        let is_read = |text: &&Option<String>| text.as_deref() == Some("caf\u{fffd}");
+        assert_eq!(texts.iter().filter(|text| is_read(text)).count(), 1, "{texts:?}");
+        let warning = run.encoding_warning.expect("a warning");
+        assert!(warning.starts_with(&format!("argument {index} is not valid UTF-8")), "{warning}");
+    }
+}
+
+#[test]
+fn a_prompt_that_looks_like_a_flag_with_a_value_is_a_prompt_or_names_the_dashes() {
+    let parse = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        match args::parse(&words) {
+            Ok(CliRequest::Run(run)) => Ok(run.prompt.unwrap_or_default()),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let define = "-DFOO=1 breaks the build";
+    for (words, prompt) in [
+        (&["-p", "--foo=bar baz"][..], "--foo=bar baz"),
+        (&["run", "--color-mode=x has no effect"], "--color-mode=x has no effect"),
+        (&[define, "--max-turns", "3"], define),
+        (&["-p", define, "--model", "haiku"], define),
+        (&["-p=fix it now"], "fix it now"),
+        (&["--print=fix it now"], "fix it now"),
+        (&["--", "--model=x is not passed on"], "--model=x is not passed on"),
+    ] {
+        assert_eq!(parse(words).as_deref(), Ok(prompt), "{words:?}");
+    }
+    for words in [
+        &["-p", "--retries=3 is ignored by our CLI, fix it"][..],
+        &["-p", "--max-turns=5 has no effect, find out why"],
+        &["-p", "--output-format=json prints nothing"],
+        &["-p", "--model=x is not passed on: fix"],
+        &["--append-sytem-prompt=Be terse, please"],
+    ] {
+        let error = parse(words).expect_err("a mistake");
+        assert!(error.contains("a prompt that begins with \"-\" stands after \"--\""), "{error}");
+    }
+    for (words, parts) in [
+        (&["exec", "fix the bug"][..], ["\"exec\" is not a command", "outlast run PROMPT"]),
+        (&["ask", "-p", "fix the bug"], ["\"ask\" is not a command", "outlast run PROMPT"]),
+        (
+            &["hi", "--append-system-prompt", "-terse"],
+            ["value of --append-system-prompt", "=-terse"],
+        ),
+        (&["fix", "the", "bug"], ["one argument too many", "in quotes"]),
+    ] {
+        let error = parse(words).expect_err("a mistake");
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
 }
 
 #[test]

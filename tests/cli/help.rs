@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::pty::{Winsize, openpty};
-use outlast::cli::args::{self, CliRequest, ProgramName};
+use outlast::cli::args::{self, CliRequest, CommandWords, ProgramName};
 
 use super::binary_fixture::BinaryFixture;
 
 fn help(topic: &[&str]) -> Result<String, String> {
-    let words: Vec<String> = ["help"].iter().chain(topic).map(|&word| word.to_owned()).collect();
-    match args::parse_process(&words, ProgramName::Outlast) {
+    let words = ["help"].iter().chain(topic).map(Into::into).collect();
+    match args::parse_process(&CommandWords::new(words), ProgramName::Outlast) {
         Ok(CliRequest::Print(text) | CliRequest::Manual(text)) => Ok(text),
         Ok(CliRequest::Help(text)) => Ok(text.to_string()),
         Ok(other) => panic!("help prints, and does not {other:?}"),

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::compatibility::has_optional_value;
+use super::synonyms::{flag_for, has_flag};
 use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
 use crate::config::environment::ColorChoice;
+use crate::config::is_inline;
 use crate::host::exit_code_for_hosts;
 use crate::text::shortened;
 use crate::tools::{ToolName, classify_tool_name};
@@ -48,6 +50,9 @@ pub(super) fn is_command(word: &str) -> bool {
 /// Flags of `rehearse` that list, print or save scenarios, and run nothing.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
 
+/// How to give a prompt that begins like a flag.
+pub(super) const PROMPT_HINT: &str = "; a prompt that begins with \"-\" stands after \"--\"";
+
 /// One-letter flags without a value.
 const SWITCHES: &str = "cpqv";
 
@@ -68,23 +73,53 @@ impl ProgramName {
     }
 }
 
-/// Converts the words of a command line to text.
-///
-/// # Errors
-/// A word is not valid Unicode; the message gives its position.
-pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageError> {
-    raw.into_iter()
-        .enumerate()
-        .map(|(index, word)| {
-            word.into_string().map_err(|word| {
-                UsageError::new(format!(
-                    "argument {} is not valid UTF-8 ({:?}); encode it as UTF-8",
-                    index + 1,
-                    shortened(&word.to_string_lossy(), 40, "...")
-                ))
-            })
-        })
-        .collect()
+/// The words of a command line, as text.
+pub struct CommandWords {
+    pub(super) words: Vec<String>,
+    /// Indexes of the words that are not UTF-8. Their invalid bytes are read as U+FFFD.
+    invalid: Vec<usize>,
+}
+
+impl CommandWords {
+    pub fn new(raw: Vec<OsString>) -> Self {
+        let is_invalid =
+            |(index, word): (usize, &OsString)| word.to_str().is_none().then_some(index);
+        let invalid = raw.iter().enumerate().filter_map(is_invalid).collect();
+        let text = |word: OsString| {
+            word.into_string().unwrap_or_else(|word| word.to_string_lossy().into_owned())
+        };
+        Self { words: raw.into_iter().map(text).collect(), invalid }
+    }
+
+    /// Returns the warning about invalid words that are text for the model.
+    ///
+    /// # Errors
+    /// An invalid word is anything else, such as a path; the message gives its position.
+    pub(super) fn check(&self, texts: &[Option<&str>]) -> Result<Option<String>, UsageError> {
+        let is_text = |word: &str| {
+            let flag = |text: &&str| {
+                word.strip_suffix(text).is_some_and(|flag| {
+                    flag.is_empty() || flag.starts_with('-') && flag.ends_with('=')
+                })
+            };
+            texts.iter().flatten().any(|text| flag(&text))
+        };
+        let shown = |index: usize| {
+            let word = shortened(&self.words[index], 40, "...");
+            format!("argument {} is not valid UTF-8 ({word:?})", index + 1)
+        };
+        match self.invalid.iter().find(|index| !is_text(&self.words[**index])) {
+            Some(other) => {
+                Err(UsageError::new(format!("{}; encode it as UTF-8", shown(*other))))
+            }
+            None => Ok(self.invalid.first().map(|first| {
+                format!(
+                    "{}: such bytes are read as U+FFFD; convert it, for example with iconv, if they matter",
+                    shown(*first)
+                )
+            })),
+        }
+    }
 }
 
 /// Removes `-C DIR` from the beginning of the words, where any command accepts it, and
@@ -204,13 +239,22 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut words = words.iter().peekable();
     // True once a word is certainly the prompt: it is the first, or follows a flag without a value.
     let mut has_prompt = false;
+    let is_run = words.peek().is_none_or(|word| *word == "run" || !is_command(word));
     while let Some(word) = words.next() {
+        // Both are switches, so what is given to them can only be the prompt.
+        let printed = word.strip_prefix("-p=").or_else(|| word.strip_prefix("--print="));
+        if let Some(text) = printed.filter(|text| is_run && text.contains(char::is_whitespace)) {
+            has_prompt = true;
+            even.push("--print".to_owned());
+            prose.push(text.to_owned());
+            continue;
+        }
         if word == "--" {
             prose.extend(words.by_ref().cloned());
             even.push(word.clone());
             break;
         }
-        if is_prose(word) {
+        if is_prose(word) || is_run && is_unknown_assignment(word) {
             if let Some(flag) = even.last_mut().filter(|flag| needs_value(flag)) {
                 *flag = format!("{flag}={word}");
             } else {
@@ -261,6 +305,12 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             }
             continue;
         };
+        if flag == "--model" && value.trim().contains(char::is_whitespace) {
+            return Err(UsageError::new(format!(
+                "{flag}: {:?} is no name of a model{PROMPT_HINT}",
+                shortened(value, 60, "...")
+            )));
+        }
         even.push(format!("{flag}={value}"));
     }
     if !prose.is_empty() && !even.iter().any(|word| word == "--") {
@@ -277,8 +327,26 @@ fn is_prose(word: &str) -> bool {
     name.starts_with('-') && name.contains(char::is_whitespace)
 }
 
+/// Returns true if a word looks like an unknown flag with a value that contains a blank, as in
+/// `--retries=3 is ignored`. A flag that is only mistyped does not count.
+fn is_unknown_assignment(word: &str) -> bool {
+    let Some((name, value)) = word.split_once('=') else { return false };
+    if !name.starts_with('-') || !value.contains(char::is_whitespace) {
+        return false;
+    }
+    let cli = super::command();
+    match (name.strip_prefix("--"), name.chars().nth(1)) {
+        (Some(_), _) => {
+            let flag = kebab(name);
+            !has_flag(&cli, &flag) && flag_for(&flag, &cli).is_none() && flag != UNSUPPORTED
+        }
+        (None, Some(letter)) => !has_flag(&cli, &format!("-{letter}")) && long_form(name) == name,
+        (None, None) => true,
+    }
+}
+
 /// Returns true if a word is a flag, of any command, that requires a value.
-fn needs_value(word: &str) -> bool {
+pub(super) fn needs_value(word: &str) -> bool {
     fn has(command: &clap::Command, word: &str) -> bool {
         command.get_arguments().any(|arg| {
             let long = arg.get_long().map(|long| format!("--{long}"));
@@ -303,7 +371,7 @@ fn value_list(flag: &str) -> Option<fn(&str) -> bool> {
         "--channels" | "--dangerously-load-development-channels" => {
             Some(|word| word.starts_with("plugin:") || word.starts_with("server:"))
         }
-        "--mcp-config" => Some(|word| word.starts_with('{') || Path::new(word).is_file()),
+        "--mcp-config" => Some(|word| is_inline(word) || Path::new(word).is_file()),
         _ => None,
     }
 }

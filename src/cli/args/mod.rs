@@ -21,8 +21,9 @@ use std::path::PathBuf;
 use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub use argv::CommandWords;
 pub use argv::ProgramName;
-pub(super) use argv::{RequestedOutput, from_os, split_directory, wanted_colors};
+pub(super) use argv::{RequestedOutput, split_directory, wanted_colors};
 pub use batch::{
     BatchAction, BatchArgs, BatchEngine, BatchStatusArgs, BatchWorkerArgs, CollectBatchArgs,
     CollectFormat, StartBatchArgs,
@@ -208,6 +209,9 @@ pub struct RunArgs {
     pub timers: TimerArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
+    /// The warning about a text that is not valid UTF-8.
+    #[arg(skip)]
+    pub encoding_warning: Option<String>,
 }
 
 /// Tools that run commands or reach the web: `--restricted` removes them.
@@ -347,11 +351,19 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
 ///
 /// # Errors
 /// One line for the first mistake in it. A single word that is not a command is a mistake.
-pub fn parse_process(words: &[String], name: ProgramName) -> Result<CliRequest, UsageError> {
+pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliRequest, UsageError> {
+    let words = &given.words[..];
     if let [word] = words {
         parse_errors::check_single_word(word)?;
     }
     let mut request = parse(words)?;
+    if let CliRequest::Run(args) = &mut request {
+        let model = &args.model;
+        let texts = [&args.prompt, &model.system_prompt, &model.append_system_prompt];
+        args.encoding_warning = given.check(&texts.map(Option::as_deref))?;
+    } else {
+        given.check(&[])?;
+    }
     match (&mut request, name) {
         (CliRequest::Run(args), ProgramName::Claude) => args.output.print = true,
         (CliRequest::Version(shown), _) => *shown = name,

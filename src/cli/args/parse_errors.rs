@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
+use super::argv::{PROMPT_HINT, needs_value};
 use super::inspect::SERVERS_ELSEWHERE;
 use super::synonyms::{
     command_for, first_word_for, flag_for, format_flag_for, has_flag, named_command,
@@ -27,8 +28,8 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
         ErrorKind::InvalidSubcommand => {
             Err(unknown_command(&context_text(error, ContextKind::InvalidSubcommand), words))
         }
-        ErrorKind::InvalidValue => Err(wrong_choice(error)),
-        ErrorKind::ValueValidation => Err(wrong_value(error)),
+        ErrorKind::InvalidValue => Err(with_prompt_hint(wrong_choice(error), error, words)),
+        ErrorKind::ValueValidation => Err(with_prompt_hint(wrong_value(error), error, words)),
         ErrorKind::ArgumentConflict if context_text(error, ContextKind::InvalidArg).is_empty() => {
             Err(too_many("", words))
         }
@@ -57,11 +58,7 @@ pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, Usa
 /// # Errors
 /// Names the commands that may be meant, and how to pass such a prompt.
 pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
-    let is_other = word.is_empty()
-        || word.starts_with(['-', '/'])
-        || word.contains(char::is_whitespace)
-        || !word.is_ascii();
-    if is_other {
+    if !is_single_word(word) {
         return Ok(());
     }
     let cli = super::command();
@@ -79,6 +76,12 @@ pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
     )))
 }
 
+/// Returns true for what may be the name of a command.
+fn is_single_word(word: &str) -> bool {
+    let is_other = word.starts_with(['-', '/']) || word.contains(char::is_whitespace);
+    !word.is_empty() && !is_other && word.is_ascii()
+}
+
 fn unknown(error: &Error, words: &[String]) -> UsageError {
     let flag = context_text(error, ContextKind::InvalidArg);
     let cli = super::command();
@@ -94,14 +97,42 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
         .or_else(|| flag_for(&flag, command).map(own));
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
-    let hint = if let Some(meant) = meant {
-        format!("; {meant} ({})", see_help(words))
+    let hint = if let Some((taker, value)) = value_as_flag(&flag, words) {
+        format!("; a value of {taker} that begins with \"-\" stands after \"=\": {taker}={value}")
+    } else if let Some(meant) = meant {
+        let prompt = if may_be_prompt(&flag, words) { PROMPT_HINT } else { "" };
+        format!("{prompt}; {meant} ({})", see_help(words))
     } else if !is_name {
-        format!("; a prompt that begins with \"-\" stands after \"--\" ({SEE_HELP})")
+        format!("{PROMPT_HINT} ({SEE_HELP})")
     } else {
         format!("; {}", see_help(words))
     };
     UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
+}
+
+/// Adds how a prompt is given, if the flag and its wrong value look like one.
+fn with_prompt_hint(mistake: UsageError, error: &Error, words: &[String]) -> UsageError {
+    if may_be_prompt(&flag_of(error), words) {
+        UsageError::new(format!("{mistake}{PROMPT_HINT}"))
+    } else {
+        mistake
+    }
+}
+
+/// Returns true if a flag has a value of several words after `=`.
+fn may_be_prompt(flag: &str, words: &[String]) -> bool {
+    let value = |word: &String| {
+        let value = word.strip_prefix(flag)?.strip_prefix('=')?;
+        Some(value.trim().contains(char::is_whitespace))
+    };
+    words.iter().filter_map(value).any(|is_sentence| is_sentence)
+}
+
+/// The flag that an unknown one is the value of, and that value: `--append-system-prompt -terse`.
+fn value_as_flag<'a>(flag: &str, words: &'a [String]) -> Option<(&'a str, &'a str)> {
+    let mut pairs = words.iter().zip(words.iter().skip(1));
+    let (taker, value) = pairs.find(|(_, word)| word.starts_with(flag))?;
+    needs_value(taker).then_some((taker, value))
 }
 
 /// The word after a flag, or its value after `=`.
@@ -169,10 +200,17 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let command = named_command(&cli, words).get_name();
     let is_root = command == cli.get_name();
     let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
+    let first = words.first().filter(|first| is_root && is_single_word(first));
+    let has_sentence = words.iter().any(|word| word.contains(char::is_whitespace));
     let hint = if let (Some(meant), Some(first)) = (meant, words.first()) {
         format!(
             "{:?} is not a command of outlast: did you mean {meant}? A prompt of several words stands in \
              quotes",
+            shortened(first)
+        )
+    } else if let Some(first) = first.filter(|_| has_sentence) {
+        format!(
+            "{:?} is not a command of outlast: outlast run PROMPT runs a prompt",
             shortened(first)
         )
     } else if is_root || command == "run" {

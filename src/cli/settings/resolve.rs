@@ -87,6 +87,7 @@ pub fn resolve_resumed(
     let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library.into_iter().chain(compatibility_warning(args, variables)));
+    warnings.extend(args.encoding_warning.clone());
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     warnings.extend(certificate_warning(env));
