@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::json;
 use crate::text::counted;
+use crate::tools::{NUL_SIGN, is_binary};
 
 use super::settings::PromptSource;
 use super::stdin::{Need, Pieces, ReadPlan, StdinMode};
@@ -27,6 +28,8 @@ pub struct GatheredPrompt {
     pub added: Option<AddedInput>,
     /// Position of the first byte of standard input that is not UTF-8.
     pub invalid: Option<String>,
+    /// Position of its first NUL.
+    pub nul: Option<String>,
 }
 
 impl GatheredPrompt {
@@ -39,6 +42,9 @@ impl GatheredPrompt {
                  example with iconv, if they matter"
             )
         });
+        let nul = self.nul.as_ref().map(|place| {
+            format!("standard input holds a NUL at {place}: each is read as {NUL_SIGN}")
+        });
         let of_loop = self.added.filter(|_| is_shared()).map(|added| {
             format!(
                 "{added}; the shell that runs outlast has the same standard input: in a loop such as \
@@ -46,7 +52,13 @@ impl GatheredPrompt {
                  or < /dev/null leaves it, --stdin says that this is meant)"
             )
         });
-        self.unused.map(Unused::warning).into_iter().chain(invalid).chain(of_loop).collect()
+        self.unused
+            .map(Unused::warning)
+            .into_iter()
+            .chain(invalid)
+            .chain(nul)
+            .chain(of_loop)
+            .collect()
     }
 }
 
@@ -152,7 +164,7 @@ pub async fn gather(
         }
     }
     let added = AddedInput::of(&input);
-    let (input, invalid) = text(&input)?;
+    let DecodedInput { text: input, invalid, nul } = decode(&input)?;
     let added = (source.argument.is_some() && !input.trim().is_empty()).then_some(added);
     let prompt = match (&source.argument, input.trim().is_empty()) {
         (Some(argument), true) => argument.clone(),
@@ -165,7 +177,7 @@ pub async fn gather(
              task as one argument, or pipe it in",
         ));
     }
-    Ok(GatheredPrompt { prompt, unused, added, invalid })
+    Ok(GatheredPrompt { prompt, unused, added, invalid, nul })
 }
 
 enum InputStep {
@@ -262,22 +274,34 @@ fn silent(patience: Duration) -> UsageError {
     ))
 }
 
-/// Decodes standard input, and returns the position of the first byte that is not UTF-8.
-fn text(bytes: &[u8]) -> Result<(String, Option<String>), UsageError> {
+/// Standard input as text.
+struct DecodedInput {
+    text: String,
+    /// Position of the first byte that is not UTF-8.
+    invalid: Option<String>,
+    /// Position of the first NUL.
+    nul: Option<String>,
+}
+
+/// Decodes standard input.
+///
+/// # Errors
+/// It is binary: it has NULs, and more of them and of other control characters than text has.
+fn decode(bytes: &[u8]) -> Result<DecodedInput, UsageError> {
     let place = |at: usize, bytes: &[u8]| {
         let before = bytes.get(..at).unwrap_or_default();
         let line = before.split(|byte| *byte == b'\n').count();
         format!("line {line}, byte {}", at + 1)
     };
     let text = json::decode(bytes);
-    if let Some(at) = text.bytes().position(|byte| byte == 0) {
+    let nul = text.bytes().position(|byte| byte == 0).map(|at| place(at, text.as_bytes()));
+    if let Some(place) = nul.as_ref().filter(|_| is_binary(text.as_bytes())) {
         return Err(UsageError::new(format!(
-            "standard input holds a NUL at {}; it must be text",
-            place(at, text.as_bytes())
+            "standard input holds a NUL at {place}, and is binary; it must be text"
         )));
     }
     let is_damaged = text.contains(char::REPLACEMENT_CHARACTER);
     let invalid = str::from_utf8(bytes).err().filter(|_| is_damaged);
     let invalid = invalid.map(|error| place(error.valid_up_to(), bytes));
-    Ok((text.into_owned(), invalid))
+    Ok(DecodedInput { text: text.replace('\0', NUL_SIGN), invalid, nul })
 }

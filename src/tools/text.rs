@@ -17,11 +17,11 @@ pub(super) fn tail(text: &str, limit: usize) -> &str {
 }
 
 /// The character that is shown for NUL.
-pub(super) const NUL_SIGN: &str = "\u{2400}";
+pub const NUL_SIGN: &str = "\u{2400}";
 
 /// True if these bytes are binary: more than a tenth is control characters or invalid UTF-8. A
 /// single NUL between other bytes does not count: it separates names, or is in a source file.
-pub(super) fn is_binary(bytes: &[u8]) -> bool {
+pub fn is_binary(bytes: &[u8]) -> bool {
     if controls(bytes) > (bytes.len() / 10).max(1) {
         return true;
     }

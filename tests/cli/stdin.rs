@@ -167,6 +167,7 @@ async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
         (b"\xff\xfeh\x00i\x00".as_slice(), "hi", (1, 6), None),
         ("\u{fffd}".as_bytes(), "\u{fffd}", (1, 3), None),
         (b"a".as_slice(), "a", (1, 1), None),
+        (b"got\n\0-\0\n".as_slice(), "got\n\u{2400}-\u{2400}\n", (2, 8), None),
     ];
     for (input, wanted, (lines, bytes), invalid) in rows {
         let (send, receive) = mpsc::channel(1);
@@ -176,9 +177,11 @@ async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
         let gathered = gather(&source, plan, || receive, HEARTBEAT, |_| {}).await.unwrap();
         let invalid = invalid.map(str::to_owned);
         let expected = with_input(&format!("go\n{wanted}"), lines, bytes);
-        assert_eq!(gathered, GatheredPrompt { invalid: invalid.clone(), ..expected });
+        let nul = input.contains(&b'-').then(|| "line 2, byte 5".to_owned());
+        let damages = usize::from(invalid.is_some()) + usize::from(nul.is_some());
+        assert_eq!(gathered, GatheredPrompt { invalid, nul, ..expected });
         let warnings = gathered.warnings(|| false);
-        assert_eq!(warnings.len(), usize::from(invalid.is_some()), "{warnings:?}");
+        assert_eq!(warnings.len(), damages, "{warnings:?}");
         let warnings = gathered.warnings(|| true).concat();
         assert!(warnings.contains("while read") && warnings.contains(&format!("{bytes} byte")));
     }
