@@ -9,6 +9,9 @@ use crate::types::{Effort, ThinkingDisplay};
 /// The smallest thinking budget that the service accepts, in tokens.
 const THINKING_BUDGET_MIN: u32 = 1024;
 
+/// The tokens of a large output cap that a thinking budget leaves for the answer.
+const ANSWER_TOKENS: u32 = 8_192;
+
 /// The kind of thinking of a model before it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThinkingMode {
@@ -46,8 +49,22 @@ impl Reasoning {
         self.effort_for(model).is_some()
     }
 
-    /// The field `thinking`, with an output cap of `cap` tokens. Thinking counts towards the cap, so
-    /// a budget leaves a quarter of it for the answer.
+    /// The thinking budget that the user asks for, if `model` takes one.
+    pub fn budget(&self, model: &str) -> Option<u32> {
+        match self.thinking {
+            ThinkingMode::Budget(budget) => (thinking(model) == Thinking::Budget).then_some(budget),
+            ThinkingMode::Adaptive | ThinkingMode::Off => None,
+        }
+    }
+
+    /// The largest thinking budget with an output cap of `cap` tokens. Thinking counts towards the
+    /// cap, so a budget leaves a part of it for the answer. 0: the cap has no room for thinking.
+    pub fn budget_max(cap: u32) -> u32 {
+        let most = cap - (cap / 4).min(ANSWER_TOKENS);
+        if most < THINKING_BUDGET_MIN { 0 } else { most }
+    }
+
+    /// The field `thinking`, with an output cap of `cap` tokens.
     pub(super) fn thinking_field(&self, model: &str, cap: u32) -> Option<Value> {
         let mut field = match (self.thinking, thinking(model)) {
             (ThinkingMode::Adaptive, Thinking::Budget)
@@ -58,7 +75,7 @@ impl Reasoning {
                 Thinking::Adaptive | Thinking::Always,
             ) => json!({ "type": "adaptive" }),
             (ThinkingMode::Budget(budget), Thinking::Budget) => {
-                let budget = budget.min(cap - cap / 4);
+                let budget = budget.min(Self::budget_max(cap));
                 if budget < THINKING_BUDGET_MIN {
                     return None;
                 }

@@ -28,7 +28,7 @@ use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::Terms;
-use crate::model::{Secret, ThinkingMode};
+use crate::model::{Reasoning, Secret, ThinkingMode, model_facts};
 use crate::recovery::Limits;
 use crate::tools::secret_values;
 use crate::types::{ChildEnvironment, PermissionMode};
@@ -97,7 +97,11 @@ pub fn resolve_resumed(
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
     let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
-    let limits = run_limits::limits(config, env, switches, account);
+    let reasoning =
+        Reasoning { thinking: thinking(config, inputs.thinking.as_deref()), ..config.reasoning };
+    let budget = chain.links.iter().filter_map(|link| reasoning.budget(&link.model)).max();
+    let limits = run_limits::limits(config, env, switches, account, budget);
+    warnings.extend(thinking_warning(reasoning, &chain.links[0].model, limits.caps.first));
     let mut config = with_derived_defaults(&inputs, limits, &paths)?;
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
@@ -162,6 +166,18 @@ fn thinking(config: &Config, flag: Option<&str>) -> ThinkingMode {
         (None, Some(true)) => ThinkingMode::Budget(THINKING_TOKENS),
         (None, None) => ThinkingMode::Adaptive,
     }
+}
+
+/// Warns if the output cap has no room for the thinking budget of the first model.
+fn thinking_warning(reasoning: Reasoning, model: &str, cap: u32) -> Option<String> {
+    let cap = cap.min(model_facts(model).max_output);
+    let (budget, most) = (reasoning.budget(model)?, Reasoning::budget_max(cap));
+    (budget > most).then(|| {
+        format!(
+            "the thinking budget of {budget} tokens is lowered to {most}: replies of {model} have at most \
+             {cap} tokens, thinking included (--max-output-tokens)"
+        )
+    })
 }
 
 fn chain(

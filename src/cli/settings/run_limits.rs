@@ -7,12 +7,14 @@ use crate::process::usable_memory;
 use crate::recovery::{AccountKind, Budgets, Limits, Moment, WorkWait};
 
 /// Returns the limits of the recovery state machine. `fallbacks` is the number of models after the
-/// first one; `account` is the kind of account that the credential shows.
+/// first one; `account` is the kind of account that the credential shows. `thinking` is the thinking
+/// budget: the default output cap leaves room for it.
 pub(super) fn limits(
     config: &Config,
     env: &ProcessEnv,
     fallbacks: usize,
     account: AccountKind,
+    thinking: Option<u32>,
 ) -> Limits {
     let mut limits = Limits {
         budgets: budgets(config, env, fallbacks),
@@ -25,7 +27,9 @@ pub(super) fn limits(
         account: config.account_kind.unwrap_or(account),
         ..config.limits
     };
-    limits.caps.first = config.max_output_tokens.unwrap_or(limits.caps.first);
+    let own = limits.caps.first.saturating_add(thinking.unwrap_or_default());
+    limits.caps.first = config.max_output_tokens.unwrap_or(own);
+    limits.caps.escalated = limits.caps.escalated.max(limits.caps.first);
     let Some(duration) = config.max_duration else { return limits };
     let begin = Moment::default();
     let part = duration.mul_f64(config.wrap_up_at.get());
