@@ -13,7 +13,9 @@ use super::setup::ModelEndpoint;
 /// is about effort if it names that first: one of thinking may name effort as its replacement.
 pub(super) const REASONING: &[OptionalField] =
     &[OptionalField::Effort, OptionalField::ThinkingByDefault, OptionalField::Thinking];
-pub(super) const CACHE_MARKS: &[OptionalField] = &[OptionalField::CacheControl];
+/// The fields for the prompt cache. A system prompt without blocks has no cache breakpoints.
+pub(super) const CACHE_MARKS: &[OptionalField] =
+    &[OptionalField::CacheControl, OptionalField::SystemBlocks];
 pub(super) const STREAMING: &[OptionalField] = &[OptionalField::Streaming];
 pub(super) const IMAGES: &[OptionalField] = &[OptionalField::Images];
 
@@ -58,7 +60,8 @@ impl ContextView<'_> {
             OptionalField::Effort => reasoning.asks_for_effort(model),
             OptionalField::ThinkingByDefault
             | OptionalField::CacheControl
-            | OptionalField::Streaming => true,
+            | OptionalField::Streaming
+            | OptionalField::SystemBlocks => true,
             OptionalField::Images => has_images(self.conversation.messages()),
         };
         is_wanted && endpoint.client.accepts_field(model, field)

@@ -301,7 +301,9 @@ impl ModelClient {
         }
         body.thinking = body.thinking.filter(|_| accepts(OptionalField::Thinking));
         body.output_config = body.output_config.filter(|_| accepts(OptionalField::Effort));
-        if accepts(OptionalField::CacheControl) {
+        if !accepts(OptionalField::SystemBlocks) {
+            body.flatten_system();
+        } else if accepts(OptionalField::CacheControl) {
             body.mark_cache(prompt.messages);
         }
         let mut headers = self.headers.clone();

@@ -40,7 +40,7 @@ pub(super) struct RequestBody<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<Marked<OfferedTool<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<[Marked<SystemBlock<'a>>; 1]>,
+    system: Option<SystemField<'a>>,
     messages: Vec<SentMessage<'a>>,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +63,14 @@ pub(super) enum OfferedTool<'a> {
     Defined(&'a ToolDefinition),
     /// The search tool of the service.
     Search(Value),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum SystemField<'a> {
+    Blocks([Marked<SystemBlock<'a>>; 1]),
+    /// For services that take no blocks.
+    Text(&'a str),
 }
 
 #[derive(Debug, Serialize)]
@@ -135,7 +143,8 @@ impl<'a> RequestBody<'a> {
         Self {
             model: Some(prompt.model),
             tools: tools.chain(search).map(Marked::unmarked).collect(),
-            system: (!text.trim().is_empty()).then(|| [Marked::unmarked(SystemBlock { text })]),
+            system: (!text.trim().is_empty())
+                .then(|| SystemField::Blocks([Marked::unmarked(SystemBlock { text })])),
             messages: prompt.messages.iter().map(SentMessage::Plain).collect(),
             stream: Some(mode == ReplyMode::Streaming),
             thinking: prompt.reasoning.thinking_field(prompt.model, cap),
@@ -153,6 +162,13 @@ impl<'a> RequestBody<'a> {
         Self { max_tokens, ..Self::default() }
     }
 
+    /// Writes the system prompt as a string.
+    pub(super) fn flatten_system(&mut self) {
+        if let Some(SystemField::Blocks([block])) = &self.system {
+            self.system = Some(SystemField::Text(block.part.text));
+        }
+    }
+
     /// Sets the cache breakpoints of a body with these messages: after the tools, after the system
     /// prompt, at the end of the last message and of the user message before it. There the previous
     /// request ended, so its cache entry is found however long this turn is.
@@ -160,7 +176,7 @@ impl<'a> RequestBody<'a> {
         if let Some(last) = self.tools.last_mut() {
             last.mark();
         }
-        if let Some([system]) = &mut self.system {
+        if let Some(SystemField::Blocks([system])) = &mut self.system {
             system.mark();
         }
         let Some((_, earlier)) = messages.split_last() else { return };

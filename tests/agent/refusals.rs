@@ -70,6 +70,24 @@ async fn refused_cache_marks_are_left_out_from_then_on() {
     assert_eq!(marks[1..], [0, 0]);
 }
 
+#[tokio::test]
+async fn a_service_that_takes_system_prompts_as_strings_only_gets_a_string_from_then_on() {
+    let scenario = Scenario::new()
+        .status(400)
+        .error("invalid_request_error", "system: Input should be a valid string", None)
+        .tool("Bash", json!({ "command": "echo" }))
+        .reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let requests = played.server.requests();
+    let texts = requests[0].body["system"][0]["text"].clone();
+    assert!(texts.is_string(), "{texts}");
+    for request in &requests[1..] {
+        assert_eq!(request.body["system"], texts);
+        assert!(!request.body.to_string().contains("cache_control"));
+    }
+}
+
 /// Streaming is given up for the rest of the run, also if a request without it breaks.
 #[tokio::test]
 async fn a_service_that_refuses_streaming_is_asked_without_it_from_then_on() {

@@ -214,6 +214,25 @@ fn a_refusal_of_cache_marks_is_recognised_by_its_text() {
 }
 
 #[test]
+fn a_demand_for_a_system_prompt_without_blocks_is_recognised_by_its_text() {
+    for (status, message, expected) in [
+        (400, "system: Input should be a valid string", true),
+        (422, "[{'loc': ('body', 'system'), 'msg': 'str type expected'}]", true),
+        (400, "cannot unmarshal array into Go struct field Request.system of type string", true),
+        (400, "Invalid type for 'system': expected a string, but got an array instead.", true),
+        (400, "messages.0.role: 'system' is not one of these strings", false),
+        (400, "messages: system prompt must be a string", false),
+        (400, "system: strict structure of instructions expected", false),
+        (400, "tools.0.name: Input should be a valid string", false),
+        (500, "system: Input should be a valid string", false),
+    ] {
+        let refused = said(status, message);
+        assert_eq!(refused.refuses(OptionalField::SystemBlocks), expected, "{message}");
+        assert!(!refused.refuses(OptionalField::CacheControl), "{message}");
+    }
+}
+
+#[test]
 fn a_refusal_of_streaming_is_recognised_by_its_text() {
     for (status, message, expected) in [
         (400, "This model doesn't support tool use in streaming mode.", true),

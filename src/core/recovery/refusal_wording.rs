@@ -42,6 +42,8 @@ pub enum OptionalField {
     Effort,
     /// The cache breakpoints.
     CacheControl,
+    /// The system prompt as a list of blocks, which may have cache breakpoints, and not as a string.
+    SystemBlocks,
     /// The images of the conversation.
     Images,
     Streaming,
@@ -278,6 +280,7 @@ impl Fault {
             OptionalField::ThinkingByDefault => self.demands_thinking(),
             OptionalField::Effort => self.is_about_effort(),
             OptionalField::CacheControl => self.is_about_cache_marks(),
+            OptionalField::SystemBlocks => self.demands_system_string(),
             OptionalField::Images => self.refuses_all_images(),
             OptionalField::Streaming => self.refuses_streaming(),
         }
@@ -323,6 +326,16 @@ impl Fault {
         ["cache_control", "cachecontrol", "cachepoint", "prompt caching"]
             .iter()
             .any(|sign| words.contains(sign))
+    }
+
+    /// True if the service takes the system prompt as a string only.
+    fn demands_system_string(&self) -> bool {
+        self.rejection_text().is_some_and(|words| {
+            let mut parts = words.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
+            let names = |name: &str| parts.clone().any(|part| part == name);
+            let names_role = names("role") || names("messages");
+            names("system") && !names_role && parts.any(|part| ["str", "string"].contains(&part))
+        })
     }
 
     /// The message of a refusal that may be about the conversation, in lower case.
