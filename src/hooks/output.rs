@@ -132,6 +132,8 @@ struct HookSpecificOutput {
     #[serde(rename = "updatedMCPToolOutput")]
     updated_mcp_tool_output: Option<Value>,
     additional_context: Option<String>,
+    /// A message of the user that is sent with the first prompt.
+    initial_user_message: Option<String>,
     #[serde(default)]
     suppress_original_prompt: bool,
     decision: Option<RequestDecision>,
@@ -277,6 +279,9 @@ impl HookJson {
     }
 }
 
+/// Introduces the initial message of the user, which is sent among the context that hooks add.
+const INITIAL_MESSAGE: &str = "The user also asks, before the rest of the prompt: ";
+
 impl HookSpecificOutput {
     fn apply_to(
         self,
@@ -307,8 +312,12 @@ impl HookSpecificOutput {
             return Err(InvalidHookOutput::Input);
         }
         say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
-        let context = self.additional_context.as_deref().map(&clipped);
-        say.context = context.filter(|context| !context.trim().is_empty());
+        let message = self.initial_user_message.filter(|_| event == HookEvent::SessionStart);
+        let message = message.filter(|message| !message.trim().is_empty());
+        let message = message.map(|text| format!("{INITIAL_MESSAGE}{text}"));
+        let texts = [self.additional_context, message].map(|text| text.as_deref().map(&clipped));
+        let texts = texts.into_iter().flatten().filter(|text| !text.trim().is_empty());
+        say.context = texts.reduce(|context, message| format!("{context}\n{message}"));
         say.hides_prompt |= self.suppress_original_prompt;
         Ok(())
     }

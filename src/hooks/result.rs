@@ -409,6 +409,24 @@ mod tests {
     }
 
     #[test]
+    fn the_initial_message_of_a_session_start_hook_reaches_the_model() {
+        let context = |event: HookEvent, fields: serde_json::Value| {
+            let mut specific = json!({ "hookEventName": event.name() });
+            let own = specific.as_object_mut().unwrap();
+            own.extend(fields.as_object().cloned().unwrap());
+            result_of(event, 0, &json!({ "hookSpecificOutput": specific }).to_string(), "").context
+        };
+        let both = json!({ "initialUserMessage": "Look at a.rs", "additionalContext": "It rains" });
+        let text = context(HookEvent::SessionStart, both.clone()).unwrap();
+        assert!(
+            text.starts_with("It rains\nThe user also asks") && text.ends_with(": Look at a.rs")
+        );
+        let alone = context(HookEvent::SessionStart, json!({ "initialUserMessage": "Look" }));
+        assert!(alone.unwrap().ends_with(": Look"));
+        assert_eq!(context(HookEvent::UserPromptSubmit, both).as_deref(), Some("It rains"));
+    }
+
+    #[test]
     fn several_hook_objects_add_text_where_plain_text_counts() {
         let added = |event: HookEvent| {
             let name = event.name();
