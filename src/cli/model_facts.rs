@@ -30,11 +30,15 @@ pub(super) fn model_facts(
         None => known.prices,
     };
     if settings.config.max_budget_usd.is_some() && prices.is_none() {
+        let listed = model::gateway_list_price(&link.model).map(|listed| {
+            format!("; what Anthropic charges for this model is --price {}={listed}", link.label)
+        });
         return Err(UsageError::new(format!(
             "no price is known for the model {name:?}, so no budget can be kept; give one with \
              --price {name}=IN/OUT (US dollars per million tokens; 0/0 where it costs nothing), or \
-             in the setting \"prices\"",
-            name = link.label
+             in the setting \"prices\"{listed}",
+            name = link.label,
+            listed = listed.unwrap_or_default()
         )));
     }
     Ok(ModelFacts { prices, ..known })

@@ -42,8 +42,8 @@ pub use credentials::{
 pub use endpoint::{ModelService, RequestTimers};
 pub use headers::RateLimits;
 pub use prices::{
-    ModelFacts, Prices, ShortPrompt, TokenRates, cost, is_known, known_names, model_facts,
-    price_list_date, resolve_alias, web_search_price,
+    ModelFacts, Prices, ShortPrompt, TokenRates, cost, gateway_list_price, is_known, known_names,
+    model_facts, price_list_date, resolve_alias, web_search_price,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use reasoning::{Reasoning, ThinkingMode};

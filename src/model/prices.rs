@@ -162,13 +162,14 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 /// it assumes common limits and no price.
 pub fn model_facts(name: &str) -> ModelFacts {
     let name = resolve_alias(name);
-    match find_row(name) {
+    let own = find_row(name);
+    match own.or_else(|| find_row_of_gateway(name)) {
         Some(row) => ModelFacts {
             name: name.to_owned(),
             context_window: row.context_window,
             max_output: row.max_output,
-            prices: Some(row.prices.map(per_token)),
-            fast: row.fast,
+            prices: own.map(|row| row.prices.map(per_token)),
+            fast: own.and_then(|row| row.fast),
         },
         None => ModelFacts {
             name: name.to_owned(),
@@ -178,6 +179,13 @@ pub fn model_facts(name: &str) -> ModelFacts {
             fast: None,
         },
     }
+}
+
+/// The list prices of the model that a gateway has under `name`, as `--price` takes them. What the
+/// gateway charges may differ.
+pub fn gateway_list_price(name: &str) -> Option<String> {
+    let rates = find_row_of_gateway(name)?.prices.rates;
+    Some(format!("{}/{}", rates.input, rates.output))
 }
 
 /// The name of a model at Bedrock without prefix, if it differs from `name`.
@@ -202,12 +210,14 @@ pub fn is_known(name: &str) -> bool {
 
 /// The form of a request for thinking to `name`. Unknown models get a token budget.
 pub fn thinking(name: &str) -> Thinking {
-    find_row(name).map_or(Thinking::Budget, |row| row.thinking)
+    let row = find_row(name).or_else(|| find_row_of_gateway(name));
+    row.map_or(Thinking::Budget, |row| row.thinking)
 }
 
 /// The highest effort up to `wanted` that `name` supports. An unknown model may support `wanted`.
 pub(super) fn supported_effort(name: &str, wanted: Effort) -> Option<Effort> {
-    find_row(name).map_or(Some(wanted), |row| {
+    let row = find_row(name).or_else(|| find_row_of_gateway(name));
+    row.map_or(Some(wanted), |row| {
         row.effort.iter().copied().filter(|level| *level <= wanted).max()
     })
 }
@@ -264,6 +274,13 @@ fn find_row(name: &str) -> Option<&'static PriceRow> {
         }
         None => false,
     })
+}
+
+/// Finds the row of a model by a name that a gateway gives it, in whose last part a version may have dots:
+/// `openrouter/anthropic/claude-sonnet-4.5`.
+fn find_row_of_gateway(name: &str) -> Option<&'static PriceRow> {
+    let (_, last) = name.rsplit_once('/')?;
+    find_row(last).or_else(|| find_row(&last.replace('.', "-")))
 }
 
 /// Converts dollars per million tokens.

@@ -1,6 +1,8 @@
 //! The price list, and sums made from it.
 
-use outlast::model::{cost, model_facts, price_list_date, resolve_alias};
+use outlast::model::{
+    ModelFacts, cost, gateway_list_price, model_facts, price_list_date, resolve_alias,
+};
 use outlast::recovery::Money;
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -66,6 +68,26 @@ fn a_dated_name_is_its_model_and_a_longer_one_is_not() {
         assert_eq!((facts.context_window, facts.max_output), (200_000, 64_000));
         assert_eq!(facts.prices, None, "{unknown}");
     }
+}
+
+#[test]
+fn the_name_of_a_gateway_has_the_size_of_its_model_and_no_price() {
+    for (name, model, listed) in [
+        ("anthropic/claude-opus-4-1", "claude-opus-4-1", "15/75"),
+        ("openrouter/anthropic/claude-opus-4.1", "claude-opus-4-1", "15/75"),
+        ("bedrock/us.anthropic.claude-opus-4-1-20250805-v1:0", "claude-opus-4-1", "15/75"),
+        ("vertex_ai/claude-haiku-4-5@20251001", "claude-haiku-4-5", "1/5"),
+    ] {
+        let (facts, own) = (model_facts(name), model_facts(model));
+        assert_eq!((facts.name.as_str(), facts.prices), (name, None));
+        let sizes = |facts: &ModelFacts| (facts.context_window, facts.max_output);
+        assert_eq!(sizes(&facts), sizes(&own), "{name}");
+        assert_eq!(gateway_list_price(name).as_deref(), Some(listed));
+    }
+    let opus = model_facts("claude-opus-4-1");
+    assert_ne!(opus.max_output, model_facts("anthropic/other").max_output);
+    assert_eq!(gateway_list_price("anthropic/other"), None);
+    assert_eq!(gateway_list_price("claude-opus-4-1"), None);
 }
 
 #[test]
