@@ -131,6 +131,11 @@ pub fn inline_or_file(
     if is_inline(given) {
         return Ok((flag.to_owned(), given.trim_start().to_owned()));
     }
+    if given.trim().is_empty() {
+        return Err(ConfigError::new(format!(
+            "{flag} is empty; give JSON, or the name of a file of it"
+        )));
+    }
     let bytes = file_reads::read_bounded(Path::new(given), bytes_max).map_err(|error| {
         ConfigError::new(format!(
             "{flag} {given}: cannot be read: {error}; give JSON, or the name of a file of it"

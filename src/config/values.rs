@@ -55,13 +55,21 @@ pub fn dead_path(text: &str) -> Result<Duration, InvalidValue> {
     Ok(time)
 }
 
-/// Parses a duration in whole milliseconds, as in `API_TIMEOUT_MS`.
+/// Parses a duration in whole milliseconds, as in `API_TIMEOUT_MS`. Programs write very large numbers
+/// for no limit: they count as ten years.
 pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
-    match text.trim().parse::<u64>() {
-        Ok(0) => Err("must be above 0".into()),
-        Ok(millis) if Duration::from_millis(millis) <= LONGEST => Ok(Duration::from_millis(millis)),
-        Ok(_) | Err(_) => Err("is not a number of milliseconds".into()),
+    match whole(text) {
+        Some(0) => Err("must be above 0".into()),
+        Some(millis) => Ok(Duration::from_millis(millis).min(LONGEST)),
+        None => Err("is not a number of milliseconds".into()),
     }
+}
+
+/// Parses a whole number. One that is too large becomes the largest.
+fn whole(text: &str) -> Option<u64> {
+    let digits = text.trim();
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Parses an amount of US dollars above zero.
@@ -129,9 +137,12 @@ pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// Parses a whole number, at least 1.
+/// Parses a whole number, at least 1. One that is too large, as programs write it for no limit, becomes
+/// the largest.
 pub fn count(text: &str) -> Result<NonZeroU32, InvalidValue> {
-    text.trim().parse().map_err(|_| "must be a whole number, at least 1".into())
+    let count =
+        whole(text).and_then(|count| NonZeroU32::new(u32::try_from(count).unwrap_or(u32::MAX)));
+    count.ok_or_else(|| "must be a whole number, at least 1".into())
 }
 
 /// Parses a number of retries: 0 to 100.

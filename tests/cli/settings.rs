@@ -520,6 +520,47 @@ fn limit_settings_are_passed_to_the_run() {
 }
 
 #[test]
+fn the_default_output_cap_has_room_for_a_thinking_budget_and_one_that_is_set_is_kept() {
+    let (haiku, budget) = ("--model=claude-haiku-4-5", "--max-thinking-tokens=31999");
+    for (flags, cap, lowered) in [
+        (&["hi", haiku][..], 8_192, None),
+        (&["hi", haiku, budget], 8_192 + 31_999, None),
+        (&["hi", haiku, "--thinking=enabled"], 8_192 + 10_000, None),
+        (&["hi", "--model=claude-sonnet-5-5", budget], 8_192, None),
+        (
+            &["hi", "--model=claude-sonnet-5-5", "--fallback-model=claude-haiku-4-5", budget],
+            40_191,
+            None,
+        ),
+        (&["hi", haiku, budget, "--max-output-tokens=16000"], 16_000, Some("lowered to 12000")),
+        (&["hi", haiku, "--max-thinking-tokens=60000"], 68_192, Some("lowered to 55808")),
+        (&["hi", "--model=m", budget, "--max-output-tokens=1000"], 1_000, Some("lowered to 0")),
+    ] {
+        let settings = resolve(flags, &[], "{}").unwrap();
+        assert_eq!(settings.config.limits.caps.first, cap, "{flags:?}");
+        assert!(settings.config.limits.caps.escalated >= cap);
+        let warned = settings.warnings.iter().find(|it| it.contains("thinking budget"));
+        assert_eq!(warned.is_some(), lowered.is_some(), "{flags:?}: {warned:?}");
+        assert!(warned.is_none_or(|it| it.contains(lowered.unwrap())), "{warned:?}");
+    }
+}
+
+#[test]
+fn numbers_too_large_are_the_largest_and_empty_values_of_optional_flags_are_not_given() {
+    let large = "99999999999999999999999";
+    let variables = [("BASH_MAX_TIMEOUT_MS", large), ("CLAUDE_CODE_MAX_TURNS", "99999999999")];
+    let empty = ["hi", "--effort=", "--fallback-model", "", "--agents", "", "--mcp-config", ""];
+    let settings = resolve(&empty, &variables, "{}").unwrap();
+    assert_eq!(settings.config.limits.budgets.turns, Some(u32::MAX));
+    assert!(settings.config.commands.max_timeout > Duration::from_hours(24 * 365));
+    assert_eq!(labels(&settings).len(), 1);
+    for flag in ["--settings", "--agent", "--permission-mode", "--max-turns", "--resume"] {
+        assert!(resolve(&["hi", flag, ""], &[], "{}").is_err(), "{flag}");
+    }
+    assert!(resolve(&["hi"], &[("BASH_MAX_TIMEOUT_MS", "9x")], "{}").is_err());
+}
+
+#[test]
 fn every_timer_is_a_flag_and_a_setting() {
     let all = |settings: &Settings| {
         let endpoint = &settings.endpoint;

@@ -47,6 +47,17 @@ pub(super) fn is_command(word: &str) -> bool {
     RUNS.contains(&word) || REPORTS.contains(&word)
 }
 
+/// Flags that an empty value leaves unset, as scripts give it where an input of theirs is empty. Not those
+/// that may restrict or limit the run.
+const UNSET_IF_EMPTY: [&str; 6] = [
+    "--agents",
+    "--append-system-prompt-file",
+    "--effort",
+    "--fallback-model",
+    "--mcp-config",
+    "--system-prompt-file",
+];
+
 /// Flags of `rehearse` that list, print or save scenarios, and run nothing.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
 
@@ -277,6 +288,14 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             None => (kebab(word), None),
         };
         refuse_unsupported(&flag)?;
+        let is_empty = match inline {
+            Some(value) => value.is_empty(),
+            None => words.peek().is_some_and(|value| value.is_empty()),
+        };
+        if is_empty && UNSET_IF_EMPTY.contains(&flag.as_str()) {
+            words.next_if(|_| inline.is_none());
+            continue;
+        }
         let Some(value) = inline else {
             let takes_rules = RULE_LISTS.contains(&flag.as_str());
             if let Some(continues) = value_list(&flag)
