@@ -70,7 +70,7 @@ fn alert_meaning(alert: Alert, is_connect: bool) -> Option<&'static str> {
             | Alert::AccessDenied
     );
     if alert == Alert::CertificateRequired {
-        Some("the server demands a client certificate")
+        Some("the server demands a client certificate (CLAUDE_CODE_CLIENT_CERT)")
     } else if of_certificate {
         Some("the server does not accept the client certificate, or demands one")
     } else if is_connect && alert == Alert::HandshakeFailure {

@@ -413,6 +413,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
             ..own
         },
         ca_files: endpoint.ca_files.clone(),
+        identity: endpoint.identity.clone(),
         proxies: endpoint.proxies.clone(),
         ..model::ModelService::new(endpoint.base_url.as_str(), credential)
     }
@@ -449,10 +450,11 @@ pub(super) fn servers(
 ) -> Servers {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
+    let identity = first.identity.clone();
     let RequestTimers { connect, dead_path, .. } = first.timers;
     let http = move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, &proxies).map_err(Into::into)
+        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
     };
     let around = ServerEnvironment {
         cwd: settings.cwd.clone(),

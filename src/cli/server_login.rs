@@ -221,10 +221,11 @@ fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey)
 fn http_clients(survey: &SettingsSurvey) -> Arc<crate::mcp::HttpClientFactory> {
     let endpoint = &survey.endpoint;
     let (ca_files, proxies) = (endpoint.ca_files.clone(), endpoint.proxies.clone());
+    let identity = endpoint.identity.clone();
     let RequestTimers { connect, dead_path, .. } = endpoint.timers;
     Arc::new(move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, &proxies).map_err(Into::into)
+        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
     })
 }
 

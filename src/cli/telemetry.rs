@@ -56,7 +56,8 @@ pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
         .collect();
     // All collectors of a run are reached in the same way.
     let url = settings.urls().next().unwrap_or_default().to_owned();
-    let client = http_client(&url, RequestTimers::default(), &ca_files, &endpoint.proxies);
+    let (timers, identity) = (RequestTimers::default(), endpoint.identity.as_ref());
+    let client = http_client(&url, timers, &ca_files, identity, &endpoint.proxies);
     let exporter = match client {
         Ok(client) => {
             let mask = Arc::clone(&job.shared.mask);

@@ -102,6 +102,9 @@ const OTHERS: &[(&str, &str)] = &[
         is set when outlast starts."),
     ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, like --ca-file. \
       Ignored with a warning if it cannot be read."),
+    ("CLAUDE_CODE_CLIENT_CERT, CLAUDE_CODE_CLIENT_KEY", "PEM files of a certificate and its key, not \
+        encrypted, for services of models, MCP servers and collectors that demand one. Without the \
+        second, the first has both."),
     ("HOME", "The home folder (~)."),
     ("XDG_RUNTIME_DIR, TMPDIR", "The folder of the shared rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is part of a CI job: it ends, with a result, when the process \
@@ -121,9 +124,7 @@ const OTHERS: &[(&str, &str)] = &[
 
 /// Variables of the reference that would change a run and are not obeyed, each with whether it is a
 /// switch.
-const WITHOUT_EFFECT: [(&str, bool); 7] = [
-    ("CLAUDE_CODE_CLIENT_CERT", false),
-    ("CLAUDE_CODE_CLIENT_KEY", false),
+const WITHOUT_EFFECT: [(&str, bool); 5] = [
     ("CLAUDE_CODE_SHELL_PREFIX", false),
     ("CLAUDE_ENV_FILE", false),
     ("CLAUDE_CODE_EXTRA_BODY", false),
@@ -211,6 +212,10 @@ pub struct ProcessEnv {
     pub custom_headers: Vec<(String, String)>,
     /// The variables that name files of certificates, with those files.
     pub ca_files: Vec<(&'static str, PathBuf)>,
+    /// The variable that names the file of the client certificate, with that file.
+    pub client_certificate: Option<(&'static str, PathBuf)>,
+    /// The variable that names the file of its key, with that file.
+    pub client_key: Option<(&'static str, PathBuf)>,
     /// The models that the aliases stand for.
     pub aliases: BTreeMap<String, String>,
     pub mcp_wait: Option<Duration>,
@@ -420,6 +425,10 @@ impl ProcessEnv {
     pub fn parse(variables: &Variables) -> Result<Self, ConfigError> {
         let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
+        let file = |name| {
+            let path = variables.get(OsStr::new(name)).filter(|path| !path.is_empty())?;
+            Some((name, PathBuf::from(path)))
+        };
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
             auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
@@ -427,12 +436,9 @@ impl ProcessEnv {
             api_key_helper_ttl: vars.parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis)?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
-            ca_files: ["SSL_CERT_FILE", EXTRA_CERTIFICATES]
-                .into_iter()
-                .filter_map(|name| Some((name, variables.get(OsStr::new(name))?)))
-                .filter(|(_, path)| !path.is_empty())
-                .map(|(name, path)| (name, PathBuf::from(path)))
-                .collect(),
+            ca_files: ["SSL_CERT_FILE", EXTRA_CERTIFICATES].into_iter().filter_map(file).collect(),
+            client_certificate: file("CLAUDE_CODE_CLIENT_CERT"),
+            client_key: file("CLAUDE_CODE_CLIENT_KEY"),
             aliases: [
                 alias("opus", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
                 alias("sonnet", "ANTHROPIC_DEFAULT_SONNET_MODEL"),

@@ -29,7 +29,7 @@ use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
-use super::transport::{HttpTransport, read_roots};
+use super::transport::{ClientIdentity, HttpTransport, InvalidBundle, read_roots};
 use super::tunnel::tunnel_refusal;
 
 /// The endpoints that have answered a request successfully, each with its credential. Clones share
@@ -66,8 +66,11 @@ impl ModelClient {
         let urls = endpoint.urls()?;
         let url = urls.base();
         let account = AccountKey::new(&endpoint, url);
-        let roots = read_roots(&endpoint.ca_files)
-            .map_err(|bad| EndpointError::CaFile { file: bad.file, reason: bad.why })?;
+        let invalid =
+            |bad: InvalidBundle| EndpointError::CaFile { file: bad.file, reason: bad.why };
+        let roots = read_roots(&endpoint.ca_files).map_err(invalid)?;
+        let identity = endpoint.identity.as_ref().map(ClientIdentity::read);
+        let identity = identity.transpose().map_err(invalid)?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         proxies.proxy_for(url).map_err(EndpointError::Proxy)?;
@@ -75,6 +78,7 @@ impl ModelClient {
         let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =
             HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
+        let transport = transport.with_identity(identity);
         let limits = Mutex::new(None);
         Ok(Self {
             urls,

@@ -11,7 +11,7 @@ use super::base_url::EndpointError;
 use super::credentials::Credential;
 use super::proxies::Proxies;
 use super::service::{ServiceKind, ServiceUrls};
-use super::transport::CaFile;
+use super::transport::{CaFile, IdentityFiles};
 
 /// The address of the service, with its credential and connection settings.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct ModelService {
     pub timers: RequestTimers,
     /// PEM files with certificates to trust besides the system's.
     pub ca_files: Vec<CaFile>,
+    /// The certificate for services that demand one.
+    pub identity: Option<IdentityFiles>,
     pub proxies: Proxies,
     /// Collects the credentials that are fetched during the run, for redaction.
     pub secrets: KnownSecrets,
@@ -49,6 +51,7 @@ impl ModelService {
             extra_headers: Vec::new(),
             timers: RequestTimers::default(),
             ca_files: Vec::new(),
+            identity: None,
             proxies: Proxies::default(),
             secrets: KnownSecrets::default(),
             supervisor: Supervisor::with_own_binary(),

@@ -52,6 +52,7 @@ pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};
 pub use transport::{
-    CaFile, HttpClientError, InvalidBundle, SHORTEST_PROBING, http_client, web_client,
+    CaFile, HttpClientError, IdentityFiles, InvalidBundle, SHORTEST_PROBING, http_client,
+    web_client,
 };
 pub use web_search::WebSearch;

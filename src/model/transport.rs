@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, ClientBuilder, Url};
+use reqwest::{Certificate, ClientBuilder, Identity, Url};
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -73,6 +73,52 @@ impl Display for CaFile {
     }
 }
 
+/// The files of the certificate that this program shows to services that demand one, and of its key. One
+/// file may have both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    pub certificate: CaFile,
+    pub key: CaFile,
+}
+
+/// A client certificate with its chain, and its key.
+#[derive(Debug)]
+pub(super) struct ClientIdentity {
+    /// Both as PEM.
+    pem: Vec<u8>,
+    certificates: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl ClientIdentity {
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// The invalid file and the reason.
+    pub(super) fn read(files: &IdentityFiles) -> Result<Self, InvalidBundle> {
+        let certificates = read_bundle(&files.certificate)?;
+        let invalid = |why: &dyn Display| InvalidBundle::new(&files.key, why);
+        let mut pem = file_reads::read(&files.key.path).map_err(|error| invalid(&error))?;
+        if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+            return Err(invalid(
+                &"its key is encrypted, and keys with a passphrase are not supported; \
+                write one without: openssl pkey -in FILE -out PLAIN",
+            ));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|error| invalid(&format!("it holds no PEM key: {error}")))?;
+        if files.key.path != files.certificate.path {
+            let more = file_reads::read(&files.certificate.path);
+            pem.push(b'\n');
+            pem.extend(more.map_err(|error| InvalidBundle::new(&files.certificate, &error))?);
+        }
+        Ok(Self { pem, certificates, key })
+    }
+}
+
+/// A word of the PEM headers of encrypted keys, old and new.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+
 /// A file of certificates that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{file} cannot be used: {why}")]
@@ -81,9 +127,16 @@ pub struct InvalidBundle {
     pub(super) why: String,
 }
 
+impl InvalidBundle {
+    fn new(file: &CaFile, why: &dyn Display) -> Self {
+        Self { file: file.clone(), why: why.to_string() }
+    }
+}
+
 #[derive(Debug)]
 struct ClientConfig {
     timers: RequestTimers,
+    identity: Option<ClientIdentity>,
     extra_roots: Vec<CertificateDer<'static>>,
     /// True if the connection is plain HTTP on loopback, which needs no certificates.
     is_plain_loopback: bool,
@@ -147,6 +200,7 @@ impl HttpTransport {
         Self {
             config: ClientConfig {
                 timers,
+                identity: None,
                 extra_roots,
                 is_plain_loopback: plain,
                 proxy,
@@ -156,6 +210,12 @@ impl HttpTransport {
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
         }
+    }
+
+    /// Returns a transport that shows this certificate to servers that demand one.
+    pub(super) fn with_identity(mut self, identity: Option<ClientIdentity>) -> Self {
+        self.config.identity = identity;
+        self
     }
 
     /// Returns a transport that follows 307 and 308 redirections within the origin.
@@ -197,15 +257,18 @@ impl ClientConfig {
             let builder = self.builder(connection).no_proxy();
             proxy.iter().cloned().fold(builder, ClientBuilder::proxy)
         };
+        let identity = self.identity.as_ref().map(|identity| Identity::from_pem(&identity.pem));
+        let identity = identity.transpose().map_err(tls_error)?;
+        let with_identity = || identity.iter().cloned().fold(builder(), ClientBuilder::identity);
         if self.is_plain_loopback {
             return builder().tls_certs_only([]).build().map_err(tls_error);
         }
-        match builder().build() {
+        match with_identity().build() {
             Ok(client) if self.extra_roots.is_empty() => Ok(client),
             Ok(_) => {
                 let roots = self.extra_roots.iter().map(|root| Certificate::from_der(root));
                 let roots = roots.collect::<Result<Vec<_>, _>>().map_err(tls_error)?;
-                builder().tls_certs_merge(roots).build().map_err(tls_error)
+                with_identity().tls_certs_merge(roots).build().map_err(tls_error)
             }
             // A host without system certificates, such as a minimal container.
             Err(_) => {
@@ -222,7 +285,13 @@ impl ClientConfig {
             let added = roots.add(root.clone());
             added.map_err(|error| HttpClientError::Tls(error.to_string()))?;
         }
-        Ok(rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots);
+        match &self.identity {
+            None => Ok(config.with_no_client_auth()),
+            Some(ClientIdentity { certificates, key, .. }) => config
+                .with_client_auth_cert(certificates.clone(), key.clone_key())
+                .map_err(|error| HttpClientError::Tls(error.to_string())),
+        }
     }
 
     fn builder(&self, connection: ConnectionChoice) -> ClientBuilder {
@@ -264,11 +333,14 @@ pub fn http_client(
     url: &str,
     timers: RequestTimers,
     ca_files: &[CaFile],
+    identity: Option<&IdentityFiles>,
     proxies: &Proxies,
 ) -> Result<reqwest::Client, HttpClientError> {
     let url = Url::parse(url).map_err(|error| HttpClientError::InvalidUrl(error.to_string()))?;
     let roots = read_roots(ca_files)?;
-    HttpTransport::new(&url, timers, roots, proxies).client(ConnectionChoice::Pooled).cloned()
+    let transport = HttpTransport::new(&url, timers, roots, proxies);
+    let identity = identity.map(ClientIdentity::read).transpose()?;
+    transport.with_identity(identity).client(ConnectionChoice::Pooled).cloned()
 }
 
 /// Builds a client for web pages, with the same rules and without a connection pool. `names`
@@ -304,7 +376,7 @@ pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>
 }
 
 fn read_bundle(file: &CaFile) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
-    let invalid = |why: &dyn Display| InvalidBundle { file: file.clone(), why: why.to_string() };
+    let invalid = |why: &dyn Display| InvalidBundle::new(file, why);
     let bytes = file_reads::read(&file.path).map_err(|error| invalid(&error))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| invalid(&error))?;

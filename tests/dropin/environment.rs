@@ -151,11 +151,10 @@ fn variables_of_the_reference_are_obeyed_or_named() {
     let caller = Caller::new()
         .env("ANTHROPIC_BETAS", "context-1m-2025-08-07, other-2025-01-01")
         .env("CLAUDE_CODE_SHELL_PREFIX", "/bin/audit")
-        .env("CLAUDE_CODE_CLIENT_CERT", "client.pem")
         .env("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "0");
     let (code, _, stderr) = caller.shell("claude -p hi");
     assert_eq!(code, 0, "{stderr}");
-    let ignored = "CLAUDE_CODE_CLIENT_CERT, CLAUDE_CODE_SHELL_PREFIX have no effect in outlast";
+    let ignored = "CLAUDE_CODE_SHELL_PREFIX has no effect in outlast";
     assert!(stderr.contains(ignored), "{stderr}");
     let request = &caller.server().requests()[0];
     assert_eq!(request.header("anthropic-beta"), Some("context-1m-2025-08-07,other-2025-01-01"));

@@ -79,7 +79,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         secrets,
         http: Arc::new(|url| {
             let timers = outlast::model::RequestTimers::default();
-            outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
+            outlast::model::http_client(url, timers, &[], None, &outlast::model::Proxies::default())
                 .map_err(Into::into)
         }),
         config_dir: folder.to_path_buf(),

@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -49,6 +52,24 @@ pub(crate) fn session_as(host: &str) -> ServerConnection {
 
 /// The same, with the application protocols that it accepts, if it names any.
 pub(crate) fn session_offering(host: &str, protocols: &[&str]) -> ServerConnection {
+    session_with(host, protocols, WebPkiClientVerifier::no_client_auth())
+}
+
+/// A session that demands a client certificate of the tests' own authority.
+pub(crate) fn session_demanding_certificate(host: &str) -> ServerConnection {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(tls("authority.pem")).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    session_with(host, &[], verifier.expect("it has an authority"))
+}
+
+fn session_with(
+    host: &str,
+    protocols: &[&str],
+    clients: Arc<dyn ClientCertVerifier>,
+) -> ServerConnection {
     let file = |end| std::fs::read(tls(&format!("{host}.{end}"))).expect("the file is there");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(file("key.der")).expect("a key");
@@ -56,7 +77,7 @@ pub(crate) fn session_offering(host: &str, protocols: &[&str]) -> ServerConnecti
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring speaks them")
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
         .expect("they belong together");
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();

@@ -4,13 +4,15 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::thread::JoinHandle;
 
-use outlast::model::{ModelClient, ModelService};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use outlast::model::{CaFile, IdentityFiles, ModelClient, ModelService};
 use outlast::recovery::{ErrorClass, FailureStage, ModelCall, classify};
 use rustls::{ServerConnection, StreamOwned};
 
 use super::server::stream;
 use super::{FRESH, STREAMING, ask, data, endpoint, recorded};
-use crate::support::wire::{session_as, session_offering};
+use crate::support::wire::{session_as, session_demanding_certificate, session_offering};
 
 /// Serves one TLS connection, whether or not a request comes over it.
 pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
@@ -74,6 +76,50 @@ async fn an_authority_of_ones_own_is_trusted_beside_the_others() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_demands_a_client_certificate_gets_that_of_the_user() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pem = |label: &str, name: &str| {
+        let text = BASE64_STANDARD.encode(std::fs::read(data(name)).expect("a file"));
+        format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+    };
+    let certificate = pem("CERTIFICATE", "tls/localhost.der");
+    let key = pem("PRIVATE KEY", "tls/localhost.key.der");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        CaFile::from(path)
+    };
+    let both = write("both.pem", &(certificate.clone() + &key));
+    let (certificate, key) = (write("one.pem", &certificate), write("one.key", &key));
+    let encrypted = write("encrypted.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n");
+    let files = |certificate: &CaFile, key: &CaFile| {
+        Some(IdentityFiles { certificate: certificate.clone(), key: key.clone() })
+    };
+    let client = |url: &str, identity: Option<IdentityFiles>| {
+        let mut endpoint = endpoint(url);
+        trust_the_test_authority(&mut endpoint);
+        endpoint.identity = identity;
+        ModelClient::new(endpoint)
+    };
+    for (identity, works) in
+        [(files(&certificate, &key), true), (files(&both, &both), true), (None, false)]
+    {
+        let session = session_demanding_certificate("localhost");
+        let (url, serving) = serve_session(session, stream(&recorded("streams/text.sse")));
+        let answer = ask(&client(&url, identity).expect("the endpoint is right"), STREAMING).await;
+        serving.join().expect("the server ended well");
+        assert_eq!(answer.is_ok(), works, "{:?}", answer.err());
+        let hint = "demands a client certificate (CLAUDE_CODE_CLIENT_CERT)";
+        assert!(answer.err().is_none_or(|fault| fault.detail().contains(hint)));
+    }
+    for (key, why) in [(&encrypted, "encrypted"), (&certificate, "holds no PEM key")] {
+        let error =
+            client("https://localhost:1", files(&certificate, key)).err().expect("unusable");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
 /// Answers the first message of a client with `answer`, and reads until it hangs up.
 fn serve_bytes(answer: Vec<u8>) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
@@ -97,7 +143,7 @@ async fn a_handshake_that_no_retry_mends_is_told_from_a_broken_connection() {
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), final_class, "speaks no TLS there"),
         (b"SSH-2.0-server\r\n".to_vec(), final_class, "speaks no TLS there"),
         (alert(40), final_class, "it may demand a client certificate"),
-        (alert(116), final_class, "demands a client certificate"),
+        (alert(116), final_class, "demands a client certificate (CLAUDE_CODE_CLIENT_CERT)"),
         (alert(42), final_class, "does not accept the client certificate, or demands one"),
         (alert(48), final_class, "does not accept the client certificate, or demands one"),
         (alert(70), final_class, "no version or cipher of TLS 1.2 or 1.3 in common"),

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::config::clouds::{CloudEndpoint, CloudSources};
 use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
-use crate::model::{BaseUrl, CaFile, ServiceKind};
+use crate::model::{BaseUrl, CaFile, IdentityFiles, ServiceKind};
 
 /// The header that enables features which the service has not released.
 const BETA: &str = "anthropic-beta";
@@ -84,6 +84,7 @@ impl<'a> EndpointSources<'a> {
             headers: with_betas(env.custom_headers.clone(), &config.betas),
             marks_cache: config.prompt_caching,
             ca_files: ca_files(args, env),
+            identity: identity_files(env),
             proxies: env.proxies.clone(),
             timers: config.timers,
         }
@@ -101,6 +102,17 @@ fn ca_files(args: &RunArgs, env: &ProcessEnv) -> Vec<CaFile> {
     of_flags.chain(of_variables).collect()
 }
 
+/// The files of the client certificate and its key. Without one of a key, the certificate's has both.
+fn identity_files(env: &ProcessEnv) -> Option<IdentityFiles> {
+    let file = |(variable, path): &(&'static str, PathBuf)| CaFile {
+        path: path.clone(),
+        variable: Some(variable),
+    };
+    let certificate = file(env.client_certificate.as_ref()?);
+    let key = env.client_key.as_ref().map_or_else(|| certificate.clone(), file);
+    Some(IdentityFiles { certificate, key })
+}
+
 /// The variable of Node.js and its file, if that cannot be read. It may be a pipe, which is not
 /// opened here.
 fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
@@ -108,10 +120,15 @@ fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
     access(&of_node.1, AccessFlags::R_OK).is_err().then_some(of_node)
 }
 
-/// The warning about certificates that are not there.
-pub(super) fn certificate_warning(env: &ProcessEnv) -> Option<String> {
-    let (name, path) = missing_certificates(env)?;
-    Some(format!("{name}: {} cannot be read, so that it is ignored", path.display()))
+/// The warnings about certificates that are not there.
+pub(super) fn certificate_warnings(env: &ProcessEnv) -> impl Iterator<Item = String> {
+    let missing = missing_certificates(env).map(|(name, path)| {
+        format!("{name}: {} cannot be read, so that it is ignored", path.display())
+    });
+    let key = env.client_key.as_ref().filter(|_| env.client_certificate.is_none());
+    let alone =
+        key.map(|(name, _)| format!("{name} has no effect without CLAUDE_CODE_CLIENT_CERT"));
+    missing.into_iter().chain(alone)
 }
 
 /// Returns the headers with these betas added to those that the user's headers name.

@@ -44,7 +44,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, CaFile, Proxies, RequestTimers, Secret, ServiceKind};
+use crate::model::{BaseUrl, CaFile, IdentityFiles, Proxies, RequestTimers, Secret, ServiceKind};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
 
@@ -186,6 +186,8 @@ pub struct EndpointSettings {
     pub marks_cache: bool,
     /// Certificates to trust in addition to the system's.
     pub ca_files: Vec<CaFile>,
+    /// The certificate for servers that demand one.
+    pub identity: Option<IdentityFiles>,
     pub proxies: Proxies,
     pub timers: RequestTimers,
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::chain::{ChainSources, ModelChain};
 use super::contract::Held;
 use super::credential;
-use super::endpoint::{EndpointSources, certificate_warning};
+use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::{
     CredentialSource, EndpointSettings, OutputSettings, PromptSource, Settings, ToolRules,
@@ -90,7 +90,7 @@ pub fn resolve_resumed(
     warnings.extend(args.encoding_warning.clone());
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
-    warnings.extend(certificate_warning(env));
+    warnings.extend(certificate_warnings(env));
     let mcp = servers::resolve(args, env, config, named, variables);
     servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools).as_deref())?;
     let mut tools = tools(&inputs)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::contract::Held;
-use super::endpoint::{EndpointSources, certificate_warning};
+use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
 use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
@@ -90,7 +90,7 @@ pub fn survey_with_managed(
     warnings.append(&mut inputs.sources.library.warnings);
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, .. } = &inputs;
-    warnings.extend(certificate_warning(env));
+    warnings.extend(certificate_warnings(env));
     let mcp = servers::resolve(args, env, config, named, &inputs.variables);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account(), None);
     let alias = config.model.trim().to_ascii_lowercase();
