@@ -2,6 +2,9 @@
 
 use std::{fmt, io};
 
+use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
 use crate::config::ConfigError;
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
@@ -71,10 +74,18 @@ impl UsageError {
 
     /// The system has no room for another thread: a limit of processes counts threads too.
     pub(super) fn no_thread(error: &io::Error) -> Self {
-        let what = format!(
-            "no thread could be started: {error}; try again when fewer processes run, or raise the \
-             limit (ulimit -u, TasksMax= of a service, the pids limit of a container)"
-        );
+        let has_memory_limit =
+            || getrlimit(Resource::RLIMIT_AS).is_ok_and(|(limit, _)| limit != RLIM_INFINITY);
+        let has_no_file = [Errno::EMFILE, Errno::ENFILE].map(|code| Some(code as i32));
+        let advice = if has_no_file.contains(&error.raw_os_error()) {
+            "raise the limit of open files (ulimit -n)"
+        } else if has_memory_limit() {
+            "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
+        } else {
+            "try again when fewer processes run, or raise the limit (ulimit -u, TasksMax= of a \
+             service, the pids limit of a container)"
+        };
+        let what = format!("no thread could be started: {error}; {advice}");
         Self::of(UsageErrorKind::Temporary, what)
     }
 

@@ -35,7 +35,7 @@ pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result
         .collect();
     history.is_running = is_running;
     if is_running {
-        history.mark_running_calls();
+        history.mark_running();
     }
     Ok(history)
 }

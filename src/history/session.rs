@@ -269,13 +269,29 @@ impl SessionHistory {
         self.end.is_none() && !self.items.is_empty() && !self.items.iter().any(is_ours)
     }
 
-    /// Marks the calls that the process which works on the session has started and that have no
-    /// result.
-    pub(super) fn mark_running_calls(&mut self) {
+    /// The end of the last prompt, in a word or two.
+    pub fn end_words(&self) -> &'static str {
+        match &self.end {
+            Some(end) => end.reason.name(),
+            None if self.is_running => "running",
+            None => "no end recorded",
+        }
+    }
+
+    /// Marks the sub-agents and calls that the process which works on the session has started and that
+    /// have no end or result.
+    pub(super) fn mark_running(&mut self) {
         let process = |item: &HistoryItem| {
-            if let HistoryEvent::Process(_) = item.event { item.at } else { None }
+            if let HistoryEvent::Process(start) = &item.event {
+                Some((start.epoch, item.at?))
+            } else {
+                None
+            }
         };
-        let Some(began) = self.items.iter().rev().find_map(process) else { return };
+        let Some((epoch, began)) = self.items.iter().rev().find_map(process) else { return };
+        for AgentHistory { meta, history } in &mut self.agents {
+            history.is_running = history.end.is_none() && meta.epoch == epoch;
+        }
         let agents = self.agents.iter_mut().flat_map(|agent| &mut agent.history.items);
         for item in self.items.iter_mut().chain(agents) {
             let HistoryEvent::Turn(turn) = &mut item.event else { continue };
@@ -314,5 +330,40 @@ impl SessionHistory {
         self.agents.iter().filter(move |agent| {
             agent.meta.tool_use_id == call && agent.meta.parent_agent_id.as_deref() == parent
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_agents_of_the_process_at_work_are_running_until_they_end() {
+        let start = |epoch: u64| HistoryItem {
+            at: Some(Timestamp::UNIX_EPOCH),
+            event: HistoryEvent::Process(Box::new(ProcessStart {
+                epoch,
+                pid: 1,
+                host: String::new(),
+                version: String::new(),
+                model: String::new(),
+                permission_mode: String::new(),
+                resumes_prompt: false,
+                forked_from: None,
+                damage: None,
+            })),
+        };
+        let agent = |epoch: u64| AgentHistory {
+            meta: SubagentMeta { epoch, ..SubagentMeta::default() },
+            history: SessionHistory::default(),
+        };
+        let mut history = SessionHistory {
+            items: vec![start(1), start(2)],
+            agents: vec![agent(1), agent(2)],
+            ..SessionHistory::default()
+        };
+        history.mark_running();
+        let words: Vec<_> = history.agents.iter().map(|agent| agent.history.end_words()).collect();
+        assert_eq!(words, ["no end recorded", "running"]);
     }
 }

@@ -1,5 +1,6 @@
 //! The location of sessions: `<config dir>/projects/<working directory>/<session id>.jsonl`.
 
+use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -192,8 +193,7 @@ impl SessionFolder {
 }
 
 /// The last written session of this working directory, for `--continue`. Sessions without a user
-/// message are ignored. A file time in the future is due to a wrong clock, so such a session comes
-/// after all others.
+/// message are ignored.
 ///
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
@@ -204,8 +204,7 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
         Some((modified(&path)?, SessionId::parse(name)?, path))
     });
     let mut files: Vec<(SystemTime, SessionId, PathBuf)> = files.collect();
-    let soon = SystemTime::now() + AHEAD_MAX;
-    files.sort_unstable_by(|one, other| (other.0 <= soon, other).cmp(&(one.0 <= soon, one)));
+    sort_newest_first(&mut files, |(written, id, _)| (*written, id));
     for (_when, id, path) in files {
         let has_prompt = has_user_message(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
@@ -214,6 +213,20 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
         }
     }
     Ok(None)
+}
+
+/// Sorts sessions by the time when they were last written, the newest first. A time in the future is due
+/// to a wrong clock, so such a session comes after all others.
+pub(super) fn sort_newest_first<T>(
+    sessions: &mut [T],
+    key: impl Fn(&T) -> (SystemTime, &SessionId),
+) {
+    let soon = SystemTime::now() + AHEAD_MAX;
+    let rank = |session: &T| {
+        let (written, id) = key(session);
+        (written <= soon, written, id.clone())
+    };
+    sessions.sort_by_cached_key(|session| Reverse(rank(session)));
 }
 
 fn has_user_message(path: &Path) -> io::Result<bool> {

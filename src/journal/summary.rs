@@ -23,7 +23,7 @@ use super::lock::is_held;
 use super::parsed_line::JournalEntry;
 use super::past_agents::subagent_files;
 use super::reader::{RefusalReason, parse_with_facts};
-use super::session_folder::entries;
+use super::session_folder::{entries, sort_newest_first};
 use super::totals::TurnCounting;
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
@@ -71,7 +71,7 @@ pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile
         ListScope::Project => place.own_files().filter_map(SessionFile::at).collect(),
         ListScope::All => every().filter_map(SessionFile::at).collect(),
     };
-    files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
+    sort_newest_first(&mut files, |file| (file.written, &file.id));
     files
 }
 

@@ -92,11 +92,13 @@ fn a_session_from_the_future_is_not_the_newest() {
     };
     let now = SystemTime::now();
     let misdated = told(now + Duration::from_hours(24));
-    assert_eq!(latest(&sandbox.place).expect("readable"), Some(misdated));
-    told(now - Duration::from_hours(24));
+    assert_eq!(latest(&sandbox.place).expect("readable").as_ref(), Some(&misdated));
+    let oldest = told(now - Duration::from_hours(24));
     // Another machine's clock may be a little ahead.
     let newest = told(now + Duration::from_mins(1));
-    assert_eq!(latest(&sandbox.place).expect("readable"), Some(newest));
+    assert_eq!(latest(&sandbox.place).expect("readable").as_ref(), Some(&newest));
+    let listed = list_sessions(&sandbox.place, ListScope::All).into_iter().map(|file| file.id);
+    assert_eq!(listed.collect::<Vec<_>>(), [newest, oldest, misdated]);
 }
 
 #[test]

@@ -206,10 +206,7 @@ impl Transcript<'_> {
     fn agent(&self, agent: &AgentHistory, indent: usize, text: &mut Lines) {
         let AgentHistory { meta, history } = agent;
         let kind = if meta.background { ", in the background" } else { "" };
-        let end = history
-            .end
-            .as_ref()
-            .map_or_else(|| "no end recorded".to_owned(), |end| end.reason.name().to_owned());
+        let end = history.end_words();
         text.line(
             indent,
             &format!(

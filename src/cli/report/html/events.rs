@@ -32,7 +32,7 @@ pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> S
     }
     text.push_str("<section>\n<h2>What sub-agents did</h2>\n");
     for AgentHistory { meta, history } in &history.agents {
-        let end = history.end.as_ref().map_or("no end recorded", |end| end.reason.name());
+        let end = history.end_words();
         let _ = writeln!(
             text,
             "<details><summary>{} <small>{} · {} · {end} · {} turns · {}</small></summary>\n{}\
