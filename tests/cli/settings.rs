@@ -554,7 +554,7 @@ fn numbers_too_large_are_the_largest_and_empty_values_of_optional_flags_are_not_
     assert_eq!(settings.config.limits.budgets.turns, Some(u32::MAX));
     assert!(settings.config.commands.max_timeout > Duration::from_hours(24 * 365));
     assert_eq!(labels(&settings).len(), 1);
-    for flag in ["--settings", "--agent", "--permission-mode", "--max-turns", "--resume"] {
+    for flag in ["--settings", "--agent", "--permission-mode", "--max-turns"] {
         assert!(resolve(&["hi", flag, ""], &[], "{}").is_err(), "{flag}");
     }
     assert!(resolve(&["hi"], &[("BASH_MAX_TIMEOUT_MS", "9x")], "{}").is_err());

@@ -1,7 +1,9 @@
 //! Normalises the command line before it is parsed.
 
 use std::ffi::{OsStr, OsString};
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use clap::ValueEnum;
 
@@ -113,7 +115,7 @@ impl CommandWords {
                     flag.is_empty() || flag.starts_with('-') && flag.ends_with('=')
                 })
             };
-            texts.iter().flatten().any(|text| flag(&text))
+            texts.iter().flatten().any(|text| flag(text))
         };
         let shown = |index: usize| {
             let word = shortened(&self.words[index], 40, "...");
@@ -239,6 +241,8 @@ fn is_print_switch(word: &str) -> bool {
     })
 }
 
+type Words<'a> = Peekable<slice::Iter<'a, String>>;
+
 /// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one. Text that
 /// begins like a flag is the value of the flag before it, or the prompt.
 ///
@@ -297,31 +301,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             continue;
         }
         let Some(value) = inline else {
-            let takes_rules = RULE_LISTS.contains(&flag.as_str());
-            if let Some(continues) = value_list(&flag)
-                && let Some(first) = words.next_if(|next| !next.starts_with("--"))
-            {
-                even.push(format!("{flag}={first}"));
-                while let Some(next) = words.next_if(|next| continues(next)) {
-                    even.push(format!("{flag}={next}"));
-                }
-                continue;
-            }
-            if has_optional_value(&flag) {
-                let is_value =
-                    |next: &&String| !next.starts_with('-') && !next.contains(char::is_whitespace);
-                let value = words.next_if(is_value);
-                even.push(value.map_or(flag.clone(), |value| format!("{flag}={value}")));
-                continue;
-            }
-            even.push(flag);
-            if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
-                let mut rules = first.clone();
-                while let Some(rule) = words.next_if(|next| is_rule(next, has_prompt)) {
-                    rules = rules + "," + rule;
-                }
-                even.push(rules);
-            }
+            push_flag(flag, &mut words, has_prompt, &mut even);
             continue;
         };
         if flag == "--model" && value.trim().contains(char::is_whitespace) {
@@ -337,6 +317,35 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     }
     even.extend(prose);
     Ok(even)
+}
+
+/// Adds a flag without `=`, with the words after it that are certainly its values.
+fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, even: &mut Vec<String>) {
+    let takes_rules = RULE_LISTS.contains(&flag.as_str());
+    if let Some(continues) = value_list(&flag)
+        && let Some(first) = words.next_if(|next| !next.starts_with("--"))
+    {
+        even.push(format!("{flag}={first}"));
+        while let Some(next) = words.next_if(|next| continues(next)) {
+            even.push(format!("{flag}={next}"));
+        }
+        return;
+    }
+    if has_optional_value(&flag) {
+        let is_value =
+            |next: &&String| !next.starts_with('-') && !next.contains(char::is_whitespace);
+        let value = words.next_if(is_value);
+        even.push(value.map_or(flag.clone(), |value| format!("{flag}={value}")));
+        return;
+    }
+    even.push(flag);
+    if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
+        let mut rules = first.clone();
+        while let Some(rule) = words.next_if(|next| is_rule(next, has_prompt)) {
+            rules = rules + "," + rule;
+        }
+        even.push(rules);
+    }
 }
 
 /// Returns true if a word begins like a flag but is text: it contains a blank, unlike any flag
