@@ -40,6 +40,7 @@ mod incoming_signals;
 mod job;
 mod job_init;
 mod job_inits;
+mod job_paths;
 mod kernel_files;
 mod landlock_policy;
 mod memory;
@@ -55,6 +56,7 @@ mod programs;
 mod ruleset_cache;
 mod running_job;
 mod running_time;
+mod script_lines;
 #[cfg(target_os = "linux")]
 mod signal_sender;
 mod signal_waiter;
@@ -69,6 +71,7 @@ mod trusted_owners;
 mod user_programs;
 mod wire;
 mod worker_process;
+mod writable_folders;
 
 pub use closed_stdout::break_closed_stdout;
 pub use egress::{

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 
 use super::data_words::without_data;
 use super::job::Job;
+use super::job_paths::variable;
+use super::script_lines::interpreter_words;
 
 /// Characters that end a word, in addition to blanks.
 const SEPARATORS: &[char] =
@@ -21,6 +23,8 @@ pub(super) struct ProgramWords {
     pub(super) in_order: Vec<String>,
     /// Further words: whole arguments, and quoted parts with their blanks.
     pub(super) further: Vec<String>,
+    /// The words of the first lines of scripts among these words.
+    pub(super) of_scripts: Vec<String>,
 }
 
 impl ProgramWords {
@@ -48,23 +52,23 @@ impl ProgramWords {
                 words.further.push(text);
             }
         }
+        words.of_scripts = interpreter_words(words.written(), job);
         words
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &String> {
+    /// The words of the line itself.
+    pub(super) fn written(&self) -> impl Iterator<Item = &String> {
         self.in_order.iter().chain(&self.further)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &String> {
+        self.written().chain(&self.of_scripts)
     }
 }
 
 /// Returns true if a text begins like a path that needs no folder before it.
 fn is_path_alone(text: &str) -> bool {
     ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin))
-}
-
-/// The value of a variable in the environment of a job.
-pub(super) fn variable<'a>(job: &'a Job, wanted: &str) -> Option<&'a OsStr> {
-    let found = job.environment.iter().rev().find(|(name, _)| name == wanted);
-    found.map(|(_, value)| value.as_os_str())
 }
 
 /// Cuts a text into words. With `quotes`, a quoted part stays together.

@@ -10,16 +10,18 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
 use super::code_programs::{INTERPRETERS, RUNNERS, SHELLS, is_command_flag, program_name};
 use super::job::Job;
+use super::job_paths::{absolute, joined, variable};
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
-use super::program_words::{ProgramWords, variable};
+use super::program_words::ProgramWords;
 use super::programs::absolute_path;
+use super::writable_folders::WritableFolders;
 
 /// The most folders in which the words of a job are looked up.
 const STARTS_MAX: usize = 8;
@@ -42,8 +44,7 @@ pub type CommandSandbox = Box<dyn Fn() -> io::Result<Option<LandlockPolicy>> + S
 
 /// The programs of a run's user.
 pub struct UserPrograms {
-    /// The folders that commands can write to, as real paths.
-    writable: Vec<PathBuf>,
+    writable: WritableFolders,
     /// Programs that the user allows without the sandbox: names of servers, words and paths of
     /// commands.
     unconfined: Vec<String>,
@@ -78,9 +79,10 @@ struct JobPrograms {
 }
 
 impl UserPrograms {
+    /// `writable` are the folders that commands can write to, as real paths.
     pub fn new(writable: Vec<PathBuf>, unconfined: Vec<String>, sandbox: CommandSandbox) -> Self {
         let (entries, open_paths) = (Mutex::default(), Mutex::default());
-        Self { writable, unconfined, sandbox, entries, open_paths }
+        Self { writable: WritableFolders(writable), unconfined, sandbox, entries, open_paths }
     }
 
     /// Records the current state of a job's program files, unless it is recorded already. Blocks.
@@ -88,11 +90,11 @@ impl UserPrograms {
         let words = ProgramWords::of(job);
         let folders = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
-        let open = folders.into_iter().filter(|path| self.is_open(path));
+        let open = folders.into_iter().filter(|path| self.writable.can_change(path));
         self.entries.lock().extend(open.map(|path| (path, KnownEntry::Folder)));
         let JobPrograms { named, run, .. } = self.find(&words, job);
         let bare = self.bare_paths(&words, job);
-        let bare = bare.into_iter().filter(|path| path.is_file() && self.is_open(path));
+        let bare = bare.into_iter().filter(|path| path.is_file() && self.writable.can_change(path));
         let found: Vec<PathBuf> = named.into_iter().chain(bare).collect();
         let mut known = self.entries.lock();
         for path in found {
@@ -143,7 +145,7 @@ impl UserPrograms {
     fn find(&self, words: &ProgramWords, job: &Job) -> JobPrograms {
         let starts = self.starts(words, job);
         let mut run = run_files(words, &starts, job);
-        run.retain(|path| self.is_open(path));
+        run.retain(|path| self.writable.can_change(path));
         let mut named = self.on_path(words, job);
         for start in &starts {
             named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
@@ -166,7 +168,8 @@ impl UserPrograms {
         named.extend(run.iter().cloned());
         named.sort_unstable();
         named.dedup();
-        let is_lifted = job.terms.name.iter().chain(words.all()).any(|word| self.lifts(word, job));
+        let is_lifted =
+            job.terms.name.iter().chain(words.written()).any(|word| self.lifts(word, job));
         let is_confined = job.terms.is_confined
             || (!is_lifted
                 && (names_code
@@ -194,7 +197,7 @@ impl UserPrograms {
     /// The paths of words without a slash, in each folder where the job may be.
     fn bare_paths(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let starts = self.starts(words, job);
-        let bare = || words.all().filter(|word| !word.contains('/'));
+        let bare = || words.written().filter(|word| !word.contains('/'));
         starts.iter().flat_map(|start| bare().map(move |word| start.join(word))).collect()
     }
 
@@ -209,34 +212,15 @@ impl UserPrograms {
     /// The path of a word with a slash, if commands can write to it or to a folder on the way.
     fn locate(&self, start: &Path, word: &str, job: &Job) -> Option<PathBuf> {
         let word = word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1);
-        if !word.contains('/') {
-            return None;
-        }
-        let path = absolute(start, word, job);
-        let is_open = self.is_open(&path) || self.leads_through_open_folder(start, word, job);
-        is_open.then_some(path)
-    }
-
-    /// Returns true if a path with `..` leads through a folder inside one that commands can write
-    /// to.
-    fn leads_through_open_folder(&self, start: &Path, word: &str, job: &Job) -> bool {
-        let mut path = PathBuf::new();
-        word.contains("..")
-            && joined(start, word, job).components().any(|part| {
-                if part == Component::ParentDir {
-                    return !path.pop();
-                }
-                path.push(part);
-                let real = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-                let is_below = |root: &PathBuf| real != *root && real.starts_with(root);
-                self.writable.iter().any(is_below)
-            })
+        let is_open = word.contains('/') && self.writable.can_change(&joined(start, word, job));
+        is_open.then(|| absolute(start, word, job))
     }
 
     /// The programs that words name in those folders of `PATH` that commands can write to.
     fn on_path(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let folders = self.open_folders(job);
-        let bare = || words.in_order.iter().filter(|word| !word.contains('/'));
+        let in_order = || words.in_order.iter().chain(&words.of_scripts);
+        let bare = || in_order().filter(|word| !word.contains('/'));
         let named = folders.iter().flat_map(|folder| bare().map(|word| folder.join(word)));
         let known = self.entries.lock();
         named.filter(|path| path.is_file() || known.contains_key(path)).collect()
@@ -246,7 +230,8 @@ impl UserPrograms {
     fn open_folders(&self, job: &Job) -> Vec<PathBuf> {
         let path = absolute_path(variable(job, "PATH"));
         let mut known = self.open_paths.lock();
-        let find = || std::env::split_paths(&path).filter(|folder| self.is_open(folder)).collect();
+        let find =
+            || std::env::split_paths(&path).filter(|it| self.writable.can_change(it)).collect();
         known.entry(path.clone()).or_insert_with(find).clone()
     }
 
@@ -254,7 +239,8 @@ impl UserPrograms {
     fn loads_open_code(&self, job: &Job) -> bool {
         let values = CODE_VARIABLES.iter().filter_map(|name| variable(job, name)?.to_str());
         let mut parts = values.flat_map(|value| value.split([':', ' ', '=', ',']));
-        parts.any(|part| !part.is_empty() && self.is_open(&absolute(&job.cwd, part, job)))
+        let open = |part| self.writable.can_change(&absolute(&job.cwd, part, job));
+        parts.any(|part| !part.is_empty() && open(part))
     }
 
     /// Returns true if a word may run code that no word names: a runner of packages, or an
@@ -262,35 +248,26 @@ impl UserPrograms {
     fn may_run_open_code(&self, words: &ProgramWords, job: &Job) -> bool {
         let lies_elsewhere = |word: &String| {
             let path = absolute(&job.cwd, word, job);
-            path.is_file() && !self.is_open(&path)
+            path.is_file() && !self.writable.can_change(&path)
         };
-        let mut names = words.in_order.iter().map(|word| program_name(word));
+        let mut names =
+            words.in_order.iter().chain(&words.of_scripts).map(|word| program_name(word));
         names.any(|name| RUNNERS.contains(&name.as_str()))
             || interpreted(words).any(|script| !script.is_some_and(lies_elsewhere))
-    }
-
-    /// Returns true if commands can change the file at a path: they can write to it, or to a folder
-    /// or link on the way to it.
-    fn is_open(&self, path: &Path) -> bool {
-        let is_inside = |path: &Path| self.writable.iter().any(|root| path.starts_with(root));
-        is_inside(path)
-            || path
-                .ancestors()
-                .filter_map(|part| fs::canonicalize(part).ok())
-                .any(|it| is_inside(&it))
     }
 }
 
 /// The first operand of each interpreter among the words. A shell with `-c` is left out: its line
 /// of commands is cut into words like the others.
 fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
-    let all = &words.in_order;
-    all.iter().enumerate().filter_map(move |(place, word)| {
-        let (name, rest) = (program_name(word), &all[place + 1..]);
-        let runs_line =
-            SHELLS.contains(&name.as_str()) && rest.first().is_some_and(|it| is_command_flag(it));
-        (INTERPRETERS.contains(&name.as_str()) && !runs_line)
-            .then(|| rest.iter().find(|word| !word.starts_with('-')))
+    [&words.in_order, &words.of_scripts].into_iter().flat_map(|all| {
+        all.iter().enumerate().filter_map(move |(place, word)| {
+            let (name, rest) = (program_name(word), &all[place + 1..]);
+            let is_shell = SHELLS.contains(&name.as_str());
+            let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
+            (INTERPRETERS.contains(&name.as_str()) && !runs_line)
+                .then(|| rest.iter().find(|word| !word.starts_with('-')))
+        })
     })
 }
 
@@ -298,28 +275,6 @@ fn interpreted(words: &ProgramWords) -> impl Iterator<Item = Option<&String>> {
 fn run_files(words: &ProgramWords, starts: &[PathBuf], job: &Job) -> Vec<PathBuf> {
     let run = [&words.in_order[0]].into_iter().chain(interpreted(words).flatten());
     run.flat_map(|word| starts.iter().map(|start| absolute(start, word, job))).collect()
-}
-
-/// The path of a word, relative to the folder `start`. A leading `~` is replaced by `HOME`.
-fn joined(start: &Path, word: &str, job: &Job) -> PathBuf {
-    let home = word.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    match home.zip(variable(job, "HOME")) {
-        Some((rest, home)) => Path::new(home).join(rest.trim_start_matches('/')),
-        None => start.join(word),
-    }
-}
-
-/// Like [`joined`], without `.` and `..`.
-fn absolute(start: &Path, word: &str, job: &Job) -> PathBuf {
-    let mut path = PathBuf::new();
-    for part in joined(start, word, job).components() {
-        if part == Component::ParentDir {
-            path.pop();
-        } else {
-            path.push(part);
-        }
-    }
-    path
 }
 
 /// The policy of commands, with the additional grants of a program. The kernel accepts real paths
@@ -490,6 +445,45 @@ mod tests {
         let bin = format!("{}:/usr/bin", ground.at("work/bin").display());
         for variable in [("PATH", bin.as_str()), ("PYTHONPATH", "lib"), ("LD_PRELOAD", "./x.so")] {
             assert!(confines(&programs, &ground.job("~/guard.sh", &[variable])), "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
+        let ground = Ground::new();
+        let write = |name: &str, text: &str| {
+            fs::write(ground.at(name), text).expect("a file");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(ground.at(name), mode).expect("its mode");
+        };
+        write("home/through", &format!("#!{}\n", ground.at("home/script").display()));
+        let bin = format!("{}:/usr/bin", ground.at("home").display());
+        let own = ground.at("work/tools/own");
+        let at = own.display().to_string();
+        for (line, expected) in [
+            (format!("#!{at}"), true),
+            (format!("#! {at} -u\r"), true),
+            (format!("#!/usr/bin/env {at}"), true),
+            (format!("#!/usr/bin/env -S A=b '{at}' -u"), true),
+            (format!("#!/bin/sh\n'''exec' \"{at}\" \"$0\" \"$@\""), true),
+            (format!("#!/bin/sh\n'''exec' {at} \"$0\" \"$@\""), true),
+            ("#!tools/own".to_owned(), true),
+            ("#!/usr/bin/env -S npx tsx".to_owned(), true),
+            ("#!/usr/bin/env -S python3 -m guard".to_owned(), true),
+            ("#!/usr/bin/env -S node --no-warnings".to_owned(), false),
+            ("#!/usr/bin/env python3".to_owned(), false),
+            ("#!/bin/bash -e".to_owned(), false),
+            (format!("# #!{at}"), false),
+        ] {
+            write("home/script", &format!("{line}\n"));
+            for hook in ["~/script", "script | cat", "~/through", "cat | bash -c ~/script"] {
+                let (programs, job) = (ground.programs(&[]), ground.job(hook, &[("PATH", &bin)]));
+                assert_eq!(confines(&programs, &job), expected, "{hook}: {line}");
+                write("work/tools/own", "other");
+                let is_held = programs.admit(job).is_err();
+                assert_eq!(is_held, expected && line.contains("tools/own"), "{hook}: {line}");
+                write("work/tools/own", "first");
+            }
         }
     }
 

@@ -1,0 +1,78 @@
+//! The first line (`#!`) of scripts, which names the program that runs them.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::file_reads::open_regular;
+use super::job::Job;
+use super::job_paths::{absolute, on_search_path};
+
+/// The part of a script that is read, in bytes.
+const BEGINNING: u64 = 4096;
+
+/// The most scripts that run one another: the kernel takes five.
+const LEVELS_MAX: usize = 5;
+
+/// The most words of a line that count.
+const WORDS_MAX: usize = 32;
+
+/// The words of the `#!` lines of all scripts that words name, each line followed by the path of
+/// its script. Interpreters can be scripts, too.
+pub(super) fn interpreter_words<'a>(
+    words: impl Iterator<Item = &'a String>,
+    job: &Job,
+) -> Vec<String> {
+    let (mut found, mut read) = (Vec::new(), BTreeSet::new());
+    let mut level: Vec<String> = words.cloned().collect();
+    for _ in 0..LEVELS_MAX {
+        let paths = level.iter().filter_map(|word| program_path(word, job));
+        let scripts: Vec<PathBuf> = paths.filter(|path| read.insert(path.clone())).collect();
+        level = Vec::new();
+        for script in scripts {
+            let Some(mut line) = line_of(&script) else { continue };
+            level.extend(line.iter().cloned());
+            line.push(script.to_string_lossy().into_owned());
+            found.append(&mut line);
+        }
+    }
+    found
+}
+
+/// The file of a program that a word names.
+fn program_path(word: &str, job: &Job) -> Option<PathBuf> {
+    if word.contains('/') {
+        return Some(absolute(&job.cwd, word, job));
+    }
+    let is_name = |letter: char| letter.is_alphanumeric() || "._+-".contains(letter);
+    let is_program = !word.starts_with('-') && word.chars().all(is_name);
+    is_program.then(|| on_search_path(word, job)).flatten()
+}
+
+/// The words that name the interpreter of a script. `None` if a file is no script.
+fn line_of(script: &Path) -> Option<Vec<String>> {
+    let file = open_regular(script).ok()?;
+    let is_executable = file.metadata().is_ok_and(|it| it.permissions().mode() & 0o111 != 0);
+    let mut bytes = Vec::new();
+    file.take(if is_executable { BEGINNING } else { 0 }).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.lines();
+    let line = lines.next()?.strip_prefix("#!")?;
+    // `env -S` takes quotes and assignments.
+    let ends_word = |letter: char| letter.is_whitespace() || "\"'=".contains(letter);
+    let mut words: Vec<String> =
+        line.split(ends_word).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    // The kernel takes a name without a slash from the working folder.
+    if let Some(bare) = words.first_mut().filter(|word| !word.contains('/')) {
+        *bare = format!("./{bare}");
+    }
+    // A path that is too long for the kernel, or has blanks, is in the next line: pip and uv write
+    // one that is both shell and Python.
+    if let Some(command) = lines.next().and_then(|line| line.strip_prefix("'''exec' ")) {
+        let quoted = command.strip_prefix('"').and_then(|it| it.split('"').next());
+        words.extend(quoted.or_else(|| command.split(' ').next()).map(str::to_owned));
+    }
+    words.truncate(WORDS_MAX);
+    Some(words)
+}
