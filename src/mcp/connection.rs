@@ -323,7 +323,11 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
         input: true,
         memory: None,
         landlock: None,
-        terms: ProgramTerms { name: Some(config.name.clone()), ..ProgramTerms::default() },
+        terms: ProgramTerms {
+            name: Some(config.name.clone()),
+            own_variables: variables.keys().cloned().collect(),
+            ..ProgramTerms::default()
+        },
     })
 }
 

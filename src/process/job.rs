@@ -41,6 +41,8 @@ pub struct ProgramTerms {
     pub grants: Vec<PathRule>,
     /// True if it is confined regardless of where its files lie.
     pub is_confined: bool,
+    /// The names of the variables that settings give to it alone.
+    pub own_variables: Vec<String>,
 }
 
 /// A job as its job init process receives it: texts that `execve` takes as they are.

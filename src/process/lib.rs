@@ -29,6 +29,7 @@
 
 mod closed_stdout;
 mod code_programs;
+mod code_variables;
 mod command_process;
 mod data_words;
 mod egress;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 
 use super::code_programs::{INTERPRETERS, RUNNERS, SHELLS, is_command_flag, program_name};
+use super::code_variables::{loaded_paths, own_paths, without_working_folder};
 use super::job::Job;
 use super::job_paths::{absolute, joined, variable};
 use super::landlock_policy::{LandlockPolicy, PathRule};
@@ -25,19 +26,6 @@ use super::writable_folders::WritableFolders;
 
 /// The most folders in which the words of a job are looked up.
 const STARTS_MAX: usize = 8;
-
-/// Variables that name code which programs load.
-const CODE_VARIABLES: [&str; 9] = [
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "NODE_PATH",
-    "NODE_OPTIONS",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "PERL5LIB",
-    "RUBYLIB",
-    "CLASSPATH",
-];
 
 /// Returns the current sandbox of commands. `None` if commands have none.
 pub type CommandSandbox = Box<dyn Fn() -> io::Result<Option<LandlockPolicy>> + Send + Sync>;
@@ -138,6 +126,8 @@ impl UserPrograms {
         drop(known);
         if job.landlock.is_none() && is_confined {
             job.landlock = (self.sandbox)()?.map(|policy| with_grants(policy, &job.terms.grants));
+        } else {
+            job.environment = without_working_folder(&job);
         }
         Ok(AdmittedJob { job, files })
     }
@@ -235,12 +225,12 @@ impl UserPrograms {
         known.entry(path.clone()).or_insert_with(find).clone()
     }
 
-    /// Returns true if one of [`CODE_VARIABLES`] names a path that commands can write to.
+    /// Returns true if a variable names code that commands can write to.
     fn loads_open_code(&self, job: &Job) -> bool {
-        let values = CODE_VARIABLES.iter().filter_map(|name| variable(job, name)?.to_str());
-        let mut parts = values.flat_map(|value| value.split([':', ' ', '=', ',']));
-        let open = |part| self.writable.can_change(&absolute(&job.cwd, part, job));
-        parts.any(|part| !part.is_empty() && open(part))
+        // A working folder is more often the subject of a program than its code.
+        let is_subject = |path: &PathBuf| *path == job.cwd || self.writable.is_one(path);
+        loaded_paths(job).iter().any(|path| self.writable.can_change(path))
+            || own_paths(job).iter().any(|it| !is_subject(it) && self.writable.can_change(it))
     }
 
     /// Returns true if a word may run code that no word names: a runner of packages, or an
@@ -443,9 +433,64 @@ mod tests {
             assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
         }
         let bin = format!("{}:/usr/bin", ground.at("work/bin").display());
-        for variable in [("PATH", bin.as_str()), ("PYTHONPATH", "lib"), ("LD_PRELOAD", "./x.so")] {
-            assert!(confines(&programs, &ground.job("~/guard.sh", &[variable])), "{variable:?}");
+        let agent = format!("-javaagent:{}=x", ground.at("work/late.jar").display());
+        for (variable, expected) in [
+            (("PATH", bin.as_str()), true),
+            (("PYTHONPATH", "lib"), true),
+            (("PYTHONPATH", ":/usr/share"), false),
+            (("LD_PRELOAD", "./x.so"), true),
+            (("LD_PRELOAD", "libx.so"), false),
+            (("BASH_ENV", "late"), true),
+            (("PERL5OPT", "-Ilate -MX"), true),
+            (("JAVA_TOOL_OPTIONS", &agent), true),
+            (("NODE_OPTIONS", "-r late"), true),
+            (("NODE_OPTIONS", "--import=late"), true),
+            (("NODE_OPTIONS", "--max-old-space-size=4096 --no-warnings"), false),
+            (("RUBYOPT", "-rbundler/setup -W0"), false),
+            (("APP", "./guard.sh"), false),
+        ] {
+            let job = ground.job("~/guard.sh", &[variable]);
+            assert_eq!(confines(&programs, &job), expected, "{variable:?}");
         }
+    }
+
+    #[test]
+    fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
+        let ground = Ground::new();
+        let programs = ground.programs(&[]);
+        let (work, late) = (ground.at("work").display().to_string(), ground.at("work/late"));
+        let late = late.display();
+        for (value, expected) in [
+            (late.to_string(), true),
+            (format!("/opt/x:{late}"), true),
+            (format!("-x -I{late} -y"), true),
+            (format!("{{\"plugin\": \"{late}\"}}"), true),
+            (format!("file://{late}"), true),
+            ("./late".to_owned(), true),
+            ("tools/late".to_owned(), true),
+            ("guard.sh".to_owned(), true),
+            (work, false),
+            (ground.at("home/x.js").display().to_string(), false),
+            ("tools".to_owned(), false),
+            ("owner/name".to_owned(), false),
+            ("https://example.com/tools/late".to_owned(), false),
+        ] {
+            let mut job = ground.job("~/guard.sh", &[("SETTING", &value)]);
+            assert!(!confines(&programs, &job), "{value}: a variable of all programs");
+            job.terms.own_variables = vec!["SETTING".to_owned()];
+            assert_eq!(confines(&programs, &job), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn variables_of_programs_elsewhere_do_not_lead_to_the_working_folder() {
+        let ground = Ground::new();
+        let variables = [("PATH", ":bin:/usr/bin:"), ("PYTHONPATH", ":/usr/share::"), ("X", "a:")];
+        let job = ground.programs(&[]).admit(ground.job("~/guard.sh", &variables));
+        let job = job.expect("nothing was changed").job;
+        let value = |name| variable(&job, name).and_then(|value| value.to_str());
+        let expected = [Some("/usr/bin"), Some("/usr/share"), Some("a:")];
+        assert_eq!(["PATH", "PYTHONPATH", "X"].map(value), expected);
     }
 
     #[test]
