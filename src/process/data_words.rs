@@ -4,10 +4,13 @@
 //!
 //! No shell is emulated: a line that is not certainly understood stays as it is.
 
+use super::code_operands::{
+    ANY_FILE, code_options, has_code_options, push_run_files, takes_words_of_input, wrapped,
+};
 use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
 
 /// Programs that run none of their operands.
-const DATA_PROGRAMS: [&str; 31] = [
+const DATA_PROGRAMS: [&str; 32] = [
     "echo",
     "printf",
     "date",
@@ -34,21 +37,12 @@ const DATA_PROGRAMS: [&str; 31] = [
     "notify-send",
     "terminal-notifier",
     "say",
+    "osascript",
     "cd",
     "mkdir",
     "touch",
     "ls",
     "stat",
-];
-
-/// Options of these programs that name a file of code or of settings.
-const CODE_OPTIONS: [(&str, &[&str]); 6] = [
-    ("jq", &["f", "L", "from-file", "library-path"]),
-    ("sed", &["f", "file"]),
-    ("awk", &["f", "file", "l", "i", "include", "load"]),
-    ("gawk", &["f", "file", "l", "i", "E", "include", "load", "exec"]),
-    ("mawk", &["f", "file", "W"]),
-    ("curl", &["K", "config"]),
 ];
 
 /// Words after which a command begins.
@@ -64,53 +58,86 @@ const EXECUTORS: [&str; 12] = [
 /// The most substitutions, and shells, inside each other.
 const DEPTH_MAX: usize = 8;
 
+/// Programs that run files which no word names, for lines that cannot be read.
+const FINDERS: [&str; 7] = ["xargs", "parallel", "run-parts", "-exec", "-execdir", "-ok", "-okdir"];
+
+/// The words of a command line that may be run.
+#[derive(Debug, Default)]
+pub(super) struct RunWords {
+    /// The arguments, without data.
+    pub(super) arguments: Vec<String>,
+    /// Further files that it may run.
+    pub(super) files: Vec<String>,
+}
+
+/// What the commands of a line run besides their words.
+#[derive(Debug, Default)]
+struct Findings {
+    files: Vec<String>,
+    /// True if any word of the line may be run.
+    is_any_word: bool,
+}
+
 /// The arguments of a program without the words that are never run.
-pub(super) fn without_data(program: &str, arguments: &[String]) -> Vec<String> {
+pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
+    let mut findings = Findings::default();
     let flag = arguments.iter().position(|it| is_command_flag(it));
-    if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1) {
-        let reduce = |(place, text): (usize, &String)| {
-            let reduced = (place == line).then(|| reduced_line(text, 0)).flatten();
-            reduced.unwrap_or_else(|| text.clone())
-        };
-        return arguments.iter().enumerate().map(reduce).collect();
+    let mut reduced = arguments.to_vec();
+    if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1)
+        && let Some(text) = arguments.get(line)
+    {
+        match reduced_line(text, 0, &mut findings) {
+            Some(less) if !findings.is_any_word => reduced[line] = less,
+            Some(_) => {}
+            None => {
+                let is_finder = |word: &str| FINDERS.contains(&word);
+                let may_find = text.split_whitespace().any(is_finder);
+                findings.files.extend(may_find.then(|| ANY_FILE.to_owned()));
+            }
+        }
+    } else {
+        let operands: Vec<Word> = arguments.iter().map(|text| Word::literal(text)).collect();
+        push_run_files(program, &operands, false, &mut findings.files);
+        let head = Some(Word::literal(program));
+        if (SimpleCommand { head, operands, is_fed: false }).is_data() {
+            reduced.clear();
+        }
     }
-    let operands = arguments.iter().map(|text| Word::literal(text)).collect();
-    let command = SimpleCommand { head: Some(program.to_owned()), operands, is_fed: false };
-    if command.is_data() { Vec::new() } else { arguments.to_vec() }
+    RunWords { arguments: reduced, files: findings.files }
 }
 
 fn is_shell(program: &str) -> bool {
     SHELLS.contains(&program_name(program).as_str())
 }
 
-/// The line without words that are never run. `None` if these are not certain.
-fn reduced_line(line: &str, depth: usize) -> Option<String> {
+/// The line without words that are never run. `None` if it cannot be read.
+fn reduced_line(line: &str, depth: usize, findings: &mut Findings) -> Option<String> {
     // A here-document may hold anything.
     if depth > DEPTH_MAX || line.contains("<<") {
         return None;
     }
-    LineReader { rest: line, depth, is_fed: false }.commands(None)
+    LineReader { rest: line, depth, is_fed: false, findings }.commands(None)
 }
 
 /// A word of a line.
 #[derive(Debug, Default)]
-struct Word {
+pub(super) struct Word {
     /// The fixed part of its text, without quotes.
-    text: String,
+    pub(super) text: String,
     /// Its source, with reduced substitutions.
-    source: String,
+    pub(super) source: String,
     /// Its reduced substitutions alone.
     substitutions: String,
     /// True if it has a variable or a substitution.
-    varies: bool,
+    pub(super) varies: bool,
 }
 
 impl Word {
-    fn literal(text: &str) -> Self {
+    pub(super) fn literal(text: &str) -> Self {
         Self { text: text.to_owned(), source: text.to_owned(), ..Self::default() }
     }
 
-    fn is_assignment(&self) -> bool {
+    pub(super) fn is_assignment(&self) -> bool {
         self.text.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
         })
@@ -134,67 +161,102 @@ impl Word {
 /// A program and its operands.
 #[derive(Debug, Default)]
 struct SimpleCommand {
-    head: Option<String>,
+    head: Option<Word>,
     operands: Vec<Word>,
     /// True if the output of another command is its input.
     is_fed: bool,
 }
 
 impl SimpleCommand {
+    fn head(&self) -> &str {
+        self.head.as_ref().map_or("", |head| &head.text)
+    }
+
+    /// Moves the words before the command that this one runs (`timeout 5`) to a line.
+    fn unwrap(&mut self, reduced: &mut String) {
+        loop {
+            let name = program_name(self.head());
+            let Some([head, operands @ ..]) = wrapped(&name, &self.operands) else { return };
+            let only_shows = is_data_program(&head.text) && !has_code_options(&head.text);
+            if takes_words_of_input(&name) && !only_shows {
+                return;
+            }
+            let rest = operands.len() + 1;
+            let command = self.operands.split_off(self.operands.len() - rest);
+            self.operands.iter().for_each(|word| push_word(reduced, &word.source));
+            let mut command = command.into_iter();
+            self.head = command.next();
+            self.operands = command.collect();
+            push_word(reduced, self.head.as_ref().map_or("", |head| &head.source));
+        }
+    }
+
     /// Returns true if it runs no operand.
     fn is_data(&self) -> bool {
-        let head = self.head.as_deref().unwrap_or_default();
-        let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| head.strip_prefix(it));
-        let name = name.unwrap_or(head);
-        let options = CODE_OPTIONS.iter().find(|(program, _)| *program == name);
-        let names_code = |word: &Word| options.is_some_and(|it| has_option(&word.text, it.1));
+        let head = self.head();
+        let name = without_usual_folder(head);
         let runs_text = |word: &Word| match name {
             "sed" => may_execute(script_of(&word.text)),
+            // `do shell script`, `load script`, and a file of code.
+            "osascript" => word.text.contains("script") || self.operands[0].text != "-e",
             "awk" | "gawk" | "mawk" => {
                 ["system", "|", "getline", "@"].iter().any(|it| word.text.contains(it))
             }
             _ => false,
         };
-        DATA_PROGRAMS.contains(&name)
-            && !self.operands.iter().any(|word| names_code(word) || runs_text(word))
+        is_data_program(head)
+            && code_options(name, &self.operands).is_empty()
+            && !self.operands.iter().any(runs_text)
     }
 
-    /// Adds the words of it that may be run to a line, and begins the next one. `None` if it may
-    /// run a text or its input.
-    fn finish(&mut self, reduced: &mut String) -> Option<()> {
-        let command = std::mem::take(self);
-        let name = command.head.as_deref().map(program_name).unwrap_or_default();
-        if EXECUTORS.contains(&name.as_str()) {
-            return None;
+    /// Adds the words of it that may be run to a line, and begins the next one. `None` if it is a
+    /// shell with a line that cannot be read.
+    fn finish(&mut self, reduced: &mut String, findings: &mut Findings) -> Option<()> {
+        let mut command = std::mem::take(self);
+        command.unwrap(reduced);
+        // What a variable leads to is not known.
+        if let Some(head) = command.head.as_ref().filter(|head| head.varies) {
+            findings.is_any_word = true;
+            let is_printed = !head.substitutions.is_empty();
+            let file = if is_printed { ANY_FILE } else { &head.source };
+            findings.files.push(file.to_owned());
         }
-        if is_shell(&name) {
-            let [flag, line, rest @ ..] = &command.operands[..] else { return None };
-            if !is_command_flag(&flag.text) || line.varies || command.is_fed {
-                return None;
-            }
+        let name = program_name(command.head());
+        push_run_files(command.head(), &command.operands, false, &mut findings.files);
+        if is_shell(&name)
+            && let [flag, line, rest @ ..] = &command.operands[..]
+            && is_command_flag(&flag.text)
+            && !line.varies
+            && !command.is_fed
+        {
             push_word(reduced, &flag.source);
-            push_word(reduced, &reduced_line(&line.text, 1)?);
-            for word in rest {
-                push_word(reduced, &word.source);
-            }
-        } else if INTERPRETERS.contains(&name.as_str()) {
-            return None;
-        } else {
-            let is_data = command.is_data();
-            // It may run the words that data programs print, or files that a pattern finds.
-            let is_open = |word: &Word| word.varies || word.text.contains(['*', '?', '[']);
-            let takes_output = command.is_fed || command.operands.iter().any(is_open);
-            if !is_data && takes_output && command.head.is_some() {
-                return None;
-            }
-            // What they write of a file could be run by what reads it.
-            let stays = |word: &Word| !is_data || word.is_path() && reads_files(&name);
-            for word in &command.operands {
-                push_word(reduced, if stays(word) { &word.source } else { &word.substitutions });
-            }
+            push_word(reduced, &reduced_line(&line.text, 1, findings)?);
+            rest.iter().for_each(|word| push_word(reduced, &word.source));
+            return Some(());
+        }
+        let is_data = command.is_data();
+        // It may run the words that data programs print, or files that a pattern finds.
+        let is_open = |word: &Word| word.varies || word.text.contains(['*', '?', '[']);
+        let takes_output = command.is_fed || command.operands.iter().any(is_open);
+        findings.is_any_word |= EXECUTORS.contains(&name.as_str())
+            || INTERPRETERS.contains(&name.as_str())
+            || (!is_data && takes_output && command.head.is_some());
+        // What they write of a file could be run by what reads it.
+        let stays = |word: &Word| !is_data || word.is_path() && reads_files(&name);
+        for word in &command.operands {
+            push_word(reduced, if stays(word) { &word.source } else { &word.substitutions });
         }
         Some(())
     }
+}
+
+fn without_usual_folder(program: &str) -> &str {
+    let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| program.strip_prefix(it));
+    name.unwrap_or(program)
+}
+
+fn is_data_program(program: &str) -> bool {
+    DATA_PROGRAMS.contains(&without_usual_folder(program))
 }
 
 fn reads_files(name: &str) -> bool {
@@ -204,17 +266,6 @@ fn reads_files(name: &str) -> bool {
 fn push_word(reduced: &mut String, word: &str) {
     reduced.push_str(word);
     reduced.push(' ');
-}
-
-/// Returns true if a word is one of these options: `-rf`, `--from-file`, `--from-file=x`.
-fn has_option(word: &str, options: &[&str]) -> bool {
-    if let Some(long) = word.strip_prefix("--") {
-        let name = long.split('=').next().unwrap_or_default();
-        // Programs take beginnings of names, too.
-        return !name.is_empty() && options.iter().any(|it| it.len() > 1 && it.starts_with(name));
-    }
-    let short = word.strip_prefix('-').unwrap_or_default();
-    short.chars().any(|letter| options.contains(&letter.to_string().as_str()))
 }
 
 /// Returns true if a script of sed may have the command or the flag `e`, which runs a program.
@@ -247,6 +298,7 @@ struct LineReader<'a> {
     depth: usize,
     /// True if the output of a command is the input of another one.
     is_fed: bool,
+    findings: &'a mut Findings,
 }
 
 impl LineReader<'_> {
@@ -266,18 +318,18 @@ impl LineReader<'_> {
         let mut command = SimpleCommand { is_fed: self.is_fed, ..SimpleCommand::default() };
         loop {
             let Some(letter) = self.peek() else {
-                command.finish(&mut reduced)?;
+                command.finish(&mut reduced, self.findings)?;
                 return end.is_none().then_some(reduced);
             };
             if letter.is_whitespace() && letter != '\n' {
                 self.next();
             } else if Some(letter) == end {
                 self.next();
-                command.finish(&mut reduced)?;
+                command.finish(&mut reduced, self.findings)?;
                 return Some(reduced);
             } else if ['\n', ';', '|', '&', '(', ')'].contains(&letter) {
                 self.next();
-                command.finish(&mut reduced)?;
+                command.finish(&mut reduced, self.findings)?;
                 // Also for what follows: the commands of a loop all have its input.
                 self.is_fed |= letter == '|';
                 command.is_fed = self.is_fed;
@@ -290,7 +342,7 @@ impl LineReader<'_> {
                 push_word(&mut reduced, &self.redirection()?);
             } else if letter == '#' {
                 // Quotes in a comment are none.
-                return None;
+                self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
             } else {
                 let word = self.word()?;
                 let is_before_head = word.is_assignment()
@@ -303,11 +355,7 @@ impl LineReader<'_> {
                 if is_before_head {
                     continue;
                 }
-                // What a variable leads to is not known.
-                if word.varies {
-                    return None;
-                }
-                command.head = Some(word.text);
+                command.head = Some(word);
             }
         }
     }
@@ -366,7 +414,7 @@ impl LineReader<'_> {
                 }
                 '`' => {
                     let (inner, rest) = self.rest.split_once('`')?;
-                    let inner = reduced_line(inner, self.depth + 1)?;
+                    let inner = reduced_line(inner, self.depth + 1, self.findings)?;
                     word.substitute(&inner);
                     self.rest = rest;
                 }

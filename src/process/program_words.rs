@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 
+use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
 use super::data_words::without_data;
 use super::job::Job;
 use super::job_paths::variable;
@@ -38,7 +39,13 @@ impl ProgramWords {
     pub(super) fn that_may_run(job: &Job) -> Self {
         let arguments: Vec<String> =
             job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        Self::in_arguments(job, without_data(&job.program.to_string_lossy(), &arguments))
+        let run = without_data(&job.program.to_string_lossy(), &arguments);
+        let mut words = Self::in_arguments(job, run.arguments);
+        for file in run.files.iter().flat_map(|file| cut(file, true, job)) {
+            let is_unknown = file.starts_with(UNKNOWN) && !file.contains('/');
+            words.further.push(if is_unknown { format!("./{file}") } else { file });
+        }
+        words
     }
 
     fn in_arguments(job: &Job, arguments: Vec<String>) -> Self {
@@ -63,6 +70,20 @@ impl ProgramWords {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &String> {
         self.written().chain(&self.of_scripts)
+    }
+
+    /// The first operand of each interpreter among the words. A shell with `-c` is left out: its
+    /// line of commands is cut into words like the others.
+    pub(super) fn interpreted(&self) -> impl Iterator<Item = Option<&String>> {
+        [&self.in_order, &self.of_scripts].into_iter().flat_map(|all| {
+            all.iter().enumerate().filter_map(move |(place, word)| {
+                let (name, rest) = (program_name(word), &all[place + 1..]);
+                let is_shell = SHELLS.contains(&name.as_str());
+                let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
+                (INTERPRETERS.contains(&name.as_str()) && !runs_line)
+                    .then(|| rest.iter().find(|word| !word.starts_with('-')))
+            })
+        })
     }
 }
 

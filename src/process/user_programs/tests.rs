@@ -1,0 +1,358 @@
+//! Which programs of the user are confined, and how changed ones are noticed.
+
+use std::os::unix::fs::PermissionsExt;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::job::ProgramTerms;
+
+/// A folder where commands write, and one where they do not.
+struct Ground(TempDir);
+
+impl Ground {
+    fn new() -> Self {
+        let ground = Self(tempfile::tempdir().expect("a folder"));
+        for name in ["work/bin", "work/tools", "home"] {
+            fs::create_dir_all(ground.at(name)).expect("a folder");
+        }
+        for name in ["work/guard.sh", "work/tools/own", "home/guard.sh", "home/x.js"] {
+            fs::write(ground.at(name), "first").expect("a file");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(ground.at(name), mode).expect("its mode");
+        }
+        fs::write(ground.at("work/notes"), "first").expect("a file");
+        ground
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().expect("it is there").join(name)
+    }
+
+    fn programs(&self, unconfined: &[&str]) -> UserPrograms {
+        let unconfined = unconfined.iter().map(|entry| (*entry).to_owned()).collect();
+        let sandbox = Box::new(|| Ok(Some(LandlockPolicy::default())));
+        UserPrograms::new(vec![self.at("work")], unconfined, sandbox)
+    }
+
+    fn job(&self, line: &str, variables: &[(&str, &str)]) -> Job {
+        let fixed = [
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("HOME".into(), self.at("home").into()),
+            ("CLAUDE_PROJECT_DIR".into(), self.at("work").into()),
+        ];
+        let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        Job {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), line.into()],
+            cwd: self.at("work"),
+            environment: fixed.into_iter().chain(own).collect(),
+            input: false,
+            memory: None,
+            landlock: None,
+            terms: ProgramTerms::default(),
+        }
+    }
+}
+
+fn confines(programs: &UserPrograms, job: &Job) -> bool {
+    programs.remember(job);
+    programs.admit(job.clone()).expect("nothing was changed").job.landlock.is_some()
+}
+
+/// Commands with a program, or an input of one, that a command of the run can write.
+const CONFINED: &[&str] = &[
+    "./guard.sh",
+    "\"$CLAUDE_PROJECT_DIR\"/guard.sh --strict",
+    "cd tools && ./own",
+    "sh guard.sh",
+    "cat notes | tail -1",
+    "./late.sh",
+    "true; tools/late",
+    "echo a/b; tools/late",
+    "echo \"a/b $(tools/late)\"",
+    "echo `tools/late`",
+    "echo <(tools/late)",
+    "echo a/b | tools/late",
+    "jq -f tools/late.jq",
+    "jq . --from-file tools/late.jq",
+    "sed '1e tools/late'",
+    "sed 's/.*/tools\\/late/e'",
+    "sed -n -f tools/late.sed",
+    "awk 'BEGIN { system(\"tools/late\") }'",
+    "awk -f tools/late",
+    "curl --config tools/late",
+    "cat tools/late | sh",
+    "cat tools/late | xargs -I@ ~/run @",
+    "echo tools/late | xargs -n1 env",
+    ". <(cat tools/late)",
+    "$(jq -r .x tools/late)",
+    "~/run \"$(jq -r .x ./late)\"",
+    "x=tools/late; echo a && $x",
+    "echo 'a/b' 'not closed; tools/late",
+    "bash -c 'echo a; tools/late'",
+    "if tools/late; then echo a; fi",
+    "{ tools/late; }",
+    "~/run tools/late",
+    "cat <<X | ~/run\ntools/late\nX",
+    "/usr/bin/true $CLAUDE_PROJECT_DIR/late",
+    "python3 -c 'import json'",
+    "python3 -m guard",
+    "node",
+    "npx -y guard",
+    "git status",
+    "bash $UNKNOWN",
+    "$UNKNOWN/guard.sh",
+    "jest --ci",
+    "lint-staged",
+    "timeout 5 $(ls -t \"$CLAUDE_PROJECT_DIR\"/tools/*.sh | head -1) || true",
+    "timeout 5 $(ls -t tools/late* | tail -1)",
+    "for f in $(ls -d tools/late*); do timeout 5 \"$f\"; done",
+    "for f in tools/late*; do timeout 5 $f; done",
+    "f=$(echo tools/late*); env \"$f\" || true",
+    "timeout 5 \"$(printf '%s/%s' tools late)\"",
+    "ls -d tools/late* | while read f; do command \"$f\"; done",
+    "printf '%s\\n' tools/late* | ~/run",
+    "ls tools/late* | (~/run)",
+    "env -S \"$(ls -d tools/late*)\"",
+    "echo a # it's\ntools/late\necho b # don't",
+    "echo \"$(case a in a) tools/late;; esac)\"",
+    "echo a | sed -e'1e tools/late'",
+    "\"$(dirname tools/late)\"/late",
+    "~/../work/guard.sh",
+    "tools/../../home/guard.sh",
+    "find . -name 'late*' -exec {} \\;",
+    "find -type f -exec sh {} +",
+    "find tools -okdir timeout 5 {} \\;",
+    "find . -name late | xargs -n 1 env",
+    "jq -r .tool_input.command | xargs -I{} timeout 5 {}",
+    "jq -r .tool_input.command | xargs -0 bash -c",
+    "jq -r .tool_input.command | xargs awk -f",
+    "find . -name late | while read f; do \"$f\"; done",
+    "find . -name late | (read f; timeout 5 \"$f\")",
+    "ls | parallel",
+    "run-parts hooks",
+    "run-parts \"$CLAUDE_PROJECT_DIR\"/hooks --verbose",
+    ". late",
+    "[ ! -e late ] || . late # it's there",
+    "bash -c 'cd; timeout 5 bash -c \". late\"'",
+    "awk -f late",
+    "awk -F: -f late notes",
+    "env A=b awk -vx=1 -flate; ~/run $X",
+    "jq -rf late",
+    "jq -L late",
+    "sed -nf late",
+    "sed --file=late",
+    "curl -sKlate",
+    "vim -es -S late",
+    "ed notes < late",
+    "expect late",
+    "osascript ./late",
+    "osascript -e 'do shell script \"./late\"'",
+    "make -f late",
+    "just late",
+    "$(echo late)",
+];
+
+#[test]
+fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
+    let ground = Ground::new();
+    let programs = ground.programs(&[]);
+    for line in CONFINED {
+        assert!(confines(&programs, &ground.job(line, &[])), "{line}");
+    }
+    for line in [
+        "jq -r .tool_input.command >> ~/log",
+        "jq -r '\"\\(.a) - \\(.b // \"none\")\"' >> ~/.claude/log.txt",
+        "date +%d/%m/%Y >> \"$HOME/log\"",
+        "cat | sed s/a/b/g | cut -d/ -f2 | tr '/' _ >> ~/log",
+        "sed -e 's/one/two/;/three/d' >> ~/log",
+        "echo \"bash/edit in $HOME: $(jq -r '.x // empty')\" >> ~/log",
+        "f=$(jq -r '.tool_input.file_path // empty'); [ -z \"$f\" ] || echo \"make/git $f\" >> ~/log",
+        "if [ \"`jq -r '.a/2'`\" = a/b ]; then printf '%s/%s' a b; fi | tee -a ~/log 2>&1",
+        "[ -e \"$CLAUDE_PROJECT_DIR/late.txt\" ] && date >> ~/log",
+        "curl -s -H 'Content-Type: application/json' -d @- https://example.com/a 'http://b.c/d'",
+        "bash -c 'jq -r \".x // empty\" >> ~/log'",
+        "awk -F/ '{print $1 \"/\" $2}' >> ~/log",
+        "notify-send 'the run needs you'",
+        "~/guard.sh",
+        "\"$HOME\"/guard.sh $FILE",
+        "../home/guard.sh",
+        "sh ~/guard.sh --strict",
+        "bash -ec 'exec ~/guard.sh'",
+        "node --max-old-space-size=99 ~/x.js",
+        "test -d \"$CLAUDE_PROJECT_DIR\"",
+        "cat >> ~/log # what's in it",
+        "grep -q x && osascript -e 'display notification \"a/b\" with title \"c\"'",
+        "jq -r .message | xargs -I{} notify-send 'a/b' {}",
+        "find ~/logs -name '*.log' -mtime +7 -delete",
+        "find ~/logs -mtime +7 -exec gzip {} +; find ~/logs -empty | xargs -r rm -f",
+        "find ~/hooks -type f -exec {} \\;",
+        "run-parts ~/hooks",
+        ". ~/.env; timeout 5 curl -sXPOST -HX-Key:K -d @- \"https://a.b/c?d=$E\"",
+        "timeout 5 jq -r '\"a/b\"' | sudo -u me tee -a ~/log",
+        "awk -vf=1 -F/ '{print $1}' >> ~/log",
+        "exec >> ~/log; command -v jq && env -u A date +%d/%m",
+        "awk -f ~/x.awk notes.txt; sed -f ~/x.sed",
+        "rsync -a . ~/backup",
+    ] {
+        assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
+    }
+    let bin = format!("{}:/usr/bin", ground.at("work/bin").display());
+    let agent = format!("-javaagent:{}=x", ground.at("work/late.jar").display());
+    for (variable, expected) in [
+        (("PATH", bin.as_str()), true),
+        (("PYTHONPATH", "lib"), true),
+        (("PYTHONPATH", ":/usr/share"), false),
+        (("LD_PRELOAD", "./x.so"), true),
+        (("LD_PRELOAD", "libx.so"), false),
+        (("BASH_ENV", "late"), true),
+        (("PERL5OPT", "-Ilate -MX"), true),
+        (("JAVA_TOOL_OPTIONS", &agent), true),
+        (("NODE_OPTIONS", "-r late"), true),
+        (("NODE_OPTIONS", "--import=late"), true),
+        (("NODE_OPTIONS", "--max-old-space-size=4096 --no-warnings"), false),
+        (("RUBYOPT", "-rbundler/setup -W0"), false),
+        (("APP", "./guard.sh"), false),
+    ] {
+        let job = ground.job("~/guard.sh", &[variable]);
+        assert_eq!(confines(&programs, &job), expected, "{variable:?}");
+    }
+}
+
+#[test]
+fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
+    let ground = Ground::new();
+    let programs = ground.programs(&[]);
+    let (work, late) = (ground.at("work").display().to_string(), ground.at("work/late"));
+    let late = late.display();
+    for (value, expected) in [
+        (late.to_string(), true),
+        (format!("/opt/x:{late}"), true),
+        (format!("-x -I{late} -y"), true),
+        (format!("{{\"plugin\": \"{late}\"}}"), true),
+        (format!("file://{late}"), true),
+        ("./late".to_owned(), true),
+        ("tools/late".to_owned(), true),
+        ("guard.sh".to_owned(), true),
+        (work, false),
+        (ground.at("home/x.js").display().to_string(), false),
+        ("tools".to_owned(), false),
+        ("owner/name".to_owned(), false),
+        ("https://example.com/tools/late".to_owned(), false),
+    ] {
+        let mut job = ground.job("~/guard.sh", &[("SETTING", &value)]);
+        assert!(!confines(&programs, &job), "{value}: a variable of all programs");
+        job.terms.own_variables = vec!["SETTING".to_owned()];
+        assert_eq!(confines(&programs, &job), expected, "{value}");
+    }
+}
+
+#[test]
+fn variables_of_programs_elsewhere_do_not_lead_to_the_working_folder() {
+    let ground = Ground::new();
+    let variables = [("PATH", ":bin:/usr/bin:"), ("PYTHONPATH", ":/usr/share::"), ("X", "a:")];
+    let job = ground.programs(&[]).admit(ground.job("~/guard.sh", &variables));
+    let job = job.expect("nothing was changed").job;
+    let value = |name| variable(&job, name).and_then(|value| value.to_str());
+    let expected = [Some("/usr/bin"), Some("/usr/share"), Some("a:")];
+    assert_eq!(["PATH", "PYTHONPATH", "X"].map(value), expected);
+}
+
+#[test]
+fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
+    let ground = Ground::new();
+    let write = |name: &str, text: &str| {
+        fs::write(ground.at(name), text).expect("a file");
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(ground.at(name), mode).expect("its mode");
+    };
+    write("home/through", &format!("#!{}\n", ground.at("home/script").display()));
+    let bin = format!("{}:/usr/bin", ground.at("home").display());
+    let own = ground.at("work/tools/own");
+    let at = own.display().to_string();
+    for (line, expected) in [
+        (format!("#!{at}"), true),
+        (format!("#! {at} -u\r"), true),
+        (format!("#!/usr/bin/env {at}"), true),
+        (format!("#!/usr/bin/env -S A=b '{at}' -u"), true),
+        (format!("#!/bin/sh\n'''exec' \"{at}\" \"$0\" \"$@\""), true),
+        (format!("#!/bin/sh\n'''exec' {at} \"$0\" \"$@\""), true),
+        ("#!tools/own".to_owned(), true),
+        ("#!/usr/bin/env -S npx tsx".to_owned(), true),
+        ("#!/usr/bin/env -S python3 -m guard".to_owned(), true),
+        ("#!/usr/bin/env -S node --no-warnings".to_owned(), false),
+        ("#!/usr/bin/env python3".to_owned(), false),
+        ("#!/bin/bash -e".to_owned(), false),
+        (format!("# #!{at}"), false),
+    ] {
+        write("home/script", &format!("{line}\n"));
+        for hook in ["~/script", "script | cat", "~/through", "cat | bash -c ~/script"] {
+            let (programs, job) = (ground.programs(&[]), ground.job(hook, &[("PATH", &bin)]));
+            assert_eq!(confines(&programs, &job), expected, "{hook}: {line}");
+            write("work/tools/own", "other");
+            let is_held = programs.admit(job).is_err();
+            assert_eq!(is_held, expected && line.contains("tools/own"), "{hook}: {line}");
+            write("work/tools/own", "first");
+        }
+    }
+}
+
+#[test]
+fn the_user_lifts_the_confinement_by_name_word_or_path() {
+    let ground = Ground::new();
+    let path = ground.at("work/guard.sh").display().to_string();
+    for entry in ["./guard.sh", path.as_str(), "tracker", "guard.sh"] {
+        let mut job = ground.job("sh guard.sh", &[]);
+        job.terms.name = Some("tracker".to_owned());
+        assert!(!confines(&ground.programs(&[entry]), &job), "{entry}");
+    }
+    let other = ground.programs(&["other", "./other.sh"]);
+    assert!(confines(&other, &ground.job("sh guard.sh", &[])));
+}
+
+#[test]
+fn a_program_that_was_swapped_while_it_was_started_is_noticed() {
+    let ground = Ground::new();
+    let (programs, job) = (ground.programs(&[]), ground.job("./guard.sh", &[]));
+    programs.remember(&job);
+    let (guard, aside) = (ground.at("work/guard.sh"), ground.at("work/aside"));
+    let files = programs.admit(job.clone()).expect("it is unchanged").files;
+    assert_eq!(files.check(), Ok(()));
+    fs::rename(&guard, &aside).expect("moved");
+    fs::write(&guard, "other").expect("a file");
+    assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())));
+    fs::rename(&aside, &guard).expect("moved back");
+    assert_eq!(files.check(), Err(ProgramChange::Changed(guard.clone())), "its time tells");
+    // The original content is restored, so the next use counts.
+    programs.admit(job).expect("it is unchanged").files.check().expect("nothing happened");
+}
+
+#[test]
+fn a_program_is_known_in_the_folder_that_its_line_changes_to() {
+    let ground = Ground::new();
+    for line in ["cd tools && ./own", "cd \"$CLAUDE_PROJECT_DIR/tools\"; sh own"] {
+        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+        let own = ground.at("work/tools/own");
+        fs::write(&own, "first").expect("a file");
+        programs.remember(&job);
+        fs::write(&own, "other").expect("a file");
+        let error = programs.admit(job).expect_err(line).to_string();
+        assert_eq!(error, ProgramChange::Changed(own).to_string(), "{line}");
+    }
+}
+
+#[test]
+fn a_link_may_not_lead_elsewhere_and_data_may_change() {
+    let ground = Ground::new();
+    let (link, home) = (ground.at("work/link"), ground.at("home/guard.sh"));
+    std::os::unix::fs::symlink(&home, &link).expect("a link");
+    let (programs, job) = (ground.programs(&[]), ground.job("./link notes", &[]));
+    programs.remember(&job);
+    fs::write(ground.at("work/notes"), "second").expect("a file");
+    programs.admit(job.clone()).expect("notes are no program");
+    fs::remove_file(&link).expect("it is there");
+    std::os::unix::fs::symlink(ground.at("work/guard.sh"), &link).expect("a link");
+    let error = programs.admit(job).expect_err("changed").to_string();
+    assert_eq!(error, ProgramChange::Changed(link).to_string());
+}
