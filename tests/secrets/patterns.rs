@@ -121,12 +121,56 @@ fn known_secret_values_are_redacted_as_other_languages_escape_them() {
         "wo/rd&lt;&amp;&gt;gr\u{fc}&quot;\u{1f511}x",
         // Base64 for addresses.
         "WnF-fn4_Pz8-Pj5rOWFiY1g_Pz4-",
-        // Hexadecimal: xxd -p, od, PostgreSQL.
+        // Hexadecimal: xxd -p, PostgreSQL, od, openssl.
         "5a717e7e7e3f3f3f3e3e3e6b39616263583f3f3e3e",
         "5A717E7E7E3F3F3F3E3E3E6B39616263583F3F3E3E",
         "5a 71 7e 7e 7e 3f 3f 3f 3e 3e 3e 6b 39 61 62 63 58 3f 3f 3e 3e",
+        "5a:71:7e:7e:7e:3f:3f:3f:3e:3e:3e:6b:39:61:62:63:58:3f:3f:3e:3e",
+        "5A:71:7E:7E:7E:3F:3F:3F:3E:3E:3E:6B:39:61:62:63:58:3F:3F:3E:3E",
     ] {
         assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
+    }
+}
+
+/// One value with each character that programs escape, and one that mixes them.
+#[test]
+fn known_secret_values_are_redacted_as_shells_and_tables_quote_them() {
+    let rows: [(&str, &[&str]); 9] = [
+        (
+            "Wm4x'Qz81Lp07",
+            &[
+                "Wm4x'\\''Qz81Lp07",
+                "Wm4x'\"'\"'Qz81Lp07",
+                "Wm4x\\'Qz81Lp07",
+                "Wm4x''Qz81Lp07",
+                "Wm4x\\u0027Qz81Lp07",
+                "Wm4x&apos;Qz81Lp07",
+                "Wm4x&#x27;Qz81Lp07",
+                "Wm4x&#039;Qz81Lp07",
+            ],
+        ),
+        ("Wm4x$Qz81Lp07", &["Wm4x\\$Qz81Lp07", "Wm4x$$Qz81Lp07"]),
+        ("Wm4x&Qz81Lp07", &["Wm4x\\&Qz81Lp07", "Wm4x&#38;Qz81Lp07", "Wm4x\\u0026Qz81Lp07"]),
+        ("Wm4xQz81+/aaZZ1w==", &["Wm4xQz81+/aaZZ1w\\u003d\\u003d", "Wm4xQz81\\u002B/aaZZ1w=="]),
+        ("Wm4x\"Qz81Lp07", &["Wm4x\"\"Qz81Lp07", "Wm4x&#34;Qz81Lp07", "Wm4x\\u0022Qz81Lp07"]),
+        ("Wm4x!Qz81#Lp07", &["Wm4x\\!Qz81#Lp07"]),
+        ("Wm4x Qz81, Lp07", &["Wm4x\\ Qz81\\,\\ Lp07"]),
+        (
+            "zQ7#d/3w\"x\\p&5'sm<9",
+            &[
+                "zQ7#d/3w\"x\\\\p&5\\'sm<9",
+                "zQ7#d/3w\"x\\p&amp;5'sm&lt;9",
+                "zQ7#d\\/3w\\\"x\\\\p\\u00265'sm\\u003c9",
+                "zQ7#d/3w\"x\\p&amp;5&#39;sm&lt;9",
+            ],
+        ),
+        ("Wm4x%Qz81Lp07", &["Wm4x%%Qz81Lp07"]),
+    ];
+    for (value, forms) in rows {
+        let mask = Redactor::new(KnownSecrets::new([value]));
+        for form in forms {
+            assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use parking_lot::RwLock;
 
 use super::distinctive::is_distinctive;
+use super::spellings::{json_escaped, spellings};
 
 /// Minimum length of a base64 part, in bytes. Shorter parts would match by chance.
 const SHORTEST_BASE64: usize = 12;
@@ -134,8 +135,7 @@ impl ValueLookup {
     }
 }
 
-/// The encodings of a value: plain, inside JSON strings and HTML, percent-encoded, in hexadecimal,
-/// and inside base64.
+/// The encodings of a value: plain, escaped, percent-encoded, in hexadecimal, and inside base64.
 /// `AUTHORIZATION: basic` headers contain a token after a user name.
 fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let mut forms = vec![value.as_bytes().to_vec()];
@@ -147,15 +147,15 @@ fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     }
     let mut form = value.to_owned();
     for _depth in 0..NESTING {
-        form = escaped(&form);
+        form = json_escaped(&form);
         forms.push(form.clone().into_bytes());
     }
-    forms.extend(OTHER_ESCAPES.map(|escape| escaped_by(value, escape).into_bytes()));
+    forms.extend(spellings(value).into_iter().map(String::into_bytes));
     if value.len() >= SHORTEST_HEX {
-        let digits = |gap: &str| hex_of(value, gap);
-        forms.extend(
-            [digits("").to_ascii_uppercase(), digits(""), digits(" ")].map(String::into_bytes),
-        );
+        // PostgreSQL and xxd -p, od, openssl.
+        let [joined, blanks, colons] = ["", " ", ":"].map(|gap| hex_of(value, gap));
+        let upper = [&joined, &colons].map(|digits| digits.to_ascii_uppercase());
+        forms.extend(upper.into_iter().chain([joined, blanks, colons]).map(String::into_bytes));
     }
     for encoded in (0..3).filter_map(|offset| within_base64(value, offset)) {
         let ends = (BASE64_PART..encoded.len()).step_by(BASE64_PART / 2).chain([encoded.len()]);
@@ -173,46 +173,6 @@ fn hex_of(text: &str, gap: &str) -> String {
     bytes.collect::<Vec<_>>().join(gap)
 }
 
-/// The text for a character that is not written as it is.
-type Escape = fn(char) -> Option<String>;
-
-/// The escapes of JSON and HTML, besides those of [`escaped`].
-const OTHER_ESCAPES: [Escape; 4] = [
-    // Go: kubectl, terraform, docker.
-    |one| in_json(one).or_else(|| "<>&\u{2028}\u{2029}".contains(one).then(|| utf16_escape(one))),
-    // PHP.
-    |one| match one {
-        '/' => Some("\\/".to_owned()),
-        _ => in_json(one).or_else(|| (!one.is_ascii()).then(|| utf16_escape(one))),
-    },
-    // Python.
-    |one| in_json(one).or_else(|| (!one.is_ascii()).then(|| utf16_escape(one))),
-    |one| {
-        let found =
-            [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")];
-        found.iter().find(|(plain, _)| *plain == one).map(|(_, text)| (*text).to_owned())
-    },
-];
-
-fn escaped_by(text: &str, escape: Escape) -> String {
-    text.chars().map(|one| escape(one).unwrap_or_else(|| one.to_string())).collect()
-}
-
-/// The escape that every JSON has for a character.
-fn in_json(one: char) -> Option<String> {
-    let text = escaped(&one.to_string());
-    (text.len() > one.len_utf8()).then_some(text)
-}
-
-fn utf16_escape(one: char) -> String {
-    let mut text = String::new();
-    for unit in one.encode_utf16(&mut [0; 2]) {
-        // A string can always be written to.
-        let _ = write!(text, "\\u{unit:04x}");
-    }
-    text
-}
-
 /// The character of base64 for addresses in place of one of plain base64.
 fn url_safe(byte: u8) -> u8 {
     match byte {
@@ -220,11 +180,6 @@ fn url_safe(byte: u8) -> u8 {
         b'/' => b'_',
         other => other,
     }
-}
-
-fn escaped(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// The characters that programs do not percent-encode, besides letters and digits: most keep

@@ -19,6 +19,7 @@ mod matcher;
 mod patterns;
 mod prefixes;
 mod redactor;
+mod spellings;
 mod stream;
 mod stream_pass;
 mod variables;

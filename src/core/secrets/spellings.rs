@@ -1,0 +1,188 @@
+//! The ways in which programs escape the characters of a text: JSON, HTML, shells, tables.
+
+use std::fmt::Write;
+
+/// The most spellings of a text that one style may have.
+const SPELLINGS_MAX: usize = 128;
+
+/// Characters, and what is written for them.
+type Replacements = &'static [(char, &'static str)];
+
+/// A style of escapes.
+struct Style {
+    /// Replaces characters that no other replacement names.
+    base: fn(char) -> Option<String>,
+    /// Characters that some programs of the style write in another way than the others. The
+    /// replacements of one list go together; each list counts with each one of the other choices.
+    choices: &'static [&'static [Replacements]],
+}
+
+const STYLES: &[Style] = &[
+    Style { base: in_json, choices: IN_JSON },
+    Style { base: |one| in_json(one).or_else(|| not_ascii(one, false)), choices: IN_JSON },
+    Style { base: |one| in_json(one).or_else(|| not_ascii(one, true)), choices: IN_JSON },
+    Style { base: plain, choices: IN_HTML },
+    Style { base: plain, choices: IN_SHELL },
+];
+
+const IN_JSON: &[&[Replacements]] = &[
+    &[
+        &[],
+        // Go: kubectl, terraform, docker. Ruby.
+        &[('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028")],
+        // Gson.
+        &[
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('&', "\\u0026"),
+            ('=', "\\u003d"),
+            ('\'', "\\u0027"),
+        ],
+        // .NET.
+        &[
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('"', "\\u0022"),
+            ('+', "\\u002B"),
+            ('`', "\\u0060"),
+        ],
+        // PHP with all its flags.
+        &[
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('"', "\\u0022"),
+        ],
+    ],
+    // PHP.
+    &[&[], &[('/', "\\/")]],
+    // Strings of Python, JavaScript and C, in either quotes.
+    &[&[], &[('\'', "\\'")]],
+    &[&[], &[('"', "\"")]],
+];
+
+const IN_HTML: &[&[Replacements]] = &[
+    &[&[], &[('"', "&quot;")], &[('"', "&#34;")], &[('"', "&#x22;")]],
+    &[&[], &[('\'', "&#39;")], &[('\'', "&apos;")], &[('\'', "&#x27;")], &[('\'', "&#039;")]],
+    &[
+        &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")],
+        &[('&', "&amp;"), ('<', "&lt;")],
+        &[('&', "&#38;"), ('<', "&#60;"), ('>', "&#62;")],
+        &[('&', "&#x26;"), ('<', "&#x3C;"), ('>', "&#x3E;")],
+        &[('&', "&#x26;"), ('<', "&#x3c;"), ('>', "&#x3e;")],
+    ],
+    // Templates of JavaScript.
+    &[&[], &[('=', "&#x3D;"), ('`', "&#x60;")], &[('/', "&#x2F;")]],
+];
+
+/// Each list stands alone: shells and the like escape by one rule at a time.
+const IN_SHELL: &[&[Replacements]] = &[&[
+    &[],
+    // `set -x`, `jq @sh`, `${x@Q}`.
+    &[('\'', "'\\''")],
+    &[('\'', "'\"'\"'")],
+    // `declare -p`, `export -p`.
+    &[('"', "\\\""), ('$', "\\$"), ('`', "\\`"), ('\\', "\\\\")],
+    // `printf %q`.
+    BY_BACKSLASHES,
+    // CSV, YAML, SQL.
+    &[('"', "\"\"")],
+    &[('\'', "''")],
+    // Compose and make, INI files and crontabs.
+    &[('$', "$$")],
+    &[('%', "%%")],
+]];
+
+const BY_BACKSLASHES: Replacements = &[
+    (' ', "\\ "),
+    ('!', "\\!"),
+    ('"', "\\\""),
+    ('$', "\\$"),
+    ('&', "\\&"),
+    ('\'', "\\'"),
+    ('(', "\\("),
+    (')', "\\)"),
+    ('*', "\\*"),
+    (',', "\\,"),
+    (';', "\\;"),
+    ('<', "\\<"),
+    ('>', "\\>"),
+    ('?', "\\?"),
+    ('[', "\\["),
+    ('\\', "\\\\"),
+    (']', "\\]"),
+    ('^', "\\^"),
+    ('`', "\\`"),
+    ('{', "\\{"),
+    ('|', "\\|"),
+    ('}', "\\}"),
+];
+
+/// The text in each style, with each choice. Some are equal.
+pub(super) fn spellings(text: &str) -> Vec<String> {
+    STYLES.iter().flat_map(|style| in_style(text, style)).collect()
+}
+
+fn in_style(text: &str, style: &Style) -> Vec<String> {
+    let mut chosen: Vec<Vec<Replacements>> = vec![Vec::new()];
+    for choice in style.choices {
+        // The first one is the usual one; others count only if they change the text.
+        let counts = |(place, list): &(usize, &Replacements)| {
+            *place == 0 || list.iter().any(|(plain, _)| text.contains(*plain))
+        };
+        let lists: Vec<Replacements> =
+            choice.iter().enumerate().filter(counts).map(|(_, list)| *list).collect();
+        let lists =
+            if chosen.len() * lists.len() > SPELLINGS_MAX { &lists[..1] } else { lists.as_slice() };
+        let each = |before: &Vec<Replacements>| -> Vec<Vec<Replacements>> {
+            lists.iter().map(|list| [before.as_slice(), &[*list]].concat()).collect()
+        };
+        chosen = chosen.iter().flat_map(each).collect();
+    }
+    chosen.iter().map(|lists| written(text, style.base, lists)).collect()
+}
+
+fn written(text: &str, base: fn(char) -> Option<String>, lists: &[Replacements]) -> String {
+    let mut spelling = String::with_capacity(text.len());
+    for one in text.chars() {
+        let replaced = lists.iter().copied().flatten().find(|(plain, _)| *plain == one);
+        match replaced {
+            Some((_, replacement)) => spelling.push_str(replacement),
+            None => spelling.push_str(&base(one).unwrap_or_else(|| one.to_string())),
+        }
+    }
+    spelling
+}
+
+fn plain(_: char) -> Option<String> {
+    None
+}
+
+/// The escape that every JSON has for a character.
+fn in_json(one: char) -> Option<String> {
+    let text = json_escaped(&one.to_string());
+    (text.len() > one.len_utf8()).then_some(text)
+}
+
+/// A text inside a JSON string.
+pub(super) fn json_escaped(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// The escape of JSON for a character that ASCII does not have.
+fn not_ascii(one: char, is_upper: bool) -> Option<String> {
+    if one.is_ascii() {
+        return None;
+    }
+    let mut text = String::new();
+    for unit in one.encode_utf16(&mut [0; 2]) {
+        // A string can always be written to.
+        let _ =
+            if is_upper { write!(text, "\\u{unit:04X}") } else { write!(text, "\\u{unit:04x}") };
+    }
+    Some(text)
+}
