@@ -21,10 +21,11 @@ pub fn absolute_path(path: Option<&OsStr>) -> OsString {
     if absolute.is_empty() { USUAL.into() } else { absolute }
 }
 
-/// Finds the first of these programs on a `PATH`, outside `tree`. Inside `tree` (which may be `/`) only
-/// folders count that neither a checkout nor a command of a run can fill.
-pub fn find_program(names: &[&str], path: &OsStr, tree: &Path) -> Option<PathBuf> {
-    let tree = fs::canonicalize(tree).ok();
+/// Finds the first of these programs on a `PATH`, outside `cwd` and the checkout that contains it.
+/// Inside these (`cwd` may be `/`) only folders count that neither a checkout nor a command of a run
+/// can fill.
+pub fn find_program(names: &[&str], path: &OsStr, cwd: &Path) -> Option<PathBuf> {
+    let tree = working_tree(cwd);
     let folders = folders(path);
     names.iter().find_map(|name| {
         let found: Vec<PathBuf> = all_named(name, &folders).collect();
@@ -45,18 +46,25 @@ pub fn find_program(names: &[&str], path: &OsStr, tree: &Path) -> Option<PathBuf
 pub fn find_user_program(
     name: &str,
     path: &OsStr,
-    tree: &Path,
+    cwd: &Path,
     home: Option<&OsStr>,
 ) -> Option<PathBuf> {
-    let real = |path: &Path| fs::canonicalize(path).ok();
-    let holds_home = real(tree).is_some_and(|tree| {
-        let home = home.and_then(|home| real(Path::new(home)));
+    let holds_home = working_tree(cwd).is_some_and(|tree| {
+        let home = home.and_then(|home| fs::canonicalize(home).ok());
         tree.parent().is_none() || home.is_some_and(|home| home.starts_with(tree))
     });
     if holds_home {
         return all_named(name, &folders(path)).next();
     }
-    find_program(&[name], path, tree)
+    find_program(&[name], path, cwd)
+}
+
+/// The folders of a run that commands can write to: the git checkout that contains its working
+/// folder, or else that folder.
+fn working_tree(cwd: &Path) -> Option<PathBuf> {
+    let real = fs::canonicalize(cwd).ok()?;
+    let checkout = real.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
+    Some(checkout.unwrap_or(&real).to_path_buf())
 }
 
 /// The program of this name that [`find_program`] found but did not take.
@@ -140,6 +148,14 @@ mod tests {
             let of_user = find_user_program("sh", &path, tree, Some(home.as_os_str()));
             assert_eq!(of_user.as_ref(), Some(&own), "{tree:?}");
         }
+        fs::create_dir_all(home.join("sub/deep")).expect("a folder");
+        let deep = home.join("sub/deep");
+        assert_eq!(find_program(&["sh"], &path, &deep).as_ref(), Some(&own), "beside it");
+        fs::create_dir(home.join(".git")).expect("a folder");
+        assert_eq!(find_program(&["sh"], &path, &deep), Some("/usr/bin/sh".into()), "its checkout");
+        let of_user = find_user_program("sh", &path, &deep, Some(home.as_os_str()));
+        assert_eq!(of_user.as_ref(), Some(&own), "a home folder that is a checkout");
+        fs::remove_dir(home.join(".git")).expect("it is there");
         let below = home.join(".local");
         let of_user = find_user_program("sh", &path, &below, Some(home.as_os_str()));
         assert_eq!(of_user, Some("/usr/bin/sh".into()), "a checkout in the home folder");
