@@ -220,6 +220,8 @@ mod tests {
         for name in ["job.sh", "a job", "sub/late.sh"] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
+        let long = format!("{}{text}", "x, ".repeat(1 << 20));
+        std::fs::write(folder.path().join("long"), long).unwrap();
         let file = folder.path().join("job.sh").to_string_lossy().into_owned();
         let cwd = folder.path().to_string_lossy();
         let repeats = |call: &Value, reason: &str| {
@@ -234,6 +236,8 @@ mod tests {
             json!({ "command": "true;bash<job.sh" }),
             json!({ "command": "bash 'a job'" }),
             json!({ "command": "bash j*b.sh" }),
+            json!({ "command": "tail -n1 long" }),
+            json!({ "command": "cd sub && bash late.sh" }),
             json!({ "command": "bash late.sh", "workdir": "sub" }),
             json!({ "file_path": file, "content": "x" }),
             json!({ "edits": [{ "path": "./job.sh" }] }),

@@ -4,8 +4,9 @@
 //! the checkout or of the model.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -13,8 +14,15 @@ use serde_json::Value;
 use crate::json;
 use crate::process::file_reads::open_regular;
 
-/// The number of bytes of a file that are compared.
-const COMPARED_BYTES: u64 = 1 << 20;
+/// The number of bytes of a file that are compared: more than the output of a hook may have.
+const COMPARED_BYTES: u64 = 16 << 20;
+
+/// The size of the pieces in which a file is read, and their overlap, in bytes.
+const PIECE_BYTES: u64 = 1 << 20;
+const OVERLAP: usize = 64 << 10;
+
+/// The most folders that a call names and may change into.
+const FOLDERS_MAX: usize = 4;
 
 /// The most files of a folder in which a pattern of file names is looked for.
 const FOLDER_FILES_MAX: usize = 1000;
@@ -22,12 +30,17 @@ const FOLDER_FILES_MAX: usize = 1000;
 /// The longest path that the kernel takes.
 const PATH_MAX: usize = 4096;
 
-/// Reads the beginnings of the files that the tool call of a hook's input names.
+/// Reads the files that the tool call of a hook's input names, in pieces that overlap.
 pub(super) fn texts(input: &Value) -> impl Iterator<Item = String> {
-    paths(input).into_iter().filter_map(|path| {
-        let mut bytes = Vec::new();
-        open_regular(&path).ok()?.take(COMPARED_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(json::decode(&bytes).into_owned())
+    paths(input).into_iter().filter_map(|path| open_regular(&path).ok()).flat_map(pieces)
+}
+
+fn pieces(file: File) -> impl Iterator<Item = String> {
+    let (mut rest, mut bytes) = (file.take(COMPARED_BYTES), Vec::new());
+    iter::from_fn(move || {
+        bytes.drain(..bytes.len().saturating_sub(OVERLAP));
+        let read = rest.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes).ok()?;
+        (read > 0).then(|| json::decode(&bytes).into_owned())
     })
 }
 
@@ -36,17 +49,25 @@ fn paths(input: &Value) -> BTreeSet<PathBuf> {
     let call = &input["tool_input"];
     let folder = Path::new(input["cwd"].as_str().unwrap_or_default());
     let own = call["workdir"].as_str().map(|own| folder.join(own));
-    let folders: Vec<&Path> = own.as_deref().into_iter().chain([folder]).collect();
-    let mut paths = BTreeSet::new();
+    let mut folders: Vec<PathBuf> = own.into_iter().chain([folder.to_path_buf()]).collect();
+    let mut words = BTreeSet::new();
     collect(call, &mut |word| {
-        for folder in &folders {
-            let path = folder.join(word);
+        words.insert(word.to_owned());
+    });
+    // `cd sub && ...`
+    let joined = |word: &String| folders.iter().map(|it| it.join(word)).collect::<Vec<_>>();
+    let named = words.iter().flat_map(joined).filter(|path| path.is_dir()).take(FOLDERS_MAX);
+    let named: Vec<PathBuf> = named.collect();
+    folders.extend(named);
+    let mut paths = BTreeSet::new();
+    for word in &words {
+        for path in folders.iter().map(|folder| folder.join(word)) {
             if let Some(folder) = path.parent().filter(|_| word.contains(['*', '?', '['])) {
                 paths.extend(files_of(folder));
             }
             paths.insert(path);
         }
-    });
+    }
     paths
 }
 
