@@ -71,7 +71,7 @@ pub(super) fn loaded_paths(job: &Job) -> Vec<PathBuf> {
     }
     for value in values(job, &OPTIONS) {
         let plain = value.replace(['"', '\'', '\\'], "");
-        plain.split_whitespace().for_each(|option| words.extend(loaded_by(option, job)));
+        words.extend(plain.split_whitespace().flat_map(|option| loaded_by(option, job)));
     }
     words.retain(|word| !word.is_empty());
     words.iter().map(|word| absolute(&job.cwd, word, job)).collect()

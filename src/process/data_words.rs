@@ -50,10 +50,8 @@ const BEFORE_COMMANDS: [&str; 11] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}"];
 
 /// What runs its input, a text or files, besides interpreters, and what is read differently here.
-const EXECUTORS: [&str; 12] = [
-    ".", "exec", "xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc", "case",
-    "find",
-];
+const EXECUTORS: [&str; 10] =
+    ["xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc", "case", "find"];
 
 /// The most substitutions, and shells, inside each other.
 const DEPTH_MAX: usize = 8;
@@ -183,7 +181,9 @@ impl SimpleCommand {
             }
             let rest = operands.len() + 1;
             let command = self.operands.split_off(self.operands.len() - rest);
-            self.operands.iter().for_each(|word| push_word(reduced, &word.source));
+            for word in &self.operands {
+                push_word(reduced, &word.source);
+            }
             let mut command = command.into_iter();
             self.head = command.next();
             self.operands = command.collect();
@@ -231,7 +231,9 @@ impl SimpleCommand {
         {
             push_word(reduced, &flag.source);
             push_word(reduced, &reduced_line(&line.text, 1, findings)?);
-            rest.iter().for_each(|word| push_word(reduced, &word.source));
+            for word in rest {
+                push_word(reduced, &word.source);
+            }
             return Some(());
         }
         let is_data = command.is_data();

@@ -25,11 +25,11 @@ pub(super) fn interpreter_words<'a>(
     job: &Job,
 ) -> Vec<String> {
     let (mut found, mut read) = (Vec::new(), BTreeSet::new());
-    let mut level: Vec<String> = words.cloned().collect();
+    let mut level: BTreeSet<String> = words.cloned().collect();
     for _ in 0..LEVELS_MAX {
         let paths = level.iter().filter_map(|word| program_path(word, job));
         let scripts: Vec<PathBuf> = paths.filter(|path| read.insert(path.clone())).collect();
-        level = Vec::new();
+        level.clear();
         for script in scripts {
             let Some(mut line) = line_of(&script) else { continue };
             level.extend(line.iter().cloned());
