@@ -243,7 +243,7 @@ async fn input_that_a_shell_loop_reads_too_is_named() {
 #[tokio::test]
 async fn input_that_is_no_text_is_refused_with_its_position() {
     let cases: [(&[&str], &[u8], &[&str]); 4] = [
-        (&["go"], b"a\n\nb\0c", &["NUL", "line 3, byte 5"]),
+        (&["go"], b"a\n\nb\0\0\0\0\0\0", &["NUL", "line 3, byte 5"]),
         (&["-"], b"", &["empty"]),
         (&[], b"", &["empty"]),
         (&["-"], b" \n\t", &["empty"]),
@@ -279,12 +279,12 @@ async fn two_hundred_kilobytes_of_arguments_arrive() {
 }
 
 #[tokio::test]
-async fn an_argument_that_is_not_utf_8_is_refused_with_its_position() {
+async fn a_path_that_is_not_utf_8_is_refused_with_its_position() {
     let server = server();
-    let trial = RunBuilder::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
-    let ended = trial.run().await;
-    // Four words stand before it.
-    is_refused(&ended, &server, &["argument 5", "UTF-8"]);
+    let folder = [OsStr::new("go"), OsStr::new("--add-dir"), OsStr::from_bytes(b"g\xffo")];
+    let ended = RunBuilder::against(&server).args(folder).run().await;
+    // Six words stand before it.
+    is_refused(&ended, &server, &["argument 7", "UTF-8"]);
     let server = self::server();
     is_refused(&RunBuilder::against(&server).args([" "]).run().await, &server, &["empty"]);
 }
