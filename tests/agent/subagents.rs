@@ -50,6 +50,22 @@ fn asked_by_agent(requests: &[ReceivedRequest]) -> &ReceivedRequest {
     requests.iter().find(by_agent).expect("the agent asked")
 }
 
+/// Other models may be permitted.
+#[tokio::test]
+async fn a_forbidden_model_of_an_agent_is_no_rejected_credential() {
+    for (status, class, advice) in [
+        (403, "permission_error", "name another model, or none."),
+        (404, "not_found_error", "name another model, or none."),
+        (401, "authentication_error", "cannot be fixed from within the run."),
+    ] {
+        let definition = AgentDefinition { model: Some("haiku".to_owned()), ..reviewer() };
+        let script = scenario(json!({})).status(status).error(class, "no access", None);
+        let played = play(definition, script.when(of_agent()).times(9).reply("Done.")).run().await;
+        let (is_error, text) = played.results().remove(0);
+        assert!(is_error && text.contains(advice), "{status}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn an_agent_definition_sets_prompt_tools_model_and_turns() {
     let definition = AgentDefinition {

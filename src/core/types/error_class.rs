@@ -68,8 +68,8 @@ pub enum SubagentOutlook {
     UsedUp,
     /// No agent of this run can use the service.
     Locked,
-    /// The service does not offer the model of the sub-agent.
-    UnknownModel,
+    /// The service does not offer the model of the sub-agent, or not to this credential.
+    NoModel,
     /// The service refused this request, and would refuse it again.
     Refused,
 }
@@ -178,7 +178,7 @@ error_classes! {
         "the service found tool calls and results that do not belong together",
         "Begin a new session; if it happens again, please report it with the journal.";
     /// The model does not exist for this account.
-    InvalidModel => "invalid_model", "model_not_found", FAILED, Access, RefusesProbes, UnknownModel:
+    InvalidModel => "invalid_model", "model_not_found", FAILED, Access, RefusesProbes, NoModel:
         "the service does not know this model, or this account may not use it",
         "Check the spelling in --model, ANTHROPIC_MODEL and settings; clouds and gateways have \
          names of their own for models, and lists of who may use them.";
@@ -199,7 +199,7 @@ error_classes! {
         "Make a new one and store it as the job's secret; one that lives shorter than the job is \
          best fetched by an API key helper.";
     /// The credentials are valid, but do not permit this request.
-    AuthError => "auth_error", "authentication_failed", CREDENTIALS, Access, RefusesProbes, Locked:
+    AuthError => "auth_error", "authentication_failed", CREDENTIALS, Access, RefusesProbes, NoModel:
         "the credential is valid but may not do this",
         "Ask for access to this model or workspace, or use another credential.";
     /// The request is invalid, and will stay so.
@@ -260,9 +260,9 @@ impl SubagentOutlook {
                 "The service rejected the credential, and will reject that of other agents as \
                  well: this cannot be fixed from within the run."
             }
-            Self::UnknownModel => {
-                "The service does not have its model, or not for this user: name another model, or \
-                 none."
+            Self::NoModel => {
+                "The service does not have its model, or the credential may not use it: name \
+                 another model, or none."
             }
             Self::Refused => {
                 "The service refused its request, and would refuse the same request again: \
@@ -275,7 +275,7 @@ impl SubagentOutlook {
     pub const fn may_succeed_on_retry(self) -> bool {
         match self {
             Self::Busy | Self::Refused => true,
-            Self::UsedUp | Self::Locked | Self::UnknownModel => false,
+            Self::UsedUp | Self::Locked | Self::NoModel => false,
         }
     }
 }
