@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use outlast::rehearsal::{RehearsalServer, Scenario, ScriptedToolCall, ServerOptions, StepAnswer};
+use outlast::rehearsal::{
+    RehearsalServer, Scenario, ScriptedToolCall, ServerOptions, StepAnswer, StepCondition,
+};
 use serde_json::{Value, json};
 
 use crate::support::{FinishedProcess, RunBuilder, serve};
@@ -179,6 +181,27 @@ async fn a_rehearsal_leaves_files_outside_of_its_folder_as_they_are() {
         assert!(ended.stderr.ends_with(", as expected\n"), "{flags:?}: {ended:?}");
         assert_eq!(fs::read_to_string(&plan).expect("there"), "v3", "{flags:?}");
         assert!(!new.exists(), "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn agents_of_a_rehearsal_have_the_turns_of_their_definitions() {
+    for kind in ["reviewer", "general-purpose"] {
+        let of_agent =
+            StepCondition { source: Some(format!("agent:{kind}")), ..StepCondition::default() };
+        let call = json!({ "description": "d", "prompt": "p", "subagent_type": kind });
+        let definition = json!({ kind: { "description": "d", "prompt": "p", "maxTurns": 1 } });
+        let scenario = Scenario::new()
+            .prompt("Ask an agent.")
+            .tool("Agent", call)
+            .tool("Bash", json!({ "command": "echo 1" }))
+            .when(of_agent)
+            .reply("Done.")
+            .args(&["--agents", &definition.to_string()]);
+        let (recorded, _server) = record(&scenario, &[]).await;
+        assert_eq!(recorded.code, Some(0), "{recorded:?}");
+        let ended = rehearse(recorded, &[]).await;
+        assert!(ended.stderr.ends_with(", as expected\n"), "{kind}: {ended:?}");
     }
 }
 

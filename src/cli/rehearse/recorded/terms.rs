@@ -1,12 +1,12 @@
 //! Makes the flags of a run from the contract and the limits of a session.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::config::kinds::Fraction;
 use crate::config::{Config, registry};
-use crate::history::SessionHistory;
+use crate::history::{AgentHistory, SessionHistory};
 use crate::recovery::{Limits, StopReason};
 use crate::tools::GENERAL_PURPOSE;
 use crate::types::PermissionMode;
@@ -259,15 +259,27 @@ fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<Str
     chain
 }
 
-/// Definitions that replace the kinds of sub-agents that are not built in. `None` if there are
-/// none.
+/// Definitions that replace the kinds of sub-agents that are not built in, with their own numbers
+/// of turns. `None` if there are none.
 fn agents(history: &SessionHistory) -> Option<Value> {
-    let kinds: BTreeSet<&str> =
-        history.agents.iter().map(|it| it.meta.agent_type.as_str()).collect();
+    let turns_of = |history: &SessionHistory| history.limits?.budgets.turns;
     let mut agents = Map::new();
-    for kind in kinds.into_iter().filter(|kind| *kind != GENERAL_PURPOSE) {
+    for AgentHistory { meta, history: own } in &history.agents {
+        let parent = history
+            .agents
+            .iter()
+            .find(|it| meta.parent_agent_id.as_ref() == Some(&it.meta.agent_id));
+        let inherited = turns_of(parent.map_or(history, |parent| &parent.history));
+        // A lower number than that of its parent is from its definition.
+        let turns = turns_of(own).filter(|turns| inherited.is_none_or(|of_all| *turns < of_all));
+        if turns.is_none() && meta.agent_type == GENERAL_PURPOSE {
+            continue;
+        }
         let agent = json!({ "description": "Recorded.", "prompt": "Its prompt is not recorded." });
-        agents.insert(kind.to_owned(), agent);
+        let agent = agents.entry(meta.agent_type.clone()).or_insert(agent);
+        if let Some(turns) = turns {
+            agent["maxTurns"] = turns.into();
+        }
     }
     (!agents.is_empty()).then_some(Value::Object(agents))
 }
