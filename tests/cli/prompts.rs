@@ -144,6 +144,14 @@ fn every_field_of_an_agent_file_is_parsed() {
     let any = &library.agents[0].definition;
     assert_eq!((&any.tools, &any.model, any.max_turns), (&None, &None, None));
     assert!(library.warnings[0].contains("maxTurns makes no sense"), "{:?}", library.warnings);
+    for (effort, warnings) in [
+        ("ultra", &["../.claude/commands/c.md: effort makes no sense, no effect"][..]),
+        ("max", &[]),
+    ] {
+        let home = Home { trusted: true, ..Home::new() };
+        home.write("repo/.claude/commands/c.md", &format!("---\neffort: {effort}\n---\nGo"));
+        assert_eq!(home.read().warnings, warnings, "{effort}");
+    }
 }
 
 #[test]

@@ -65,6 +65,10 @@ pub(super) fn add_command(
         library.warnings.push(format!("{} is left out: it says nothing", prompt_file.shown));
         return;
     }
+    if fields.text("effort").is_some_and(|level| Effort::parse(&level).is_none()) {
+        let file = &prompt_file.shown;
+        library.warnings.push(format!("{file}: effort makes no sense, no effect"));
+    }
     let description = [fields.text("description"), fields.text("when-to-use")];
     let description = description.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let description = if description.is_empty() { first_line(&body) } else { description };
