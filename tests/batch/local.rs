@@ -148,7 +148,8 @@ async fn temporary_failures_are_tried_again_and_final_ones_are_not() {
     assert_eq!(found, wanted);
     assert!(ended.stderr.contains("task 1 (short) failed"), "{ended:?}");
     assert!(summary["resume"].as_str().expect("a command").starts_with("outlast batch "));
-    // What is final is not run again, unless that is asked for.
+    // What is final is not run again, unless that is asked for, and needs no folder.
+    fs::remove_dir_all(fixture.task(0)).expect("it is there");
     let requests = fixture.server.requests().len();
     let again = fixture.run(&["--attempts", "1"]).await;
     assert_eq!(again.code, Some(1), "{again:?}");

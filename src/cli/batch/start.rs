@@ -44,7 +44,6 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     let engine = submit::find_engine(args, &world)?;
     let PreparedBatch { folder, plan, place, is_new } = prepare(args, &world)?;
     check_flags(&plan, &place)?;
-    check_folders(&plan, &place, args.engine)?;
     // Commands have no access to the folder of outlast's own files.
     if !folder.path().starts_with(batches(&world)) {
         warn_of_own_folder(&folder, &plan, args.engine);
@@ -61,6 +60,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     let mut open_tasks = open_tasks(&folder, &plan);
     open_tasks.extend(&retried);
     open_tasks.sort_unstable();
+    check_folders(&plan, &place, &open_tasks, args.engine)?;
     if args.engine == BatchEngine::Local {
         check_settings(&plan, &place, &open_tasks, (&world.variables, &world.cwd))?;
     }

@@ -88,16 +88,17 @@ fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
     owned.into_iter().find(|(_, is_given, _)| *is_given).map(|(flag, _, why)| (flag, why))
 }
 
-/// Checks the working folders.
+/// Checks the working folders of the tasks that are to be run. Those of finished tasks may be gone.
 ///
 /// # Errors
 /// The first one that is missing, with its line.
 pub(super) fn check_folders(
     plan: &BatchPlan,
     place: &str,
+    open: &[usize],
     engine: BatchEngine,
 ) -> Result<(), UsageError> {
-    for task in &plan.tasks {
+    for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
         let Some(cwd) = &task.cwd else { continue };
         let what = match engine {
             BatchEngine::Local | BatchEngine::Slurm if !cwd.is_dir() => "is no folder",
