@@ -6,7 +6,7 @@
 //! build without optimization (`cargo test --bench start`) are recorded apart.
 //!
 //! `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start` records in `src/link-order.txt`
-//! which functions such runs execute: `src/build.rs` has them placed side by side. Renew it with a
+//! which functions the processes of such runs execute: `src/build.rs` has them placed side by side. Renew it with a
 //! new compiler and when the page faults have grown; without it the program works as well, slower.
 #![expect(
     clippy::disallowed_methods,
@@ -14,7 +14,7 @@
     reason = "a bench starts programs and prints"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufReader, Write};
@@ -25,6 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod executed;
 mod service;
 
 /// The recorded counts, by name.
@@ -178,21 +180,22 @@ fn count_instructions(sandbox: &str) -> u64 {
     (0..ROUNDS).map(count).min().unwrap_or(0)
 }
 
-/// Records the symbols of the functions that the main process of a run executes.
+/// Records the symbols of the functions that the processes of a run execute. callgrind would not do:
+/// under it there is no sandbox, and no supervisor can be started.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn record_link_order() {
-    let mut symbols = BTreeSet::new();
+    let mut executed = executed::ExecutedFunctions::of(Path::new(env!("CARGO_BIN_EXE_outlast")));
     for sandbox in ["off", "workspace"] {
         let scratch = scratch_folder();
-        let profile = scratch.path().join("profile");
-        let mut counter = Command::new("valgrind");
-        counter.args(["--tool=callgrind", "--demangle=no"]);
-        counter.arg(format!("--callgrind-out-file={}", profile.display()));
-        run(counter, sandbox, COMMANDS, scratch.path());
-        let profile = fs::read_to_string(profile).expect("callgrind writes text");
-        symbols.extend(profile.lines().filter_map(symbol).map(str::to_owned));
+        let starter = executed::ExecutedFunctions::starter();
+        let mut run = command(starter, sandbox, COMMANDS, scratch.path());
+        let mut child = run.stdout(Stdio::null()).spawn().expect("there is a shell");
+        assert!(executed.watch(&child), "the run failed");
+        // It has ended: nothing is left to wait for.
+        let _ = child.wait();
+        assert!(scratch.path().join("work/made").exists(), "no command was executed");
     }
-    assert!(!symbols.is_empty(), "the program has no symbols: RUSTFLAGS=-Cstrip=none keeps them");
-    let lines: Vec<String> = symbols.into_iter().collect();
+    let lines: Vec<String> = executed.symbols.into_iter().collect();
     let text = format!(
         "# Symbols of the functions that a short run executes, for the linker (`src/build.rs`).\n\
          # Renewed by `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start`.\n{}\n",
@@ -201,17 +204,21 @@ fn record_link_order() {
     fs::write(LINK_ORDER, text).expect("the sources can be written");
 }
 
-/// The symbol of a function of Rust that a line of a profile names, without the number of its
-/// recursion: `cfn=(17) _ZN4core3fmt5write17h0123456789abcdefE'2`.
-fn symbol(line: &str) -> Option<&str> {
-    let named = line.strip_prefix("fn=(").or_else(|| line.strip_prefix("cfn=("))?;
-    let name = named.split_once(") ")?.1;
-    let name = name.split_once('\'').map_or(name, |(name, _)| name);
-    name.starts_with("_ZN").then_some(name)
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn record_link_order() {
+    panic!("the list is only for x86_64-unknown-linux-gnu");
 }
 
 /// Runs outlast with this many commands under a program that counts.
-fn run(mut counter: Command, sandbox: &str, commands: usize, scratch: &Path) {
+fn run(counter: Command, sandbox: &str, commands: usize, scratch: &Path) {
+    let output = command(counter, sandbox, commands, scratch).output();
+    let output = output.expect("the counter was found before");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The command that runs outlast with this many commands as the arguments of `starter`, with a model
+/// service.
+fn command(mut starter: Command, sandbox: &str, commands: usize, scratch: &Path) -> Command {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
     thread::spawn(move || serve(&listener, commands));
@@ -219,7 +226,7 @@ fn run(mut counter: Command, sandbox: &str, commands: usize, scratch: &Path) {
     for folder in [&home, &work, &temporary] {
         fs::create_dir(folder).expect("a folder can be made");
     }
-    let output = counter
+    starter
         .arg(env!("CARGO_BIN_EXE_outlast"))
         .args(["--print", "--permission-mode", "bypassPermissions", "--model", "bench"])
         .args(["--sandbox", sandbox, "go"])
@@ -230,10 +237,8 @@ fn run(mut counter: Command, sandbox: &str, commands: usize, scratch: &Path) {
         .env("TMPDIR", &temporary)
         .env("ANTHROPIC_BASE_URL", base)
         .env("ANTHROPIC_API_KEY", "a-key-for-benches")
-        .stdin(Stdio::null())
-        .output()
-        .expect("the counter was found before");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        .stdin(Stdio::null());
+    starter
 }
 
 /// Serves the connections of one run.
