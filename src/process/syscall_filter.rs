@@ -5,8 +5,9 @@
 //! others, so a call that names any process but the caller is refused.
 
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The network that a program may use.
@@ -50,8 +51,11 @@ pub enum CallFilter {
 }
 
 /// A filter that is ready to be enforced.
-#[derive(Debug)]
-pub(super) struct SyscallFilter(kernel::Program);
+#[derive(Clone, Debug)]
+pub(super) struct SyscallFilter(Arc<kernel::Program>);
+
+/// The filters that were built before: a process starts many commands with the same.
+static BUILT: Mutex<Vec<(CallFilter, NetworkAccess, SyscallFilter)>> = Mutex::new(Vec::new());
 
 impl SyscallFilter {
     /// Builds the filter. `None` if nothing is to be filtered.
@@ -62,7 +66,14 @@ impl SyscallFilter {
         if calls == CallFilter::Nothing {
             return Ok(None);
         }
-        kernel::build(calls, network).map(|program| Some(Self(program)))
+        let mut built = BUILT.lock();
+        let known = built.iter().find(|(of, with, _)| (*of, *with) == (calls, network));
+        if let Some((.., filter)) = known {
+            return Ok(Some(filter.clone()));
+        }
+        let filter = Self(Arc::new(kernel::build(calls, network)?));
+        built.push((calls, network, filter.clone()));
+        Ok(Some(filter))
     }
 
     /// Restricts the calling thread and what it executes, irrevocably. May run between fork and
@@ -203,10 +214,20 @@ mod kernel {
     /// The bits of a socket's type that are its kind, as in linux/net.h.
     const SOCK_TYPE_MASK: u64 = 0xf;
 
+    /// The most calls whose numbers are compared one after the other.
+    const COMPARED_MAX: usize = 4;
+
     /// The numbers of the x32 ABI, which runs on the same processor, have this bit.
     const X32: c_long = 0x4000_0000;
 
     pub(super) fn build(calls: CallFilter, network: NetworkAccess) -> io::Result<Program> {
+        search(&refused_calls(calls, network)?.into_iter().collect::<Vec<_>>())
+    }
+
+    fn refused_calls(
+        calls: CallFilter,
+        network: NetworkAccess,
+    ) -> io::Result<BTreeMap<c_long, Vec<SeccompRule>>> {
         let (of_objects, of_files) = match calls {
             CallFilter::Nothing | CallFilter::Commands => (&[][..], &[][..]),
             CallFilter::Isolated => (SHARED_OBJECTS, &[][..]),
@@ -226,6 +247,38 @@ mod kernel {
             }
             refused.insert(*call, rules);
         }
+        Ok(refused)
+    }
+
+    /// A filter that refuses these calls, in ascending order. It finds the number of a call by
+    /// bisection: when a process enters a filter, the kernel runs it for every number that there is.
+    fn search(refused: &[(c_long, Vec<SeccompRule>)]) -> io::Result<Program> {
+        if refused.len() <= COMPARED_MAX {
+            return compare(refused.iter().cloned().collect());
+        }
+        let (lower, upper) = refused.split_at(refused.len() / 2);
+        let (first_upper, lower, upper) = (upper[0].0, search(lower)?, search(upper)?);
+        let instruction = |code: u32, k, jf| {
+            let code = u16::try_from(code).expect("the codes are small");
+            seccompiler::sock_filter { code, jt: 0, jf, k }
+        };
+        let length = u32::try_from(lower.len()).expect("there are few calls");
+        let first_upper = u32::try_from(first_upper).map_err(io::Error::other)?;
+        let number = u32::try_from(std::mem::offset_of!(libc::seccomp_data, nr));
+        let number = number.expect("it is a small structure");
+        // A number of the upper part jumps over the lower one, the others over that jump.
+        let mut program = vec![
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, number, 0),
+            instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, first_upper, 1),
+            instruction(libc::BPF_JMP | libc::BPF_JA, length, 0),
+        ];
+        program.extend(lower);
+        program.extend(upper);
+        Ok(program)
+    }
+
+    /// A filter that refuses these calls, and compares the number of a call with each of theirs.
+    fn compare(refused: BTreeMap<c_long, Vec<SeccompRule>>) -> io::Result<Program> {
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let refusal = SeccompAction::Errno(libc::EPERM as u32);
         // A program for another architecture, whose calls have other numbers, is killed.
@@ -257,6 +310,69 @@ mod kernel {
         enter(&build(CallFilter::Readers, NetworkAccess::Off)?)?;
         Ok(std::net::UdpSocket::bind("127.0.0.1:0")
             .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// Runs a filter for a call, as `seccomp_data`: its number, the architecture, two halves of
+        /// an address, and the halves of the arguments. Returns the result and the instructions.
+        fn run(program: &[seccompiler::sock_filter], call: &[u32]) -> (u32, usize) {
+            let (mut at, mut value) = (0, 0);
+            for count in 1.. {
+                let step = &program[at];
+                let holds = match u32::from(step.code & !0x7) {
+                    _ if step.code & 0x7 == 0x6 => return (step.k, count),
+                    _ if step.code & 0x7 == 0x0 => {
+                        value = call[step.k as usize / 4];
+                        None
+                    }
+                    libc::BPF_AND => {
+                        value &= step.k;
+                        None
+                    }
+                    libc::BPF_JA => {
+                        at += step.k as usize;
+                        None
+                    }
+                    libc::BPF_JEQ => Some(value == step.k),
+                    libc::BPF_JGE => Some(value >= step.k),
+                    libc::BPF_JGT => Some(value > step.k),
+                    code => panic!("an unknown instruction: {code}"),
+                };
+                at += 1 + holds.map_or(0, |it| usize::from(if it { step.jt } else { step.jf }));
+            }
+            unreachable!("a filter ends")
+        }
+
+        #[test]
+        fn bisection_decides_like_comparisons_with_all_numbers_in_fewer_steps() {
+            // The second instruction compares the architecture.
+            let own = compare(BTreeMap::new()).expect("a filter")[1].k;
+            for (calls, network) in [
+                (CallFilter::Commands, NetworkAccess::Open),
+                (CallFilter::Isolated, NetworkAccess::NoTcp),
+                (CallFilter::Readers, NetworkAccess::Off),
+            ] {
+                let filter = build(calls, network).expect("a filter");
+                let linear = refused_calls(calls, network).and_then(compare).expect("a filter");
+                let mut refused = 0;
+                let own_numbers = (0..600).flat_map(|number| [number, number | 0x4000_0000]);
+                for number in own_numbers.chain([0x3fff_ffff, u32::MAX]) {
+                    for arguments in [[0; 4], [1; 4], [1, 0, 1, 0], [0, 0, 3, 0], [0, 0, 0, 1]] {
+                        for arch in [own, own ^ 1] {
+                            let call = [&[number, arch, 0, 0][..], &arguments, &[1; 8]].concat();
+                            let (result, steps) = run(&filter, &call);
+                            assert_eq!(result, run(&linear, &call).0, "{number} {arguments:?}");
+                            assert!(steps <= 40, "{steps} for {number}");
+                            refused += u32::from(result != libc::SECCOMP_RET_ALLOW);
+                        }
+                    }
+                }
+                assert!(refused > 0);
+            }
+        }
     }
 }
 
