@@ -120,7 +120,7 @@ pub(super) async fn wait_for_end(
     let mut out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let mut err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let kills_before = out_of_memory_kills();
-    let (mut out_chunk, mut err_chunk) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let (mut out_chunk, mut err_chunk) = (Vec::new(), Vec::new());
     let mut exit = std::pin::pin!(awaited.of(&mut running));
     let mut stage = CommandStage::Running;
     let (mut clock, mut wake) = (RunningClock::new(), limit);
@@ -143,11 +143,11 @@ pub(super) async fn wait_for_end(
             }
             (CommandEvent::Read(OutputStream::Out, 0), _) => out = None,
             (CommandEvent::Read(OutputStream::Err, 0), _) => err = None,
-            (CommandEvent::Read(OutputStream::Out, count), _) => {
-                capture.push(OutputStream::Out, &out_chunk[..count]).await;
+            (CommandEvent::Read(OutputStream::Out, _), _) => {
+                capture.push(OutputStream::Out, &out_chunk).await;
             }
-            (CommandEvent::Read(OutputStream::Err, count), _) => {
-                capture.push(OutputStream::Err, &err_chunk[..count]).await;
+            (CommandEvent::Read(OutputStream::Err, _), _) => {
+                capture.push(OutputStream::Err, &err_chunk).await;
             }
             (CommandEvent::Cancelled | CommandEvent::TimeUp, CommandStage::Draining)
             | (CommandEvent::TimeUp, CommandStage::Killing) => break,
@@ -177,19 +177,26 @@ pub(super) async fn wait_for_end(
     let held = out.is_some() || err.is_some();
     // On a busy machine the time may run out before the printed output was read.
     for (pipe, stream) in [(out, OutputStream::Out), (err, OutputStream::Err)] {
-        if let Some(Ok(count)) = pipe.map(|pipe| pipe.try_read(&mut out_chunk)) {
-            capture.push(stream, &out_chunk[..count]).await;
+        out_chunk.clear();
+        out_chunk.reserve(CHUNK);
+        if let Some(Ok(_)) = pipe.map(|pipe| pipe.try_read_buf(&mut out_chunk)) {
+            capture.push(stream, &out_chunk).await;
         }
     }
     ended.left_behind = running.end_leftovers().await || held;
     ended
 }
 
-/// Reads some bytes; 0 at the end of the pipe. Without a pipe the future never completes.
-async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut [u8]) -> usize {
+/// Replaces a chunk by the next bytes and returns their number; 0 at the end of the pipe. Without a
+/// pipe the future never completes.
+async fn read_chunk(pipe: Option<&mut Receiver>, chunk: &mut Vec<u8>) -> usize {
     match pipe {
-        // An error in reading counts as the end of the pipe.
-        Some(pipe) => pipe.read(chunk).await.unwrap_or(0),
+        Some(pipe) => {
+            chunk.clear();
+            chunk.reserve(CHUNK);
+            // An error in reading counts as the end of the pipe.
+            pipe.read_buf(chunk).await.unwrap_or(0)
+        }
         None => std::future::pending().await,
     }
 }
