@@ -279,7 +279,8 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)
-        .require_git(false)
+        // The rules of a repository end at its root. Without one, all folders above have rules.
+        .require_git(root.ancestors().any(|folder| folder.join(".git").exists()))
         .ignore(is_filtered)
         .git_ignore(is_filtered)
         .git_global(is_global_readable)
@@ -309,21 +310,20 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     (builder, is_readable)
 }
 
-/// True if ignore files exclude a folder, or a folder that it is in.
+/// True if ignore files of its repository exclude a folder, or a folder that it is in.
 fn is_ignored(folder: &Path) -> bool {
     let decides = |rules: &Gitignore| match rules.matched_path_or_any_parents(folder, true) {
         Match::Ignore(_) => Some(true),
         Match::Whitelist(_) => Some(false),
         Match::None => None,
     };
-    for parent in folder.ancestors().skip(1) {
+    // Ignore files above a repository do not apply to it.
+    let within = folder.ancestors().take_while(|folder| !folder.join(".git").exists());
+    for parent in within.filter_map(Path::parent) {
         for name in [".ignore", ".gitignore"] {
             if let Some(decision) = decides(&Gitignore::new(parent.join(name)).0) {
                 return decision;
             }
-        }
-        if parent.join(".git").exists() {
-            break;
         }
     }
     exclude_file(folder).is_some_and(|(repository, exclude)| {

@@ -371,15 +371,19 @@ async fn ignore_files_of_a_repository_apply_and_an_ignored_folder_can_be_named()
     assert_eq!(grep("build/out").await, "build/out/c.rs");
     let build = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "build" })).await);
     assert!(build.contains("says: build/out/;"), "{build}");
-    // A linked work tree has them in the repository that it belongs to.
+    // A linked work tree has them in the repository that it belongs to. Those above do not apply.
     bench.file("main/.git/info/exclude", "hidden.rs\n");
     bench.file("main/.git/worktrees/tree/commondir", "../..\n");
     let git = bench.cwd.join("main/.git/worktrees/tree");
-    bench.file("tree/.git", format!("gitdir: {}\n", git.display()));
-    bench.file("tree/hidden.rs", "x\n");
-    bench.file("tree/seen.rs", "x\n");
-    let tree = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "tree" })).await);
-    assert_eq!(tree, "tree/seen.rs");
+    bench.file("trees/.gitignore", "*\n");
+    bench.file("trees/tree/.git", format!("gitdir: {}\n", git.display()));
+    bench.file("trees/tree/.gitignore", "built.rs\n");
+    for name in ["hidden", "built", "seen"] {
+        bench.file(&format!("trees/tree/{name}.rs"), "x\n");
+    }
+    let tree = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "trees/tree" })).await);
+    assert_eq!(tree, "trees/tree/seen.rs");
+    assert_eq!(text(&bench.run("Glob", json!({ "pattern": "*.rs" })).await), "sub/private/d.rs");
 }
 
 #[tokio::test]
