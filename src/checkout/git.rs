@@ -21,8 +21,10 @@ pub enum GitStep {
     Checkout,
     FindRoot,
     FindBase,
+    ListWorktrees,
     AddWorktree,
     FillWorktree,
+    RemoveWorktree,
 }
 
 impl fmt::Display for GitStep {
@@ -31,7 +33,9 @@ impl fmt::Display for GitStep {
             Self::Clone => "clone",
             Self::Checkout | Self::FillWorktree => "checkout",
             Self::FindRoot | Self::FindBase => "rev-parse",
+            Self::ListWorktrees => "worktree list",
             Self::AddWorktree => "worktree add",
+            Self::RemoveWorktree => "worktree remove",
         })
     }
 }

@@ -6,4 +6,4 @@ mod worktree;
 
 pub use clone::check_out;
 pub use git::{GitError, GitStep};
-pub use worktree::{Worktree, WorktreeName};
+pub use worktree::{AddedBranch, Worktree, WorktreeName};

@@ -1,10 +1,15 @@
 //! A git worktree for a run, at `.claude/worktrees/NAME` of its repository, on a branch of its own.
 
 use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::config::environment::{Variables, config_dir, home};
@@ -17,6 +22,13 @@ const FOLDER: &str = ".claude/worktrees";
 
 /// Prefix of the names of their branches.
 const BRANCH_PREFIX: &str = "worktree-";
+
+/// Reason of git's lock of a worktree until its files are checked out. One that still has it was
+/// left by a run that was killed meanwhile.
+const INCOMPLETE: &str = "outlast checks out its files";
+
+/// Polling interval for a worktree that another run adds.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -49,8 +61,16 @@ impl WorktreeName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worktree {
     pub path: PathBuf,
-    /// The branch that was created. `None`: the worktree existed already.
-    pub new_branch: Option<String>,
+    /// The branch that it was added on. `None`: the worktree existed already.
+    pub added: Option<AddedBranch>,
+}
+
+/// The branch of a worktree that was added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedBranch {
+    pub name: String,
+    /// False: the branch of an earlier worktree, with the commits made there.
+    pub is_new: bool,
 }
 
 impl Worktree {
@@ -67,8 +87,10 @@ impl Worktree {
     }
 
     /// Opens the worktree with this name in the repository that contains `cwd`. If it does not
-    /// exist, it is added on a new branch, which begins at `refs/remotes/origin/HEAD` if that
-    /// exists, and otherwise at `HEAD`. Nothing is fetched.
+    /// exist, it is added on its branch. A branch that does not exist begins at
+    /// `refs/remotes/origin/HEAD` if that exists, and otherwise at `HEAD`. Nothing is fetched.
+    ///
+    /// Runs that open one worktree at the same time wait for the one that adds it.
     ///
     /// Commands of earlier runs could write to the repository. Its hooks and filters therefore run
     /// only while the files are checked out, with the access of a command.
@@ -97,46 +119,137 @@ impl Worktree {
         if let Some(link) = places.filter(|place| place.is_symlink()).last() {
             return Err(GitError::Link { path: link.display().to_string() });
         }
+        let mut lock = lock(&path).await?;
         if path.join(".git").exists() {
-            return Ok(Self { path, new_branch: None });
-        }
-        let remote = "refs/remotes/origin/HEAD";
-        let known = ["rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD^{commit}"];
-        let base = match git.run(GitStep::FindBase, &within(&root, &known)).await {
-            Ok(_) => remote,
-            Err(GitError::Failed { .. }) => "HEAD",
-            Err(
-                error @ (GitError::NotFound
-                | GitError::NotStarted(_)
-                | GitError::Folder { .. }
-                | GitError::Link { .. }
-                | GitError::Foreign { .. }),
-            ) => {
-                return Err(error);
+            if !is_incomplete(&git, &root, &path).await? {
+                return Ok(Self { path, added: None });
             }
-        };
-        let branch = format!("{BRANCH_PREFIX}{}", name.0);
-        let words =
-            ["worktree", "add", "--quiet", "--no-checkout", "--no-track", "-b", &branch, "--"];
-        let mut add = within(&root, &words);
-        add.extend([path.as_os_str(), OsStr::new(base)]);
-        git.run(GitStep::AddWorktree, &add).await?;
-        if let Err(error) = fill(&git, &path, variables).await {
-            // A later run would take it for a worktree in which all files were deleted.
-            let words = ["worktree", "remove", "--force", "--"];
-            let mut undo = within(&root, &words);
-            undo.push(path.as_os_str());
-            let _ = git.run(GitStep::AddWorktree, &undo).await;
-            let words = ["branch", "-D", "--quiet", &branch];
-            let _ = git.run(GitStep::AddWorktree, &within(&root, &words)).await;
+            remove(&git, &root, &path).await?;
+            // The lock was of the folder that was removed.
+            lock = self::lock(&path).await?;
+        }
+        let branch = add(&git, &root, &path, name).await;
+        let branch = branch.inspect_err(|_| drop(fs::remove_dir(&path)))?;
+        if let Err(error) = fill(&git, &root, (&path, &branch), variables).await {
+            let _ = remove(&git, &root, &path).await;
+            if branch.is_new {
+                let words = ["branch", "-D", "--quiet", &branch.name];
+                let _ = git.run(GitStep::RemoveWorktree, &within(&root, &words)).await;
+            }
             return Err(error);
         }
-        Ok(Self { path, new_branch: Some(branch) })
+        drop::<File>(lock);
+        Ok(Self { path, added: Some(branch) })
     }
 }
 
-/// Checks out the files of a new worktree.
-async fn fill(git: &Git, path: &Path, variables: &Variables) -> Result<(), GitError> {
+/// Locks the folder of a worktree, which is made if it does not exist. The lock ends with the file.
+async fn lock(path: &Path) -> Result<File, GitError> {
+    let error = |cause| GitError::Folder { path: path.display().to_string(), cause };
+    loop {
+        fs::create_dir_all(path).map_err(error)?;
+        hide_worktrees(path);
+        // Other runs may remove it: a lock only holds if it is of the folder that is there now.
+        match File::open(path) {
+            Ok(folder) => match folder.try_lock() {
+                // Some network file systems have no locks of folders.
+                Ok(()) | Err(TryLockError::Error(_)) if is_at(&folder, path) => return Ok(folder),
+                Ok(()) | Err(TryLockError::Error(_) | TryLockError::WouldBlock) => {}
+            },
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(error(cause)),
+        }
+        sleep(LOCK_POLL_INTERVAL).await;
+    }
+}
+
+fn is_at(folder: &File, path: &Path) -> bool {
+    let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let here = fs::symlink_metadata(path).map(identity).ok();
+    here.is_some() && here == folder.metadata().map(identity).ok()
+}
+
+/// Makes git and the file tools ignore worktrees in the main working tree, so that it stays clean.
+/// It works without, so errors are ignored.
+fn hide_worktrees(path: &Path) {
+    let file = path.with_file_name(".gitignore");
+    let _ = File::create_new(file).and_then(|mut file| file.write_all(b"*\n"));
+}
+
+/// True if the run that added this worktree was killed before its files were checked out.
+async fn is_incomplete(git: &Git, root: &Path, path: &Path) -> Result<bool, GitError> {
+    let list = within(root, &["worktree", "list", "--porcelain"]);
+    let listed = git.run(GitStep::ListWorktrees, &list).await?;
+    let listed = String::from_utf8_lossy(&listed);
+    let (own, reason) = (format!("worktree {}", path.display()), format!("locked {INCOMPLETE}"));
+    let own = listed.split("\n\n").find(|entry| entry.lines().any(|line| line == own));
+    Ok(own.is_some_and(|entry| entry.lines().any(|line| line == reason)))
+}
+
+/// Adds a worktree without its files, on its branch if that exists, and otherwise on a new one.
+async fn add(
+    git: &Git,
+    root: &Path,
+    path: &Path,
+    name: &WorktreeName,
+) -> Result<AddedBranch, GitError> {
+    let branch = format!("{BRANCH_PREFIX}{}", name.0);
+    let is_new = !has_commit(git, root, &format!("refs/heads/{branch}")).await?;
+    let remote = "refs/remotes/origin/HEAD";
+    let base = if !is_new {
+        branch.as_str()
+    } else if has_commit(git, root, remote).await? {
+        remote
+    } else {
+        "HEAD"
+    };
+    // Twice forced: what is left of a worktree whose folder was deleted is replaced, also if it was
+    // incomplete. So that a branch in use elsewhere is still refused, `fill` changes to it.
+    let mut words = vec!["worktree", "add", "--quiet", "--no-checkout", "--force", "--force"];
+    words.extend(["--lock", "--reason", INCOMPLETE]);
+    if is_new {
+        words.extend(["--no-track", "-b", branch.as_str(), "--"]);
+    } else {
+        words.extend(["--detach", "--"]);
+    }
+    let mut words = within(root, &words);
+    words.extend([path.as_os_str(), OsStr::new(base)]);
+    git.run(GitStep::AddWorktree, &words).await?;
+    Ok(AddedBranch { name: branch, is_new })
+}
+
+/// True if a reference names a commit.
+async fn has_commit(git: &Git, root: &Path, reference: &str) -> Result<bool, GitError> {
+    let commit = format!("{reference}^{{commit}}");
+    let words = ["rev-parse", "--verify", "--quiet", &commit];
+    match git.run(GitStep::FindBase, &within(root, &words)).await {
+        Ok(_) => Ok(true),
+        Err(GitError::Failed { .. }) => Ok(false),
+        Err(
+            error @ (GitError::NotFound
+            | GitError::NotStarted(_)
+            | GitError::Folder { .. }
+            | GitError::Link { .. }
+            | GitError::Foreign { .. }),
+        ) => Err(error),
+    }
+}
+
+/// Removes a worktree that is incomplete.
+async fn remove(git: &Git, root: &Path, path: &Path) -> Result<(), GitError> {
+    let words = ["worktree", "remove", "--force", "--force", "--"];
+    let mut words = within(root, &words);
+    words.push(path.as_os_str());
+    git.run(GitStep::RemoveWorktree, &words).await.map(drop)
+}
+
+/// Checks out the files of a new worktree, after which it is complete.
+async fn fill(
+    git: &Git,
+    root: &Path,
+    (path, branch): (&Path, &AddedBranch),
+    variables: &Variables,
+) -> Result<(), GitError> {
     let own: Vec<_> = variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (folder, home, config_dir) = (path.to_owned(), home(variables), config_dir(variables));
     let confined =
@@ -144,8 +257,11 @@ async fn fill(git: &Git, path: &Path, variables: &Variables) -> Result<(), GitEr
     let confined = confined.await.map_err(|error| GitError::NotStarted(error.into()))?;
     let confined = confined.map_err(GitError::NotStarted)?;
     let words = ["-C".as_ref(), path.as_os_str(), "checkout".as_ref()];
-    let words = [&words[..], &["--quiet", "--force"].map(OsStr::new)].concat();
-    git.run_within(GitStep::FillWorktree, &words, Some(&confined)).await.map(drop)
+    let words = [&words[..], &["--quiet", "--force", &branch.name, "--"].map(OsStr::new)].concat();
+    git.run_within(GitStep::FillWorktree, &words, Some(&confined)).await?;
+    let mut unlock = within(root, &["worktree", "unlock", "--"]);
+    unlock.push(path.as_os_str());
+    git.run(GitStep::AddWorktree, &unlock).await.map(drop)
 }
 
 /// Returns the arguments of git for a command in a folder, without the programs that the

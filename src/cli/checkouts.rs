@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::time::{Instant, sleep};
 
-use crate::checkout::{GitError, GitStep, Worktree, WorktreeName};
+use crate::checkout::{AddedBranch, GitError, GitStep, Worktree, WorktreeName};
 use crate::config::environment::Variables;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::secret_values;
@@ -31,25 +31,33 @@ pub(super) async fn enter_worktree(
     args: &RunArgs,
     mut context: ProcessContext,
 ) -> Result<ProcessContext, UsageError> {
-    let Some(name) = &args.compatibility.worktree else { return Ok(context) };
-    let name = WorktreeName::new(name).ok_or_else(|| {
-        UsageError::new(format!(
-            "--worktree {name:?} is no name of a worktree: use letters, digits, '.', '_' and '-'"
-        ))
-    })?;
+    let Some(name) = worktree_name(args)? else { return Ok(context) };
     let opening = Worktree::open(&name, &context.cwd, &context.variables);
-    let Worktree { path, new_branch } =
-        wait_for_git("adding the worktree", &context, opening).await?;
+    let Worktree { path, added } = wait_for_git("adding the worktree", &context, opening).await?;
     env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
-        let branch =
-            new_branch.map_or_else(String::new, |name| format!(", on the new branch {name}"));
+        let branch = added.map_or_else(String::new, |AddedBranch { name, is_new }| {
+            format!(", on {} branch {name}", if is_new { "the new" } else { "its earlier" })
+        });
         let line = format!("working in {}{branch}", path.display());
         let _ =
             writeln!(TerminalFilter::messages(io::stderr().lock()), "outlast: {}", one_line(&line));
     }
     context.cwd = path;
     Ok(context)
+}
+
+/// The name of the worktree of a run, new if only the flag was given.
+///
+/// # Errors
+/// The name cannot be used.
+pub(super) fn worktree_name(args: &RunArgs) -> Result<Option<WorktreeName>, UsageError> {
+    let Some(name) = &args.compatibility.worktree else { return Ok(None) };
+    WorktreeName::new(name).map(Some).ok_or_else(|| {
+        UsageError::new(format!(
+            "--worktree {name:?} is no name of a worktree: use letters, digits, '.', '_' and '-'"
+        ))
+    })
 }
 
 /// Waits for `work`, which is called `name` in messages.
@@ -87,7 +95,12 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
         GitError::Failed { step: GitStep::Clone, .. } => UsageErrorKind::Temporary,
         GitError::Failed {
             step:
-                GitStep::FindRoot | GitStep::FindBase | GitStep::AddWorktree | GitStep::FillWorktree,
+                GitStep::FindRoot
+                | GitStep::FindBase
+                | GitStep::ListWorktrees
+                | GitStep::AddWorktree
+                | GitStep::FillWorktree
+                | GitStep::RemoveWorktree,
             ..
         }
         | GitError::Link { .. }

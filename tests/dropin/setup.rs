@@ -245,6 +245,7 @@ fn a_run_works_in_a_worktree_of_its_own() {
     judge(
         &caller,
         &[
+            ("git status --short .claude; git add -A -n .claude", ""),
             // The same worktree, from the main folder and from within it.
             (&format!("{run} --worktree=fix-1; ls .claude/worktrees"), "Done.\nfix-1"),
             (&format!("cd .claude/worktrees/fix-1; {run} --worktree fix-1"), "Done."),
@@ -273,6 +274,59 @@ fn a_run_works_in_a_worktree_of_its_own() {
                     "mkdir ../bare && cd ../bare && {run} -w a 2>&1 | grep -c 'not a git repository'; echo ${{PIPESTATUS[0]}}"
                 ),
                 "1\n2",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_worktree_that_was_removed_is_added_again_on_its_branch() {
+    let caller = Caller::with(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
+    let (code, _, stderr) = caller.shell(
+        "git init -q -b main . && git config user.email a@b && git config user.name a && \
+         echo one > a && git add a && git commit -qm one && git worktree add -q -b worktree-w ../w \
+         && echo two > ../w/a && git -C ../w commit -qam two && git worktree remove ../w",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let work = "claude -p go -w w 2> ../e; sed 's/.*w, on/on/' ../e; cat .claude/worktrees/w/a";
+    let added = "Done.\non its earlier branch worktree-w\ntwo";
+    let add = "git worktree add -q --no-checkout --lock --reason 'outlast checks out its files'";
+    let remove = "git worktree remove -f .claude/worktrees/w";
+    judge(
+        &caller,
+        &[
+            (work, added),
+            (&format!("{remove}; {work}"), added),
+            (&format!("rm -r .claude/worktrees/w; {work}"), added),
+            // A run was killed before it had checked out the files.
+            (&format!("{remove}; {add} .claude/worktrees/w worktree-w; {work}"), added),
+            (
+                &format!(
+                    "{remove}; {add} .claude/worktrees/w worktree-w; rm -r .claude/worktrees/w; {work}"
+                ),
+                added,
+            ),
+            // A complete one is kept as it is, also one that the user locked.
+            (
+                &format!(
+                    "git worktree lock .claude/worktrees/w; rm .claude/worktrees/w/a; {}",
+                    "claude -p go -w w; ls .claude/worktrees/w"
+                ),
+                "Done.",
+            ),
+            // The branch is in use elsewhere.
+            (
+                &format!(
+                    "git worktree unlock .claude/worktrees/w; {remove}; git checkout -q worktree-w; \
+                     claude -p go -w w 2>&1 | grep -c ' is already '; echo ${{PIPESTATUS[0]}}; \
+                     ls .claude/worktrees; git branch --show-current"
+                ),
+                "1\n2\nworktree-w",
+            ),
+            (
+                "for i in 1 2 3 4; do claude -p go -w same >/dev/null & pids=\"$pids $!\"; done; \
+                 for pid in $pids; do wait $pid; echo $?; done; cat .claude/worktrees/same/a",
+                "0\n0\n0\n0\ntwo",
             ),
         ],
     );
