@@ -405,6 +405,32 @@ async fn a_task_works_on_a_checkout_of_its_own() {
     assert!(error.contains("git checkout of") && error.contains("three"), "{error}");
 }
 
+#[tokio::test]
+async fn each_task_works_in_its_own_worktree_in_all_attempts() {
+    let overload = Scenario::new().status(529).header("retry-after-ms", "1").when(of_task(0));
+    let fixture = BatchFixture::new(with_effects(overload.times(1)));
+    git(fixture.path(), &["init", "--quiet", "--initial-branch", "main"]);
+    git(fixture.path(), &["commit", "--quiet", "--allow-empty", "-m", "x"]);
+    let task = |number: usize, flags: &[&str]| {
+        let prompt = format!("Do number {number}.");
+        format!("{}\n", json!({ "prompt": prompt, "cwd": fixture.path(), "flags": flags }))
+    };
+    let tasks = task(0, &[]) + &task(1, &[]) + &task(2, &["-w", "own"]);
+    fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");
+    let flags = ["--dir", "batch", "--id", "b", "--retry-after", "1ms"];
+    let words = [&["batch", "tasks.jsonl"][..], &flags, &FREE, &["--max-retries=0", "-w"]];
+    let ended = fixture.call(&words.concat()).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let trees = fixture.path().join(".claude/worktrees");
+    for name in ["b-0", "b-1", "own"] {
+        let effects = fs::read_to_string(trees.join(name).join("effects"));
+        assert_eq!(effects.unwrap_or_default(), "x\n", "{name}");
+    }
+    let entries = fs::read_dir(&trees).expect("a folder").flatten();
+    assert_eq!(entries.filter(|entry| entry.path().is_dir()).count(), 3);
+    assert!(!fixture.path().join("effects").exists());
+}
+
 /// A git that cannot clone, and notes the names of the variables that it sees.
 const BROKEN_GIT: &str = "#!/bin/sh
 env | cut -d = -f 1 >\"$0.variables\"

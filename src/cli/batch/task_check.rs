@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::batch::{BatchFolder, BatchPlan, PlannedTask};
 use crate::cli::args::{self, BatchEngine, RunArgs};
+use crate::cli::checkouts::worktree_name;
 use crate::cli::chosen_session;
 use crate::cli::settings;
 use crate::cli::usage::UsageError;
@@ -52,6 +53,7 @@ fn check_words(words: &[String]) -> Result<(), UsageError> {
         return Ok(());
     }
     let run = args::run_flags(&[&["run".to_owned()], words].concat())?;
+    worktree_name(&run)?;
     match owned_flag(&run) {
         None => Ok(()),
         Some((flag, remedy)) => Err(UsageError::new(format!("{flag} {remedy}"))),

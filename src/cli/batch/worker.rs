@@ -14,7 +14,7 @@ use crate::batch::{
 };
 use crate::checkout::check_out;
 use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput};
-use crate::cli::checkouts::wait_for_git;
+use crate::cli::checkouts::{enter_worktree, wait_for_git};
 use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
@@ -185,6 +185,11 @@ async fn run_task(
     world.cwd = prepare_folder(plan, task, files, &world).await?;
     env::set_current_dir(&world.cwd)
         .map_err(|error| UsageError::new(format!("{}: {error}; create it", world.cwd.display())))?;
+    if let Some(name) = run.compatibility.worktree.as_mut().filter(|name| name.is_empty()) {
+        // Not a new name: each attempt continues in the same worktree.
+        name.clone_from(&task.name);
+    }
+    let world = enter_worktree(&run, world).await?;
     let check: ExitCheck<'_> = &|_, _| Vec::new();
     run::run(&run, world, check).await
 }
