@@ -115,7 +115,7 @@ impl CommandWords {
                     flag.is_empty() || flag.starts_with('-') && flag.ends_with('=')
                 })
             };
-            texts.iter().flatten().any(|text| flag(text))
+            texts.iter().flatten().any(flag)
         };
         let shown = |index: usize| {
             let word = shortened(&self.words[index], 40, "...");
