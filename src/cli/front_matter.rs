@@ -245,7 +245,9 @@ impl Entry<'_> {
     /// Returns true if a line that continues the entry may be meant as a field that restricts.
     fn holds_restriction(&self) -> bool {
         let named = self.more.iter().filter_map(|line| line.split_once(':'));
-        named.into_iter().any(|(name, _)| RESTRICTING.contains(&plain(name.trim()).as_str()))
+        named
+            .into_iter()
+            .any(|(name, _)| RESTRICTING.contains(&plain(without_marks(name)).as_str()))
     }
 
     /// Returns the value as one line.
@@ -278,6 +280,11 @@ fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
         }
     }
     Some(entries)
+}
+
+/// The name in a line, without what a list, a quote or an indentation puts before and after it.
+fn without_marks(name: &str) -> &str {
+    name.trim_matches(|letter: char| !letter.is_ascii_alphanumeric())
 }
 
 /// Removes the quotes of a text that is not one quoted text: an open one, and those around a text with
@@ -436,6 +443,8 @@ mod tests {
                 format!("description: \"a\" b\n{name}: \"Read\" Edit"),
                 format!("description: \"a\" b\n  {name}: Read"),
                 format!("description: \"a\" b\n\"{name}\": Read"),
+                format!("description: \"a\" b\n- {name}: Read"),
+                format!("description: \"a\" b\n  \"{name}\": Read"),
                 format!("description: \"a\" b\n{name} : Read"),
                 format!("{name}: Read\n{name}: Edit"),
             ] {

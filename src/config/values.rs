@@ -67,7 +67,8 @@ pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
 
 /// Parses a whole number. One that is too large becomes the largest.
 fn whole(text: &str) -> Option<u64> {
-    let digits = text.trim();
+    let text = text.trim();
+    let digits = text.strip_prefix('+').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }

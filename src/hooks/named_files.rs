@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::json;
 use crate::process::file_reads::open_regular;
 
-/// The number of bytes of a file that are compared: more than the output of a hook may have.
-const COMPARED_BYTES: u64 = 16 << 20;
+/// The number of bytes that are compared beyond the first piece of each file, in all files of a call.
+const FURTHER_BYTES: u64 = 8 << 20;
 
 /// The size of the pieces in which a file is read, and their overlap, in bytes.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -32,11 +32,18 @@ const PATH_MAX: usize = 4096;
 
 /// Reads the files that the tool call of a hook's input names, in pieces that overlap.
 pub(super) fn texts(input: &Value) -> impl Iterator<Item = String> {
-    paths(input).into_iter().filter_map(|path| open_regular(&path).ok()).flat_map(pieces)
+    let files = paths(input).into_iter().filter_map(|path| open_regular(&path).ok());
+    let mut left = FURTHER_BYTES;
+    files.flat_map(move |file| {
+        let size = file.metadata().map_or(0, |known| known.len());
+        let further = size.saturating_sub(PIECE_BYTES).min(left);
+        left -= further;
+        pieces(file, PIECE_BYTES + further)
+    })
 }
 
-fn pieces(file: File) -> impl Iterator<Item = String> {
-    let (mut rest, mut bytes) = (file.take(COMPARED_BYTES), Vec::new());
+fn pieces(file: File, size: u64) -> impl Iterator<Item = String> {
+    let (mut rest, mut bytes) = (file.take(size), Vec::new());
     iter::from_fn(move || {
         bytes.drain(..bytes.len().saturating_sub(OVERLAP));
         let read = rest.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes).ok()?;

@@ -242,10 +242,12 @@ impl RecordedPrompt {
         self.joined(&texts.join("\n"))
     }
 
-    /// Like [`text_with`](Self::text_with), without separators: a pause may split a word.
+    /// Like [`text_with`](Self::text_with), without a separator between the parts: a pause may
+    /// split a word.
     pub fn unseparated_text_with(&self, reply: &[Block]) -> String {
         let before = if self.joint == Joint::None { "" } else { &self.text };
-        std::iter::once(before).chain(reply.iter().filter_map(Block::as_text)).collect()
+        let texts = reply.iter().filter_map(Block::as_text).collect::<Vec<_>>();
+        format!("{before}{}", texts.join("\n"))
     }
 
     /// Joins a text to the one before, if it continues that.

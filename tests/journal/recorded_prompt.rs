@@ -153,7 +153,7 @@ fn the_last_part_of_a_reply_is_read_with_the_parts_before_it() {
         hears(&mut prompt, &["One"], kind, None);
         let (last, blocks) = (["two", "three"], ["two", "three"].map(Block::text));
         let whole = prompt.text_with(&blocks);
-        let unseparated = if kind == TOOLS { "twothree" } else { "Onetwothree" };
+        let unseparated = if kind == TOOLS { "two\nthree" } else { "Onetwo\nthree" };
         assert_eq!(prompt.unseparated_text_with(&blocks), unseparated, "{kind:?}");
         hears(&mut prompt, &last, ANSWER, None);
         assert_eq!(whole, prompt.answer(), "{kind:?}");

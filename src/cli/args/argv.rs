@@ -8,7 +8,6 @@ use std::slice;
 use clap::ValueEnum;
 
 use super::compatibility::has_optional_value;
-use super::synonyms::{flag_for, has_flag};
 use super::{InputFormat, OutputFormat};
 use crate::cli::usage::UsageError;
 use crate::config::environment::ColorChoice;
@@ -254,6 +253,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut words = words.iter().peekable();
     // True once a word is certainly the prompt: it is the first, or follows a flag without a value.
     let mut has_prompt = false;
+    let mut odd_model = None;
     let is_run = words.peek().is_none_or(|word| *word == "run" || !is_command(word));
     while let Some(word) = words.next() {
         // Both are switches, so what is given to them can only be the prompt.
@@ -269,7 +269,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             even.push(word.clone());
             break;
         }
-        if is_prose(word) || is_run && is_unknown_assignment(word) {
+        if is_prose(word) {
             if let Some(flag) = even.last_mut().filter(|flag| needs_value(flag)) {
                 *flag = format!("{flag}={word}");
             } else {
@@ -298,6 +298,10 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         };
         if is_empty && UNSET_IF_EMPTY.contains(&flag.as_str()) {
             words.next_if(|_| inline.is_none());
+            let continues = value_list(&flag).zip(words.peek());
+            if continues.is_some_and(|(continues, next)| continues(next)) {
+                push_flag(flag, &mut words, has_prompt, &mut even);
+            }
             continue;
         }
         let Some(value) = inline else {
@@ -305,12 +309,17 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             continue;
         };
         if flag == "--model" && value.trim().contains(char::is_whitespace) {
-            return Err(UsageError::new(format!(
-                "{flag}: {:?} is no name of a model{PROMPT_HINT}",
-                shortened(value, 60, "...")
-            )));
+            odd_model = Some(value);
         }
         even.push(format!("{flag}={value}"));
+    }
+    // It is rather the prompt, unless there is another one.
+    let has_prompt = !prose.is_empty() || even.iter().any(|word| !word.starts_with('-'));
+    if let Some(model) = odd_model.filter(|_| !has_prompt) {
+        return Err(UsageError::new(format!(
+            "--model: {:?} is no name of a model{PROMPT_HINT}",
+            shortened(model, 60, "...")
+        )));
     }
     if !prose.is_empty() && !even.iter().any(|word| word == "--") {
         even.push("--".to_owned());
@@ -353,24 +362,6 @@ fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, even: &mut V
 fn is_prose(word: &str) -> bool {
     let name = word.split('=').next().unwrap_or_default();
     name.starts_with('-') && name.contains(char::is_whitespace)
-}
-
-/// Returns true if a word looks like an unknown flag with a value that contains a blank, as in
-/// `--retries=3 is ignored`. A flag that is only mistyped does not count.
-fn is_unknown_assignment(word: &str) -> bool {
-    let Some((name, value)) = word.split_once('=') else { return false };
-    if !name.starts_with('-') || !value.contains(char::is_whitespace) {
-        return false;
-    }
-    let cli = super::command();
-    match (name.strip_prefix("--"), name.chars().nth(1)) {
-        (Some(_), _) => {
-            let flag = kebab(name);
-            !has_flag(&cli, &flag) && flag_for(&flag, &cli).is_none() && flag != UNSUPPORTED
-        }
-        (None, Some(letter)) => !has_flag(&cli, &format!("-{letter}")) && long_form(name) == name,
-        (None, None) => true,
-    }
 }
 
 /// Returns true if a word is a flag, of any command, that requires a value.

@@ -97,15 +97,15 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
         .or_else(|| flag_for(&flag, command).map(own));
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
+    let prompt = if may_be_prompt(&flag, words) { PROMPT_HINT } else { "" };
     let hint = if let Some((taker, value)) = value_as_flag(&flag, words) {
         format!("; a value of {taker} that begins with \"-\" stands after \"=\": {taker}={value}")
     } else if let Some(meant) = meant {
-        let prompt = if may_be_prompt(&flag, words) { PROMPT_HINT } else { "" };
         format!("{prompt}; {meant} ({})", see_help(words))
     } else if !is_name {
         format!("{PROMPT_HINT} ({SEE_HELP})")
     } else {
-        format!("; {}", see_help(words))
+        format!("{prompt}; {}", see_help(words))
     };
     UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
 }

@@ -1,7 +1,7 @@
 //! Runs the programs of an engine: those that accept a batch, and those that report on its job.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::batch::{ClusterEngine, Submission};
 use crate::cli::run::ProcessContext;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::process::find_program;
+use crate::process::find_user_program;
 
 /// Time limit of a program that looks up a job.
 const LOOK_UP_MAX: Duration = Duration::from_secs(20);
@@ -135,6 +135,13 @@ impl JobState {
     }
 }
 
+/// Finds the program of an engine on the `PATH` of the user.
+pub(super) fn find_engine_program(name: &str, world: &ProcessContext) -> Option<PathBuf> {
+    let variable = |name: &str| world.variables.get(OsStr::new(name)).map(OsString::as_os_str);
+    let path = variable("PATH").unwrap_or_default();
+    find_user_program(name, path, &world.cwd, variable("HOME"))
+}
+
 /// Asks the engine for the state of a job.
 ///
 /// # Errors
@@ -151,8 +158,7 @@ pub(super) async fn job_state(
     };
     let words: Vec<OsString> =
         words.iter().map(OsString::from).chain(more.iter().map(OsString::from)).collect();
-    let path = world.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
-    let Some(program) = find_program(&[&name], &path, &world.cwd) else {
+    let Some(program) = find_engine_program(&name, world) else {
         return Ok(JobState::Unknown(format!("{name} was not found on PATH")));
     };
     match run_program(&program, &words, world, LOOK_UP_MAX).await {

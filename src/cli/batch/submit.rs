@@ -15,11 +15,10 @@ use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::ProcessContext;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::process::find_program;
 use crate::text::quoted_command;
 use crate::types::exit_code;
 
-use super::engine_program::{JobState, job_state, run_program};
+use super::engine_program::{JobState, find_engine_program, job_state, run_program};
 use super::open::folder_error;
 use super::progress::print_message;
 use super::report::BatchOverview;
@@ -47,8 +46,7 @@ pub(super) fn find_engine(
     if args.render {
         return Ok(None);
     }
-    let path = world.variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
-    find_program(&[name], &path, &world.cwd).map(Some).ok_or_else(|| {
+    find_engine_program(name, world).map(Some).ok_or_else(|| {
         UsageError::new(format!(
             "{name} was not found on PATH; install it, or print what it takes with --render"
         ))

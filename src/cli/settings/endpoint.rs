@@ -108,27 +108,40 @@ fn identity_files(env: &ProcessEnv) -> Option<IdentityFiles> {
         path: path.clone(),
         variable: Some(variable),
     };
+    if unreadable_certificate(env).is_some() {
+        return None;
+    }
     let certificate = file(env.client_certificate.as_ref()?);
     let key = env.client_key.as_ref().map_or_else(|| certificate.clone(), file);
     Some(IdentityFiles { certificate, key })
+}
+
+/// The variable of the client certificate and its file, if that cannot be read.
+fn unreadable_certificate(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
+    env.client_certificate.as_ref().filter(|(_, path)| is_unreadable(path))
+}
+
+fn is_unreadable(path: &Path) -> bool {
+    access(path, AccessFlags::R_OK).is_err()
 }
 
 /// The variable of Node.js and its file, if that cannot be read. It may be a pipe, which is not
 /// opened here.
 fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
     let of_node = env.ca_files.iter().find(|(name, _)| *name == EXTRA_CERTIFICATES)?;
-    access(&of_node.1, AccessFlags::R_OK).is_err().then_some(of_node)
+    is_unreadable(&of_node.1).then_some(of_node)
 }
 
 /// The warnings about certificates that are not there.
 pub(super) fn certificate_warnings(env: &ProcessEnv) -> impl Iterator<Item = String> {
-    let missing = missing_certificates(env).map(|(name, path)| {
+    let missing = missing_certificates(env).into_iter().chain(unreadable_certificate(env));
+    let missing = missing.map(|(name, path)| {
         format!("{name}: {} cannot be read, so that it is ignored", path.display())
     });
     let key = env.client_key.as_ref().filter(|_| env.client_certificate.is_none());
     let alone =
         key.map(|(name, _)| format!("{name} has no effect without CLAUDE_CODE_CLIENT_CERT"));
-    missing.into_iter().chain(alone)
+    missing.chain(alone)
 }
 
 /// Returns the headers with these betas added to those that the user's headers name.
