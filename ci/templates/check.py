@@ -297,8 +297,49 @@ def check_github_outputs():
                             found["id"]), found
         assert (found["conclusion"], found["exit_code"]) == ("success", "0"), found
         assert found["structured_output"] == '{"a":[1]}', found
+        assert not (scratch / "summary").exists(), "the run itself has reported"
+        (scratch / "result.json").unlink()
+        subprocess.run(["bash", "-e", "-o", "pipefail", "-c", steps["outcome"]], env=environment,
+                       check=True, capture_output=True, timeout=LIMIT)
+        assert output.read_text().count("conclusion=failure\nexit_code=1\n") == 1
+        assert (scratch / "summary").exists(), "the run was killed"
     finally:
         shutil.rmtree(scratch)
+
+
+def check_github_flags():
+    """The action passes on the words of claude_args, or is not started."""
+    # claude_args, the words
+    table = [
+        ("", []), ("\n", []), ("--max-turns 5 \\\n--x=y\n--z\n", ["--max-turns", "5", "--x=y", "--z"]),
+        ("--p 'one\ntwo $HOME `id`' -q \"a b\"c\\ d ''", ["--p", "one\ntwo $HOME `id`", "-q", "a bc d", ""]),
+        ("--p don't --disallowed-tools Bash", None), ('--disallowed-tools Bash "', None),
+    ]
+    for further, words in table:
+        scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
+        try:
+            program = scratch / "print"
+            program.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+            program.chmod(0o755)
+            environment = {
+                "PATH": os.environ["PATH"], "OUTLAST": str(program), "FOLDER": str(scratch),
+                "SESSION": "s", "PROMPT": "Say hello.", "FURTHER": further, "BUDGET": "5",
+                "DURATION": "10m", "OUTLAST_CONFIG_DIR": str(scratch / "sessions"),
+            }
+            ended = subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", github(scratch)["run"]], env=environment,
+                cwd=scratch, capture_output=True, text=True, timeout=LIMIT)
+            given = scratch / "execution.json"
+            if words is None:
+                assert ended.returncode == 2 and "claude_args" in ended.stderr, ended
+                assert not given.exists(), f"{further!r}: it was started"
+            else:
+                found = given.read_text().split("\0")[:-1]
+                first = found.index("--result-file") + 2
+                assert ended.returncode == 0 and found[first:] == [
+                    *words, "--no-stdin", "--", "Say hello."], f"{further!r}: {found}"
+        finally:
+            shutil.rmtree(scratch)
 
 
 def check_jenkinsfile():
@@ -315,6 +356,8 @@ def main():
     print("jenkins: parsed")
     check_github_outputs()
     print("github: outputs")
+    check_github_flags()
+    print("github: flags")
     check_names()
     print("names: needed")
     for name in ["github", "gitlab", "circleci", "buildkite"]:
