@@ -216,7 +216,7 @@ def keeping(name):
     return (HERE / "buildkite/pre-exit").read_text()
 
 
-def check_working_tree(name):
+def check_working_tree(name, ignored=""):
     """A second start in a fresh checkout finds what the first one changed."""
     scratch = Path(tempfile.mkdtemp(prefix="outlast-template-"))
     try:
@@ -226,6 +226,7 @@ def check_working_tree(name):
         work.mkdir()
         (work / "value").write_text("bad\n")
         (work / "tasks.txt").write_text("Say hello.\nSay hello again.\n")
+        (work / ".gitignore").write_text(ignored)
         git(work, "init", "--quiet")
         git(work, "add", "--all")
         git(work, "commit", "--quiet", "-m", "Begin")
@@ -363,6 +364,9 @@ def main():
     for name in ["github", "gitlab", "circleci", "buildkite"]:
         check_working_tree(name)
         print(f"{name}: keeps the working tree")
+    for name in ["gitlab", "buildkite"]:
+        check_working_tree(name, ".outlast-sessions/\nresult.json\n")
+        print(f"{name}: keeps it where git ignores the result")
     names = [each[0] for each in starts(Path("/nowhere"))]
     if "parallel" not in names:
         print("WARNING: no GNU parallel: its recipe was not run", file=sys.stderr)
