@@ -99,7 +99,9 @@ def starts(scratch):
     yield "buildkite", ["bash", "-e", "-c", step["command"].replace("$$", "$")], {
         "BUILDKITE_BUILD_ID": "7", "BUILDKITE_STEP_KEY": "outlast", **prompt}, "work/result.json"
     yield "systemd", ["/bin/sh", "-c", service_commands(scratch)], {}, "result.json"
-    yield "cron", ["/bin/sh", "-c", cron_command(scratch)], {}, "result.json"
+    # All it knows of the service is in the file of credentials.
+    yield "cron", ["/bin/sh", "-c", cron_command(scratch)], {
+        "ANTHROPIC_API_KEY": None, "ANTHROPIC_BASE_URL": None}, "result.json"
     for name in ["job", "cronjob"]:
         argv = container_argv(f"kubernetes/{name}.yaml", scratch, session)
         yield f"kubernetes {name}", argv, {}, f"result-{session}.json"
@@ -131,13 +133,15 @@ def begin(command, variables, scratch, server):
     if not (scratch / "bin/outlast").exists():
         (scratch / "bin/outlast").symlink_to(OUTLAST)
     (scratch / "work/tasks.txt").write_text("Say hello.\nSay hello again.\n")
-    (scratch / "credentials.env").write_text("")
+    service = {"ANTHROPIC_BASE_URL": server, "ANTHROPIC_API_KEY": "test-key-0123456789"}
+    lines = [f"{name}={value}\n" for name, value in service.items()]
+    (scratch / "credentials.env").write_text("".join(lines))
     environment = {
-        "PATH": f"{scratch / 'bin'}:{os.environ['PATH']}", "HOME": str(scratch / "home"),
-        "ANTHROPIC_BASE_URL": server, "ANTHROPIC_API_KEY": "test-key-0123456789",
+        "PATH": f"{scratch / 'bin'}:{os.environ['PATH']}", "HOME": str(scratch / "home"), **service,
         "OUTLAST_CONFIG_DIR": str(scratch / "sessions"), "XDG_RUNTIME_DIR": str(scratch),
         **variables,
     }
+    environment = {name: value for name, value in environment.items() if value is not None}
     return subprocess.Popen(command, cwd=scratch / "work", env=environment, text=True,
                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE)
