@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::output::TerminalFilter;
 use super::usage::UsageError;
+use crate::process::was_stdout_closed;
 
 /// Prints to standard output. A closed pipe is not an error.
 ///
@@ -36,11 +37,15 @@ fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
+/// Returns true if the reader wanted no more, as with `| head`. Where standard output was closed from
+/// the start, there was none.
+pub(super) fn is_reader_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe && !was_stdout_closed()
+}
+
 fn unless_closed(written: io::Result<()>) -> Result<(), UsageError> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(UsageError::unwritable(&error))
-        }
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if is_reader_gone(&error) => Ok(()),
+        written => written.map_err(|error| UsageError::unwritable(&error)),
     }
 }

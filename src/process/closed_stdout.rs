@@ -26,10 +26,15 @@ extern "C" fn look() {
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
 static LOOK: extern "C" fn() = look;
 
+/// Returns true if standard output was closed before outlast started.
+pub fn was_stdout_closed() -> bool {
+    WAS_CLOSED.load(Ordering::Relaxed)
+}
+
 /// Lets writes to a standard output that was closed at the start fail, as those to a pipe whose
 /// reader is gone do.
 pub fn break_closed_stdout() {
-    if WAS_CLOSED.load(Ordering::Relaxed)
+    if was_stdout_closed()
         && let Ok((_reader, writer)) = pipe()
     {
         // If it fails, what is written is lost, as it would be without this.

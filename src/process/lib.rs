@@ -75,7 +75,7 @@ mod wire;
 mod worker_process;
 mod writable_folders;
 
-pub use closed_stdout::break_closed_stdout;
+pub use closed_stdout::{break_closed_stdout, was_stdout_closed};
 pub use egress::{
     ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, PROBE_ARGUMENT, ProbeResult,
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,

@@ -112,8 +112,16 @@ async fn a_stdout_that_was_closed_before_the_start_is_like_one_without_a_reader(
         let kept = fs::read_to_string(ended.work().join("kept")).expect("a result");
         let kept: Value = serde_json::from_str(&kept).expect("JSON");
         assert_eq!(kept["exit_code"], 1, "{format}: {kept}");
-        let ended = RunBuilder::bare(&server.base_url()).args(["--version"]);
-        assert_eq!(ended.in_shell("exec \"$@\" >&-").run().await.code, Some(0));
+    }
+    for (args, code) in [
+        (&["--version"][..], 1),
+        (&["sessions"], 1),
+        (&["report", "--all"], 1),
+        (&["sessions", "prune", "--keep", "9"], 0),
+    ] {
+        let ended = RunBuilder::bare("http://127.0.0.1:9").args(args.iter().copied());
+        let ended = ended.in_shell("exec \"$@\" >&-").run().await;
+        assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
     }
 }
 

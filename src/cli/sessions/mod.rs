@@ -25,12 +25,14 @@ use jiff::Timestamp;
 
 use crate::config::environment::{self, Variables};
 use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
+use crate::process::was_stdout_closed;
 
 use super::args::{SessionsAction, SessionsArgs};
 use super::output::{TerminalFilter, one_line};
 use super::run::ProcessContext;
 use super::session_name;
 use super::signals::SignalState;
+use super::stdout::is_reader_gone;
 use super::timestamps::{WallTime, system_zone};
 use super::usage::{UsageError, UsageErrorKind};
 
@@ -194,6 +196,12 @@ pub(super) struct ReportWriter {
 impl ReportWriter {
     pub(super) fn new() -> Self {
         Self { stdout: TerminalFilter::new(io::stdout().lock()), is_closed: false }
+    }
+
+    /// A report on what a command did, which it also does if standard output was closed from the
+    /// start.
+    pub(super) fn optional() -> Self {
+        Self { is_closed: was_stdout_closed(), ..Self::new() }
     }
 
     /// Prints text of whole characters.

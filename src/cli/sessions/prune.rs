@@ -23,7 +23,7 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
     let candidates: Vec<PruneCandidate> = files.into_iter().map(PruneCandidate::new).collect();
     let running = candidates.iter().filter(|one| one.state == PruneState::Running).count();
     let chosen = criteria.choose(candidates, SystemTime::now());
-    let mut out = ReportWriter::new();
+    let mut out = ReportWriter::optional();
     let mut deleted = Deleted::default();
     let mut failed = 0_usize;
     for candidate in &chosen {
