@@ -18,6 +18,7 @@ mod checkouts;
 mod chosen_session;
 mod completions;
 mod config;
+mod destination;
 mod doctor;
 mod dry_run;
 mod egress;

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,24 @@ pub enum ResultRetention {
     Synced,
     /// Written without waiting for the disk, which may hang.
     AtOnce,
+}
+
+/// Who may read an output file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Those that the umask leaves.
+    Umask,
+    /// Its owner only, as with a journal.
+    Owner,
+}
+
+impl Readers {
+    fn mode(self) -> u32 {
+        match self {
+            Self::Umask => MODE_BEFORE_UMASK,
+            Self::Owner => 0o600,
+        }
+    }
 }
 
 /// Reason that a file cannot be used for output, with advice.
@@ -176,17 +194,27 @@ impl OutputFile {
     ///
     /// # Errors
     /// It could not be written, and at which step.
-    pub fn stage(&self, line: &str, how: ResultRetention) -> anyhow::Result<StagedResult> {
+    pub fn stage(&self, line: &str, how: ResultRetention) -> anyhow::Result<StagedFile> {
+        let mut staged = self.begin(Readers::Umask)?;
+        let line = format!("{line}\n");
+        staged.write_all(line.as_bytes()).context("the write failed")?;
+        staged.sync(how)?;
+        Ok(staged)
+    }
+
+    /// Creates an empty temporary file next to the file.
+    ///
+    /// # Errors
+    /// It could not be created, and why.
+    pub fn begin(&self, readers: Readers) -> anyhow::Result<StagedFile> {
         let name = OsString::from(format!(".outlast-{}", Uuid::new_v4().simple()));
-        let mut file = self.folder.create_new(&name, MODE_BEFORE_UMASK).map_err(|error| {
+        let file = self.folder.create_new(&name, readers.mode()).map_err(|error| {
             let removed = self.folder.metadata().is_ok_and(|folder| folder.st_nlink == 0);
             let what = if removed { "its folder was removed" } else { "no file can be made there" };
             anyhow::Error::new(error).context(what)
         })?;
         let beside = TemporaryName { folder: Arc::clone(&self.folder), name };
-        let line = format!("{line}\n");
-        write_line(&mut file, &line, how)?;
-        Ok(StagedResult { line, beside, place: self.clone() })
+        Ok(StagedFile { file, beside, place: self.clone() })
     }
 }
 
@@ -196,33 +224,55 @@ fn folder_of(path: &Path) -> &Path {
     parent.unwrap_or_else(|| Path::new("."))
 }
 
-fn write_line(file: &mut File, line: &str, how: ResultRetention) -> anyhow::Result<()> {
-    let written = file.write_all(line.as_bytes());
-    let synced = written.and_then(|()| match how {
+fn sync(file: &File, how: ResultRetention) -> anyhow::Result<()> {
+    let synced = match how {
         ResultRetention::Synced => file.sync_all(),
         ResultRetention::AtOnce => Ok(()),
-    });
+    };
     synced.context("the write failed")
 }
 
-/// A result in a temporary file next to its place, which is removed unless it is published.
+/// A temporary file next to the place of an output file, which is removed unless it is published.
 #[derive(Debug)]
-pub struct StagedResult {
-    line: String,
+pub struct StagedFile {
+    file: File,
     beside: TemporaryName,
     place: OutputFile,
 }
 
-impl StagedResult {
-    /// Moves the result to its place. Where no file can be moved, it is written there.
+impl Write for StagedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl StagedFile {
+    /// Ends what was written.
+    ///
+    /// # Errors
+    /// It could not be synced.
+    pub fn sync(&self, how: ResultRetention) -> anyhow::Result<()> {
+        sync(&self.file, how)
+    }
+
+    /// Moves the file to its place. Where no file can be moved, its content is written there.
     ///
     /// # Errors
     /// It could not be moved, the folder could not be synced, or the path the user gave leads
     /// elsewhere by now.
     pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
-        let Self { line, beside, place } = self;
+        let Self { mut file, beside, place } = self;
         match beside.rename(&place.name) {
-            Err(error) if is_fixed_place(&error) => write_line(&mut place.empty()?, &line, how)?,
+            Err(error) if is_fixed_place(&error) => {
+                let mut to = place.empty()?;
+                let copied = file.rewind().and_then(|()| io::copy(&mut file, &mut to));
+                copied.context("the write failed")?;
+                sync(&to, how)?;
+            }
             renamed => renamed.context("it could not be moved there")?,
         }
         if how == ResultRetention::Synced {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use html5gum::{DefaultEmitter, Token, Tokenizer};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -296,10 +298,15 @@ fn a_file_is_written_in_the_format_of_its_name_and_mistakes_are_one_line() {
     let status = elsewhere.env("TMPDIR", "/nowhere").status().expect("outlast starts");
     assert_eq!(status.code(), Some(0));
     let none = folder.path().join("none/report.html");
+    mkfifo(&folder.path().join("pipe"), Mode::S_IRWXU).expect("a pipe");
+    let printed = report_in(&config, folder.path(), &[RECORDED, "--output", "-"]);
+    assert_eq!(printed.stdout, of_recorded(&[RECORDED]));
+    assert!(!folder.path().join("-").exists(), "it is no file");
     for (args, expected) in [
         (&["nothing"][..], "there is no session nothing"),
         (&["latest"], "no session was recorded"),
-        (&[RECORDED, "--output", none.to_str().expect("UTF-8")], "cannot write"),
+        (&[RECORDED, "--output", none.to_str().expect("UTF-8")], "the folder does not exist"),
+        (&[RECORDED, "--output", "pipe"], "--output pipe: is a device or a pipe"),
         (&[RECORDED, "--all"], "cannot be used together"),
         (&["--since", "soon"], "is not an age"),
         (&["--format", "pdf"], "markdown"),

@@ -251,7 +251,15 @@ async fn an_export_has_every_record_and_the_sub_agents() {
     let mode = fs::metadata(&path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "only its owner may read it");
     let missing = refused(&ended, &["export", ONE, "--output", "/dev/null/x"]);
-    assert!(missing.contains("cannot write /dev/null/x"), "{missing}");
+    assert!(missing.contains("--output /dev/null/x: the folder does not exist"), "{missing}");
+    let link = ended.work().join("link");
+    symlink("out.json", &link).expect("a link");
+    let refusal = refused(&ended, &["export", ONE, "--output", "link"]);
+    assert!(refusal.contains("--output link: is a symbolic link"), "{refusal}");
+    let lines = ["export", ONE, "--format", "jsonl", "--output"];
+    for stdout in ["-", "/proc/self/fd/1"] {
+        assert_eq!(shown(&ended, &[&lines[..], &[stdout]].concat()), recorded);
+    }
 }
 
 #[tokio::test]

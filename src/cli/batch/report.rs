@@ -7,13 +7,14 @@ use strum::IntoEnumIterator;
 
 use crate::batch::{BatchFolder, BatchPlan, BatchSummary, Submission, TaskReport, TaskState};
 use crate::cli::args::{BatchStatusArgs, CollectBatchArgs, CollectFormat, ReportFormat};
+use crate::cli::destination::Destination;
 use crate::cli::output::one_line;
-use crate::cli::output_file::{OutputFile, ResultRetention};
+use crate::cli::output_file::Readers;
 use crate::cli::report;
 use crate::cli::run::ProcessContext;
 use crate::cli::sessions::{Column, SessionsContext, Table, terminal_width};
 use crate::cli::stdout::print_report;
-use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::cli::usage::UsageError;
 use crate::json::to_line;
 use crate::text::{counted, quoted_command};
 
@@ -235,6 +236,7 @@ pub(super) async fn collect(
     world: &ProcessContext,
 ) -> Result<u8, UsageError> {
     let format = args.format()?;
+    let destination = Destination::open(args.output.as_deref(), &world.cwd, Readers::Umask)?;
     let (folder, plan) = open(&args.batch, world)?;
     let overview = BatchOverview::gather(&folder, &plan, world).await?;
     let code = overview.summary.exit_code();
@@ -249,19 +251,7 @@ pub(super) async fn collect(
         CollectFormat::Junit => tasks(&overview.summary, world, ReportFormat::Junit)?,
         CollectFormat::Html => tasks(&overview.summary, world, ReportFormat::Html)?,
     };
-    let text = text.trim_end();
-    match &args.output {
-        None => print_report(&format!("{text}\n"))?,
-        Some(path) => {
-            let path = world.cwd.join(path);
-            let place = |what: String| format!("--output {}: {what}", path.display());
-            let file = OutputFile::open(&path)
-                .map_err(|error| UsageError::new(place(error.to_string())))?;
-            file.write(text, ResultRetention::Synced).map_err(|error| {
-                UsageError::of(UsageErrorKind::Internal, place(format!("{error:#}")))
-            })?;
-        }
-    }
+    destination.write_text(&format!("{}\n", text.trim_end()))?;
     Ok(code)
 }
 

@@ -20,10 +20,11 @@ use crate::journal::{ListScope, SessionFile, SessionId, locate_session};
 use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
 
 use super::args::{ReportArgs, ReportFormat};
+use super::destination::Destination;
+use super::output_file::Readers;
 use super::run::ProcessContext;
 use super::sessions::{
-    PrivateFile, ReportWriter, SessionsContext, read_in_parallel, terminal_width, unreadable,
-    until_signal,
+    SessionsContext, read_in_parallel, terminal_width, unreadable, until_signal,
 };
 use super::usage::UsageError;
 
@@ -45,16 +46,12 @@ fn perform(
 ) -> Result<u8, UsageError> {
     let context = SessionsContext::new(variables, cwd);
     let format = args.format()?;
-    // The file is opened first: a mistake in its name is reported at once.
-    let file = args.output.as_deref().map(PrivateFile::create).transpose()?;
+    let destination = Destination::open(args.output.as_deref(), cwd, Readers::Owner)?;
     let text = match &wanted(&context, args)?[..] {
         [only] if is_about_one(args) => one(&context, only, format)?,
         files => many(&context, files, format)?,
     };
-    match file {
-        Some(file) => file.publish(&text)?,
-        None => ReportWriter::new().print(&text)?,
-    }
+    destination.write_text(&text)?;
     Ok(0)
 }
 

@@ -8,92 +8,61 @@ use crate::process::file_reads::open_regular;
 use serde_json::{Value, json};
 
 use super::super::args::{ExportFormat, ExportSessionArgs};
-use super::super::output::TerminalFilter;
+use super::super::destination::{Destination, DocumentError};
+use super::super::output_file::Readers;
 use super::super::usage::UsageError;
 use super::super::version::SCHEMA_VERSION;
-use super::{PrivateFile, SessionsContext, unreadable};
+use super::{SessionsContext, unreadable};
 
 pub(super) fn export(
     context: &SessionsContext,
     args: &ExportSessionArgs,
+    cwd: &Path,
 ) -> Result<u8, UsageError> {
+    let destination = Destination::open(args.output.as_deref(), cwd, Readers::Owner)?;
     let file = context.find(&args.id)?;
-    if let Some(path) = &args.output {
-        write_file(&file, args.format, path)?;
-        return Ok(0);
-    }
-    let mut stdout = TerminalFilter::new(io::stdout().lock());
-    match write(&file, args.format, &mut stdout) {
-        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(ExportError::Write(error)) => Err(UsageError::unwritable(&error)),
-        Err(ExportError::Read(error)) => Err(unreadable(&file.path, &error)),
-        Ok(()) => Ok(0),
-    }
-}
-
-/// Failure of one side of a copy.
-enum ExportError {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-/// Writes a file in one step.
-fn write_file(file: &SessionFile, format: ExportFormat, path: &Path) -> Result<(), UsageError> {
-    let mut private = PrivateFile::create(path)?;
-    match write(file, format, private.temporary()) {
-        Err(ExportError::Write(error)) => Err(private.not_written(&error)),
-        Err(ExportError::Read(error)) => Err(unreadable(&file.path, &error)),
-        Ok(()) => private.move_to_place(),
-    }
-}
-
-fn write(
-    file: &SessionFile,
-    format: ExportFormat,
-    out: &mut impl Write,
-) -> Result<(), ExportError> {
-    match format {
+    destination.write(|out| match args.format {
         ExportFormat::Jsonl => copy_lines(&file.path, out),
-        ExportFormat::Json => write_document(file, out),
-    }
+        ExportFormat::Json => write_document(&file, out),
+    })?;
+    Ok(0)
 }
 
 /// Copies the lines as they are, each in one piece.
-fn copy_lines(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
-    let mut reader = BufReader::new(open_regular(path).map_err(ExportError::Read)?);
+fn copy_lines(path: &Path, out: &mut dyn Write) -> Result<(), DocumentError> {
+    let cannot_read = |error: io::Error| DocumentError::Source(unreadable(path, &error));
+    let mut reader = BufReader::new(open_regular(path).map_err(cannot_read)?);
     let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).map_err(ExportError::Read)? > 0 {
-        out.write_all(&line).map_err(ExportError::Write)?;
+    while reader.read_until(b'\n', &mut line).map_err(cannot_read)? > 0 {
+        out.write_all(&line)?;
         line.clear();
     }
-    out.flush().map_err(ExportError::Write)
+    Ok(())
 }
 
 /// Writes a session and its sub-agents as one object, with one record in memory at a time.
-fn write_document(file: &SessionFile, out: &mut impl Write) -> Result<(), ExportError> {
-    let say = |out: &mut _, text: &str| write_text(out, text);
+fn write_document(file: &SessionFile, out: &mut dyn Write) -> Result<(), DocumentError> {
     let head = json!({
         "type": "session_export",
         "schema_version": SCHEMA_VERSION,
         "session_id": file.id.as_str(),
         "path": file.path,
     });
-    say(out, &open_object(&head))?;
+    write_text(out, &open_object(&head))?;
     write_records(&file.path, out)?;
-    say(out, ",\n\"agents\":[")?;
+    write_text(out, ",\n\"agents\":[")?;
     for (index, (meta, path)) in subagent_files(&file.path).into_iter().enumerate() {
         let meta = serde_json::to_value(&meta).unwrap_or_default();
-        say(out, if index > 0 { ",\n" } else { "\n" })?;
-        say(out, &open_object(&json!({ "agent": meta, "path": path })))?;
+        write_text(out, if index > 0 { ",\n" } else { "\n" })?;
+        write_text(out, &open_object(&json!({ "agent": meta, "path": path })))?;
         write_records(&path, out)?;
-        say(out, "}")?;
+        write_text(out, "}")?;
     }
-    say(out, "]}\n")?;
-    out.flush().map_err(ExportError::Write)
+    write_text(out, "]}\n")
 }
 
-fn write_text(out: &mut impl Write, text: &str) -> Result<(), ExportError> {
-    out.write_all(text.as_bytes()).map_err(ExportError::Write)
+fn write_text(out: &mut dyn Write, text: &str) -> Result<(), DocumentError> {
+    Ok(out.write_all(text.as_bytes())?)
 }
 
 /// An object without its end, to which further members are added.
@@ -103,17 +72,18 @@ fn open_object(object: &Value) -> String {
 }
 
 /// Writes the members `records` and `unreadable_lines` of a file, which may be missing.
-fn write_records(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
+fn write_records(path: &Path, out: &mut dyn Write) -> Result<(), DocumentError> {
+    let cannot_read = |error: io::Error| DocumentError::Source(unreadable(path, &error));
     write_text(out, "\"records\":[")?;
     let mut unreadable = Vec::new();
     let reader = match open_regular(path) {
         Ok(file) => Some(BufReader::new(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(ExportError::Read(error)),
+        Err(error) => return Err(cannot_read(error)),
     };
     let (mut number, mut is_first) = (0_usize, true);
     for line in reader.into_iter().flat_map(|reader| reader.split(b'\n')) {
-        let line = line.map_err(ExportError::Read)?;
+        let line = line.map_err(cannot_read)?;
         number += 1;
         if line.trim_ascii().is_empty() {
             continue;

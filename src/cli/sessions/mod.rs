@@ -7,13 +7,11 @@ mod export;
 mod list;
 mod parallel;
 pub(super) mod phrases;
-mod private_file;
 mod prune;
 mod table;
 mod transcript;
 
 pub(super) use parallel::read_in_parallel;
-pub(super) use private_file::PrivateFile;
 pub(super) use table::{Column, Table, terminal_width};
 pub(super) use transcript::{event_lines, tool_outcome};
 
@@ -80,7 +78,7 @@ fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, 
         None => list::list(&context, &args.list),
         Some(SessionsAction::List(list)) => list::list(&context, &list),
         Some(SessionsAction::Show(show)) => transcript::show(&context, &show),
-        Some(SessionsAction::Export(export)) => export::export(&context, &export),
+        Some(SessionsAction::Export(export)) => export::export(&context, &export, cwd),
         Some(SessionsAction::Prune(prune)) => prune::prune(&context, &prune),
     }
 }
@@ -213,7 +211,7 @@ impl ReportWriter {
             return Ok(());
         }
         match self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(error) if is_reader_gone(&error) => {
                 self.is_closed = true;
                 Ok(())
             }
