@@ -12,6 +12,7 @@ use super::ConfigError;
 pub use super::check::ForeignMistakes;
 use super::check::{self, FileValue, ValidSettings};
 use super::comments::{is_inline, written_json};
+use super::managed;
 use super::spans;
 use crate::json;
 use crate::process::file_reads;
@@ -102,14 +103,24 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
 pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     match file_reads::read_regular(path, FILE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(vec![match file_reads::closed_part(path, geteuid()) {
-            Some(closed) => format!("{}: cannot be read: {closed}", path.display()),
-            None => format!(
-                "{}: cannot be read: {error}; make it a readable file, or take it away",
-                path.display()
-            ),
-        }]),
+        Err(error) if is_absent(path, &error) => Ok(None),
+        Err(error) => {
+            // No other home folder would help with managed files.
+            let closed = file_reads::closed_part(path, geteuid());
+            let why = closed.filter(|_| !managed::is_in_folder(path)).unwrap_or_else(|| {
+                match dangling_link(path).filter(|_| is_missing(&error)) {
+                    Some(link) => {
+                        let it = if link == path { "it".into() } else { link.to_string_lossy() };
+                        format!(
+                            "{it} is a symbolic link to what does not exist; make that available, \
+                             or take the link away"
+                        )
+                    }
+                    None => format!("{error}; make it a readable file, or take it away"),
+                }
+            });
+            Err(vec![format!("{}: cannot be read: {why}", path.display())])
+        }
     }
 }
 
@@ -142,6 +153,18 @@ pub fn inline_or_file(
         ))
     })?;
     Ok((given.to_owned(), utf8(given, &bytes)?.to_owned()))
+}
+
+/// Returns true if an error of reading a file says that there is none. What a dangling link on the
+/// way names is not absent: the disk with it may not be mounted, and it may hold deny rules.
+pub fn is_absent(path: &Path, error: &io::Error) -> bool {
+    is_missing(error) && dangling_link(path).is_none()
+}
+
+/// Returns the link to nothing at which a path ends, if it does.
+fn dangling_link(path: &Path) -> Option<&Path> {
+    let found = path.ancestors().find(|part| part.symlink_metadata().is_ok());
+    found.filter(|part| part.metadata().is_err_and(|error| is_missing(&error)))
 }
 
 /// Reads the settings that a flag such as `--settings` names: JSON, or the name of

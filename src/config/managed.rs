@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::file::ParsedSettings;
+use super::file::{self, ParsedSettings};
 use super::flags::SettingFlags;
 use super::fold::Fold;
 use super::registry;
@@ -30,20 +30,30 @@ pub fn files() -> Vec<PathBuf> {
     MANAGED_FILES.iter().map(PathBuf::from).collect()
 }
 
+/// Returns true if a path is in a folder of managed files.
+pub(super) fn is_in_folder(path: &Path) -> bool {
+    let folders = MANAGED_FILES.iter().filter_map(|file| Path::new(file).parent());
+    folders.into_iter().any(|folder| path.starts_with(folder))
+}
+
 /// Returns a managed file and the `*.json` files in the folder of the same name that ends in `.d`,
 /// in the order of their names. Hidden ones are left out.
 ///
 /// A folder that cannot be listed is returned itself: reading it as a file reports the error.
-pub fn with_drop_ins(file: &Path) -> Vec<PathBuf> {
-    let folder = file.with_extension("d");
+pub fn with_drop_ins(managed: &Path) -> Vec<PathBuf> {
+    let folder = managed.with_extension("d");
     let mut files = match fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
         Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && file::is_absent(&folder, &error) =>
+        {
+            Vec::new()
+        }
         Err(_) => vec![folder.clone()],
     };
     files.retain(|path| *path == folder || is_drop_in(path));
     files.sort();
-    files.insert(0, file.to_path_buf());
+    files.insert(0, managed.to_path_buf());
     files
 }
 
@@ -132,3 +142,16 @@ impl ManagedSettings {
 const DOMAINS_ONLY: &str = "sandbox.network.allowManagedDomainsOnly";
 /// The setting with which allow rules count in managed files only.
 const RULES_ONLY: &str = "allowManagedPermissionRulesOnly";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_drop_ins_of_the_machine_are_in_its_folders() {
+        for file in files() {
+            assert!(is_in_folder(&file) && is_in_folder(&file.with_extension("d").join("a.json")));
+        }
+        assert!(!is_in_folder(Path::new("/home/a/.outlast/settings.json")));
+    }
+}

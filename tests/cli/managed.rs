@@ -1,5 +1,7 @@
 //! Managed settings: the administrator's files outrank every other source.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use outlast::cli::args::{self, CliRequest, GivenFlags};
@@ -442,6 +444,17 @@ fn a_broken_managed_file_stops_every_run_and_a_missing_one_does_not() {
         load_settings(&world("{\n  \"model\": }"), &["--setting-sources="], &[]).unwrap_err();
     assert!(error.contains("managed.json:2:12: not valid JSON"), "{error}");
     load_settings(&BinaryFixture::new(), &[], &[]).expect("there is none");
+    // A disk that is not mounted may hold rules that deny.
+    let places = [PATHS[0], "etc/claude-code/managed.d/a.json", "etc/claude-code/managed.d", "etc"];
+    for place in places {
+        let world = BinaryFixture::new();
+        let link = world.work().join("..").join(place);
+        fs::create_dir_all(link.parent().expect("a folder")).expect("a new folder");
+        symlink("not-mounted/file", &link).expect("a link");
+        let error = load_settings(&world, &[], &[]).expect_err(place);
+        assert!(error.contains(place), "{error}");
+        assert!(error.contains("is a symbolic link to what does not exist"), "{error}");
+    }
 }
 
 #[test]

@@ -286,7 +286,7 @@ impl SourceReader {
         // A file that is there but cannot be reached may hold deny rules: it is read, which warns.
         let real = match file_reads::canonicalize(&path) {
             Ok(real) => Some(real),
-            Err(error) if file::is_missing(&error) && !path.is_symlink() => return None,
+            Err(error) if file::is_absent(&path, &error) => return None,
             Err(_) => None,
         };
         let own = config_dir.join("settings.json").canonicalize().ok();
@@ -312,9 +312,6 @@ impl SourceReader {
     fn file_of_reference(&mut self, path: &Path) -> Option<ParsedSettings> {
         let shown = path.display().to_string();
         let read = match file::read_content(path) {
-            Ok(None) if path.is_symlink() => {
-                Err(ForeignMistakes::Unreadable(format!("{shown}: the link leads to no file")))
-            }
             Ok(None) => Ok(None),
             Ok(Some(content)) => {
                 let text = self.decode(&shown, &content);
