@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries, Retries, ServerMap, Span,
-    ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+    BudgetMode, BypassProhibition, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries,
+    Retries, ServerMap, Span, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
@@ -78,8 +78,9 @@ macro_rules! fields {
 
 fields! {
     bool, u8, u16, u32, String, Vec<PathBuf>, Vec<String>, Value, AccountKind, BudgetMode,
-    ChildEnvironment, Effort, Fraction, ModelEntryList, OnDenied, PermissionMode, PluginEntries,
-    SandboxMode, ServerMap, ThinkingDisplay, TrustedProjects, VariableMap, WindowSizes;
+    BypassProhibition, ChildEnvironment, Effort, Fraction, ModelEntryList, OnDenied,
+    PermissionMode, PluginEntries, SandboxMode, ServerMap, ThinkingDisplay, TrustedProjects,
+    VariableMap, WindowSizes;
 
     DeadPathSpan(Duration), Dollars(Money), MemorySize(u64), NameList(Vec<String>),
     PriceMap(BTreeMap<String, FilePrice>), Retries(u8), Span(Duration), ThinkingTokens(u32),
@@ -136,6 +137,7 @@ mod tests {
             "inherit",
             "subscription",
             "auto",
+            "disable",
             "x",
         ];
         let others = [

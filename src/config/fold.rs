@@ -10,11 +10,12 @@ use super::ConfigError;
 use super::check::FileValue;
 use super::file::ParsedSettings;
 use super::flags::FlagValue;
+use super::kinds::BypassProhibition;
 use super::redact::redacted;
 use super::registry::{self, settings};
 use super::sandbox_mode;
 use super::setting::Setting;
-use super::settings::{Config, FORBIDS_BYPASS};
+use super::settings::Config;
 use super::spans::JsonPaths;
 use super::variables::VariableValue;
 use crate::hooks::{HookSettings, SkippedHook};
@@ -59,8 +60,9 @@ impl Fold {
     /// replaced.
     pub fn add_file(&mut self, parsed: &ParsedSettings) {
         self.warnings.extend(parsed.warnings.iter().cloned());
-        if let Some(word) = parsed.get::<String>("permissions.disableBypassPermissionsMode") {
-            self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| parsed.name.clone());
+        let key = "permissions.disableBypassPermissionsMode";
+        if let Some(prohibition) = parsed.get::<Option<BypassProhibition>>(key) {
+            self.forbids_bypass = prohibition.map(|_| parsed.name.clone());
         }
         self.add_hooks(parsed, &[]);
         let places = JsonPaths::scan(&parsed.text);

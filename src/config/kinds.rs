@@ -182,7 +182,8 @@ macro_rules! choices {
                 let mut names: Vec<String> =
                     names.iter().map(|choice| format!("{:?}", choice.get_name())).collect();
                 let last = names.pop().unwrap_or_default();
-                format!("{} or {last}", names.join(", ")).into()
+                let or = if names.is_empty() { "" } else { " or " };
+                format!("{}{or}{last}", names.join(", ")).into()
             }
 
             fn json_schema() -> Value {
@@ -204,6 +205,7 @@ macro_rules! choices {
 choices!(
     AccountKind,
     BudgetMode,
+    BypassProhibition,
     ChildEnvironment,
     Effort,
     OnDenied,
@@ -222,6 +224,14 @@ pub enum BudgetMode {
     Ceiling,
     /// The cost is checked after each reply.
     After,
+}
+
+/// That the permission mode `bypassPermissions` is forbidden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BypassProhibition {
+    /// It is forbidden.
+    Disable,
 }
 
 /// The failures that are retried without counting towards the maximum number of retries.

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::declare::{field_type, settings};
 use super::fields::FieldKind;
 use super::kinds::{
-    BudgetMode, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries, Retries, ServerMap, Span,
-    ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
+    BudgetMode, BypassProhibition, DeadPathSpan, Dollars, Fraction, NameList, PluginEntries,
+    Retries, ServerMap, Span, ThinkingTokens, Times, Tokens, UnattendedRetry, VariableMap,
 };
 use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
@@ -49,9 +49,6 @@ pub const TIMERS: &str = "Timers";
 
 /// The address of the service, unless a variable sets another.
 pub const BASE_URL: &str = "https://api.anthropic.com";
-
-/// The one value of `permissions.disableBypassPermissionsMode` that has an effect.
-pub const FORBIDS_BYPASS: &str = "disable";
 
 /// The budget of `--thinking enabled`, in tokens.
 pub const THINKING_TOKENS: u32 = 10_000;
@@ -161,8 +158,8 @@ settings! {
         .kept_as(KeptAs::Permission(Some("plan")));
 
     /// Forbids the permission mode bypassPermissions.
-    disable_bypass: Option<String> = None, "permissions.disableBypassPermissionsMode"
-        .takes("\"disable\"").critical().untrusted(Untrusted::Only(FORBIDS_BYPASS));
+    disable_bypass: Option<BypassProhibition> = None, "permissions.disableBypassPermissionsMode"
+        .critical().untrusted(Untrusted::Only("disable"));
 
     /// The effect of a denied tool call on the run.
     permissions.on_denied: OnDenied, "onDenied"

@@ -409,6 +409,16 @@ fn managed_settings_can_disable_bypass_mode() {
     let error = load_settings(&world, &["--dangerously-skip-permissions"], &[]).unwrap_err();
     assert!(error.contains("forbid bypassPermissions"), "{error}");
     load_settings(&world, &[], &[]).expect("it is not requested");
+    for word in ["disabled", "Disable", "enable", "true", ""] {
+        let world = world_that_disables(word);
+        let error = load_settings(&world, &[], &[]).expect_err(word);
+        assert!(error.contains("disableBypassPermissionsMode"), "{error}");
+        assert!(error.contains("takes \"disable\";"), "{error}");
+    }
+}
+
+fn world_that_disables(word: &str) -> BinaryFixture {
+    world(&json!({ "permissions": { "disableBypassPermissionsMode": word } }).to_string())
 }
 
 #[test]
