@@ -28,6 +28,9 @@ const STEP_LIMIT: Duration = Duration::from_millis(1500);
 /// Like [`STEP_LIMIT`], after an interrupt: the process has to end soon.
 const INTERRUPTED_STEP_LIMIT: Duration = Duration::from_millis(300);
 
+/// The size above which GitHub drops the whole summary of a step, in bytes.
+const SUMMARY_MAX: u64 = 1 << 20;
+
 /// Mode of a new summary file, from which the umask is taken.
 const MODE_BEFORE_UMASK: u32 = 0o666;
 
@@ -52,13 +55,18 @@ impl StepSummaryFile {
     /// Appends to a regular file. A program of the run may have put something else in its place.
     ///
     /// # Errors
-    /// There is something else, or it cannot be written.
+    /// There is something else, it would become too large, or it cannot be written.
     fn append(&self, text: &str) -> io::Result<()> {
         let folder = self.folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let mut file = folder.append(&self.name, MODE_BEFORE_UMASK)?;
         let facts = file.metadata()?;
         if !facts.is_file() || facts.nlink() > 1 {
             return Err(io::Error::other("it is no regular file"));
+        }
+        if facts.len().saturating_add(text.len() as u64) > SUMMARY_MAX {
+            let what =
+                "with this report it would have more than 1 MiB, and GitHub would drop all of it";
+            return Err(io::Error::other(what));
         }
         file.write_all(text.as_bytes())
     }
@@ -221,6 +229,10 @@ mod tests {
         append(&path, "one\n").expect("a new file");
         append(&path, "two\n").expect("the same file");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\ntwo\n");
+        let full = folder.path().join("full");
+        fs::write(&full, vec![b'x'; (1 << 20) - 4]).expect("a file");
+        assert!(append(&full, "three").is_err(), "the service would drop all of it");
+        append(&full, "four").expect("it fits");
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
         assert!(append(&fifo, "x").is_err(), "it does not wait for a reader");
