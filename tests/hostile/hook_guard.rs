@@ -94,6 +94,16 @@ fn the_guard_of_the_manual_denies_what_pushes() {
         "xargs git <<< push",
         "git status # x\ngit push",
         "python3 -c \"import os; os.system('git push')\"",
+        "sh -c 'git pu\"sh\"'",
+        "echo push | xargs git",
+        "X=git; echo push | xargs $X",
+        "printf 'push origin' | xargs git",
+        "env -S\"git push\"",
+        "env --split-string=\"git push\"",
+        "/usr/libexec/git-core/git-push",
+        "cat <<X | xargs git\npush\nX",
+        "xargs -I{} git {} <<< push",
+        "find . -maxdepth 0 -exec git push ';'",
     ];
     check(&commands, 2);
 }
