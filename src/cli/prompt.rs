@@ -10,7 +10,7 @@ use crate::text::counted;
 use crate::tools::{NUL_SIGN, is_binary};
 
 use super::settings::PromptSource;
-use super::stdin::{Need, Pieces, ReadPlan, StdinMode};
+use super::stdin::{Pieces, ReadPlan, StdinMode};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 
@@ -252,15 +252,12 @@ fn check_argument(argument: &str) -> Result<(), UsageError> {
 }
 
 fn unavailable(source: &PromptSource) -> UsageError {
-    UsageError::new(match (source.stdin, source.need()) {
-        (StdinMode::Refuse, _) => {
+    UsageError::new(match source.stdin {
+        StdinMode::Refuse => {
             "there is no prompt, and --no-stdin leaves standard input alone; give the task as one \
              argument"
         }
-        (StdinMode::Insist, _) => {
-            "standard input is a terminal, which is never read; pipe the prompt in"
-        }
-        (StdinMode::Auto, Need::Required | Need::Optional) => {
+        StdinMode::Auto | StdinMode::Insist => {
             "there is no prompt; give the task as one argument, or pipe it in"
         }
     })

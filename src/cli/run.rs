@@ -36,7 +36,7 @@ use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
-use super::stdin::{self, StdinMode};
+use super::stdin::{self, ReadPlan, StdinKind, StdinMode};
 use super::telemetry::{self, RunFacts};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -523,6 +523,9 @@ impl RunJob {
             .step("looking at standard input", || Ok(stdin::detect_kind()))
             .await?;
         let plan = stdin::plan(kind, source.stdin, source.need());
+        if kind == StdinKind::Terminal && plan == ReadPlan::ToEnd {
+            self.shared.stderr.send("outlast: reading the terminal until Ctrl-D");
+        }
         let heartbeat = self.settings.config.limits.heartbeat;
         tokio::select! {
             biased;

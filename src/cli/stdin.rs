@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::mpsc;
 
 use crate::process::{PipeWriters, spawn_detached, writers_of_stdin};
@@ -82,7 +83,8 @@ pub fn plan(kind: StdinKind, mode: StdinMode, need: Need) -> ReadPlan {
     match (mode, need) {
         (StdinMode::Refuse, Need::Required) => ReadPlan::Unavailable,
         (StdinMode::Refuse, Need::Optional) => ReadPlan::Leave,
-        (StdinMode::Insist, _) | (StdinMode::Auto, Need::Required) => match kind {
+        (StdinMode::Insist, _) => ReadPlan::ToEnd,
+        (StdinMode::Auto, Need::Required) => match kind {
             StdinKind::Terminal => ReadPlan::Unavailable,
             StdinKind::Null | StdinKind::File { .. } | StdinKind::Pipe(_) | StdinKind::Other => {
                 ReadPlan::ToEnd
@@ -136,6 +138,10 @@ fn duplicate() -> io::Result<File> {
 pub fn start_reading() -> Pieces {
     let (send, pieces) = mpsc::channel(4);
     let reading = spawn_detached(thread::Builder::new(), move || {
+        // The terminal stops a process in the background that reads it, unless the signal is blocked:
+        // then the read fails.
+        let background_read = SigSet::from_iter([Signal::SIGTTIN]);
+        let _ = background_read.thread_block();
         let mut stdin = match duplicate() {
             Ok(stdin) => stdin,
             Err(error) => return drop(send.blocking_send(Err(error))),
