@@ -84,6 +84,8 @@ fn doctor_reports_which_outlast_is_first_on_path() {
         writable,
     };
     let judge = |facts: &Installation| installation::check_installation(&context(&[]), facts);
+    let unknown = Installation { binary: PathBuf::new(), ..install(&["/b/outlast"], true) };
+    has_single_finding(&judge(&unknown), Severity::Warning, &["cannot be found out", "/proc"]);
     is_fine(&judge(&install(&["/a/outlast"], true)));
     has_single_finding(
         &judge(&install(&[], true)),

@@ -10,16 +10,24 @@ const NAMED_MAX: usize = 8;
 
 /// Reports the version, path and kind of the installation, and other copies on PATH.
 pub fn check_installation(context: &DoctorContext, facts: &Installation) -> Vec<Finding> {
-    let mut findings = vec![
-        Finding::ok(
-            "version",
-            format!(
-                "outlast {}, commit {}, called as {:?}",
-                context.version, context.commit, context.program_name
-            ),
+    let mut findings = vec![Finding::ok(
+        "version",
+        format!(
+            "outlast {}, commit {}, called as {:?}",
+            context.version, context.commit, context.program_name
         ),
-        Finding::ok("installation", format!("{} ({})", facts.binary.display(), facts.kind.name())),
-    ];
+    )];
+    if facts.binary.as_os_str().is_empty() {
+        findings.push(Finding::warning(
+            "installation",
+            "the path of this program cannot be found out",
+            "other copies on PATH and updates are not checked",
+            "make /proc available",
+        ));
+        return findings;
+    }
+    let installed = format!("{} ({})", facts.binary.display(), facts.kind.name());
+    findings.push(Finding::ok("installation", installed));
     findings.push(check_path(facts));
     findings.push(check_updates(facts));
     findings
