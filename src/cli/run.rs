@@ -26,7 +26,7 @@ use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, Resumption, RunObservers,
     ServiceNotifier, SnapshotRecorder, StreamJson, StreamOptions, TerminalFilter, framed_pipe,
-    pipe,
+    one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
@@ -405,7 +405,13 @@ impl RunJob {
         }
         if let Some(debug) = debug {
             // The result does not depend on it.
-            let _incomplete = debug.finish(STDERR_PATIENCE).await;
+            if let (Err(error), Some(place)) =
+                (debug.finish(STDERR_PATIENCE).await, &settings.output.debug_file)
+            {
+                let path = place.path().display();
+                let line = format!("--debug-file {path} is not complete: {error}");
+                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));
+            }
         }
         Ok(code)
     }

@@ -306,3 +306,14 @@ async fn old_sessions_are_removed_during_the_run() {
     assert!(!folder.join(format!("{old}.jsonl")).exists(), "it was old");
     assert!(folder.join(format!("{kept}.jsonl")).exists(), "it was not");
 }
+
+#[tokio::test]
+async fn a_debug_file_that_cannot_grow_is_reported_and_the_run_goes_on() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = RunBuilder::against(&server).args(["Do it.", "--debug-file", "trace"]);
+    fs::write(trial.work().join("trace"), vec![b'x'; 1 << 20]).expect("the folder is ours");
+    let ended = trial.in_shell("ulimit -S -f 512; exec \"$@\"").run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert!(ended.stderr.contains("warning: --debug-file"), "{ended:?}");
+    assert!(ended.stderr.contains("trace is not complete: File too large"), "{ended:?}");
+}
