@@ -1,6 +1,6 @@
 //! Renders a batch for an engine, and hands it over.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
