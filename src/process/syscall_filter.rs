@@ -322,9 +322,10 @@ mod kernel {
             let (mut at, mut value) = (0, 0);
             for count in 1.. {
                 let step = &program[at];
+                let class = u32::from(step.code & 0x7);
                 let holds = match u32::from(step.code & !0x7) {
-                    _ if step.code & 0x7 == 0x6 => return (step.k, count),
-                    _ if step.code & 0x7 == 0x0 => {
+                    _ if class == libc::BPF_RET => return (step.k, count),
+                    _ if class == libc::BPF_LD => {
                         value = call[step.k as usize / 4];
                         None
                     }

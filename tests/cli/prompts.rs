@@ -149,7 +149,7 @@ fn every_field_of_an_agent_file_is_parsed() {
         ("max", &[]),
     ] {
         let home = Home { trusted: true, ..Home::new() };
-        home.write("repo/.claude/commands/c.md", &format!("---\neffort: {effort}\n---\nGo"));
+        home.write("repo/.claude/commands/c.md", format!("---\neffort: {effort}\n---\nGo"));
         assert_eq!(home.read().warnings, warnings, "{effort}");
     }
 }

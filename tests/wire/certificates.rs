@@ -114,8 +114,7 @@ async fn a_server_that_demands_a_client_certificate_gets_that_of_the_user() {
         assert!(answer.err().is_none_or(|fault| fault.detail().contains(hint)));
     }
     for (key, why) in [(&encrypted, "encrypted"), (&certificate, "holds no PEM key")] {
-        let error =
-            client("https://localhost:1", files(&certificate, key)).err().expect("unusable");
+        let error = client("https://localhost:1", files(&certificate, key)).expect_err("unusable");
         assert!(error.to_string().contains(why), "{error}");
     }
 }
