@@ -11,11 +11,13 @@ use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    OptionalField, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate,
+    Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
-    self, CompactionInputs, CutPoint, DROPS_MAX, ReadFile, RestoredFile, restored_bytes,
+    self, CompactionInputs, CutPoint, DROPS_MAX, ProgramTexts, ReadFile, RestoredFile,
+    restored_bytes,
 };
 use crate::transcript::{
     Block, BlockPath, Contributor, History, Message, RejectedBlock, ToolCall, can_repair_rejected,
@@ -406,8 +408,10 @@ impl ContextView<'_> {
         let summarising = self.compactor.summarising.take()?;
         let cut = summarising.cut?;
         let before = self.history().estimate();
-        let carried =
-            CompactionInputs { restored: &summarising.restored, own_texts: &Nudge::TEXTS };
+        let carried = CompactionInputs {
+            restored: &summarising.restored,
+            program_texts: ProgramTexts { own: &Nudge::TEXTS, notes: &PROMPT_NOTES },
+        };
         let summary = summarising.answer.map(|answer| text_of(&answer.content));
         let summary = summary.filter(|text| !text.trim().is_empty());
         let summary = summary.unwrap_or_else(|| NO_SUMMARY.to_owned());

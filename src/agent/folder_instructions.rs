@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::recovery::FOLDER_INSTRUCTIONS;
 use crate::tools::PreparedCall;
 use crate::transcript::Block;
 
@@ -44,7 +45,7 @@ impl RunWorld<'_> {
                 FolderNote::Text { path, text } => {
                     let path = path.display();
                     let head =
-                        format!("Instructions kept in {path}. Follow them below its folder:");
+                        format!("{FOLDER_INSTRUCTIONS}{path}. Follow them below its folder:");
                     if !self.conversation.holds_text(&head) {
                         let text = format!("{head}\n\n{}", text.trim());
                         self.hooks.add_aside(Block::text(text));

@@ -1,16 +1,16 @@
 //! The notice for the model of an interruption by the user of a host.
 
-use crate::recovery::{Interrupt, StopReason};
+use crate::recovery::{INTERRUPTED, Interrupt, StopReason};
 
 use super::world::RunWorld;
 
 /// The notice for the model in a conversation that a host has interrupted, in the words of the
 /// protocol. A signal is no wish of the user: the session may go on with its prompt.
-fn notice(reason: StopReason) -> Option<&'static str> {
+fn notice(reason: StopReason) -> Option<String> {
     if reason == StopReason::AbortedStreaming(Interrupt::HostRequest) {
-        Some("[Request interrupted by user]")
+        Some(format!("{INTERRUPTED}]"))
     } else if reason == StopReason::AbortedTools(Interrupt::HostRequest) {
-        Some("[Request interrupted by user for tool use]")
+        Some(format!("{INTERRUPTED} for tool use]"))
     } else {
         None
     }
@@ -25,7 +25,7 @@ impl RunWorld<'_> {
             && is_begun
             && self.context.mark.is_none()
         {
-            self.add_text(notice.to_owned());
+            self.add_text(notice);
         }
     }
 }

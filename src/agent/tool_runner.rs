@@ -259,9 +259,9 @@ impl ToolRunner {
         self.loop_detector.observe(records, limits)
     }
 
-    /// Forgets earlier calls: a model may repeat those whose results it no longer has.
-    pub(super) fn forget_calls(&mut self) {
-        self.loop_detector = LoopDetector::default();
+    /// Records that a compaction removed the results of earlier calls.
+    pub(super) fn record_compaction(&mut self) {
+        self.loop_detector.record_compaction();
     }
 
     /// Records that the instructions in a file, or a warning about it, were added. Returns false if

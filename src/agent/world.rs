@@ -229,8 +229,7 @@ impl RunWorld<'_> {
             self.monitor.emit(&RunEvent::Warning(UNSUMMARISED.to_owned()));
         }
         let Some((before, after)) = self.context_view().compact() else { return };
-        // After a compaction, a model may legitimately repeat calls whose results it has forgotten.
-        self.tools.forget_calls();
+        self.tools.record_compaction();
         self.hooks.record_compaction();
         self.monitor.emit(&RunEvent::Compacted { before, after });
     }

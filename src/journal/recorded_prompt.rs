@@ -187,7 +187,9 @@ impl RecordedPrompt {
     pub fn step(&mut self, step: &Transition) {
         let reply = self.undecided.take();
         if step.edit.reply == ReplyDisposition::Keep {
-            self.keep(reply.unwrap_or_default(), Joint::after(step.event));
+            let mut reply = reply.unwrap_or_default();
+            reply.stop_reason.get_or_insert_with(|| reason_without_words(step.event).to_owned());
+            self.keep(reply, Joint::after(step.event));
         }
         if step.event.delivers_output() {
             self.structured = self.calls.output.take().or(self.structured.take());
@@ -232,8 +234,7 @@ impl RecordedPrompt {
             self.text = self.joined(&text);
         }
         self.joint = if continues { next } else { Joint::None };
-        // A reply of nothing but thinking has no message, and was cut by the limit.
-        self.stop_reason = reply.stop_reason.or_else(|| Some("max_tokens".to_owned()));
+        self.stop_reason = reply.stop_reason;
     }
 
     /// Returns the text of a reply that ends here, with the parts before it that it continues.
@@ -367,5 +368,17 @@ impl RecordedPrompt {
             Some(_) => LeftOff::Incomplete(Incomplete::UnknownReason),
             None => self.left_off,
         }
+    }
+}
+
+/// The stop reason of a kept reply that has no message, since it had neither text nor a call.
+fn reason_without_words(event: Event) -> &'static str {
+    if event == Event::Replied(ReplyKind::Refusal) {
+        "refusal"
+    } else if event == Event::Replied(ReplyKind::Paused) {
+        "pause_turn"
+    } else {
+        // Nothing but thinking, which the output limit has cut.
+        "max_tokens"
     }
 }

@@ -380,7 +380,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
         self.totals.in_flight = worst_case(self.totals.in_flight, transition);
         self.planned_end = transition.action.end();
         if transition.edit.reply == ReplyDisposition::Summary {
-            self.work.loop_detector = LoopDetector::default();
+            self.work.loop_detector.record_compaction();
         }
         self.work.run = Some(transition.next);
     }

@@ -223,6 +223,41 @@ fn a_new_command_between_two_file_reverts_lowers_the_count_of_the_second() {
     assert_eq!(turn("Bash | touch {n} | "), [17]);
 }
 
+/// A model may call again what it has forgotten; a loop whose results fill the window still ends.
+#[test]
+fn a_compaction_reduces_the_weight_of_a_repetition_without_forgetting_it() {
+    let read = |path: &str| {
+        let (path, result) = (path.as_bytes(), path.as_bytes());
+        vec![ToolCallRecord::new("Read", path, result, CallEffect::ReadOnly)]
+    };
+    let verdict = |batch: &dyn Fn(usize) -> Vec<ToolCallRecord>, every: usize| {
+        let (mut detector, mut verdict) = (LoopDetector::default(), Verdict::default());
+        for number in 1..=300 {
+            match detector.observe(&batch(number), LoopLimits::default()) {
+                LoopStatus::Fresh => {}
+                LoopStatus::Repeating => verdict.told.push(number),
+                LoopStatus::Stuck => {
+                    verdict.stuck = Some(number);
+                    break;
+                }
+            }
+            if number % every == 0 {
+                detector.record_compaction();
+            }
+        }
+        verdict
+    };
+    let same = |_: usize| read("a");
+    assert_eq!(verdict(&same, 1), Verdict { told: vec![9], stuck: Some(19) });
+    assert_eq!(verdict(&same, 1_000), Verdict { told: vec![5], stuck: Some(10) });
+    // A file that is read again after each compaction, between others.
+    let among_others = |number: usize| match number % 5 {
+        1 => read("a"),
+        _ => read(&format!("file {number}")),
+    };
+    assert_eq!(verdict(&among_others, 5), Verdict::default());
+}
+
 #[test]
 fn the_loop_detector_uses_bounded_memory_in_a_long_run() {
     let room = |calls: usize| {

@@ -237,6 +237,20 @@ async fn a_truncated_photograph_with_a_thumbnail_is_detected() {
     assert_fails_with(&bench.read("photo.jpg").await, "damaged (it ends too early)");
 }
 
+/// Phones append films and further images, in which marks occur by chance.
+#[tokio::test]
+async fn what_follows_the_end_of_a_photograph_is_left_out() {
+    let photo = packed(&flag(80, 80), ImageFormat::Jpeg);
+    let bench = Bench::open();
+    let sent = |outcome: &ToolOutcome| shown(outcome).data.clone();
+    bench.file("photo.jpg", &photo);
+    let alone = sent(&bench.read("photo.jpg").await);
+    for trailer in [&b"SEFT\xff\xda tail"[..], b"\0\0\0", &photo, &photo[..90]] {
+        bench.file("photo.jpg", &[&photo, trailer].concat());
+        assert_eq!(sent(&bench.read("photo.jpg").await), alone, "{trailer:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_image_with_enormous_dimensions_is_not_decoded() {
     let bench = Bench::open();

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use outlast_core::transcript::compaction::{
-    CompactionInputs, CutPoint, DROPS_MAX, RestoredFile, can_shrink, plan, rebuild, recently_read,
-    render, restored_bytes, shrink,
+    CompactionInputs, CutPoint, DROPS_MAX, ProgramTexts, RestoredFile, can_shrink, plan, rebuild,
+    recently_read, render, restored_bytes, shrink,
 };
 use outlast_core::transcript::{Block, Message, Role, TokenDensity, violations};
 use proptest::prelude::*;
@@ -200,13 +200,77 @@ fn compaction_keeps_later_user_messages_but_not_nudges() {
     let nudge = "Go on, says the nudge.\n\nAnd what follows it.";
     messages.splice(13..13, [says("stopping here"), user(nudge)]);
     let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
-    let carried =
-        CompactionInputs { own_texts: &["Go on, says the nudge."], ..CompactionInputs::default() };
-    let after = rebuild(messages, &cut, "so far", &carried);
+    let after = rebuild(messages, &cut, "so far", &program_texts());
     assert!(after[0].content.contains(&Block::text("second task")), "{:?}", after[0]);
     assert!(!all_text(&after[0]).contains("says the nudge"));
     let twice = compact([after, ten_rounds()[1..].to_vec()].concat(), 25_000, "so far");
     assert!(twice[0].content.contains(&Block::text("second task")), "{:?}", twice[0]);
+}
+
+/// Inputs with a nudge and a note of a hook.
+fn program_texts() -> CompactionInputs<'static> {
+    let program_texts = ProgramTexts { own: &["Go on, says the nudge."], notes: &["A hook says"] };
+    CompactionInputs { program_texts, ..CompactionInputs::default() }
+}
+
+/// `prompt` after a first task and six rounds, with six rounds between it and the kept part.
+fn with_second_prompt(prompt: Vec<Block>) -> Vec<Message> {
+    let mut messages = vec![user("first task")];
+    let rounds = (0..14).flat_map(|n| bash(&format!("t{n}"), "make", 6_000));
+    messages.extend(rounds);
+    messages[12].content.extend(prompt);
+    messages
+}
+
+#[test]
+fn the_latest_prompt_is_kept_whole_beside_tool_results_with_its_notes_and_media() {
+    let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
+    let long = format!("second task {} end", "t".repeat(12_000));
+    let prompt = [Block::text(long), image, Block::text("A hook says: use tabs")];
+    let own = [Block::text("A hook says: read"), Block::text("Go on, says the nudge. Loop.")];
+    let mut messages = with_second_prompt([own.to_vec(), prompt.to_vec()].concat());
+    messages[14].content.extend(own);
+    for time in 0..3 {
+        let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
+        messages = rebuild(messages, &cut, "so far", &program_texts());
+        assert_eq!(violations(&messages), []);
+        let root = &messages[0].content;
+        let holds = root.windows(prompt.len()).any(|blocks| blocks == prompt);
+        assert!(holds && root.contains(&Block::text("first task")), "{time}: {root:?}");
+        let text = all_text(&messages[0]);
+        assert!(!text.contains("nudge") && !text.contains("hook says: read"), "{time}: {text}");
+        let read = render(&messages, 40_000, USUAL, 0);
+        assert!(read.contains("# User\nsecond task") && !read.contains("[outlast]"), "{read}");
+        let rounds = (0..8).flat_map(|n| bash(&format!("u{time}-{n}"), "make", 6_000));
+        messages.extend(rounds);
+    }
+    messages.push(says("done"));
+    messages.push(user("third task"));
+    messages.extend((0..14).flat_map(|n| bash(&format!("v{n}"), "make", 6_000)));
+    let after = compact(messages, 50_000, "so far");
+    let text = all_text(&after[0]);
+    let [second, third] = ["second task ttt", "third task"].map(|prompt| text.find(prompt));
+    assert!(second.is_some() && second < third, "{text}");
+    assert!(!after[0].content.contains(&prompt[1]), "only the latest prompt keeps its images");
+}
+
+#[test]
+fn the_latest_prompt_has_the_first_claim_to_the_room_of_prompts() {
+    let [task, prompt] =
+        ["first", "second"].map(|name| format!("{name} {} end", name.repeat(10_000)));
+    let mut messages = with_second_prompt(vec![Block::text(&prompt)]);
+    messages[0] = user(&task);
+    let sizes = |room: u64| {
+        let after = compact(messages.clone(), room, "so far");
+        let text = |start: &str| {
+            let mut texts = after[0].content.iter().filter_map(Block::as_text);
+            texts.find(|text| text.starts_with(start)).expect("it is kept").to_owned()
+        };
+        [text("first f"), text("second s")].map(|text| USUAL.of_text(&text))
+    };
+    let [first, second] = sizes(32_000);
+    assert!((2_000..=4_000).contains(&first) && (10_000..=12_000).contains(&second));
+    assert_eq!(sizes(200_000), [task, prompt].map(|text| USUAL.of_text(&text)));
 }
 
 #[test]
@@ -277,7 +341,14 @@ fn restored_files_stay_within_their_share_and_yield_to_the_summary() {
     assert_eq!(restored_bytes(&cut), USUAL.bytes(2_000));
 
     let cut = plan(&ten_rounds(), 24_000, USUAL).expect("there is an older part");
-    let after = rebuild(ten_rounds(), &cut, &"s".repeat(100_000), &carried);
+    let long = rebuild(ten_rounds(), &cut, &"s".repeat(100_000), &carried);
+    let summary = long[0].content.iter().filter_map(Block::as_text);
+    let summary = summary.filter(|text| text.starts_with("sss")).map(str::len).sum::<usize>();
+    let tokens = USUAL.tokens(summary as u64);
+    assert!((5_500..=6_000).contains(&tokens), "a quarter of the room: {tokens}");
+    let short = ten_rounds()[..9].to_vec();
+    let cut = plan(&short, 24_000, USUAL).expect("there is an older part");
+    let after = rebuild(short, &cut, &"s".repeat(100_000), &carried);
     assert_eq!(files_of(&after), [""; 0], "the summary took what the older part left");
 }
 
@@ -421,7 +492,7 @@ proptest! {
             .enumerate()
             .map(|(n, bytes)| RestoredFile { path: format!("/w/{n}"), content: "é".repeat(*bytes) })
             .collect();
-        let carried = CompactionInputs { restored: &restored, own_texts: &[] };
+        let carried = CompactionInputs { restored: &restored, ..CompactionInputs::default() };
         let after = rebuild(messages.clone(), &cut, &summary, &carried);
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(&after[0].content[1], &messages[0].content[0], "the task, word for word");

@@ -115,6 +115,8 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         | "context_length_exceeded"
         | "model_max_prompt_tokens_exceeded"
         | "tokens_limit_reached"
+        // Qianfan.
+        | "tokens_too_long"
         // z.ai.
         | "1261" => ErrorClass::PromptTooLong,
         "image_dimensions_too_large" => ErrorClass::ImageTooLarge,
@@ -214,7 +216,7 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         // 424 is TGI's for a failed generation, and 499 a gateway's that lost the connection.
         408 | 409 | 499 => ErrorClass::ServerError,
         424 if !message.contains("model") => ErrorClass::ServerError,
-        413 if is_too_long(message) => ErrorClass::PromptTooLong,
+        413 if is_too_long(message) || says_input_exceeds(message) => ErrorClass::PromptTooLong,
         413 => ErrorClass::RequestTooLarge,
         429 => ErrorClass::RateLimit,
         529 => ErrorClass::ServerOverload,
@@ -253,6 +255,8 @@ fn classify_bad_request(message: &str) -> ErrorClass {
         ErrorClass::ImageTooLarge
     } else if is_too_large_a_request(message) {
         ErrorClass::RequestTooLarge
+    } else if says_input_exceeds(message) {
+        ErrorClass::PromptTooLong
     } else if is_about_pairs(message) {
         ErrorClass::ToolUseMismatch
     } else if is_about_the_model(message) {
@@ -336,6 +340,59 @@ fn is_too_long(message: &str) -> bool {
             "maximum model length",
         ],
     )
+}
+
+/// True if a sentence of the message says that the input is too much, in whatever words: Vertex,
+/// Qianfan, Ark, Cohere, OpenAI, Perplexity. Sentences about other limits and parameters do not count.
+fn says_input_exceeds(message: &str) -> bool {
+    const INPUT: [&str; 6] = ["token", "prompt", "the input", "input too", "messages[", "input["];
+    const TOO_MUCH: [&str; 11] = [
+        "exceed",
+        "too long",
+        "too large",
+        "longer than",
+        "larger than",
+        "greater than",
+        "must be less than",
+        "supports up to",
+        "over the limit",
+        // "Exceeds" and "too long" of Chinese services.
+        "\u{8d85}\u{8fc7}",
+        "\u{8d85}\u{957f}",
+    ];
+    const OTHER: [&str; 20] = [
+        "output",
+        "completion",
+        "max_tokens",
+        "max_new_tokens",
+        "maxtokens",
+        "thinking",
+        "reasoning",
+        "budget",
+        "top_",
+        "temperature",
+        "penalty",
+        "per minute",
+        "per day",
+        "rate limit",
+        "quota",
+        "credit",
+        "cache",
+        "logprobs",
+        "tools",
+        ".name",
+    ];
+    // Its size is not that of the conversation.
+    let is_of_medium = |part: &str| {
+        mentions(part, &["image", "document", "pdf", "media"]) && !part.contains("token")
+    };
+    let mut sentences = message.split(['\n', ';']).flat_map(|line| line.split(". "));
+    sentences.any(|part| {
+        !is_of_medium(part)
+            && mentions(part, &INPUT)
+            && mentions(part, &TOO_MUCH)
+            && !mentions(part, &OTHER)
+    })
 }
 
 // The API, LiteLLM, OpenAI, OpenRouter, DeepSeek, xAI, Google. Not "check your plan and billing

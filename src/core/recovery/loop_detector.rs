@@ -8,6 +8,7 @@
 //! a file reached a new state                       not at all: counting restarts
 //! another change was made for the first time       not at all, unless it failed
 //! the model waited                                 a twentieth: that is polling
+//! a compaction removed the result                  half, or a twentieth if a new result was seen
 //! a new result was seen                            half
 //! none of these                                    in full
 //! ```
@@ -81,6 +82,8 @@ struct ProgressCounts {
     /// Results that were not seen before.
     learned: u64,
     waited: u64,
+    /// Compactions: a model may legitimately repeat calls whose results it has forgotten.
+    compacted: u64,
 }
 
 /// A call, failure or file that may be repeating.
@@ -107,9 +110,6 @@ enum RepetitionKind {
 }
 
 /// The state of the loop detector. Its size is bounded, however long the run.
-///
-/// Start with a new one after a compaction: a model may legitimately repeat calls whose results it
-/// has forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoopDetector {
     batch: u64,
@@ -142,6 +142,11 @@ impl LoopDetector {
             }
         }
         status
+    }
+
+    /// Records that a compaction removed the results of earlier calls.
+    pub fn record_compaction(&mut self) {
+        self.progress.compacted += 1;
     }
 
     /// The kind of repetition that a call may be part of, with its key.
@@ -189,10 +194,12 @@ impl LoopDetector {
         let waited = record.effect == CallEffect::Waited || now.waited > then.waited;
         let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(record.call);
         let progressed = now.learned > then.learned || now.changed > then.changed;
+        let forgotten = now.compacted > then.compacted;
         match trace.circle {
             RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
+            RepetitionKind::Call | RepetitionKind::Failure if forgotten && progressed => POLL,
             RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return
-                if other || progressed =>
+                if other || progressed || forgotten =>
             {
                 HALF
             }

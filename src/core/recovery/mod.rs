@@ -61,7 +61,8 @@ pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation, Spending};
 pub use nudges::{
-    FOLDER_CHANGED, HOOK_SAYS, SERVERS_CHANGED, SUMMARISE, WORK_ENDED_SINCE, WORK_GONE,
+    FOLDER_CHANGED, FOLDER_INSTRUCTIONS, HOOK_SAYS, INTERRUPTED, PROMPT_NOTES, SERVERS_CHANGED,
+    SUMMARISE, WORK_ENDED_SINCE, WORK_GONE,
 };
 pub use output_limit::RefusedCap;
 pub use plan::{RecoveryCause, RecoveryPlan};

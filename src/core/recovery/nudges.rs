@@ -76,6 +76,15 @@ const STILL_RUNNING: &str = "You are done, but the background commands below are
 /// Heading of a hook's message.
 pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 
+/// Beginning of the notice that the user of a host has interrupted the work.
+pub const INTERRUPTED: &str = "[Request interrupted by user";
+
+/// Beginnings of texts that belong to the prompt that they follow.
+pub const PROMPT_NOTES: [&str; 2] = [HOOK_SAYS, INTERRUPTED];
+
+/// Beginning of the instructions of a folder. Their path follows this text.
+pub const FOLDER_INSTRUCTIONS: &str = "Instructions kept in ";
+
 /// Heading of the status of servers that were still starting when the run began.
 pub const SERVERS_CHANGED: &str =
     "Changes of MCP servers that were not connected when the run began:";
@@ -101,8 +110,8 @@ const UNMET_LAST: &str = "One check is left, and the command still does not pass
      end and say what it is and what was tried.";
 
 impl Nudge {
-    /// All texts.
-    pub const TEXTS: [&'static str; 26] = [
+    /// Beginnings of all texts that belong to no prompt.
+    pub const TEXTS: [&'static str; 27] = [
         Self::Continue(CutKind::Text).text(),
         Self::Continue(CutKind::ToolCall).text(),
         Self::Continue(CutKind::Thinking).text(),
@@ -126,8 +135,9 @@ impl Nudge {
         Self::WorkEnded.text(),
         Self::StillRunning.text(),
         WORK_GONE,
+        WORK_ENDED_SINCE,
         FOLDER_CHANGED,
-        HOOK_SAYS,
+        FOLDER_INSTRUCTIONS,
         SERVERS_CHANGED,
     ];
 

@@ -209,7 +209,7 @@ error_classes! {
          its words name a message, a new session begins without it.";
     Refusal => "refusal", "unknown", FAILED, Model, RefusesProbes, Refused:
         "the model declined the task",
-        "Its words are in partial_result; say more about the purpose, or change the task.";
+        "Its words, if there are any, are in partial_result; say more about the purpose, or change the task.";
     /// A content filter of the service stopped the output each time.
     ContentFiltered => "content_filtered", "invalid_request", FAILED, Model, RefusesProbes, Refused:
         "a content filter of the service stopped each reply",

@@ -58,11 +58,15 @@ pub(in crate::tools) enum PictureFlaw {
     Incompressible,
 }
 
-/// Checks an image, and scales it down if needed. An acceptable one is passed on unchanged.
-pub(super) fn prepare(format: ImageFormat, data: Vec<u8>) -> Result<Picture, PictureFlaw> {
+/// Checks an image, and scales it down if needed. An acceptable one is passed on unchanged, but
+/// without what follows its end.
+pub(super) fn prepare(format: ImageFormat, mut data: Vec<u8>) -> Result<Picture, PictureFlaw> {
     let (mut picture, orientation) = unpack(format, &data)?;
-    if format == ImageFormat::Jpeg && is_cut_off(&data) {
-        return Err(PictureFlaw::Damaged { why: "it ends too early".to_string() });
+    if format == ImageFormat::Jpeg {
+        let Some(end) = jpeg_end(&data) else {
+            return Err(PictureFlaw::Damaged { why: "it ends too early".to_string() });
+        };
+        data.truncate(end);
     }
     let is_animated = is_animated(format, &data).map_err(|error| flaw(&error))?;
     let size = (picture.width(), picture.height());
@@ -114,12 +118,26 @@ fn flaw(error: &ImageError) -> PictureFlaw {
     }
 }
 
-/// True if a JPEG is truncated; the decoder would fill the missing part with grey. The markers
-/// cannot occur within its image data.
-fn is_cut_off(data: &[u8]) -> bool {
-    let last = |mark: [u8; 2]| data.windows(2).rposition(|window| window == mark);
-    let (scan, end) = (last([0xff, 0xda]), last([0xff, 0xd9]));
-    end.is_none() || end < scan
+/// The end of the first image in a JPEG: phones append films and further images. `None` if it is
+/// truncated; the decoder would fill the missing part with grey.
+fn jpeg_end(data: &[u8]) -> Option<usize> {
+    const START: u8 = 0xd8;
+    const END: u8 = 0xd9;
+    // Fill bytes, and what stands within image data: escaped bytes and restarts.
+    let is_mark = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0 | 1 | 0xd0..=0xd7 | 0xff);
+    let mut at = 0;
+    loop {
+        at += data.get(at..)?.windows(2).position(is_mark)? + 2;
+        let mark = data[at - 1];
+        if mark == END {
+            return Some(at);
+        }
+        if mark != START {
+            // The segment may contain a preview with marks of its own.
+            let length = data.get(at..at + 2)?;
+            at += usize::from(u16::from_be_bytes([length[0], length[1]]));
+        }
+    }
 }
 
 /// True if there is a second frame. The service uses only the first, if it accepts the file at all.

@@ -4,7 +4,7 @@
 //! ```text
 //!  task | older rounds ................ | latest rounds      plan   where to cut
 //!        `--- render --> the model ---.                       render what the model summarises
-//!  root: task, later texts, summary, facts, files | latest    rebuild
+//!  root: task, later texts, latest prompt, summary, facts, files | latest    rebuild
 //! ```
 //!
 //! The model writes only the summary. The rest of the root message is built by the program, so it
@@ -12,6 +12,7 @@
 
 mod facts;
 mod plan;
+mod prompts;
 mod rebuild;
 mod render;
 mod root;
@@ -19,6 +20,7 @@ mod shrink;
 
 pub use facts::{RESTORED_FILES, ReadFile, recently_read};
 pub use plan::{CutPoint, plan};
+pub use prompts::ProgramTexts;
 pub use rebuild::{CompactionInputs, RestoredFile, rebuild, restored_bytes};
 pub use render::{DROPS_MAX, render};
 pub(super) use root::is_root;

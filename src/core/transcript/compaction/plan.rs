@@ -2,6 +2,7 @@
 
 use super::super::measure::ContentSize;
 use super::super::{Message, Role, TokenDensity};
+use super::prompts::{ProgramTexts, prompt_in};
 use super::root::ConversationRoot;
 
 /// Minimum size of the older part, in tokens. For less, a compaction is not worth a call: the text
@@ -61,7 +62,17 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
     }
     let cut = CutPoint { from, room, density };
     let older = cut.older(messages);
-    let task = density.of_blocks(&ConversationRoot::parse(older).task);
-    let worth = guess(&sizes[..older.len()]).saturating_sub(task) >= OLDER_MIN;
+    let verbatim = verbatim_part(older, room, density);
+    let worth = guess(&sizes[..older.len()]).saturating_sub(verbatim) >= OLDER_MIN;
     (worth && from < messages.len()).then_some(cut)
+}
+
+/// The number of tokens that the task and the latest prompt of `older` take, which a compaction
+/// keeps. A text of this program in place of the prompt is small.
+fn verbatim_part(older: &[Message], room: u64, density: TokenDensity) -> u64 {
+    let root = ConversationRoot::parse(older);
+    let rounds = older.iter().skip(1).rev().filter(|message| message.role == Role::User);
+    let mut prompts = rounds.map(|message| prompt_in(&message.content, ProgramTexts::default()));
+    let latest = prompts.find(|prompt| !prompt.is_empty()).unwrap_or(root.current);
+    density.of_blocks(&root.task).saturating_add(density.of_blocks(&latest).min(room / 2))
 }

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::slice;
 
 use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
-use super::super::{Block, Message, Role};
+use super::super::tool_exchanges::placeholder;
+use super::super::{Block, Message};
 use super::CutPoint;
 use super::facts::RESTORED_FILES;
+use super::prompts::{ProgramTexts, collect_prompts};
 use super::root::ConversationRoot;
 use super::shrink::cut_results;
 
@@ -17,10 +19,16 @@ const RESTORED_ALL: u64 = 25_000;
 const RESTORED_SHARE: u64 = 8;
 /// Minimum size of a restored file, in tokens.
 const RESTORED_LEAST: u64 = 300;
-/// The shares of the room for the task and for later user messages. A larger task loses its middle,
-/// and the oldest later messages are dropped. Otherwise the task is never changed.
-const TASK_SHARE: u64 = 2;
+/// The share of the room for the task and the current prompt together, and the part of it that the
+/// task has in any case. A larger one loses its middle. Otherwise they are never changed.
+const PROMPTS_SHARE: u64 = 2;
+const TASK_LEAST: u64 = 8;
+/// The share of the room for the other user messages, of which the oldest are dropped, and the share
+/// for them and the current prompt together, which may only tell the model to go on.
 const LATER_SHARE: u64 = 8;
+const LATER_PROMPTS_SHARE: u64 = 4;
+/// The share of the room for the summary: a model may write more than the window can spare.
+const SUMMARY_SHARE: u64 = 4;
 const NO_SUMMARY: &str = "(There is none.)";
 /// Overhead of a section, in bytes: its marker, and the overhead of two blocks in the service.
 const SECTION: u64 = 400;
@@ -30,8 +38,8 @@ const SECTION: u64 = 400;
 pub struct CompactionInputs<'a> {
     /// Files read again from disk, in the order of [`super::recently_read`].
     pub restored: &'a [RestoredFile],
-    /// Texts in the user's messages that this program wrote, such as nudges.
-    pub own_texts: &'a [&'a str],
+    /// Texts in the user's messages that the user did not write.
+    pub program_texts: ProgramTexts<'a>,
 }
 
 /// The current content of a file.
@@ -46,10 +54,11 @@ pub fn restored_bytes(cut: &CutPoint) -> u64 {
     cut.density.bytes(RESTORED_EACH.min(cut.room / RESTORED_SHARE))
 }
 
-/// Replaces the older part by a root message: the task verbatim, later user messages, `summary`,
-/// the facts, the files; then the kept rounds. The root never exceeds the part it replaces; if
-/// necessary, first the files are cut, then the summary. If all of it exceeds three quarters of the
-/// room, the results of the kept rounds are cut too: otherwise the next turn would compact again.
+/// Replaces the older part by a root message: the task verbatim, later user messages, the latest
+/// one verbatim, `summary`, the facts, the files; then the kept rounds. The root never exceeds the
+/// part it replaces; if necessary, first the files are cut, then the summary. If all of it exceeds
+/// three quarters of the room, the results of the kept rounds are cut too: otherwise the next turn
+/// would compact again.
 pub fn rebuild(
     mut messages: Vec<Message>,
     cut: &CutPoint,
@@ -75,11 +84,14 @@ fn build_root(
 ) -> ConversationRoot {
     let density = cut.density;
     let mut root = ConversationRoot::parse(older);
-    let taken_away = density.of(older).saturating_sub(density.of_blocks(&root.task));
-    shorten_task(&mut root.task, cut);
-    root.later.extend(later_texts(&older[1.min(older.len())..]));
-    root.later.retain(|text| !carried.own_texts.iter().any(|own| text.starts_with(own)));
-    root.later = newest_within(root.later, saturating_usize(density.bytes(cut.room / LATER_SHARE)));
+    collect_prompts(&mut root, older, kept, carried.program_texts);
+    let verbatim = density.of_blocks(root.task.iter().chain(&root.current));
+    let taken_away = density.of(older).saturating_sub(verbatim);
+    shorten_prompts(&mut root, cut);
+    let current = density.of_blocks(&root.current);
+    let later = (cut.room / LATER_PROMPTS_SHARE).saturating_sub(current);
+    let later = later.max(cut.room / LATER_SHARE);
+    root.later = newest_within(root.later, saturating_usize(density.bytes(later)));
     root.facts = root
         .facts
         .with_facts_of(older, kept)
@@ -88,10 +100,11 @@ fn build_root(
     root.files.clear();
     let frame = density.tokens(SECTION);
     let left = |root: &ConversationRoot| {
-        taken_away.saturating_sub(density.of_blocks(&root.all_but_task())).saturating_sub(frame)
+        taken_away.saturating_sub(density.of_blocks(&root.all_but_prompts())).saturating_sub(frame)
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
-    root.summary = excerpt_within(summary, left(&root), density);
+    let longest = left(&root).min(cut.room / SUMMARY_SHARE);
+    root.summary = excerpt_within(summary, longest, density);
     root.files = restore_files(carried.restored, left(&root), cut);
     root
 }
@@ -100,32 +113,41 @@ fn saturating_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn shorten_task(task: &mut [Block], cut: &CutPoint) {
-    let most = cut.room / TASK_SHARE;
-    let size = cut.density.of_blocks(task.iter());
+/// Shortens the current prompt and the task to their share: the current prompt has the first claim.
+/// Its media are replaced if they alone exceed it.
+fn shorten_prompts(root: &mut ConversationRoot, cut: &CutPoint) {
+    let both = cut.room / PROMPTS_SHARE;
+    let task = cut.density.of_blocks(&root.task).min(cut.room / TASK_LEAST);
+    let most = both.saturating_sub(task);
+    let is_text = |block: &&Block| block.as_text().is_some();
+    let media = root.current.iter().filter(|block| !is_text(block));
+    if cut.density.of_blocks(media) > most {
+        for block in &mut root.current {
+            if let Some(stub) = placeholder(block) {
+                *block = Block::text(stub);
+            }
+        }
+    }
+    shorten_texts(&mut root.current, most, cut);
+    let left = both.saturating_sub(cut.density.of_blocks(&root.current));
+    shorten_texts(&mut root.task, left.max(cut.room / TASK_LEAST), cut);
+}
+
+/// Shortens the texts of a prompt until it takes at most `most` tokens.
+fn shorten_texts(prompt: &mut [Block], most: u64, cut: &CutPoint) {
+    let size = cut.density.of_blocks(prompt.iter());
     if size <= most {
         return;
     }
-    let texts = task.iter().filter_map(Block::as_text);
+    let texts = prompt.iter().filter_map(Block::as_text);
     let sizes: Vec<u64> = texts.map(|text| cut.density.of_text(text)).collect();
     let others = size.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
     let share = fair_share(sizes, most.saturating_sub(others));
-    for block in task {
+    for block in prompt {
         if let Block::Text { text } = block {
             *text = excerpt_within(text, share, cut.density);
         }
     }
-}
-
-/// The user texts in messages without tool results.
-fn later_texts(rounds: &[Message]) -> impl Iterator<Item = String> {
-    let user_messages = rounds.iter().filter(|message| {
-        let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
-        message.role == Role::User && !message.content.iter().any(answers)
-    });
-    user_messages
-        .flat_map(|message| message.content.iter().filter_map(Block::as_text))
-        .map(str::to_owned)
 }
 
 /// The newest of `texts` that fit in `limit` bytes; a single text that is too long is truncated in

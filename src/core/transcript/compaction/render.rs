@@ -3,7 +3,7 @@
 use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, shrink_until_fits};
 use super::super::tool_exchanges::{label, placeholder};
 use super::super::{Block, Message, Role, TokenDensity};
-use super::root::ConversationRoot;
+use super::root::{ConversationRoot, added_to};
 
 /// Maximum number of times that the oldest rounds are dropped because the service rejects the text
 /// as too long.
@@ -64,6 +64,9 @@ fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
     let task: Vec<String> = root.task.iter().filter_map(plain).collect();
     let mut opening = vec![RenderedPiece::words("The task", task.join("\n"))];
     opening.extend(root.later.iter().map(|text| RenderedPiece::words("User", text.as_str())));
+    let added = older.first().map(added_to).unwrap_or_default();
+    let current = root.current.iter().chain(added);
+    opening.extend(current.filter_map(plain).map(|text| RenderedPiece::words("User", text)));
     if !root.summary.is_empty() {
         opening.push(RenderedPiece::words("Summary of what came before", root.summary));
     }

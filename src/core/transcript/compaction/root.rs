@@ -11,6 +11,7 @@ use super::facts::WorkFacts;
 const TASK: &str = "[outlast] This conversation grew too long, so its earlier part was replaced \
                     by a summary. The task, word for word:";
 const LATER: &str = "[outlast] The messages to you after that, word for word, oldest first:";
+const CURRENT: &str = "[outlast] The latest message to you, word for word:";
 const SUMMARY: &str = "[outlast] Summary of the work so far:";
 const FACTS: &str = "[outlast] Recorded by the program, and right where the summary differs: \
                      open to-dos; files touched, the latest last; the latest failures, which may \
@@ -25,6 +26,8 @@ pub(super) struct ConversationRoot {
     pub(super) task: Vec<Block>,
     /// Later user messages, oldest first.
     pub(super) later: Vec<String>,
+    /// The latest prompt, after the task: usually the one that is being worked on.
+    pub(super) current: Vec<Block>,
     pub(super) summary: String,
     pub(super) facts: WorkFacts,
     /// File contents, one text each.
@@ -41,11 +44,18 @@ pub fn summary_of(message: &Message) -> Option<String> {
     is_root(message).then(|| ConversationRoot::parse(slice::from_ref(message)).summary)
 }
 
+/// The blocks that were added to the first message after the compaction that made it.
+pub(super) fn added_to(root: &Message) -> &[Block] {
+    let end = root.content.iter().position(|block| block.as_text() == Some(CONTINUE));
+    end.filter(|_| is_root(root)).map_or(&[], |end| &root.content[end + 1..])
+}
+
 /// The section of a root message.
 #[derive(Clone, Copy, PartialEq)]
 enum RootPart {
     Task,
     Later,
+    Current,
     Summary,
     Facts,
     Files,
@@ -57,6 +67,7 @@ impl RootPart {
     fn from_marker(block: &Block) -> Option<Self> {
         Some(match block.as_text()? {
             LATER => Self::Later,
+            CURRENT => Self::Current,
             SUMMARY => Self::Summary,
             FACTS => Self::Facts,
             FILES => Self::Files,
@@ -83,38 +94,45 @@ impl ConversationRoot {
             }
             match (part, block.as_text()) {
                 (RootPart::Task, _) => root.task.push(block.clone()),
-                (RootPart::Later | RootPart::Added, Some(text)) => root.later.push(text.to_owned()),
+                (RootPart::Later, Some(text)) => root.later.push(text.to_owned()),
+                (RootPart::Current, _) => root.current.push(block.clone()),
                 (RootPart::Summary, Some(text)) => root.summary.push_str(text),
                 (RootPart::Facts, Some(text)) => root.facts = WorkFacts::parse(text),
                 (RootPart::Files, Some(text)) => root.files.push(text.to_owned()),
-                (_, None) => {}
+                // Blocks of other messages: see `added_to`.
+                (RootPart::Added, _) | (_, None) => {}
             }
         }
         root
     }
 
-    /// All blocks except the task's own.
-    pub(super) fn all_but_task(&self) -> Vec<Block> {
+    /// All blocks except those of the task and the current prompt.
+    pub(super) fn all_but_prompts(&self) -> Vec<Block> {
+        self.content(&[], &[])
+    }
+
+    pub(super) fn into_message(self) -> Message {
+        Message::user(self.content(&self.task, &self.current))
+    }
+
+    fn content(&self, task: &[Block], current: &[Block]) -> Vec<Block> {
         let mut content = vec![Block::text(TASK)];
-        let mut section = |mark: &str, texts: &[String]| {
-            let texts = texts.iter().filter(|text| !text.trim().is_empty());
-            let mut blocks = texts.map(Block::text).peekable();
+        content.extend_from_slice(task);
+        let mut section = |mark: &str, blocks: &mut dyn Iterator<Item = Block>| {
+            let is_blank =
+                |block: &Block| block.as_text().is_some_and(|text| text.trim().is_empty());
+            let mut blocks = blocks.filter(|block| !is_blank(block)).peekable();
             if blocks.peek().is_some() {
                 content.push(Block::text(mark));
                 content.extend(blocks);
             }
         };
-        section(LATER, &self.later);
-        section(SUMMARY, slice::from_ref(&self.summary));
-        section(FACTS, self.facts.to_json().as_slice());
-        section(FILES, &self.files);
+        section(LATER, &mut self.later.iter().map(Block::text));
+        section(CURRENT, &mut current.iter().cloned());
+        section(SUMMARY, &mut [&self.summary].into_iter().map(Block::text));
+        section(FACTS, &mut self.facts.to_json().into_iter().map(Block::text));
+        section(FILES, &mut self.files.iter().map(Block::text));
         content.push(Block::text(CONTINUE));
         content
-    }
-
-    pub(super) fn into_message(self) -> Message {
-        let mut content = self.all_but_task();
-        content.splice(1..1, self.task);
-        Message::user(content)
     }
 }
