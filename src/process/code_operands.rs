@@ -4,8 +4,8 @@
 use super::code_programs::{INTERPRETERS, SHELLS, program_name};
 use super::data_words::Word;
 
-/// A file that may lie in the working folder, under any name.
-pub(super) const ANY_FILE: &str = "./x";
+/// A file that may lie in the working folder, under any name. No file has this one.
+pub(super) const ANY_FILE: &str = "./\0";
 
 /// Options of programs that name a file of code or of settings, and letters of those that are
 /// written together with another value.
@@ -24,27 +24,48 @@ const EDITORS: [&str; 11] =
 
 /// Programs that run their operands as a command, and letters of their options with a value.
 const WRAPPERS: [(&str, &str); 20] = [
-    ("env", "uC"),
+    ("env", "uCaPLU"),
     ("timeout", "ks"),
     ("nice", "n"),
     ("nohup", ""),
     ("setsid", ""),
     ("stdbuf", "ioe"),
-    ("ionice", "cn"),
-    ("chrt", ""),
+    ("ionice", "cnpPu"),
+    ("chrt", "TPD"),
     ("taskset", ""),
-    ("sudo", "ugCDhpRrTt"),
-    ("doas", "uC"),
+    ("sudo", "ugCDhpRrTtU"),
+    ("doas", "uCa"),
     ("command", ""),
     ("builtin", ""),
     ("exec", "a"),
     ("time", "fo"),
-    ("strace", "eopsuE"),
-    ("unshare", ""),
+    ("strace", "eopsuEabIOPSUX"),
+    ("unshare", "SGRw"),
     ("busybox", ""),
     ("xargs", "adEILnPs"),
     ("parallel", "aIjNdL"),
 ];
+
+/// Long options of these that have no value.
+const PLAIN_OPTIONS: [&str; 9] = [
+    "",
+    "foreground",
+    "ignore-environment",
+    "no-run-if-empty",
+    "non-interactive",
+    "null",
+    "preserve-env",
+    "preserve-status",
+    "wait",
+];
+
+/// A command that another program runs.
+#[derive(Debug)]
+pub(super) struct Wrapped<'a> {
+    pub(super) words: &'a [Word],
+    /// True if it certainly begins with the first of these words.
+    pub(super) is_certain: bool,
+}
 
 /// Returns true if a program runs a command with words of its input.
 pub(super) fn takes_words_of_input(name: &str) -> bool {
@@ -53,23 +74,35 @@ pub(super) fn takes_words_of_input(name: &str) -> bool {
 
 /// The operands of a program that are a command, if it runs one: those after its options, numbers
 /// and variables.
-pub(super) fn wrapped<'a>(name: &str, operands: &'a [Word]) -> Option<&'a [Word]> {
+pub(super) fn wrapped<'a>(name: &str, operands: &'a [Word]) -> Option<Wrapped<'a>> {
     let (_, with_value) = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name)?;
-    let mut rest = operands;
+    let (mut rest, mut is_certain) = (operands, true);
     while let [word, after @ ..] = rest {
         let flag = word.text.strip_prefix('-');
         // A whole line in one word.
         if name == "env" && flag.is_some_and(|it| it.contains('S') || it.starts_with("-s")) {
             return None;
         }
+        // It only looks the command up.
+        if name == "command" && flag.is_some_and(|it| it.contains(['v', 'V'])) {
+            return None;
+        }
         let is_number = !word.varies && word.text.starts_with(|it: char| it.is_ascii_digit());
         if flag.is_none() && !is_number && !word.is_assignment() {
             break;
         }
-        let takes_next = flag.is_some_and(|it| it.len() == 1 && with_value.contains(it));
+        let long = flag.and_then(|it| it.strip_prefix('-'));
+        let short = flag.filter(|_| long.is_none());
+        let may_take_next =
+            long.is_some_and(|it| !it.contains('=') && !PLAIN_OPTIONS.contains(&it));
+        is_certain &= !(may_take_next || (short.is_some() && word.varies));
+        let short = short.unwrap_or_default();
+        // What follows the letter in the same word is its value.
+        let place = short.find(|it| with_value.contains(it));
+        let takes_next = place.is_some_and(|place| place + 1 == short.len());
         rest = if takes_next { after.get(1..).unwrap_or_default() } else { after };
     }
-    Some(rest)
+    Some(Wrapped { words: rest, is_certain })
 }
 
 /// Pushes the paths of files that a command may run. `is_given` is true if it gets further operands
@@ -82,7 +115,7 @@ pub(super) fn push_run_files(
 ) {
     let name = program_name(head);
     let name = name.as_str();
-    if let Some(inner) = wrapped(name, operands) {
+    if let Some(Wrapped { words: inner, .. }) = wrapped(name, operands) {
         push_of_wrapper(inner, is_given || takes_words_of_input(name), files);
         let runs_input = is_given || name == "parallel";
         files.extend((inner.is_empty() && runs_input).then(|| ANY_FILE.to_owned()));
@@ -92,7 +125,7 @@ pub(super) fn push_run_files(
         files.extend(operands.first().map(in_working_folder));
     } else if name == "run-parts" {
         let folders = operands.iter().filter(|word| !word.text.starts_with('-'));
-        files.extend(folders.map(|word| format!("{}/x", in_working_folder(word))));
+        files.extend(folders.map(any_file_in));
     } else if name == "find" {
         push_of_find(operands, files);
     } else {
@@ -119,7 +152,12 @@ pub(super) fn code_options(name: &str, operands: &[Word]) -> Vec<String> {
     };
     let named = operands.iter().enumerate().filter_map(|(place, word)| {
         let value = option_value(&word.text, options, other)?;
-        let next = operands.get(place + 1).map_or_else(|| ANY_FILE.to_owned(), in_working_folder);
+        // The file of jq is its next operand, whatever options stand between.
+        let is_jq = name == "jq";
+        let value = if is_jq && !word.text.contains(['=', 'L']) { "" } else { value };
+        let mut after = operands[place + 1..].iter();
+        let next = after.find(|word| !is_jq || !word.text.starts_with('-'));
+        let next = next.map_or_else(|| ANY_FILE.to_owned(), in_working_folder);
         Some(if value.is_empty() { next } else { in_working_folder(&Word::literal(value)) })
     });
     named.collect()
@@ -146,6 +184,11 @@ fn in_working_folder(word: &Word) -> String {
     if word.source.contains('/') { word.source.clone() } else { format!("./{}", word.source) }
 }
 
+/// Any file in the folder that a word names.
+fn any_file_in(word: &Word) -> String {
+    format!("{}/\0", in_working_folder(word))
+}
+
 fn push_of_wrapper(command: &[Word], is_given: bool, files: &mut Vec<String>) {
     let Some((head, operands)) = command.split_first() else { return };
     // The placeholder of a word of the input.
@@ -159,8 +202,7 @@ fn push_of_wrapper(command: &[Word], is_given: bool, files: &mut Vec<String>) {
 fn push_of_find(operands: &[Word], files: &mut Vec<String>) {
     let begins_test = |word: &Word| ["-", "(", "!"].iter().any(|it| word.text.starts_with(it));
     let starts = operands.iter().take_while(|word| !begins_test(word));
-    let mut places: Vec<String> =
-        starts.map(|word| format!("{}/x", in_working_folder(word))).collect();
+    let mut places: Vec<String> = starts.map(any_file_in).collect();
     if places.is_empty() {
         places.push(ANY_FILE.to_owned());
     }

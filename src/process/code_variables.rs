@@ -47,7 +47,7 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// Options among them that load what follows an equals sign, also from the working folder.
-const LOADERS: [&str; 9] = [
+const LOADERS: [&str; 10] = [
     "-r",
     "--require",
     "--import",
@@ -56,8 +56,14 @@ const LOADERS: [&str; 9] = [
     "--env-file",
     "--env-file-if-exists",
     "--experimental-config-file",
+    "--openssl-config",
     "-Mlib",
 ];
+
+/// Returns true if an option of an interpreter loads what follows it.
+pub(super) fn is_loader(option: &str) -> bool {
+    LOADERS.contains(&option)
+}
 
 /// The paths of code that variables name.
 pub(super) fn loaded_paths(job: &Job) -> Vec<PathBuf> {
@@ -105,6 +111,8 @@ pub(super) fn without_working_folder(job: &Job) -> Vec<(OsString, OsString)> {
         if plain == "PATH" {
             *value = absolute_path(Some(value));
         } else if PATH_LISTS.contains(&plain)
+            // An empty element of this one is the own folder of PHP.
+            && plain != "PHP_INI_SCAN_DIR"
             && let Some(list) = value.to_str()
         {
             let full: Vec<&str> = list.split(':').filter(|part| !part.is_empty()).collect();
@@ -125,7 +133,7 @@ fn loaded_by(option: &str, job: &Job) -> Vec<String> {
         let is_number = option.bytes().all(|byte| byte.is_ascii_digit());
         return if is_number { Vec::new() } else { vec![option.to_owned()] };
     }
-    let of_loader = option.split_once('=').filter(|(name, _)| LOADERS.contains(name));
+    let of_loader = option.split_once('=').filter(|(name, _)| is_loader(name));
     if let Some((_, loaded)) = of_loader.or_else(|| Some(("", option.strip_prefix("-I")?))) {
         return loaded.split(',').map(str::to_owned).collect();
     }

@@ -5,7 +5,8 @@
 //! No shell is emulated: a line that is not certainly understood stays as it is.
 
 use super::code_operands::{
-    ANY_FILE, code_options, has_code_options, push_run_files, takes_words_of_input, wrapped,
+    ANY_FILE, Wrapped, code_options, has_code_options, push_run_files, takes_words_of_input,
+    wrapped,
 };
 use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
 
@@ -174,8 +175,14 @@ impl SimpleCommand {
     fn unwrap(&mut self, reduced: &mut String) {
         loop {
             let name = program_name(self.head());
-            let Some([head, operands @ ..]) = wrapped(&name, &self.operands) else { return };
-            let only_shows = is_data_program(&head.text) && !has_code_options(&head.text);
+            let Some(Wrapped { words: [head, operands @ ..], is_certain: true }) =
+                wrapped(&name, &self.operands)
+            else {
+                return;
+            };
+            // `parallel` gives the words to a shell.
+            let only_shows =
+                is_data_program(&head.text) && !has_code_options(&head.text) && name != "parallel";
             if takes_words_of_input(&name) && !only_shows {
                 return;
             }

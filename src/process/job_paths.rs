@@ -1,8 +1,11 @@
 //! The paths that the words of a job lead to.
 
+use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
+
+use parking_lot::Mutex;
 
 use super::job::Job;
 use super::programs::absolute_path;
@@ -35,8 +38,27 @@ pub(super) fn absolute(start: &Path, word: &str, job: &Job) -> PathBuf {
     path
 }
 
-/// The program that a word without a slash names on the `PATH` of a job.
-pub(super) fn on_search_path(word: &str, job: &Job) -> Option<PathBuf> {
-    let folders = absolute_path(variable(job, "PATH"));
-    env::split_paths(&folders).map(|folder| folder.join(word)).find(|path| path.is_file())
+/// The absolute folders of the `PATH` of a job.
+pub(super) fn search_path(job: &Job) -> OsString {
+    absolute_path(variable(job, "PATH"))
+}
+
+/// The programs that names led to, by `PATH` and name. They are looked up once: folders of a network
+/// are slow. A program that commands add later lies in a folder of theirs, and such a `PATH` is
+/// reason enough for the sandbox.
+#[derive(Debug, Default)]
+pub(super) struct FoundPrograms(Mutex<BTreeMap<OsString, BTreeMap<String, Option<PathBuf>>>>);
+
+impl FoundPrograms {
+    /// The program that a word without a slash names in these folders.
+    pub(super) fn find(&self, word: &str, folders: &OsStr) -> Option<PathBuf> {
+        if let Some(found) = self.0.lock().get(folders).and_then(|known| known.get(word)) {
+            return found.clone();
+        }
+        let mut places = env::split_paths(folders).map(|folder| folder.join(word));
+        let found = places.find(|path| path.is_file());
+        let mut known = self.0.lock();
+        known.entry(folders.to_owned()).or_default().insert(word.to_owned(), found.clone());
+        found
+    }
 }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
 use super::data_words::without_data;
 use super::job::Job;
-use super::job_paths::variable;
+use super::job_paths::{FoundPrograms, variable};
 use super::script_lines::interpreter_words;
 
 /// Characters that end a word, in addition to blanks.
@@ -30,17 +30,17 @@ pub(super) struct ProgramWords {
 
 impl ProgramWords {
     /// The words of a job, with the variables of its environment in place of their names.
-    pub(super) fn of(job: &Job) -> Self {
+    pub(super) fn of(job: &Job, programs: &FoundPrograms) -> Self {
         let arguments = job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        Self::in_arguments(job, arguments)
+        Self::in_arguments(job, arguments, programs)
     }
 
     /// The words among them that may be run, or be read by what runs them.
-    pub(super) fn that_may_run(job: &Job) -> Self {
+    pub(super) fn that_may_run(job: &Job, programs: &FoundPrograms) -> Self {
         let arguments: Vec<String> =
             job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
         let run = without_data(&job.program.to_string_lossy(), &arguments);
-        let mut words = Self::in_arguments(job, run.arguments);
+        let mut words = Self::in_arguments(job, run.arguments, programs);
         for file in run.files.iter().flat_map(|file| cut(file, true, job)) {
             let is_unknown = file.starts_with(UNKNOWN) && !file.contains('/');
             words.further.push(if is_unknown { format!("./{file}") } else { file });
@@ -48,7 +48,7 @@ impl ProgramWords {
         words
     }
 
-    fn in_arguments(job: &Job, arguments: Vec<String>) -> Self {
+    fn in_arguments(job: &Job, arguments: Vec<String>, programs: &FoundPrograms) -> Self {
         let mut words = Self::default();
         words.in_order.push(job.program.to_string_lossy().into_owned());
         for text in arguments {
@@ -59,7 +59,7 @@ impl ProgramWords {
                 words.further.push(text);
             }
         }
-        words.of_scripts = interpreter_words(words.written(), job);
+        words.of_scripts = interpreter_words(words.written(), job, programs);
         words
     }
 
@@ -75,16 +75,48 @@ impl ProgramWords {
     /// The first operand of each interpreter among the words. A shell with `-c` is left out: its
     /// line of commands is cut into words like the others.
     pub(super) fn interpreted(&self) -> impl Iterator<Item = Option<&String>> {
-        [&self.in_order, &self.of_scripts].into_iter().flat_map(|all| {
-            all.iter().enumerate().filter_map(move |(place, word)| {
-                let (name, rest) = (program_name(word), &all[place + 1..]);
-                let is_shell = SHELLS.contains(&name.as_str());
-                let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
-                (INTERPRETERS.contains(&name.as_str()) && !runs_line)
-                    .then(|| rest.iter().find(|word| !word.starts_with('-')))
-            })
-        })
+        [(&self.in_order, false), (&self.of_scripts, true)].into_iter().flat_map(
+            |(all, are_lines)| {
+                all.iter().enumerate().filter_map(move |(place, word)| {
+                    let (name, rest) = (program_name(word), &all[place + 1..]);
+                    let is_shell = SHELLS.contains(&name.as_str());
+                    let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
+                    (INTERPRETERS.contains(&name.as_str()) && !runs_line)
+                        .then(|| if are_lines { operand(&name, rest) } else { plain_operand(rest) })
+                })
+            },
+        )
     }
+}
+
+/// The first operand of a program.
+fn plain_operand(words: &[String]) -> Option<&String> {
+    words.iter().find(|word| !word.starts_with('-'))
+}
+
+/// Options of interpreters whose value is the next word, and no code.
+const WITH_VALUE: [(&[&str], &[&str]); 3] = [
+    (&["python", "pypy"], &["-W", "-X"]),
+    (&["node", "nodejs"], &["--disable-warning", "--input-type", "--unhandled-rejections"]),
+    (&SHELLS, &["-o", "-O", "-eo", "-uo", "-euo", "-eou"]),
+];
+
+/// The first operand of an interpreter in the first line of a script.
+fn operand<'a>(interpreter: &str, words: &'a [String]) -> Option<&'a String> {
+    if words.iter().any(|word| is_command_flag(word)) {
+        return plain_operand(words);
+    }
+    let options = WITH_VALUE.iter().find(|(names, _)| names.contains(&interpreter));
+    let takes_value = |word: &String| options.is_some_and(|(_, it)| it.contains(&word.as_str()));
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        if takes_value(word) {
+            rest.next();
+        } else if !word.starts_with('-') {
+            return Some(word);
+        }
+    }
+    None
 }
 
 /// Returns true if a text begins like a path that needs no folder before it.
@@ -168,6 +200,10 @@ mod tests {
         }
     }
 
+    fn words(line: &str) -> ProgramWords {
+        ProgramWords::of(&job(line), &FoundPrograms::default())
+    }
+
     #[test]
     fn a_program_is_among_the_words_wherever_a_shell_runs_it() {
         let guard = "/my work/g.sh";
@@ -188,13 +224,13 @@ mod tests {
             "env PROGRAM=\"$PWD/g.sh\" run",
             "run --program=\"$PWD/g.sh\"",
         ] {
-            let words = ProgramWords::of(&job(line));
+            let words = words(line);
             assert!(words.all().any(|word| word.ends_with(guard)), "{line}: {words:?}");
         }
         for line in ["$OTHER/g.sh", "${OTHER}/g.sh"] {
-            assert!(ProgramWords::of(&job(line)).all().any(|word| word == "\0/g.sh"), "{line}");
+            assert!(words(line).all().any(|word| word == "\0/g.sh"), "{line}");
         }
-        let words = ProgramWords::of(&job("node --max=4096 /opt/x.js")).in_order;
+        let words = words("node --max=4096 /opt/x.js").in_order;
         assert_eq!(words, ["/bin/sh", "-c", "node", "--max=4096", "/opt/x.js"]);
     }
 
@@ -202,8 +238,8 @@ mod tests {
     fn broken_and_long_lines_are_cut_to_their_end() {
         for line in ["'", "\"$(", "${", "`", "<<", "$", "\\", "a<<x\n", "é'é", "))", "`$(`", "${é"]
         {
-            ProgramWords::of(&job(line));
+            words(line);
         }
-        ProgramWords::of(&job(&"`\"$(".repeat(30_000)));
+        words(&"`\"$(".repeat(30_000));
     }
 }

@@ -1,13 +1,15 @@
 //! The first line (`#!`) of scripts, which names the program that runs them.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::code_variables::is_loader;
 use super::file_reads::open_regular;
 use super::job::Job;
-use super::job_paths::{absolute, on_search_path};
+use super::job_paths::{FoundPrograms, absolute, search_path};
 
 /// The part of a script that is read, in bytes.
 const BEGINNING: u64 = 4096;
@@ -23,11 +25,13 @@ const WORDS_MAX: usize = 32;
 pub(super) fn interpreter_words<'a>(
     words: impl Iterator<Item = &'a String>,
     job: &Job,
+    programs: &FoundPrograms,
 ) -> Vec<String> {
+    let search_path = search_path(job);
     let (mut found, mut read) = (Vec::new(), BTreeSet::new());
     let mut level: BTreeSet<String> = words.cloned().collect();
     for _ in 0..LEVELS_MAX {
-        let paths = level.iter().filter_map(|word| program_path(word, job));
+        let paths = level.iter().filter_map(|word| program_path(word, job, &search_path, programs));
         let scripts: Vec<PathBuf> = paths.filter(|path| read.insert(path.clone())).collect();
         level.clear();
         for script in scripts {
@@ -41,13 +45,18 @@ pub(super) fn interpreter_words<'a>(
 }
 
 /// The file of a program that a word names.
-fn program_path(word: &str, job: &Job) -> Option<PathBuf> {
+fn program_path(
+    word: &str,
+    job: &Job,
+    search_path: &OsStr,
+    programs: &FoundPrograms,
+) -> Option<PathBuf> {
     if word.contains('/') {
         return Some(absolute(&job.cwd, word, job));
     }
     let is_name = |letter: char| letter.is_alphanumeric() || "._+-".contains(letter);
     let is_program = !word.starts_with('-') && word.chars().all(is_name);
-    is_program.then(|| on_search_path(word, job)).flatten()
+    is_program.then(|| programs.find(word, search_path)).flatten()
 }
 
 /// The words that name the interpreter of a script. `None` if a file is no script.
@@ -60,9 +69,12 @@ fn line_of(script: &Path) -> Option<Vec<String>> {
     let mut lines = text.lines();
     let line = lines.next()?.strip_prefix("#!")?;
     // `env -S` takes quotes and assignments.
-    let ends_word = |letter: char| letter.is_whitespace() || "\"'=".contains(letter);
-    let mut words: Vec<String> =
-        line.split(ends_word).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    let ends_word = |letter: char| letter.is_whitespace() || "\"'".contains(letter);
+    let parts = line.split(ends_word).flat_map(|word| {
+        let end = if stays_whole(word) { None } else { Some('=') };
+        word.split(move |letter| Some(letter) == end)
+    });
+    let mut words: Vec<String> = parts.filter(|it| !it.is_empty()).map(str::to_owned).collect();
     // The kernel takes a name without a slash from the working folder.
     if let Some(bare) = words.first_mut().filter(|word| !word.contains('/')) {
         *bare = format!("./{bare}");
@@ -70,9 +82,19 @@ fn line_of(script: &Path) -> Option<Vec<String>> {
     // A path that is too long for the kernel, or has blanks, is in the next line: pip and uv write
     // one that is both shell and Python.
     if let Some(command) = lines.next().and_then(|line| line.strip_prefix("'''exec' ")) {
-        let quoted = command.strip_prefix('"').and_then(|it| it.split('"').next());
+        let in_quotes = |quote: char| command.strip_prefix(quote)?.split(quote).next();
+        let quoted = in_quotes('"').or_else(|| in_quotes('\''));
         words.extend(quoted.or_else(|| command.split(' ').next()).map(str::to_owned));
     }
     words.truncate(WORDS_MAX);
     Some(words)
+}
+
+/// Returns true if what follows an equals sign is no word of its own: the value of an option that
+/// names no code, or a number (`-X utf8=1`).
+fn stays_whole(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, value)| {
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        is_number || name.starts_with('-') && !is_loader(name)
+    })
 }

@@ -17,11 +17,10 @@ use parking_lot::Mutex;
 use super::code_programs::{RUNNERS, program_name};
 use super::code_variables::{loaded_paths, own_paths, without_working_folder};
 use super::job::Job;
-use super::job_paths::{absolute, joined, variable};
+use super::job_paths::{FoundPrograms, absolute, joined, search_path};
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
 use super::program_words::ProgramWords;
-use super::programs::absolute_path;
 use super::writable_folders::WritableFolders;
 
 /// The most folders in which the words of a job are looked up.
@@ -40,6 +39,7 @@ pub struct UserPrograms {
     entries: Mutex<BTreeMap<PathBuf, KnownEntry>>,
     /// The folders of a `PATH` that commands can write to.
     open_paths: Mutex<BTreeMap<OsString, Vec<PathBuf>>>,
+    found: FoundPrograms,
 }
 
 impl fmt::Debug for UserPrograms {
@@ -69,13 +69,19 @@ struct JobPrograms {
 impl UserPrograms {
     /// `writable` are the folders that commands can write to, as real paths.
     pub fn new(writable: Vec<PathBuf>, unconfined: Vec<String>, sandbox: CommandSandbox) -> Self {
-        let (entries, open_paths) = (Mutex::default(), Mutex::default());
-        Self { writable: WritableFolders(writable), unconfined, sandbox, entries, open_paths }
+        Self {
+            writable: WritableFolders(writable),
+            unconfined,
+            sandbox,
+            entries: Mutex::default(),
+            open_paths: Mutex::default(),
+            found: FoundPrograms::default(),
+        }
     }
 
     /// Records the current state of a job's program files, unless it is recorded already. Blocks.
     pub fn remember(&self, job: &Job) {
-        let words = ProgramWords::of(job);
+        let words = ProgramWords::of(job, &self.found);
         let folders = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
         let open = folders.into_iter().filter(|path| self.writable.can_change(path));
@@ -98,7 +104,7 @@ impl UserPrograms {
     /// Blocks.
     pub fn confines(&self, job: &Job) -> bool {
         self.remember(job);
-        self.find(&ProgramWords::of(job), job).is_confined
+        self.find(&ProgramWords::of(job, &self.found), job).is_confined
     }
 
     /// Returns the job, inside the sandbox if it belongs there. Blocks.
@@ -107,7 +113,8 @@ impl UserPrograms {
     /// A [`ProgramChange`] if one of its programs has changed since the run began; or the sandbox
     /// cannot be made.
     pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
-        let JobPrograms { named, run, is_confined } = self.find(&ProgramWords::of(&job), &job);
+        let words = ProgramWords::of(&job, &self.found);
+        let JobPrograms { named, run, is_confined } = self.find(&words, &job);
         let mut files = UsedFiles::default();
         let known = self.entries.lock();
         for path in named {
@@ -141,7 +148,7 @@ impl UserPrograms {
             named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
         }
         let bare = self.bare_paths(words, job);
-        let may_run = ProgramWords::that_may_run(job);
+        let may_run = ProgramWords::that_may_run(job, &self.found);
         let may_be_put: BTreeSet<PathBuf> = starts
             .iter()
             .flat_map(|start| may_run.all().filter_map(|word| self.locate(start, word, job)))
@@ -219,7 +226,7 @@ impl UserPrograms {
 
     /// The folders of the job's `PATH` that commands can write to.
     fn open_folders(&self, job: &Job) -> Vec<PathBuf> {
-        let path = absolute_path(variable(job, "PATH"));
+        let path = search_path(job);
         let mut known = self.open_paths.lock();
         let find =
             || std::env::split_paths(&path).filter(|it| self.writable.can_change(it)).collect();

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::job::ProgramTerms;
+use crate::job_paths::variable;
 
 /// A folder where commands write, and one where they do not.
 struct Ground(TempDir);
@@ -152,6 +153,15 @@ const CONFINED: &[&str] = &[
     "make -f late",
     "just late",
     "$(echo late)",
+    "echo a | parallel echo {} \\; tools/late {}",
+    "echo a | parallel echo '{}; tools/late {}'",
+    "env --chdir test tools/late",
+    "sudo --user date tools/late",
+    "exec -la echo tools/late",
+    "env -iu echo tools/late",
+    "jq -fr late",
+    "jq -f -r late",
+    "jq -r --from-file -- late",
 ];
 
 #[test]
@@ -195,6 +205,10 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
         "exec >> ~/log; command -v jq && env -u A date +%d/%m",
         "awk -f ~/x.awk notes.txt; sed -f ~/x.sed",
         "rsync -a . ~/backup",
+        "timeout --foreground -s KILL 5 jq -r '.a/b'; env --chdir=/tmp -iu A date +%d/%m",
+        "sudo --user me ~/guard.sh a",
+        "jq -fr ~/x.jq; jq -f -r ~/x.jq; jq --from-file -r ~/x.jq",
+        "command -v ex >> ~/log || command -V emacs",
     ] {
         assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
     }
@@ -211,6 +225,7 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
         (("JAVA_TOOL_OPTIONS", &agent), true),
         (("NODE_OPTIONS", "-r late"), true),
         (("NODE_OPTIONS", "--import=late"), true),
+        (("NODE_OPTIONS", "--openssl-config=late"), true),
         (("NODE_OPTIONS", "--max-old-space-size=4096 --no-warnings"), false),
         (("RUBYOPT", "-rbundler/setup -W0"), false),
         (("APP", "./guard.sh"), false),
@@ -251,12 +266,17 @@ fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
 #[test]
 fn variables_of_programs_elsewhere_do_not_lead_to_the_working_folder() {
     let ground = Ground::new();
-    let variables = [("PATH", ":bin:/usr/bin:"), ("PYTHONPATH", ":/usr/share::"), ("X", "a:")];
+    let variables = [
+        ("PATH", ":bin:/usr/bin:"),
+        ("PYTHONPATH", ":/usr/share::"),
+        ("PHP_INI_SCAN_DIR", ":/opt/conf.d"),
+        ("X", "a:"),
+    ];
     let job = ground.programs(&[]).admit(ground.job("~/guard.sh", &variables));
     let job = job.expect("nothing was changed").job;
     let value = |name| variable(&job, name).and_then(|value| value.to_str());
-    let expected = [Some("/usr/bin"), Some("/usr/share"), Some("a:")];
-    assert_eq!(["PATH", "PYTHONPATH", "X"].map(value), expected);
+    let expected = ["/usr/bin", "/usr/share", ":/opt/conf.d", "a:"].map(Some);
+    assert_eq!(variables.map(|(name, _)| value(name)), expected);
 }
 
 #[test]
@@ -278,10 +298,19 @@ fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
         (format!("#!/usr/bin/env -S A=b '{at}' -u"), true),
         (format!("#!/bin/sh\n'''exec' \"{at}\" \"$0\" \"$@\""), true),
         (format!("#!/bin/sh\n'''exec' {at} \"$0\" \"$@\""), true),
+        (format!("#!/bin/sh\n'''exec' '{at}' \"$0\" \"$@\""), true),
+        ("#!/bin/sh\n'''exec' '/usr/bin/python3' \"$0\" \"$@\"".to_owned(), false),
         ("#!tools/own".to_owned(), true),
         ("#!/usr/bin/env -S npx tsx".to_owned(), true),
         ("#!/usr/bin/env -S python3 -m guard".to_owned(), true),
+        ("#!/usr/bin/env -S node --import=late".to_owned(), true),
+        ("#!/usr/bin/env -S node --require late".to_owned(), true),
+        ("#!/usr/bin/env -S python3 -X pycache_prefix=late".to_owned(), true),
+        ("#!/usr/bin/env -S bash -o pipefail -c late".to_owned(), true),
         ("#!/usr/bin/env -S node --no-warnings".to_owned(), false),
+        ("#!/usr/bin/env -S node --disable-warning=Experimental --a-size=4096".to_owned(), false),
+        ("#!/usr/bin/env -S A=b python3 -W ignore -X utf8=1 -u".to_owned(), false),
+        ("#!/usr/bin/env -S bash -euo pipefail".to_owned(), false),
         ("#!/usr/bin/env python3".to_owned(), false),
         ("#!/bin/bash -e".to_owned(), false),
         (format!("# #!{at}"), false),
@@ -294,6 +323,29 @@ fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
             let is_held = programs.admit(job).is_err();
             assert_eq!(is_held, expected && line.contains("tools/own"), "{hook}: {line}");
             write("work/tools/own", "first");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_any_name_is_none_that_a_command_makes() {
+    let ground = Ground::new();
+    for line in [
+        "find . -type f -exec sh -n {} \\;",
+        "find tools -exec {} +",
+        "jq -r .a | xargs -n1 sh -c 'true'",
+        "\"$(command -v jq)\" -r .a",
+        "$UNKNOWN jq -r .a",
+        "run-parts tools",
+    ] {
+        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+        assert!(confines(&programs, &job), "{line}");
+        for name in ["work/x", "work/tools/x"] {
+            fs::copy(ground.at("work/guard.sh"), ground.at(name)).expect("a program");
+        }
+        programs.admit(job).expect(line);
+        for name in ["work/x", "work/tools/x"] {
+            fs::remove_file(ground.at(name)).expect("it is there");
         }
     }
 }
