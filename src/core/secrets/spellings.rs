@@ -5,6 +5,10 @@ use std::fmt::Write;
 /// The most spellings of a text that one style may have.
 const SPELLINGS_MAX: usize = 128;
 
+/// The most bytes of all spellings that one style may have: a long value, such as a whole file, has
+/// only those of the first choices. One spelling remains.
+const BYTES_MAX: usize = 32 << 10;
+
 /// Characters, and what is written for them.
 type Replacements = &'static [(char, &'static str)];
 
@@ -127,6 +131,7 @@ pub(super) fn spellings(text: &str) -> Vec<String> {
 }
 
 fn in_style(text: &str, style: &Style) -> Vec<String> {
+    let most = (BYTES_MAX / text.len().max(1)).clamp(1, SPELLINGS_MAX);
     let mut chosen: Vec<Vec<Replacements>> = vec![Vec::new()];
     for choice in style.choices {
         // The first one is the usual one; others count only if they change the text.
@@ -135,8 +140,7 @@ fn in_style(text: &str, style: &Style) -> Vec<String> {
         };
         let lists: Vec<Replacements> =
             choice.iter().enumerate().filter(counts).map(|(_, list)| *list).collect();
-        let lists =
-            if chosen.len() * lists.len() > SPELLINGS_MAX { &lists[..1] } else { lists.as_slice() };
+        let lists = &lists[..lists.len().min((most / chosen.len()).max(1))];
         let each = |before: &Vec<Replacements>| -> Vec<Vec<Replacements>> {
             lists.iter().map(|list| [before.as_slice(), &[*list]].concat()).collect()
         };
@@ -185,4 +189,22 @@ fn not_ascii(one: char, is_upper: bool) -> Option<String> {
             if is_upper { write!(text, "\\u{unit:04X}") } else { write!(text, "\\u{unit:04x}") };
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spellings_of_a_long_text_are_bounded() {
+        let part = "a+/=<b>&'$\"`%\u{e9} ";
+        for (times, most) in [(1, usize::MAX), (100, STYLES.len() * BYTES_MAX), (5000, 500_000)] {
+            let text = part.repeat(times);
+            let all = spellings(&text);
+            let bytes = all.len() * text.len();
+            assert!(all.contains(&text) && all.len() >= STYLES.len() && bytes <= most, "{bytes}");
+        }
+        let short: std::collections::BTreeSet<String> = spellings(part).into_iter().collect();
+        assert!(short.len() > 100, "{}", short.len());
+    }
 }
