@@ -246,7 +246,7 @@ async fn what_follows_the_end_of_a_photograph_is_left_out() {
     bench.file("photo.jpg", &photo);
     let alone = sent(&bench.read("photo.jpg").await);
     for trailer in [&b"SEFT\xff\xda tail"[..], b"\0\0\0", &photo, &photo[..90]] {
-        bench.file("photo.jpg", &[&photo, trailer].concat());
+        bench.file("photo.jpg", [&photo, trailer].concat());
         assert_eq!(sent(&bench.read("photo.jpg").await), alone, "{trailer:?}");
     }
 }

@@ -342,8 +342,9 @@ fn is_too_long(message: &str) -> bool {
     )
 }
 
-/// True if a sentence of the message says that the input is too much, in whatever words: Vertex,
-/// Qianfan, Ark, Cohere, OpenAI, Perplexity. Sentences about other limits and parameters do not count.
+// Vertex, Qianfan, Ark, Cohere, OpenAI, Perplexity.
+/// True if a sentence of the message says that the input is too much, in whatever words. Sentences
+/// about other limits and parameters do not count.
 fn says_input_exceeds(message: &str) -> bool {
     const INPUT: [&str; 6] = ["token", "prompt", "the input", "input too", "messages[", "input["];
     const TOO_MUCH: [&str; 11] = [

@@ -70,9 +70,9 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
 /// The number of tokens that the task and the latest prompt of `older` take, which a compaction
 /// keeps. A text of this program in place of the prompt is small.
 fn verbatim_part(older: &[Message], room: u64, density: TokenDensity) -> u64 {
-    let root = ConversationRoot::parse(older);
+    let ConversationRoot { task, current, .. } = ConversationRoot::parse(older);
     let rounds = older.iter().skip(1).rev().filter(|message| message.role == Role::User);
     let mut prompts = rounds.map(|message| prompt_in(&message.content, ProgramTexts::default()));
-    let latest = prompts.find(|prompt| !prompt.is_empty()).unwrap_or(root.current);
-    density.of_blocks(&root.task).saturating_add(density.of_blocks(&latest).min(room / 2))
+    let latest = prompts.find(|prompt| !prompt.is_empty()).unwrap_or(current);
+    density.of_blocks(&task).saturating_add(density.of_blocks(&latest).min(room / 2))
 }
