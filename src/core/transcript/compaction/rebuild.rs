@@ -27,8 +27,6 @@ const TASK_LEAST: u64 = 8;
 /// for them and the current prompt together, which may only tell the model to go on.
 const LATER_SHARE: u64 = 8;
 const LATER_PROMPTS_SHARE: u64 = 4;
-/// The share of the room for the summary: a model may write more than the window can spare.
-const SUMMARY_SHARE: u64 = 4;
 const NO_SUMMARY: &str = "(There is none.)";
 /// Overhead of a section, in bytes: its marker, and the overhead of two blocks in the service.
 const SECTION: u64 = 400;
@@ -103,8 +101,7 @@ fn build_root(
         taken_away.saturating_sub(density.of_blocks(&root.all_but_prompts())).saturating_sub(frame)
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
-    let longest = left(&root).min(cut.room / SUMMARY_SHARE);
-    root.summary = excerpt_within(summary, longest, density);
+    root.summary = excerpt_within(summary, left(&root), density);
     root.files = restore_files(carried.restored, left(&root), cut);
     root
 }
