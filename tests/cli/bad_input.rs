@@ -305,7 +305,7 @@ fn a_prompt_that_looks_like_a_flag_with_a_value_is_a_prompt_or_names_the_dashes(
         &["-p", "-DFOO=1 breaks the build", "--model", "haiku"],
         &["-p", "--max-turns=5 has no effect, find out why"],
         &["-p", "--output-format=json prints nothing"],
-        &["-p", "--model=x is not passed on: fix"],
+        &["-p", "--model=x is not passed on: fix", "--output-format", "json"],
         &["--append-sytem-prompt=Be terse, please"],
     ] {
         let error = parse(words).expect_err("a mistake");

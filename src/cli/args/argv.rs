@@ -314,8 +314,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         even.push(format!("{flag}={value}"));
     }
     // It is rather the prompt, unless there is another one.
-    let has_prompt = !prose.is_empty() || even.iter().any(|word| !word.starts_with('-'));
-    if let Some(model) = odd_model.filter(|_| !has_prompt) {
+    if let Some(model) = odd_model.filter(|_| prose.is_empty() && !has_plain_word(&even)) {
         return Err(UsageError::new(format!(
             "--model: {:?} is no name of a model{PROMPT_HINT}",
             shortened(model, 60, "...")
@@ -326,6 +325,13 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     }
     even.extend(prose);
     Ok(even)
+}
+
+/// Returns true if a word is neither a flag nor the value of one.
+fn has_plain_word(words: &[String]) -> bool {
+    let is_value = |place: usize| place > 0 && needs_value(&words[place - 1]);
+    let mut plain = words.iter().enumerate().filter(|(_, word)| !word.starts_with('-'));
+    plain.any(|(place, _)| !is_value(place))
 }
 
 /// Adds a flag without `=`, with the words after it that are certainly its values.
