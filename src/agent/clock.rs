@@ -18,7 +18,12 @@ impl Clock {
     /// Starts the clock. `scale` is the number of seconds of run time that pass in one real second,
     /// at least a thousandth.
     pub fn start(scale: f64) -> Self {
-        Self { start: Instant::now(), scale: scale.max(0.001) }
+        Self::since(Instant::now(), scale)
+    }
+
+    /// Like [`Self::start`], for a run that began at `start`.
+    pub fn since(start: Instant, scale: f64) -> Self {
+        Self { start, scale: scale.max(0.001) }
     }
 
     /// Returns true if run time passes as fast as real time.

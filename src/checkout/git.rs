@@ -2,17 +2,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use tokio::task::JoinHandle;
-
 use crate::config::environment::Variables;
-use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
+use crate::process::{Job, JobOutput, OutputError, Supervisor, find_program};
 use crate::tools::{Confinement, hook_environment};
 
 /// Maximum length of git's output in an error message, in characters. The end is quoted.
 const REPORT_MAX: usize = 600;
+
+/// Maximum size of git's standard output, in bytes: a list of many worktrees.
+const STDOUT_MAX: usize = 64 << 20;
 
 /// A step of a checkout that runs git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +46,8 @@ impl fmt::Display for GitStep {
 pub enum GitError {
     #[error("git was not found on PATH; install it")]
     NotFound,
-    #[error("git could not be run: {0}")]
-    NotStarted(io::Error),
+    #[error("git {0}")]
+    NoResult(OutputError),
     #[error("git {step} {place} failed: {output}")]
     Failed { step: GitStep, place: String, output: String },
     #[error("{path}: {cause}")]
@@ -114,22 +115,12 @@ impl Git {
     ) -> Result<Vec<u8>, GitError> {
         let environment = confinement.map_or(&self.environment, |it| &it.environment);
         let job = Job {
-            program: self.program.clone(),
-            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
-            cwd: "/".into(),
-            environment: environment.clone(),
-            input: false,
-            memory: None,
             landlock: confinement.and_then(|it| it.landlock.clone()),
-            terms: ProgramTerms::default(),
+            ..Job::new(&self.program, arguments, "/", environment.iter().cloned())
         };
-        let mut running = self.supervisor.start(&job).await.map_err(GitError::NotStarted)?;
-        let output = read_output(&mut running);
-        let exit = running.exit();
-        let status = exit.await;
-        running.end_leftovers().await;
-        let (stdout, stderr) = output.await.unwrap_or_default();
-        if status.is_some_and(|status| status.success()) {
+        let output = self.supervisor.output(&job, STDOUT_MAX).await;
+        let JobOutput { status, stdout, stderr } = output.map_err(GitError::NoResult)?;
+        if status.success() {
             return Ok(stdout);
         }
         let output = String::from_utf8_lossy(&[stderr, stdout].concat()).into_owned();
@@ -137,16 +128,4 @@ impl Git {
         let output = letters[letters.len().saturating_sub(REPORT_MAX)..].iter().collect();
         Err(GitError::Failed { step, place: self.place.clone(), output })
     }
-}
-
-/// Reads the standard output and the standard error of a program.
-fn read_output(running: &mut RunningJob) -> JoinHandle<(Vec<u8>, Vec<u8>)> {
-    let (stdout, stderr) = (running.stdout.take(), running.stderr.take());
-    tokio::task::spawn_blocking(move || {
-        let (mut printed, mut errors) = (Vec::new(), Vec::new());
-        // In these steps git's standard output fits in a pipe, so it can be read last.
-        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut errors));
-        let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut printed));
-        (printed, errors)
-    })
 }

@@ -227,7 +227,7 @@ async fn has_commit(git: &Git, root: &Path, reference: &str) -> Result<bool, Git
         Err(GitError::Failed { .. }) => Ok(false),
         Err(
             error @ (GitError::NotFound
-            | GitError::NotStarted(_)
+            | GitError::NoResult(_)
             | GitError::Folder { .. }
             | GitError::Link { .. }
             | GitError::Foreign { .. }),
@@ -254,8 +254,8 @@ async fn fill(
     let (folder, home, config_dir) = (path.to_owned(), home(variables), config_dir(variables));
     let confined =
         spawn_blocking(move || Confinement::of_command(&folder, home.as_deref(), config_dir, &own));
-    let confined = confined.await.map_err(|error| GitError::NotStarted(error.into()))?;
-    let confined = confined.map_err(GitError::NotStarted)?;
+    let confined = confined.await.map_err(io::Error::from).and_then(|made| made);
+    let confined = confined.map_err(|error| GitError::NoResult(error.into()))?;
     let words = ["-C".as_ref(), path.as_os_str(), "checkout".as_ref()];
     let words = [&words[..], &["--quiet", "--force", &branch.name, "--"].map(OsStr::new)].concat();
     git.run_within(GitStep::FillWorktree, &words, Some(&confined)).await?;

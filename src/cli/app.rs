@@ -14,6 +14,7 @@ use clap::builder::StyledStr;
 use nix::errno::Errno;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::process::{catch_panic, forbid_dumps, hide_argument_texts, record_panics};
 
@@ -281,7 +282,14 @@ impl Surroundings<'_> {
             ))
         })?;
         let (signals, exit_watchdog) = (self.signals.clone(), self.last.clone());
-        Ok(ProcessContext { variables: self.variables, cwd, signals, exit_watchdog, host: None })
+        Ok(ProcessContext {
+            began: Instant::now(),
+            variables: self.variables,
+            cwd,
+            signals,
+            exit_watchdog,
+            host: None,
+        })
     }
 }
 

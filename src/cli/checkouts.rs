@@ -3,6 +3,7 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,10 +17,10 @@ use crate::tools::secret_values;
 use super::args::RunArgs;
 use super::output::{TerminalFilter, is_stderr_stdout, one_line};
 use super::run::ProcessContext;
-use super::timestamps::format_elapsed;
+use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 
-/// Time limit of a checkout.
+/// Time limit of a checkout, within that of the run.
 const CHECKOUT_MAX: Duration = Duration::from_mins(15);
 const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
@@ -33,7 +34,8 @@ pub(super) async fn enter_worktree(
 ) -> Result<ProcessContext, UsageError> {
     let Some(name) = worktree_name(args)? else { return Ok(context) };
     let opening = Worktree::open(&name, &context.cwd, &context.variables);
-    let Worktree { path, added } = wait_for_git("adding the worktree", &context, opening).await?;
+    let Worktree { path, added } =
+        wait_for_git("adding the worktree", (args, &context), opening).await?;
     env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
         let branch = added.map_or_else(String::new, |AddedBranch { name, is_new }| {
@@ -60,17 +62,19 @@ pub(super) fn worktree_name(args: &RunArgs) -> Result<Option<WorktreeName>, Usag
     })
 }
 
-/// Waits for `work`, which is called `name` in messages.
+/// Waits for `work`, which is called `name` in messages, within the time limit of the run.
 ///
 /// # Errors
 /// Those of git, an interrupt, or that it took too long.
 pub(super) async fn wait_for_git<T>(
     name: &str,
-    context: &ProcessContext,
+    (args, context): (&RunArgs, &ProcessContext),
     work: impl Future<Output = Result<T, GitError>>,
 ) -> Result<T, UsageError> {
     let began = Instant::now();
-    tokio::pin!(work);
+    let limit = args.time_limit().map(|limit| limit.saturating_sub(context.began.elapsed()));
+    let limit = limit.map_or(CHECKOUT_MAX, |left| left.min(CHECKOUT_MAX));
+    let (mut end, mut work) = (pin!(sleep(limit)), pin!(work));
     loop {
         tokio::select! {
             biased;
@@ -78,13 +82,11 @@ pub(super) async fn wait_for_git<T>(
             done = &mut work => {
                 return done.map_err(|error| UsageError::of(failure_kind(&error), error.to_string()));
             }
-            () = sleep(CHECKOUT_BEAT) => {
-                if began.elapsed() >= CHECKOUT_MAX {
-                    let what = format!("{name} took too long");
-                    return Err(UsageError::of(UsageErrorKind::Late, what));
-                }
-                report(name, began, &context.variables);
+            () = &mut end => {
+                let what = format!("{name} took longer than {}", format_duration(limit));
+                return Err(UsageError::of(UsageErrorKind::Late, what));
             }
+            () = sleep(CHECKOUT_BEAT) => report(name, began, &context.variables),
         }
     }
 }
@@ -107,7 +109,7 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
         | GitError::Foreign { .. } => UsageErrorKind::Usage,
         GitError::Failed { step: GitStep::Checkout, .. }
         | GitError::NotFound
-        | GitError::NotStarted(_)
+        | GitError::NoResult(_)
         | GitError::Folder { .. } => UsageErrorKind::Internal,
     }
 }

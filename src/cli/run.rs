@@ -41,7 +41,6 @@ use super::telemetry::{self, RunFacts};
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
-use crate::config::values;
 
 /// Time limit for a run to end after an interrupt. Together with writing the result this stays
 /// below four seconds.
@@ -52,6 +51,8 @@ const STDERR_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Environment of the process: its variables, folder, signals and exit watchdog.
 pub(super) struct ProcessContext {
+    /// Time from which the time of a run counts.
+    pub began: Instant,
     pub variables: Variables,
     pub cwd: PathBuf,
     pub signals: SignalState,
@@ -102,10 +103,9 @@ pub(super) async fn prepare_and_begin(
     exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
-    let clock = Clock::start(scale);
-    let ProcessContext { variables, cwd, signals, exit_watchdog, host } = world;
-    let limit = args.flags.texts("max-duration").last();
-    let limit = limit.and_then(|limit| values::duration(limit).ok());
+    let ProcessContext { began, variables, cwd, signals, exit_watchdog, host } = world;
+    let clock = Clock::since(began, scale);
+    let limit = args.time_limit();
     let around = (variables.clone(), cwd.clone());
     let steps = StartupSteps::new(&signals, &shared.stderr, limit);
     let (wanted, from) = (args.clone(), around.clone());

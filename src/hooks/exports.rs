@@ -100,15 +100,10 @@ pub(super) async fn evaluate_exports(
     cancel: &CancellationToken,
 ) -> Result<Vec<(String, String)>, ExportError> {
     let job = Job {
-        program: shell.to_path_buf(),
-        arguments: ["-c", SCRIPT].map(OsString::from).to_vec(),
-        cwd: cwd.to_path_buf(),
-        environment: environment.to_vec(),
         input: true,
-        memory: None,
-        landlock: None,
         // The file may have been written by a program that a command has changed.
         terms: ProgramTerms { is_confined: true, ..ProgramTerms::default() },
+        ..Job::new(shell, ["-c", SCRIPT], cwd, environment.iter().cloned())
     };
     let input = text.as_bytes().to_vec();
     let done = run_hook(supervisor, job, input, SHELL_TIMEOUT, cancel.child_token()).await;

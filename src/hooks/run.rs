@@ -356,15 +356,11 @@ impl Hooks {
             HookCommand::Callback { .. } => return None,
         };
         let own = handler.variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let environment = self.environment.environment.iter().cloned().chain(own);
         Some(Job {
-            program,
-            arguments,
-            cwd: self.environment.cwd.clone(),
-            environment: self.environment.environment.iter().cloned().chain(own).collect(),
             input: true,
-            memory: None,
-            landlock: None,
             terms: self.terms(),
+            ..Job::new(program, arguments, &self.environment.cwd, environment)
         })
     }
 

@@ -316,18 +316,13 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
     };
     let program = program.ok_or_else(missing)?;
     Ok(Job {
-        program,
-        arguments: arguments.iter().map(Into::into).collect(),
-        cwd,
-        environment,
         input: true,
-        memory: None,
-        landlock: None,
         terms: ProgramTerms {
             name: Some(config.name.clone()),
             own_variables: variables.keys().cloned().collect(),
             ..ProgramTerms::default()
         },
+        ..Job::new(program, arguments, cwd, environment)
     })
 }
 

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Mutex;
 
 use crate::json;
@@ -21,7 +19,7 @@ use super::server_client::header_map;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The most that it may print, in bytes.
-const PRINTED_MAX: u64 = 64 << 10;
+const PRINTED_MAX: usize = 64 << 10;
 
 /// The shortest word of a header that is redacted, in bytes: shorter ones, such as `Bearer`, are
 /// not secrets.
@@ -61,15 +59,10 @@ impl HeadersHelper {
     ) -> Job {
         let facts = [("CLAUDE_CODE_MCP_SERVER_NAME", server), ("CLAUDE_CODE_MCP_SERVER_URL", url)];
         let facts = facts.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let environment = around.program_environment().chain(facts);
         Job {
-            program: "/bin/sh".into(),
-            arguments: vec!["-c".into(), command.into()],
-            cwd: around.cwd.clone(),
-            environment: around.program_environment().chain(facts).collect(),
-            input: false,
-            memory: None,
-            landlock: None,
             terms: ProgramTerms { name: Some(server.to_owned()), ..ProgramTerms::default() },
+            ..Job::shell(command, &around.cwd, environment)
         }
     }
 
@@ -121,27 +114,10 @@ impl HeadersHelper {
 
     /// Runs the command, and returns its standard output. Dropping the future ends it.
     async fn run(&self) -> Result<Vec<u8>, HelperError> {
-        let failed = |error: std::io::Error| HelperError(format!("cannot be run: {error}"));
-        let missing = || HelperError("cannot be run: it has no pipes".to_owned());
-        let mut running = self.around.supervisor.start(&self.job).await.map_err(failed)?;
-        let stdout = running.stdout.take().ok_or_else(missing)?;
-        let stderr = running.stderr.take().ok_or_else(missing)?;
-        let stdout = Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
-        let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(failed)?;
-        // Standard error may contain the secret, so it is not shown; a full pipe would stop the
-        // command.
-        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
-        let mut printed = Vec::new();
-        stdout.take(PRINTED_MAX + 1).read_to_end(&mut printed).await.map_err(failed)?;
-        if printed.len() as u64 > PRINTED_MAX {
-            return Err(HelperError(format!("printed more than {} KiB", PRINTED_MAX >> 10)));
-        }
-        let status = running.exit().await;
-        running.end_leftovers().await;
-        match status {
-            Some(status) if status.success() => Ok(printed),
-            Some(status) => Err(HelperError(format!("failed ({status})"))),
-            None => Err(HelperError("was killed".to_owned())),
-        }
+        let ended = self.around.supervisor.output(&self.job, PRINTED_MAX).await;
+        let ended = ended.map_err(|error| HelperError(error.to_string()))?;
+        // Standard error may contain the secret, so it is not shown.
+        let failed = || HelperError(format!("failed ({})", ended.status));
+        if ended.status.success() { Ok(ended.stdout) } else { Err(failed()) }
     }
 }

@@ -32,6 +32,36 @@ pub struct Job {
     pub terms: ProgramTerms,
 }
 
+impl Job {
+    /// A program without input and without limits.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        cwd: impl Into<PathBuf>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            cwd: cwd.into(),
+            environment: environment.into_iter().collect(),
+            input: false,
+            memory: None,
+            landlock: None,
+            terms: ProgramTerms::default(),
+        }
+    }
+
+    /// A command line of the POSIX shell, without input and without limits.
+    pub fn shell(
+        line: impl Into<OsString>,
+        cwd: impl Into<PathBuf>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        Self::new("/bin/sh", ["-c".into(), line.into()], cwd, environment)
+    }
+}
+
 /// The confinement of a program of the user; see [`UserPrograms`](super::UserPrograms).
 #[derive(Clone, Debug, Default)]
 pub struct ProgramTerms {
@@ -139,15 +169,11 @@ mod tests {
 
     fn job() -> Job {
         let pairs = [("A", "1"), ("TAG", "x"), ("A", ""), ("B", "=2")];
+        let arguments = ["-c".as_ref(), OsStr::from_bytes(b"\xff"), "".as_ref()];
+        let variables = pairs.map(|(name, value)| (name.into(), value.into()));
         Job {
-            program: "/bin/sh".into(),
-            arguments: vec!["-c".into(), OsStr::from_bytes(b"\xff").into(), "".into()],
-            cwd: "/tmp".into(),
-            environment: pairs.map(|(name, value)| (name.into(), value.into())).to_vec(),
-            input: false,
-            memory: None,
             landlock: Some(LandlockPolicy::default()),
-            terms: ProgramTerms::default(),
+            ..Job::new("/bin/sh", arguments, "/tmp", variables)
         }
     }
 

@@ -42,6 +42,7 @@ mod incoming_signals;
 mod job;
 mod job_init;
 mod job_inits;
+mod job_output;
 mod job_paths;
 mod kernel_files;
 mod landlock_policy;
@@ -85,6 +86,7 @@ pub use file_lock::{FileLock, LockError};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
+pub use job_output::{JobOutput, OutputError};
 pub use kernel_files::{boot_id, read_kernel_file, read_kernel_text, since_boot};
 pub use landlock_policy::{
     LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, RootCapabilities,

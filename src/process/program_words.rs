@@ -188,16 +188,8 @@ mod tests {
 
     fn job(line: &str) -> Job {
         let variables = [("CLAUDE_PROJECT_DIR", "/my work"), ("HOME", "/home/me")];
-        Job {
-            program: "/bin/sh".into(),
-            arguments: vec!["-c".into(), line.into()],
-            cwd: "/my work".into(),
-            environment: variables.map(|(name, value)| (name.into(), value.into())).to_vec(),
-            input: false,
-            memory: None,
-            landlock: None,
-            terms: super::super::job::ProgramTerms::default(),
-        }
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        Job::shell(line, "/my work", variables)
     }
 
     fn words(line: &str) -> ProgramWords {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, ProgramTerms, RunningJob, Supervisor, find_program};
+use crate::process::{Job, RunningJob, Supervisor, find_program};
 use crate::text::millis;
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
@@ -450,15 +450,10 @@ impl ShellSession {
         environment.extend(of_apt.map(|path| ("APT_CONFIG".into(), path.into())));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         environment.push((TEXT_VARIABLE.into(), text.into()));
+        let arguments = ["-c", &script, self.program.name()];
         Job {
-            program: self.program.path().to_path_buf(),
-            arguments: ["-c", &script, self.program.name()].map(OsString::from).to_vec(),
-            cwd: cwd.to_path_buf(),
-            environment,
-            input: false,
             memory: self.settings.memory,
-            landlock: None,
-            terms: ProgramTerms::default(),
+            ..Job::new(self.program.path(), arguments, cwd, environment)
         }
     }
 

@@ -332,6 +332,39 @@ fn a_worktree_that_was_removed_is_added_again_on_its_branch() {
     );
 }
 
+#[test]
+fn a_git_that_prints_much_or_hangs_is_within_the_time_of_the_run() {
+    let caller = Caller::with(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
+    let fake = "#!/bin/sh\ncase \"$*\" in *\"worktree list\"*) eval \"$AT_LIST\";; esac\nexec GIT \"$@\"\n";
+    caller.file("fake/git", fake);
+    let (code, _, stderr) = caller.shell(
+        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && \
+         sed -i \"s|GIT|$(command -v git)|\" ../fake/git && chmod +x ../fake/git && claude -p go -w w",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let run = "PATH=$PWD/../fake:$PATH claude -p go -w w --output-format json";
+    judge(
+        &caller,
+        &[
+            // More than fits in a pipe, on both.
+            (
+                &format!(
+                    "export AT_LIST='yes | head -c 300000; yes | head -c 300000 >&2'; {run} | jq -r .result"
+                ),
+                "Done.",
+            ),
+            (&format!("export AT_LIST='sleep 0.3'; {run} | jq '.duration_ms >= 300'"), "true"),
+            (
+                &format!(
+                    "export AT_LIST='sleep 1000'; {run} --max-duration 1s | jq -r .terminal_reason; \
+                     echo ${{PIPESTATUS[0]}}"
+                ),
+                "deadline\n5",
+            ),
+        ],
+    );
+}
+
 /// An earlier command could have written them.
 #[test]
 fn hooks_and_filters_of_the_repository_run_as_commands_when_a_worktree_is_added() {

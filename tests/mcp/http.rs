@@ -196,7 +196,8 @@ async fn a_server_that_has_no_such_stream_or_names_another_server_is_told() {
 
 #[tokio::test]
 async fn a_headers_helper_gives_the_credentials_and_is_asked_again_at_a_401() {
-    let command = "echo run >> runs; echo \"{\\\"Authorization\\\": \\\"Bearer \
+    // What it leaves in the background holds its output open.
+    let command = "sleep 1000 & echo run >> runs; echo \"{\\\"Authorization\\\": \\\"Bearer \
                    token-number-$(wc -l < runs | tr -d ' ')\\\"}\"";
     let http = http_with("tokens", |address, _| address.helper = Some(command.to_owned())).await;
     let bench = http.bench.ready().await;

@@ -4,21 +4,12 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
-use outlast::process::{Job, ProgramTerms, RunningJob, Supervisor};
+use outlast::process::{Job, RunningJob, Supervisor};
 
 use crate::support::supervisor;
 
 fn job(command: &str, variable: (&str, &str)) -> Job {
-    Job {
-        program: "/bin/sh".into(),
-        arguments: vec!["-c".into(), command.into()],
-        cwd: "/".into(),
-        environment: vec![(variable.0.into(), variable.1.into())],
-        input: false,
-        memory: None,
-        landlock: None,
-        terms: ProgramTerms::default(),
-    }
+    Job::shell(command, "/", [(variable.0.into(), variable.1.into())])
 }
 
 /// Runs a command to its end, and returns its output.

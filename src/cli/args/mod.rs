@@ -17,6 +17,7 @@ mod sessions;
 mod synonyms;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::StyledStr;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -218,6 +219,12 @@ pub struct RunArgs {
 const EXECUTING_TOOLS: [&str; 3] = ["Bash", "WebFetch", "WebSearch"];
 
 impl RunArgs {
+    /// Returns the time limit that `--max-duration` gives, before settings are read.
+    pub fn time_limit(&self) -> Option<Duration> {
+        let limit = self.flags.texts("max-duration").last();
+        limit.and_then(|limit| values::duration(limit).ok())
+    }
+
     /// Returns these flags with a profile, without those that contradict it.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {

@@ -13,7 +13,7 @@ use crate::batch::{
     read_state, worker_index,
 };
 use crate::checkout::check_out;
-use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput};
+use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput, RunArgs};
 use crate::cli::checkouts::{enter_worktree, wait_for_git};
 use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
@@ -182,7 +182,7 @@ async fn run_task(
     run.output.result_file = Some(files.result());
     run.output.heartbeat_file = Some(files.heartbeat());
     run.output.no_stdin = true;
-    world.cwd = prepare_folder(plan, task, files, &world).await?;
+    world.cwd = prepare_folder((plan, task), files, (&run, &world)).await?;
     env::set_current_dir(&world.cwd)
         .map_err(|error| UsageError::new(format!("{}: {error}; create it", world.cwd.display())))?;
     if let Some(name) = run.compatibility.worktree.as_mut().filter(|name| name.is_empty()) {
@@ -196,17 +196,16 @@ async fn run_task(
 
 /// Returns the working folder of a task, which is made if it is the task's own.
 async fn prepare_folder(
-    plan: &BatchPlan,
-    task: &PlannedTask,
+    (plan, task): (&BatchPlan, &PlannedTask),
     files: &TaskFolder,
-    world: &ProcessContext,
+    (run, world): (&RunArgs, &ProcessContext),
 ) -> Result<PathBuf, UsageError> {
     let work = files.work();
     if let Some(source) = &task.git {
         let cloning =
             check_out(&source.repository, source.reference.as_deref(), &work, &world.variables);
         let name = format!("cloning {}", source.repository);
-        wait_for_git(&name, world, cloning).await?;
+        wait_for_git(&name, (run, world), cloning).await?;
         return Ok(work);
     }
     if let Some(cwd) = task.cwd.as_ref().or(plan.cwd.as_ref()) {

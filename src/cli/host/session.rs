@@ -325,6 +325,7 @@ impl HostSession {
             agent::interrupt(&interrupter, Interrupt::HostRequest);
         }
         let context = ProcessContext {
+            began: Instant::now(),
             variables: self.context.variables.clone(),
             cwd: self.context.cwd.clone(),
             signals,

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 
 use super::*;
-use crate::job::ProgramTerms;
 use crate::job_paths::variable;
 
 /// A folder where commands write, and one where they do not.
@@ -43,16 +42,7 @@ impl Ground {
             ("CLAUDE_PROJECT_DIR".into(), self.at("work").into()),
         ];
         let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
-        Job {
-            program: "/bin/sh".into(),
-            arguments: vec!["-c".into(), line.into()],
-            cwd: self.at("work"),
-            environment: fixed.into_iter().chain(own).collect(),
-            input: false,
-            memory: None,
-            landlock: None,
-            terms: ProgramTerms::default(),
-        }
+        Job::shell(line, self.at("work"), fixed.into_iter().chain(own))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::process::{
     CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, PathAccess, PathRule,
-    ProbeResult, ProgramTerms, RootCapabilities, Supervisor, timeout_while_running,
+    ProbeResult, RootCapabilities, Supervisor, timeout_while_running,
 };
 
 use super::egress::{Egress, EgressOptions};
@@ -104,12 +104,6 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
         let port = other.local_addr()?.port();
         let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
         let job = Job {
-            program: supervisor.binary()?,
-            arguments: vec![PROBE_ARGUMENT.into(), port.to_string().into()],
-            cwd: "/".into(),
-            environment: Vec::new(),
-            input: false,
-            memory: None,
             landlock: Some(LandlockPolicy {
                 rules: all.into(),
                 network: NetworkAccess::Listed,
@@ -117,7 +111,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
                 egress: Some(egress.job(&[])?),
                 capabilities: RootCapabilities::Files,
             }),
-            terms: ProgramTerms::default(),
+            ..Job::new(supervisor.binary()?, [PROBE_ARGUMENT, &port.to_string()], "/", [])
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
