@@ -1,20 +1,25 @@
 //! File reads that may block: a file may be a pipe whose writer is another program, or lie on a
-//! disk that hangs. Reads have no timeout here, but the caller can look up the path being read.
+//! disk that hangs. Only [`unblocked`] has a timeout, but the caller can look up the path being read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::libc;
 use nix::unistd::Uid;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
+use super::running_time::timeout_while_running;
 use super::trusted_owners::TrustedOwners;
 
 /// The size of the pieces in which a file is hashed, in bytes.
 const HASH_CHUNK: usize = 64 << 10;
+
+/// The time limit of [`unblocked`].
+const UNBLOCKED_MAX: Duration = Duration::from_secs(10);
 
 /// The files that are being read now, the oldest first.
 static PENDING_READS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -98,6 +103,34 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     read_at_most(File::open(path)?, most)
+}
+
+/// Like [`read_bounded`], as [`unblocked`] work.
+///
+/// # Errors
+/// Those of both.
+pub async fn read_unblocked(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    unblocked(move || read_bounded(&path, most)).await?
+}
+
+/// Runs work that reads files on a thread for what blocks, which is abandoned at a time limit.
+///
+/// # Errors
+/// It took too long, or panicked.
+pub async fn unblocked<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    unblocked_within(UNBLOCKED_MAX, work).await
+}
+
+async fn unblocked_within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let late = || io::Error::other(format!("it was not read within {} s", limit.as_secs_f32()));
+    let done = timeout_while_running(limit, tokio::task::spawn_blocking(work)).await;
+    done.ok_or_else(late)?.map_err(io::Error::other)
 }
 
 /// Reads a regular file of at most `most` bytes, without blocking on a pipe or device.
@@ -193,6 +226,19 @@ mod tests {
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(closed_part(&file, other), None);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_does_not_end_is_abandoned() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let pipe = path.clone();
+        let limit = Duration::from_millis(10);
+        let read = unblocked_within(limit, move || read_bounded(&pipe, 1)).await;
+        assert_eq!(read.expect_err("no writer").to_string(), "it was not read within 0.01 s");
+        // The runtime waits for the thread.
+        OpenOptions::new().write(true).open(&path).unwrap();
     }
 
     #[test]

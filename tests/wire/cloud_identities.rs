@@ -309,6 +309,28 @@ async fn a_refused_or_unreachable_token_service_is_told_apart_and_no_secret_is_q
 }
 
 #[tokio::test]
+async fn a_credential_file_without_an_end_is_refused() {
+    let home = home("");
+    let endless = "/dev/zero";
+    let token =
+        [("AWS_WEB_IDENTITY_TOKEN_FILE", endless), ("AWS_ROLE_ARN", "arn:aws:iam::1:role/ci")];
+    let google = GoogleIdentity {
+        variables: variables(&[("GOOGLE_APPLICATION_CREDENTIALS", endless)]),
+        home: None,
+        cache: None,
+    };
+    for found in [
+        at_bedrock(aws(home.path(), &token)).await,
+        at_bedrock(aws(home.path(), &[("AWS_CONFIG_FILE", endless)])).await,
+        at_vertex(google).await,
+    ] {
+        let (class, detail) = found.expect_err("it has no end");
+        assert_eq!(class, ErrorClass::InvalidApiKey, "{detail}");
+        assert!(detail.contains("it is larger than 8192 kB"), "{detail}");
+    }
+}
+
+#[tokio::test]
 async fn the_issuer_of_an_identity_is_asked_through_the_proxy_if_it_is_on_the_internet() {
     let proxy = Responder::start(|_, _| Some((502, String::new()))).await;
     let local = Responder::start(|_, _| Some((200, "subject-83017".to_owned()))).await;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
+use super::files::FILE_BYTES_MAX;
 use super::secret::Secret;
 use crate::json;
 use crate::process::file_reads;
@@ -148,7 +149,7 @@ impl Login {
 
 /// Parses a login file into its JSON object. `None`: there is no file, or it is empty.
 pub(super) fn read_document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
-    let bytes = match file_reads::read(path) {
+    let bytes = match file_reads::read_bounded(path, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),

@@ -12,6 +12,7 @@
 mod cloud;
 mod credential;
 mod fault;
+mod files;
 mod grant;
 mod helper;
 mod login;

@@ -7,6 +7,7 @@ use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Method, Url};
 use tokio::time::timeout;
 
+use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::super::secret::Secret;
 use super::aws_endpoint::AwsService;
 use super::aws_identity::{AwsIdentity, AwsRole, AwsSource, no_credentials};
@@ -52,7 +53,7 @@ pub(super) async fn fetch(
             CloudToken::of_aws(&printed, &name)?
         }
         AwsSource::WebIdentity { token_file, role } => {
-            let token = read_token(token_file)?;
+            let token = read_token(token_file).await?;
             let fields = [("WebIdentityToken", token.reveal())];
             assume(identity, role, "AssumeRoleWithWebIdentity", &fields, None, around).await?
         }
@@ -64,7 +65,10 @@ pub(super) async fn fetch(
         }
         AwsSource::Sso(sso) => aws_sso::fetch(identity, sso, around).await?,
         AwsSource::Container { url, token, token_file } => {
-            let fresh = token_file.as_deref().map(read_token).transpose()?;
+            let fresh = match token_file {
+                Some(file) => Some(read_token(file).await?),
+                None => None,
+            };
             let token = fresh.as_ref().map(Secret::reveal).or(token.as_deref());
             of_container(url, token, around).await?
         }
@@ -88,8 +92,8 @@ fn nowhere() -> Box<Fault> {
     )
 }
 
-fn read_token(path: &Path) -> Result<Secret, Box<Fault>> {
-    let bytes = file_reads::read(path).map_err(|error| {
+async fn read_token(path: &Path) -> Result<Secret, Box<Fault>> {
+    let bytes = file_reads::read_unblocked(path, FILE_BYTES_MAX).await.map_err(|error| {
         no_credentials(format!("the token file {} cannot be read: {error}", path.display()))
     })?;
     let token = Secret::new(&String::from_utf8_lossy(&bytes));
@@ -149,7 +153,7 @@ async fn call_sts<'a>(
     remedy: &str,
     around: &TokenSurroundings,
 ) -> Result<String, Box<Fault>> {
-    let url = identity.service_url(AwsService::Sts, &identity.region)?;
+    let url = unblocked(identity, |it| it.service_url(AwsService::Sts, &it.region)).await?;
     let mut call = TokenCall::new(STS, Method::POST, &url, remedy)?.form(fields);
     call.request.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(CloudToken { kind: TokenKind::Aws(keys), .. }) = keys {

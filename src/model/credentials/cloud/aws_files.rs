@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::fault::missing_credential;
+use super::super::files::FILE_BYTES_MAX;
 use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Fault;
@@ -101,7 +102,7 @@ impl AwsFiles {
 }
 
 fn read_text(path: &Path) -> Result<String, Box<Fault>> {
-    match file_reads::read(path) {
+    match file_reads::read_bounded(path, FILE_BYTES_MAX) {
         Ok(bytes) => Ok(json::decode(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => {

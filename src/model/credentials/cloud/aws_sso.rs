@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::super::secret::Secret;
 use super::super::store::ReplacementFile;
 use super::aws_endpoint::AwsService;
@@ -29,8 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 struct SsoLogin(Value);
 
 impl SsoLogin {
-    fn read(file: &Path) -> Option<Self> {
-        let value: Value = json::read(&file_reads::read(file).ok()?).ok()?;
+    async fn read(file: &Path) -> Option<Self> {
+        let bytes = file_reads::read_unblocked(file, FILE_BYTES_MAX).await.ok()?;
+        let value: Value = json::read(&bytes).ok()?;
         (value["accessToken"].is_string() && parse_expiry(&value["expiresAt"]).is_some())
             .then_some(Self(value))
     }
@@ -65,7 +67,8 @@ pub(super) async fn fetch(
     let remedy = format!("run aws sso login --profile {}", sso.profile);
     let login = valid_login(identity, sso, &remedy, around).await?;
     let token = Secret::new(login.text("accessToken").unwrap_or_default());
-    let base = identity.service_url(AwsService::Sso, &sso.region)?;
+    let region = sso.region.clone();
+    let base = unblocked(identity, move |it| it.service_url(AwsService::Sso, &region)).await?;
     let url = format!("{}/federation/credentials", base.trim_end_matches('/'));
     let mut call = TokenCall::new(SERVICE, Method::GET, &url, &remedy)?
         .header("x-amz-sso_bearer_token", token.reveal());
@@ -86,7 +89,7 @@ async fn valid_login(
         no_credentials(format!("the SSO login of the profile {:?} {what}", sso.profile))
     };
     let expired = || ended(&format!("is missing or has expired; {remedy}"));
-    let login = SsoLogin::read(&sso.cache_file).ok_or_else(expired)?;
+    let login = SsoLogin::read(&sso.cache_file).await.ok_or_else(expired)?;
     let now = wall_clock();
     if login.is_valid_until(now + RENEWAL_MARGIN) {
         return Ok(login);
@@ -120,13 +123,14 @@ async fn renewed(
     let _lock = FileLock::take(&folder.join(format!("sso-{name}.lock")), PATIENCE).await.ok();
     let missing =
         || no_credentials(format!("the SSO login of {:?} is gone; {remedy}", sso.profile));
-    let mut login = SsoLogin::read(&sso.cache_file).ok_or_else(missing)?;
+    let mut login = SsoLogin::read(&sso.cache_file).await.ok_or_else(missing)?;
     let now = wall_clock();
     if login.is_valid_until(now + RENEWAL_MARGIN) {
         return Ok(login);
     }
     let request = login.renewal(now).ok_or_else(missing)?;
-    let base = identity.service_url(AwsService::SsoOidc, &sso.region)?;
+    let region = sso.region.clone();
+    let base = unblocked(identity, move |it| it.service_url(AwsService::SsoOidc, &region)).await?;
     let url = format!("{}/token", base.trim_end_matches('/'));
     let call = TokenCall::new(SERVICE, Method::POST, &url, remedy)?.json(&request);
     let unwritable = |error: io::Error| {

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::super::fault::missing_credential;
+use super::super::files::FILE_BYTES_MAX;
 use super::aws_files::variable;
 use super::command::{printed_json, printing};
 use super::token::{CloudToken, parse_expiry};
@@ -78,7 +79,8 @@ impl EntraIdentity {
                 self.grant(&tenant, &client, &fields, remedy, around).await
             }
             EntraSource::Federated { tenant, client, token_file } => {
-                let token = file_reads::read(&token_file).map_err(|error| {
+                let token = file_reads::read_unblocked(&token_file, FILE_BYTES_MAX).await;
+                let token = token.map_err(|error| {
                     let path = token_file.display();
                     no_credentials(format!("the token file {path} cannot be read: {error}"))
                 })?;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::fault::missing_credential;
+use super::super::files::FILE_BYTES_MAX;
 use super::aws_files::variable;
 use crate::json;
 use crate::process::file_reads;
@@ -122,7 +123,7 @@ fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
     let wrong = |what: &str| {
         no_credentials(format!("the credentials in {} {what}; correct them", path.display()))
     };
-    let bytes = match file_reads::read(path) {
+    let bytes = match file_reads::read_bounded(path, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(wrong(&format!("cannot be read: {error}"))),

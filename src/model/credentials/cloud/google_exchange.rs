@@ -9,6 +9,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde_json::{Value, json};
 
+use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::google::{GoogleIdentity, GoogleSource, no_credentials};
 use super::google_program;
 use super::token::{CloudToken, TokenKind, parse_expiry};
@@ -30,7 +31,7 @@ pub(super) async fn fetch(
     identity: &GoogleIdentity,
     around: &TokenSurroundings,
 ) -> Result<CloudToken, Box<Fault>> {
-    match &identity.plan()? {
+    match &unblocked(identity, GoogleIdentity::plan).await? {
         GoogleSource::File { value, .. } => {
             let token = of_file(identity, value, around, DEPTH_MAX).await?;
             let project = value["quota_project_id"].as_str().map(str::to_owned);
@@ -169,7 +170,7 @@ async fn of_external_account(
 /// The token of the other issuer, from a file or an address.
 async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<String, Box<Fault>> {
     let raw = if let Some(path) = source["file"].as_str() {
-        file_reads::read(path.as_ref()).map_err(|error| {
+        file_reads::read_unblocked(path.as_ref(), FILE_BYTES_MAX).await.map_err(|error| {
             no_credentials(format!("the token file {path} cannot be read: {error}"))
         })?
     } else if let Some(url) = source["url"].as_str() {

@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::super::files::FILE_BYTES_MAX;
 use super::super::helper::HelperCommand;
 use super::command::printed_json;
 use super::google::{ALLOW_PROGRAMS, GoogleIdentity, no_credentials};
@@ -49,7 +50,7 @@ pub(super) async fn token(
     };
     let output_file = program["output_file"].as_str().filter(|file| !file.is_empty());
     if let Some(file) = output_file
-        && let Some(kept) = kept_answer(file.as_ref())
+        && let Some(kept) = kept_answer(file.as_ref()).await
         && let Ok(token) = of_answer(&kept, output_file)
     {
         return Ok(token);
@@ -66,8 +67,8 @@ fn invalid(what: &str) -> Box<Fault> {
     no_credentials(format!("the program of the Google credentials: {what}"))
 }
 
-fn kept_answer(file: &Path) -> Option<Value> {
-    json::read(&file_reads::read(file).ok()?).ok()
+async fn kept_answer(file: &Path) -> Option<Value> {
+    json::read(&file_reads::read_unblocked(file, FILE_BYTES_MAX).await.ok()?).ok()
 }
 
 /// The environment variables of the program.

@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::super::credential::Renewal;
+use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::super::secret::Secret;
 use super::aws_exchange;
 use super::aws_identity::AwsIdentity;
@@ -133,14 +134,18 @@ impl CloudLogin {
 
     /// Adopts the token that another run of this host fetched, or fetches one.
     async fn fetch_or_share(&self, held: &mut HeldToken) -> Result<(), Box<Fault>> {
-        let shared = self.shared_file();
+        let shared = unblocked(&self.identity, |identity| Ok(shared_file(identity))).await?;
         // Tokens of clouds can be fetched any number of times, so a run does not depend on the lock.
         let lock = match &shared {
             None => None,
             Some(path) => FileLock::take(&path.with_extension("lock"), PATIENCE).await.ok(),
         };
         let now = wall_clock();
-        let cached = shared.as_deref().and_then(read_cached).filter(|token| {
+        let cached = match &shared {
+            Some(path) => read_cached(path).await,
+            None => None,
+        };
+        let cached = cached.filter(|token| {
             held.rejected.as_ref() != Some(token.secret()) && token.is_valid_for(now, MARGIN)
         });
         let token = if let Some(token) = cached {
@@ -204,23 +209,22 @@ impl CloudLogin {
     }
 
     async fn fetch_aws(&self, aws: &AwsIdentity) -> Result<CloudToken, Box<Fault>> {
-        aws_exchange::fetch(aws, &aws.plan()?, &self.around).await
+        let source = unblocked(aws, AwsIdentity::plan).await?;
+        aws_exchange::fetch(aws, &source, &self.around).await
     }
+}
 
-    /// The file in which the runs of a host share the token. `None` if the token is not shared.
-    fn shared_file(&self) -> Option<PathBuf> {
-        let (is_shared, folder) = match &self.identity {
-            CloudIdentity::Aws(aws) => (aws.plan().ok()?.is_shared(), aws.cache.as_ref()),
-            CloudIdentity::Google(google) => {
-                (google.plan().ok()?.is_shared(), google.cache.as_ref())
-            }
-            CloudIdentity::Entra(entra) => (entra.plan().is_shared(), entra.cache.as_ref()),
-        };
-        let folder = folder.filter(|_| is_shared)?;
-        create_folder(folder).ok()?;
-        let hash = Sha256::digest(self.identity.key());
-        Some(folder.join(hex(&hash[..16]) + ".json"))
-    }
+/// The file in which the runs of a host share the token. `None` if the token is not shared.
+fn shared_file(identity: &CloudIdentity) -> Option<PathBuf> {
+    let (is_shared, folder) = match identity {
+        CloudIdentity::Aws(aws) => (aws.plan().ok()?.is_shared(), aws.cache.as_ref()),
+        CloudIdentity::Google(google) => (google.plan().ok()?.is_shared(), google.cache.as_ref()),
+        CloudIdentity::Entra(entra) => (entra.plan().is_shared(), entra.cache.as_ref()),
+    };
+    let folder = folder.filter(|_| is_shared)?;
+    create_folder(folder).ok()?;
+    let hash = Sha256::digest(identity.key());
+    Some(folder.join(hex(&hash[..16]) + ".json"))
 }
 
 fn create_folder(folder: &Path) -> io::Result<()> {
@@ -233,8 +237,9 @@ fn is_temporary(fault: &Fault) -> bool {
     !matches!(fault.kind, FaultKind::Refused { status: 200, .. })
 }
 
-fn read_cached(path: &Path) -> Option<CloudToken> {
-    let value: Value = json::read(&file_reads::read(path).ok()?).ok()?;
+async fn read_cached(path: &Path) -> Option<CloudToken> {
+    let bytes = file_reads::read_unblocked(path, FILE_BYTES_MAX).await.ok()?;
+    let value: Value = json::read(&bytes).ok()?;
     CloudToken::from_json(&value)
 }
 
