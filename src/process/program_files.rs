@@ -26,7 +26,7 @@ pub enum ProgramChange {
 }
 
 /// The state, when the run began, of a path that a job names and commands can write to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum KnownEntry {
     Program {
         /// The file that the path led to.

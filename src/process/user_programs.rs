@@ -11,6 +11,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -36,7 +37,8 @@ pub struct UserPrograms {
     /// commands.
     unconfined: Vec<String>,
     sandbox: CommandSandbox,
-    entries: Mutex<BTreeMap<PathBuf, KnownEntry>>,
+    /// Never locked while a file is looked at: its disk may hang.
+    entries: Mutex<Arc<BTreeMap<PathBuf, KnownEntry>>>,
     /// The folders of a `PATH` that commands can write to.
     open_paths: Mutex<BTreeMap<OsString, Vec<PathBuf>>>,
     found: FoundPrograms,
@@ -85,19 +87,29 @@ impl UserPrograms {
         let folders = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
         let open = folders.into_iter().filter(|path| self.writable.can_change(path));
-        self.entries.lock().extend(open.map(|path| (path, KnownEntry::Folder)));
+        let open: Vec<_> = open.map(|path| (path, KnownEntry::Folder)).collect();
+        Arc::make_mut(&mut self.entries.lock()).extend(open);
         let JobPrograms { named, run, .. } = self.find(&words, job);
         let bare = self.bare_paths(&words, job);
         let bare = bare.into_iter().filter(|path| path.is_file() && self.writable.can_change(path));
-        let found: Vec<PathBuf> = named.into_iter().chain(bare).collect();
-        let mut known = self.entries.lock();
-        for path in found {
-            if !known.contains_key(&path) {
-                let is_program = is_runnable(&path) || run.contains(&path);
-                let entry = KnownEntry::read(&path, is_program);
-                known.extend(entry.map(|entry| (path, entry)));
-            }
+        let known = self.known();
+        let new = named.into_iter().chain(bare).filter(|path| !known.contains_key(path));
+        let read = new.filter_map(|path| {
+            let is_program = is_runnable(&path) || run.contains(&path);
+            KnownEntry::read(&path, is_program).map(|entry| (path, entry))
+        });
+        let read: Vec<_> = read.collect();
+        drop(known);
+        let mut entries = self.entries.lock();
+        for (path, entry) in read {
+            // Another job may have recorded it since.
+            Arc::make_mut(&mut entries).entry(path).or_insert(entry);
         }
+    }
+
+    /// The entries that are recorded now.
+    fn known(&self) -> Arc<BTreeMap<PathBuf, KnownEntry>> {
+        Arc::clone(&self.entries.lock())
     }
 
     /// Returns true if a job runs inside the sandbox of commands, provided that they have one.
@@ -116,7 +128,7 @@ impl UserPrograms {
         let words = ProgramWords::of(&job, &self.found);
         let JobPrograms { named, run, is_confined } = self.find(&words, &job);
         let mut files = UsedFiles::default();
-        let known = self.entries.lock();
+        let known = self.known();
         for path in named {
             match known.get(&path) {
                 Some(KnownEntry::Data | KnownEntry::Folder) => {}
@@ -130,7 +142,6 @@ impl UserPrograms {
                 None => {}
             }
         }
-        drop(known);
         if job.landlock.is_none() && is_confined {
             job.landlock = (self.sandbox)()?.map(|policy| with_grants(policy, &job.terms.grants));
         } else {
@@ -153,7 +164,7 @@ impl UserPrograms {
             .iter()
             .flat_map(|start| may_run.all().filter_map(|word| self.locate(start, word, job)))
             .collect();
-        let known = self.entries.lock();
+        let known = self.known();
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
         named.extend(may_be_put.iter().cloned());
         let is_code = |path: &PathBuf| match known.get(path) {
@@ -162,7 +173,6 @@ impl UserPrograms {
             None => may_be_put.contains(path) || fs::symlink_metadata(path).is_ok(),
         };
         let names_code = named.iter().any(is_code);
-        drop(known);
         named.extend(run.iter().cloned());
         named.sort_unstable();
         named.dedup();
@@ -180,7 +190,7 @@ impl UserPrograms {
     /// The folders in which words of a job are looked up: its working directory, and the recorded
     /// folders that it names, into which it may change.
     fn starts(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
-        let known = self.entries.lock();
+        let known = self.known();
         let named = words.all().map(|word| absolute(&job.cwd, word, job));
         let folders = named.filter(|path| matches!(known.get(path), Some(KnownEntry::Folder)));
         let mut starts = vec![job.cwd.clone()];
@@ -220,17 +230,20 @@ impl UserPrograms {
         let in_order = || words.in_order.iter().chain(&words.of_scripts);
         let bare = || in_order().filter(|word| !word.contains('/'));
         let named = folders.iter().flat_map(|folder| bare().map(|word| folder.join(word)));
-        let known = self.entries.lock();
+        let known = self.known();
         named.filter(|path| path.is_file() || known.contains_key(path)).collect()
     }
 
     /// The folders of the job's `PATH` that commands can write to.
     fn open_folders(&self, job: &Job) -> Vec<PathBuf> {
         let path = search_path(job);
-        let mut known = self.open_paths.lock();
-        let find =
-            || std::env::split_paths(&path).filter(|it| self.writable.can_change(it)).collect();
-        known.entry(path.clone()).or_insert_with(find).clone()
+        if let Some(known) = self.open_paths.lock().get(&path) {
+            return known.clone();
+        }
+        let open = std::env::split_paths(&path).filter(|it| self.writable.can_change(it));
+        let open: Vec<_> = open.collect();
+        self.open_paths.lock().insert(path, open.clone());
+        open
     }
 
     /// Returns true if a variable names code that commands can write to.
