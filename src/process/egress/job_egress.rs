@@ -168,7 +168,7 @@ impl Eq for JobEgress {}
 /// The target of a connection to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionTarget {
-    /// The relay itself, as an HTTP or SOCKS proxy.
+    /// The relay itself, as an HTTP proxy.
     Proxy,
     /// A resolver.
     Resolver,

@@ -175,11 +175,13 @@ impl Egress {
 
 /// The variables that point programs to the relay. The resolver speaks TCP only.
 fn variables(relay: SocketAddrV4) -> Vec<(String, String)> {
-    let (http, socks) = (format!("http://{relay}"), format!("socks5h://{relay}"));
+    let http = format!("http://{relay}");
     let named = [
         ("HTTP_PROXY", http.clone()),
         ("HTTPS_PROXY", http),
-        ("ALL_PROXY", socks),
+        // Other protocols, such as FTP, need no proxy, and may not use one that speaks HTTP. An empty
+        // value replaces that of outlast's own environment.
+        ("ALL_PROXY", String::new()),
         ("NO_PROXY", DIRECT_HOSTS.to_owned()),
     ];
     let lower = named.clone().map(|(name, value)| (name.to_lowercase(), value));

@@ -21,7 +21,6 @@ mod outgoing;
 mod probe;
 mod refusal_note;
 mod relay;
-mod socks;
 mod upstream;
 
 pub use egress::{Egress, EgressOptions};

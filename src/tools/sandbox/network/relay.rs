@@ -22,7 +22,6 @@ use super::dns::{self, NameAnswer};
 use super::http_proxy::{self, ForwardedRequest, HttpRequest};
 use super::names::NameTable;
 use super::outgoing::{ConnectError, Outgoing};
-use super::socks::{self, SocksHost, SocksReply};
 
 /// The header by which programs distinguish refusals of the relay from those of servers.
 const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
@@ -122,17 +121,7 @@ impl Client {
         self.stream.set_nodelay(true)?;
         match target {
             ConnectionTarget::Resolver => self.serve_resolver().await,
-            ConnectionTarget::Proxy => {
-                let mut first = [0];
-                if self.stream.peek(&mut first).await? == 0 {
-                    return Ok(());
-                }
-                if first == [socks::VERSION] {
-                    self.serve_socks().await
-                } else {
-                    self.serve_http(None).await
-                }
-            }
+            ConnectionTarget::Proxy => self.serve_http(None).await,
             ConnectionTarget::Address(address) => self.serve_address(address).await,
         }
     }
@@ -165,28 +154,6 @@ impl Client {
         } else {
             reset(&self.stream);
             Ok(())
-        }
-    }
-
-    async fn serve_socks(mut self) -> io::Result<()> {
-        let Some(host) = socks::read_request(&mut self.stream).await? else { return Ok(()) };
-        let to = match &host {
-            SocksHost::Address(address) => Destination::at(*address, &self.relay.names.lock()),
-            SocksHost::Name(name, port) => Destination::new(name, *port, &self.relay.names.lock()),
-        };
-        let connected = match &to {
-            Some(to) => self.connect(to).await,
-            None => Err(ConnectError::Refused(RefusalReason::NotListed)),
-        };
-        let reply = match &connected {
-            Ok(_) => SocksReply::Connected,
-            Err(ConnectError::Refused(_)) => SocksReply::NotAllowed,
-            Err(ConnectError::Failed(_)) => SocksReply::Unreachable,
-        };
-        socks::send_reply(&mut self.stream, reply).await?;
-        match connected {
-            Ok(mut server) => copy_bidirectional(&mut self.stream, &mut server).await.map(drop),
-            Err(_) => Ok(()),
         }
     }
 
