@@ -596,6 +596,21 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         (Default, Allow(&["Bash(rm *)"]), "Bash", bash("ls; rm -f q"), "'Bash(ls *)'"),
         (Default, Allow(&["Bash(mkdir *)"]), "Bash", bash("mkdir d && ls"), "'Bash(ls *)'"),
         (Default, Allow(&["Bash(touch *)"]), "Bash", bash("touch z | tail ./q"), "'Bash(tail *)'"),
+        (AcceptEdits, Allow(&["Bash(git *)"]), "Bash", bash("mkdir d && git status"), "by itself"),
+        (
+            Default,
+            Allow(&["Bash(git *)"]),
+            "Bash",
+            bash("touch n && git status"),
+            "Bash needs permission for `touch n`: ",
+        ),
+        (
+            Default,
+            Allow(&["Bash(make *)"]),
+            "Bash",
+            bash("cd nowhere && make x && cd .."),
+            "there is no folder ",
+        ),
         (Default, Rules::None, "Bash", bash("PORT=1 make test"), "'Bash(PORT=1 make test *)'"),
         (
             Default,

@@ -1,6 +1,7 @@
 //! Decides whether a command may run, and how it is confined.
 
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::super::catalog::BuiltinTool;
 use super::super::paths::ResolvedPath;
@@ -75,10 +76,7 @@ impl Permissions {
         if is_granted || self.mode == PermissionMode::BypassPermissions {
             return Ok(parts.map_or(Confinement::Sandbox, sandbox_for));
         }
-        let folder = Some(cwd.to_path_buf());
-        let (named, changed) = (Vec::new(), Vec::new());
-        LineCheck { permissions: self, resolve, folder, named, changed }
-            .check(parts.map_err(|why| *why)?)
+        LineCheck::new(self, resolve, cwd).check(parts.map_err(|why| *why)?)
     }
 }
 
@@ -116,15 +114,25 @@ fn written(part: &SimpleCommand) -> impl Iterator<Item = &ShellWord> {
 struct LineCheck<'a> {
     permissions: &'a Permissions,
     resolve: Resolve<'a>,
+    /// The folder in which the line starts.
+    start: &'a Path,
     /// The folder in which the next command runs. `None` after a `cd` that may have failed.
     folder: Option<PathBuf>,
+    /// A folder that is not there, to which the line changes.
+    missing: Option<PathBuf>,
     /// Files that are read.
     named: Vec<PathBuf>,
     /// Files that are changed.
     changed: Vec<PathBuf>,
 }
 
-impl LineCheck<'_> {
+impl<'a> LineCheck<'a> {
+    fn new(permissions: &'a Permissions, resolve: Resolve<'a>, start: &'a Path) -> Self {
+        let (named, changed) = (Vec::new(), Vec::new());
+        let folder = Some(start.to_path_buf());
+        Self { permissions, resolve, start, folder, missing: None, named, changed }
+    }
+
     fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
         let permissions = self.permissions;
         let has_rule = |part: &SimpleCommand| permissions.has_rule_for(part);
@@ -136,7 +144,7 @@ impl LineCheck<'_> {
         if let (Some(ruled), Some(open)) = (ruled, open)
             && commands().any(|part| effect(part).is_none())
         {
-            return Err(self.permissions.refusal(open, Some(ruled)));
+            return Err(self.refusal_beside(open, ruled));
         }
         let is_confined = !is_plain || self.permissions.holds_plain_commands;
         if let Some(part) = parts.first().filter(|_| !is_confined) {
@@ -149,11 +157,11 @@ impl LineCheck<'_> {
             self.check_redirections(part)?;
             let known = recognize(part);
             if is_plain && !part.words.is_empty() {
-                let known = known.as_ref().ok_or_else(|| permissions.refusal(part, None));
+                let known = known.as_ref().ok_or_else(|| permissions.refusal(part));
                 let checked = known.and_then(|known| self.check_plain(part, known));
                 // What lacks a rule is the command beside it.
                 checked.map_err(|denial| match open.filter(|_| has_rule(part)) {
-                    Some(open) => permissions.refusal(open, Some(part)),
+                    Some(open) => self.refusal_beside(open, part),
                     None => denial,
                 })?;
             }
@@ -178,11 +186,26 @@ impl LineCheck<'_> {
         let git = parts.iter().find(runs_git);
         if let Some(part) = git.filter(|_| !self.changed.is_empty()) {
             // git runs programs that a checkout configures, which could write, too.
-            return Err(self.permissions.refusal(part, None));
+            return Err(match open.filter(|_| has_rule(part)) {
+                Some(open) => self.refusal_beside(open, part),
+                None => permissions.refusal(part),
+            });
         }
         let may_move = has_moved || !self.changed.is_empty();
         let (named, changed, runs_git) = (self.named, self.changed, git.is_some());
         Ok(Confinement::Plain { named, changed, may_move, runs_git })
+    }
+
+    /// Returns the denial of a command without a rule in a line with a command that has one.
+    fn refusal_beside(&self, open: &SimpleCommand, ruled: &SimpleCommand) -> Denial {
+        let alone = LineCheck::new(self.permissions, self.resolve, self.start);
+        match alone.check(slice::from_ref(open)) {
+            Ok(_) => {
+                let (command, ruled) = (shown(open), shown(ruled));
+                Denial::Beside { command, ruled, rule: suggestion(open) }
+            }
+            Err(denial) => denial,
+        }
     }
 
     fn check_redirections(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
@@ -201,7 +224,7 @@ impl LineCheck<'_> {
         self.check_read(folder, |_| true)?;
         let place = self.place(folder)?;
         if place.written != place.real || !place.real.is_dir() {
-            return Err(self.permissions.refusal(part, None));
+            return Err(self.permissions.refusal(part));
         }
         let before = self.folder.replace(place.real);
         let checked = self.check_effect(part, known);
@@ -233,14 +256,14 @@ impl LineCheck<'_> {
                 })
             }
             PlainEffect::Changes | PlainEffect::Transfers if !accepts => {
-                Err(self.permissions.refusal(part, None))
+                Err(self.permissions.refusal(part))
             }
             PlainEffect::Changes => operands.try_for_each(|path| {
                 self.check_change(path)?;
                 let place = self.place(path)?;
                 let removes = part.words[0].raw == "rm" && place.real.is_dir();
                 if removes && self.permissions.denies_below(&place) {
-                    return Err(self.permissions.refusal(part, None));
+                    return Err(self.permissions.refusal(part));
                 }
                 match protected_below(&place.real, &self.permissions.cwd).filter(|_| removes) {
                     Some(path) => Err(Denial::DecidesWhatRuns { path }),
@@ -256,7 +279,13 @@ impl LineCheck<'_> {
         match &self.folder {
             Some(folder) => Ok((self.resolve)(path, folder)),
             None if path.starts_with('/') => Ok((self.resolve)(path, Path::new("/"))),
-            None => Err(Denial::UnknownFolder { path: path.to_owned() }),
+            None => Err(match &self.missing {
+                Some(missing) => Denial::MissingFolder {
+                    missing: missing.clone(),
+                    cwd: self.start.to_path_buf(),
+                },
+                None => Denial::UnknownFolder { path: path.to_owned() },
+            }),
         }
     }
 
@@ -286,7 +315,11 @@ impl LineCheck<'_> {
             self.check_read(path, |_| true)?;
             // Behind a link the shell's folder, the path as written, differs from the real one.
             let place = self.place(path)?;
-            let is_certain = is_first && place.written == place.real && place.real.is_dir();
+            let is_itself = is_first && place.written == place.real;
+            if is_itself && place.real.symlink_metadata().is_err() {
+                self.missing = Some(place.written);
+            }
+            let is_certain = is_itself && place.real.is_dir();
             self.folder = Some(place.real).filter(|_| is_certain);
         }
         Ok(())
@@ -313,7 +346,7 @@ impl LineCheck<'_> {
         for path in from {
             let source = self.place(path)?;
             if source.written != source.real || source.real.is_dir() {
-                return Err(self.permissions.refusal(part, None));
+                return Err(self.permissions.refusal(part));
             }
             // The last operand may be a folder, or one that the line creates.
             self.check_change(&format!("{to}/{}", base_name(path)))?;
@@ -328,18 +361,13 @@ impl Permissions {
         self.mode != PermissionMode::Plan && self.allowed_by(|rule| covers(rule, part))
     }
 
-    /// Returns the denial of a command without a rule. `beside` is a command of the line with a
-    /// rule.
-    fn refusal(&self, part: &SimpleCommand, beside: Option<&SimpleCommand>) -> Denial {
+    /// Returns the denial of a command without a rule.
+    fn refusal(&self, part: &SimpleCommand) -> Denial {
         let command = shown(part);
         if self.mode == PermissionMode::Plan {
             return Denial::CommandWhilePlanning { command };
         }
-        let rule = suggestion(part);
-        match beside.filter(|_| recognize(part).is_some()) {
-            Some(beside) => Denial::Beside { command, ruled: shown(beside), rule },
-            None => Denial::Command { command, rule },
-        }
+        Denial::Command { command, rule: suggestion(part) }
     }
 }
 

@@ -98,6 +98,8 @@ pub(in super::super) enum Denial {
          may be in another folder. Begin the line with cd and &&, or use absolute paths"
     )]
     UnknownFolder { path: String },
+    #[error("there is no folder {} to change to. Commands start in {}", missing.display(), cwd.display())]
+    MissingFolder { missing: PathBuf, cwd: PathBuf },
     #[error(
         "`{command}` needs no rule by itself, but in one line with `{ruled}` it does: run it in a \
          call of its own, or allow it with --allowedTools '{rule}'"
