@@ -23,6 +23,9 @@ pub struct Job {
     pub environment: Vec<(OsString, OsString)>,
     /// True if standard input is a pipe from outlast. Otherwise it is empty.
     pub input: bool,
+    /// True if standard error is the pipe of standard output: only so does what is written to both
+    /// keep its order.
+    pub joins_output: bool,
     /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if
     /// this one does not count.
     pub memory: Option<u64>,
@@ -46,6 +49,7 @@ impl Job {
             cwd: cwd.into(),
             environment: environment.into_iter().collect(),
             input: false,
+            joins_output: false,
             memory: None,
             landlock: None,
             terms: ProgramTerms::default(),

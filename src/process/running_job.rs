@@ -14,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::egress::JobEgress;
+use super::job::Job;
 use super::program_files::{ProgramChange, UsedFiles};
 use super::wire::{self, JobReport};
 
@@ -59,6 +60,7 @@ pub struct RunningJob {
     /// `None` unless the job requested it.
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
+    /// `None` if the job joins it to its standard output.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -66,24 +68,28 @@ pub struct RunningJob {
 pub(super) struct JobPipes {
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    stderr: ChildStderr,
+    stderr: Option<ChildStderr>,
 }
 
 impl JobPipes {
-    /// Creates the pipes. The returned descriptors are for the command: its stdout, its stderr, and
-    /// its stdin if it has one.
-    pub(super) fn create(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
+    /// Creates the pipes of a job. The returned descriptors are for the command: its stdout, its
+    /// stderr, and its stdin if it has one.
+    pub(super) fn create(job: &Job) -> io::Result<(Self, Vec<OwnedFd>)> {
         let (stdout, output) = pipe()?;
-        let (stderr, errors) = pipe()?;
+        let (stderr, errors) = if job.joins_output {
+            (None, output.try_clone()?)
+        } else {
+            let (stderr, errors) = pipe()?;
+            (Some(OwnedFd::from(stderr).into()), errors)
+        };
         let mut theirs = vec![OwnedFd::from(output), OwnedFd::from(errors)];
         let mut stdin = None;
-        if input {
+        if job.input {
             let (their_input, our_input) = pipe()?;
             theirs.push(their_input.into());
             stdin = Some(OwnedFd::from(our_input).into());
         }
-        let (stdout, stderr) = (OwnedFd::from(stdout).into(), OwnedFd::from(stderr).into());
-        Ok((Self { stdin, stdout, stderr }, theirs))
+        Ok((Self { stdin, stdout: OwnedFd::from(stdout).into(), stderr }, theirs))
     }
 }
 
@@ -103,7 +109,7 @@ impl RunningJob {
             egress: None,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
-            stderr: Some(pipes.stderr),
+            stderr: pipes.stderr,
         }
     }
 
@@ -239,7 +245,8 @@ mod tests {
     async fn a_leftover_process_that_does_not_end_counts_as_left_behind() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
         ours.set_nonblocking(true).expect("it is open");
-        let (pipes, _theirs) = JobPipes::create(false).expect("pipes");
+        let job = Job::shell("true", "/", []);
+        let (pipes, _theirs) = JobPipes::create(&job).expect("pipes");
         let job = RunningJob::new(JobControl::new(ours).expect("a runtime"), pipes);
         // The job init process never reports that the leftovers have ended.
         assert!(job.end_leftovers().await);

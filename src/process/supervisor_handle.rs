@@ -169,7 +169,7 @@ impl Supervisor {
     }
 
     async fn try_start(&self, spec: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
-        let (pipes, descriptors) = JobPipes::create(job.input)?;
+        let (pipes, descriptors) = JobPipes::create(job)?;
         let (control, theirs) = UnixStream::pair()?;
         control.set_nonblocking(true)?;
         let control = JobControl::new(control)?;

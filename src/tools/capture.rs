@@ -15,7 +15,7 @@ use crate::secrets::KnownSecrets;
 
 use super::background::LiveOutput;
 use super::head_and_tail::HeadAndTail;
-use super::output_redactor::{OutputRedactor, OutputStream, RedactedOutput};
+use super::output_redactor::{OutputRedactor, RedactedOutput};
 use super::text;
 
 /// The maximum size of one command's output on disk, in bytes.
@@ -103,12 +103,10 @@ impl OutputFolder {
     }
 }
 
-/// One command's output: both streams interleaved, and each on its own.
+/// One command's output, as it was written.
 #[derive(Debug)]
 pub(super) struct OutputCapture {
-    both: HeadAndTail,
-    out: HeadAndTail,
-    err: HeadAndTail,
+    ends: HeadAndTail,
     limit: usize,
     sieve: OutputRedactor,
     scratch: Arc<OutputFolder>,
@@ -137,9 +135,7 @@ enum SpillFile {
 /// A command's captured output, ready to be shown.
 #[derive(Debug)]
 pub(super) struct CapturedOutput {
-    pub(super) both: String,
-    pub(super) out: String,
-    pub(super) err: String,
+    pub(super) text: String,
     /// The file with the whole output, if only a part of it is shown.
     pub(super) file: Option<PathBuf>,
     pub(super) bytes: u64,
@@ -148,9 +144,7 @@ pub(super) struct CapturedOutput {
 impl OutputCapture {
     pub(super) fn new(limit: usize, scratch: Arc<OutputFolder>) -> Self {
         Self {
-            both: HeadAndTail::showing(limit),
-            out: HeadAndTail::showing(limit),
-            err: HeadAndTail::showing(limit),
+            ends: HeadAndTail::showing(limit),
             limit,
             sieve: OutputRedactor::new(&scratch.secrets),
             scratch,
@@ -164,19 +158,15 @@ impl OutputCapture {
         self.live = Some(live);
     }
 
-    pub(super) async fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
-        let sifted = self.sieve.push(stream, bytes);
-        self.save_chunk(stream, &sifted).await;
+    pub(super) async fn push(&mut self, bytes: &[u8]) {
+        let sifted = self.sieve.push(bytes);
+        self.save_chunk(&sifted).await;
     }
 
-    async fn save_chunk(&mut self, stream: OutputStream, sifted: &RedactedOutput) {
-        self.both.push(&sifted.shown);
+    async fn save_chunk(&mut self, sifted: &RedactedOutput) {
+        self.ends.push(&sifted.shown);
         if let Some(live) = &self.live {
             live.push(&sifted.shown);
-        }
-        match stream {
-            OutputStream::Out => self.out.push(&sifted.shown),
-            OutputStream::Err => self.err.push(&sifted.shown),
         }
         let bytes = sifted.saved.as_slice();
         self.spill = match std::mem::replace(&mut self.spill, SpillFile::Short(Vec::new())) {
@@ -221,10 +211,8 @@ impl OutputCapture {
 
     /// Ends the capture: no more output follows.
     pub(super) async fn finish(mut self) -> CapturedOutput {
-        for stream in [OutputStream::Out, OutputStream::Err] {
-            let rest = self.sieve.finish(stream);
-            self.save_chunk(stream, &rest).await;
-        }
+        let rest = self.sieve.finish();
+        self.save_chunk(&rest).await;
         // Output with NUL characters or binary data is not shown byte for byte, so it is saved in
         // full.
         if let SpillFile::Short(all) = &mut self.spill
@@ -249,13 +237,6 @@ impl OutputCapture {
             }
             SpillFile::Failed(error) => (None, format!("; it could not be saved: {error}")),
         };
-        let show = |ends: &HeadAndTail| ends.show(self.limit, &place);
-        CapturedOutput {
-            both: show(&self.both),
-            out: show(&self.out),
-            err: show(&self.err),
-            bytes: self.both.total,
-            file,
-        }
+        CapturedOutput { text: self.ends.show(self.limit, &place), bytes: self.ends.total, file }
     }
 }

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{RunningClock, RunningJob, out_of_memory_kills};
 
 use super::capture::OutputCapture;
-use super::output_redactor::OutputStream;
 
 /// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
@@ -105,7 +104,7 @@ enum CommandEvent {
     Cancelled,
     TimeUp,
     Exited(Option<ExitStatus>),
-    Read(OutputStream, usize),
+    Read(usize),
 }
 
 /// Waits for a command to end. Takes at most `limit` plus the time to terminate it. Time in which
@@ -117,23 +116,22 @@ pub(super) async fn wait_for_end(
     capture: &mut OutputCapture,
     awaited: AwaitedEnd<'_>,
 ) -> EndedCommand {
-    let mut out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-    let mut err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+    let output = running.stdout.take();
+    let mut output = output.and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let kills_before = out_of_memory_kills();
-    let (mut out_chunk, mut err_chunk) = (Vec::new(), Vec::new());
+    let mut chunk = Vec::new();
     let mut exit = std::pin::pin!(awaited.of(&mut running));
     let mut stage = CommandStage::Running;
     let (mut clock, mut wake) = (RunningClock::new(), limit);
     let mut ended = EndedCommand { status: None, cause: CommandEnd::Exited, left_behind: false };
     let mut exited = false;
-    while !exited || out.is_some() || err.is_some() {
+    while !exited || output.is_some() {
         let happening = tokio::select! {
             biased;
             () = cancel.cancelled(), if can_cancel(stage, &ended) => CommandEvent::Cancelled,
             () = clock.wait_until(wake) => CommandEvent::TimeUp,
             status = &mut exit, if !exited => CommandEvent::Exited(status),
-            count = read_chunk(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
-            count = read_chunk(err.as_mut(), &mut err_chunk) => CommandEvent::Read(OutputStream::Err, count),
+            count = read_chunk(output.as_mut(), &mut chunk) => CommandEvent::Read(count),
         };
         match (happening, stage) {
             (CommandEvent::Exited(status), _) => {
@@ -141,14 +139,8 @@ pub(super) async fn wait_for_end(
                 ended.status = status;
                 (stage, wake) = (CommandStage::Draining, clock.ran() + DRAIN);
             }
-            (CommandEvent::Read(OutputStream::Out, 0), _) => out = None,
-            (CommandEvent::Read(OutputStream::Err, 0), _) => err = None,
-            (CommandEvent::Read(OutputStream::Out, _), _) => {
-                capture.push(OutputStream::Out, &out_chunk).await;
-            }
-            (CommandEvent::Read(OutputStream::Err, _), _) => {
-                capture.push(OutputStream::Err, &err_chunk).await;
-            }
+            (CommandEvent::Read(0), _) => output = None,
+            (CommandEvent::Read(_), _) => capture.push(&chunk).await,
             (CommandEvent::Cancelled | CommandEvent::TimeUp, CommandStage::Draining)
             | (CommandEvent::TimeUp, CommandStage::Killing) => break,
             (CommandEvent::Cancelled, _) => {
@@ -174,14 +166,12 @@ pub(super) async fn wait_for_end(
         let is_short = out_of_memory_kills() > kills_before;
         ended.cause = if is_short { CommandEnd::KilledForMemory } else { CommandEnd::Exited };
     }
-    let held = out.is_some() || err.is_some();
+    let held = output.is_some();
     // On a busy machine the time may run out before the printed output was read.
-    for (pipe, stream) in [(out, OutputStream::Out), (err, OutputStream::Err)] {
-        out_chunk.clear();
-        out_chunk.reserve(CHUNK);
-        if let Some(Ok(_)) = pipe.map(|pipe| pipe.try_read_buf(&mut out_chunk)) {
-            capture.push(stream, &out_chunk).await;
-        }
+    chunk.clear();
+    chunk.reserve(CHUNK);
+    if let Some(Ok(_)) = output.map(|pipe| pipe.try_read_buf(&mut chunk)) {
+        capture.push(&chunk).await;
     }
     ended.left_behind = running.end_leftovers().await || held;
     ended

@@ -37,7 +37,7 @@ impl CommandReport<'_> {
         let (heading, is_error) = self.status_line();
         let mut parts: Vec<&str> = Vec::new();
         parts.extend(heading.as_deref());
-        let output = self.captured.both.trim_end_matches('\n');
+        let output = self.captured.text.trim_end_matches('\n');
         if !output.trim().is_empty() {
             parts.push(output);
         } else if heading.is_none() {
@@ -48,8 +48,9 @@ impl CommandReport<'_> {
             content: vec![Block::text(parts.join("\n"))],
             is_error,
             detail: json!({
-                "stdout": self.captured.out,
-                "stderr": self.captured.err,
+                // Both streams, in the order in which they were written.
+                "stdout": self.captured.text,
+                "stderr": "",
                 "exit_code": self.ended.status.map(exit_code),
                 "interrupted": self.ended.cause == CommandEnd::Cancelled,
                 "timed_out": self.ended.cause == CommandEnd::TimedOut,

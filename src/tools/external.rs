@@ -11,7 +11,6 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 use super::capture::{OutputCapture, OutputFolder};
 use super::media;
 use super::outcome::ToolOutcome;
-use super::output_redactor::OutputStream;
 
 /// Tools that are not built in. The implementation answers every call.
 pub trait ExternalTools: Send + Sync {
@@ -102,8 +101,8 @@ pub(super) async fn into_outcome_within(
     let mut words = content.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n");
     if words.chars().count() > limit {
         let mut capture = OutputCapture::new(limit, Arc::clone(scratch));
-        capture.push(OutputStream::Out, words.as_bytes()).await;
-        words = capture.finish().await.out;
+        capture.push(words.as_bytes()).await;
+        words = capture.finish().await.text;
         content.retain(|block| block.as_text().is_none());
         content.insert(0, Block::text(words.clone()));
     }

@@ -189,7 +189,7 @@ impl RequirementState {
             // The whole output is redacted, before its end is cut out: a key may have several
             // lines, and is recognized by its first.
             Ok((ended, captured)) => {
-                (end_of(&ended, *timeout), redactor.redact(&captured.both), captured.file)
+                (end_of(&ended, *timeout), redactor.redact(&captured.text), captured.file)
             }
             Err(_) if cancel.is_cancelled() => (RequirementEnd::Cancelled, String::new(), None),
             Err(why) => (RequirementEnd::NotStarted(why.to_string()), String::new(), None),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, RunningJob, Supervisor, find_program};
+use crate::process::{Job, RunningJob, Supervisor, find_program, timeout_while_running};
 use crate::text::millis;
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
@@ -41,6 +41,9 @@ pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
 /// The time limit for git to list its settings.
 const GIT_SETTINGS_LIMIT: Duration = Duration::from_secs(5);
+
+/// The maximum size of the list, in bytes.
+const GIT_SETTINGS_BYTES_MAX: usize = 1 << 20;
 
 /// The state that is kept between commands.
 #[derive(Debug)]
@@ -223,14 +226,14 @@ impl ShellSession {
             );
         }
         let failed = ended.status.is_none_or(|status| !status.success());
+        notes.extend(self.sandbox.hint(&captured.text, failed, is_plain));
         if failed {
-            notes.extend(self.sandbox.hint(&captured.err, is_plain));
             notes.extend(self.withheld.note(
                 &self.environment,
                 &self.sandbox,
                 &FailedCommand {
                     command: &input.command,
-                    output: &captured.both,
+                    output: &captured.text,
                     granted: &granted,
                 },
             ));
@@ -370,12 +373,28 @@ impl ShellSession {
         git.clone_into(&mut job.program);
         job.arguments = query.iter().map(OsString::from).collect();
         job.environment.push(("PATH".into(), path.into()));
-        let running = self.launch(job, cwd, scope).await.ok()?;
-        let (_, captured) = self.run_to_end(running, GIT_SETTINGS_LIMIT, cancel).await;
-        Some(captured.out)
+        job.joins_output = false;
+        self.confine(&mut job, scope).await.ok()?;
+        let output = self.supervisor.output(&job, GIT_SETTINGS_BYTES_MAX);
+        let output = timeout_while_running(GIT_SETTINGS_LIMIT, output);
+        let output = cancel.run_until_cancelled(output).await??.ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a command with sandbox rules made from the current file system.
+    /// Sets the sandbox rules of a job, made from the current file system. If they cannot be made,
+    /// the job may not be started: it would run without a sandbox.
+    async fn confine(&self, job: &mut Job, scope: CommandScope) -> Result<(), StartError> {
+        if !self.sandbox.is_off_for(&scope) {
+            let sandbox = Arc::clone(&self.sandbox);
+            // This accesses the disk.
+            let rules = tokio::task::spawn_blocking(move || sandbox.rules(&scope));
+            let rules = rules.await.map_err(|_| StartError::Sandbox)?;
+            job.landlock = rules.map_err(|error| StartError::Relay { error })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a command in the sandbox.
     async fn launch(
         &self,
         mut job: Job,
@@ -384,14 +403,7 @@ impl ShellSession {
     ) -> Result<RunningJob, StartError> {
         // A failure is reported when an output cannot be saved.
         let _ = self.scratch.hold().await;
-        if !self.sandbox.is_off_for(&scope) {
-            let sandbox = Arc::clone(&self.sandbox);
-            // This accesses the disk. If it fails, the command is not run, as it would run without
-            // a sandbox.
-            let rules = tokio::task::spawn_blocking(move || sandbox.rules(&scope));
-            let rules = rules.await.map_err(|_| StartError::Sandbox)?;
-            job.landlock = rules.map_err(|error| StartError::Relay { error })?;
-        }
+        self.confine(&mut job, scope).await?;
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| StartError::Program {
             program: self.program.path().to_path_buf(),
@@ -452,6 +464,7 @@ impl ShellSession {
         environment.push((TEXT_VARIABLE.into(), text.into()));
         let arguments = ["-c", &script, self.program.name()];
         Job {
+            joins_output: true,
             memory: self.settings.memory,
             ..Job::new(self.program.path(), arguments, cwd, environment)
         }

@@ -9,13 +9,13 @@ use serde_json::json;
 use super::bench::{Bench, assert_fails_with, text};
 
 #[tokio::test]
-async fn stdout_and_stderr_are_shown_separately() {
+async fn stdout_and_stderr_keep_their_order() {
     let bench = Bench::open();
-    let outcome = bench.bash("echo one; echo two >&2").await;
+    let outcome = bench.bash("echo one; echo two >&2; printf thr; echo ee >&2; echo four").await;
     assert!(!outcome.is_error);
-    assert!(text(&outcome).contains("one") && text(&outcome).contains("two"));
-    assert_eq!(outcome.detail["stdout"], "one\n");
-    assert_eq!(outcome.detail["stderr"], "two\n");
+    assert_eq!(text(&outcome), "one\ntwo\nthree\nfour");
+    assert_eq!(outcome.detail["stdout"], "one\ntwo\nthree\nfour\n");
+    assert_eq!(outcome.detail["stderr"], "");
     assert_eq!(outcome.detail["exit_code"], 0);
     assert_eq!(outcome.detail["timed_out"], false);
     assert_eq!(outcome.detail["interrupted"], false);
@@ -138,8 +138,7 @@ async fn binary_data_between_text_is_not_shown() {
         let outcome = bench.bash(&command).await;
         let shown = text(&outcome);
         assert!(shown.contains("bytes of binary output are not shown"), "{command}: {shown}");
-        let streams = ["stdout", "stderr"].map(|name| outcome.detail[name].as_str().unwrap());
-        for words in [shown.as_str(), streams[0], streams[1]] {
+        for words in [shown.as_str(), outcome.detail["stdout"].as_str().unwrap()] {
             let is_clean = |letter: char| letter == '\n' || !letter.is_control();
             assert!(words.chars().all(is_clean), "{command}: {words:?}");
             assert!(!words.contains('\u{fffd}'), "{command}: {words:?}");

@@ -205,7 +205,7 @@ async fn the_sandbox_blocks_every_read_of_credentials() {
     SandboxFixture::check(command, &free);
     assert_eq!(free.detail["stdout"], "free\nfree\n");
     for file in ["environ", "maps", "mem", "root/etc/hostname"] {
-        let outcome = fenced.bash(&format!("head -c 9 /proc/$PPID/{file}")).await;
+        let outcome = fenced.bash(&format!("head -c 9 /proc/$PPID/{file} 2>/dev/null")).await;
         assert_eq!(outcome.detail["stdout"], "", "{file}: {}", text(&outcome));
     }
 }
@@ -416,6 +416,9 @@ async fn the_model_is_told_of_the_sandbox_and_why_a_command_failed() {
         ("echo x > ../outside/new", true),
         ("echo Permission denied >&2; exit 3", true),
         ("echo Permission denied >&2", false),
+        ("touch ../outside/new 2>&1 | tail -3", true),
+        ("touch ../outside/new || true", true),
+        ("touch ../outside/new; echo \"exit: $?\"", true),
         ("echo nothing of that kind >&2; exit 3", false),
         ("echo 'git@host: Permission denied (publickey).' >&2; exit 128", false),
         ("echo 'ERROR: permission denied for table users' >&2; exit 1", false),
@@ -425,8 +428,10 @@ async fn the_model_is_told_of_the_sandbox_and_why_a_command_failed() {
         assert_eq!(shown.contains("This may be the sandbox"), hinted, "{command}: {shown}");
     }
     if LandlockSupport::probe().restricts_signals() {
-        let shown = text(&fenced.bash("kill -0 $PPID").await);
-        assert!(shown.contains("KillShell") && !shown.contains("widen"), "{shown}");
+        for command in ["kill -0 $PPID", "kill -0 $PPID 2>&1 | cat", "kill -0 $PPID || true"] {
+            let shown = text(&fenced.bash(command).await);
+            assert!(shown.contains("KillShell") && !shown.contains("widen"), "{shown}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
 
 use super::super::DoctorContext;
-use crate::process::{Job, LandlockSupport, ProgramTerms, Supervisor, filters_system_calls};
+use crate::process::{Job, LandlockSupport, Supervisor, filters_system_calls};
 use crate::secrets::Variables;
 use crate::tools::Egress;
 
@@ -130,16 +130,7 @@ fn temporary(variables: &Variables) -> TempFolder {
 /// Starts a trivial command in the same way as a run. Returns the reason if it failed.
 pub async fn start_test_command(context: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
-    let job = Job {
-        program: "/bin/sh".into(),
-        arguments: vec!["-c".into(), ":".into()],
-        cwd: context.cwd.clone(),
-        environment: Vec::new(),
-        input: false,
-        memory: None,
-        landlock: None,
-        terms: ProgramTerms::default(),
-    };
+    let job = Job::shell(":", &context.cwd, []);
     let mut running = match supervisor.start(&job).await {
         Ok(running) => running,
         Err(error) => return Some(error.to_string()),

@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 use super::super::DoctorContext;
-use crate::process::{Job, ProgramTerms, Supervisor, find_program};
+use crate::process::{Job, Supervisor, find_program};
 
 /// Maximum number of bytes that are read of its version output.
 const VERSION_MAX: u64 = 4096;
@@ -21,16 +21,7 @@ pub async fn find_ripgrep(context: &DoctorContext) -> Option<String> {
 
 async fn version(program: &std::path::Path, context: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::with_own_binary();
-    let job = Job {
-        program: program.to_path_buf(),
-        arguments: vec!["--no-config".into(), "--version".into()],
-        cwd: context.cwd.clone(),
-        environment: Vec::new(),
-        input: false,
-        memory: None,
-        landlock: None,
-        terms: ProgramTerms::default(),
-    };
+    let job = Job::new(program, ["--no-config", "--version"], &context.cwd, []);
     let mut running = supervisor.start(&job).await.ok()?;
     let stdout = Receiver::from_owned_fd(running.stdout.take()?.into()).ok()?;
     let mut printed = Vec::new();

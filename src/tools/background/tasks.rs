@@ -17,7 +17,6 @@ use crate::recovery::WorkStatus;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{AwaitedEnd, CommandEnd, EndedCommand, exit_code, wait_for_end};
-use super::super::output_redactor::OutputStream;
 use super::super::panic_guard::end_tasks;
 use super::super::sandbox::Sandbox;
 use super::super::text;
@@ -275,7 +274,7 @@ impl BackgroundTasks {
             let ended = wait_for_end(running, lifetime, &token, &mut capture, last).await;
             let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
             if let Some(note) = sandbox.refusal_note(&refused) {
-                capture.push(OutputStream::Err, format!("{note}\n").as_bytes()).await;
+                capture.push(format!("{note}\n").as_bytes()).await;
             }
             let captured = capture.finish().await;
             // Before the end is reported: a host that was informed of it can no longer stop the

@@ -386,21 +386,24 @@ impl Sandbox {
         refusal_note(refusals, &hosts)
     }
 
-    /// A hint for the model after a failed command, if the sandbox may be the cause. `is_plain` is
-    /// true if the command needed no permission rule.
-    pub(super) fn hint(&self, stderr: &str, is_plain: bool) -> Option<String> {
+    /// A hint for the model if the sandbox may be the cause of what a command printed. The status of
+    /// a line is that of its last program: without a failure a message of the system counts.
+    /// `is_plain` is true if the command needed no permission rule.
+    pub(super) fn hint(&self, output: &str, failed: bool, is_plain: bool) -> Option<String> {
+        let is_of_server = |line: &&str| OF_A_SERVER.iter().any(|words| line.contains(words));
+        let is_concerned = |line: &&str| failed || is_message_of_refusal(line);
+        let own = output.lines().filter(is_concerned).filter(|line| !is_of_server(line));
+        let is_denied = looks_denied(&own.collect::<Vec<_>>().join("\n"));
         if is_plain && self.can_hold_readers() {
-            return looks_denied(stderr).then(|| PLAIN_HINT.to_owned());
+            return is_denied.then(|| PLAIN_HINT.to_owned());
         }
-        if self.is_on() && UNSIGNED.iter().any(|message| stderr.contains(message)) {
+        if self.is_on() && UNSIGNED.iter().any(|message| output.contains(message)) {
             return Some(SIGNING_HINT.to_owned());
         }
-        if self.is_on() && stderr.lines().any(is_about_signal) {
+        if self.is_on() && output.lines().any(is_about_signal) {
             return Some(SIGNAL_HINT.to_owned());
         }
-        let is_of_server = |line: &&str| OF_A_SERVER.iter().any(|words| line.contains(words));
-        let own: Vec<&str> = stderr.lines().filter(|line| !is_of_server(line)).collect();
-        (self.is_on() && looks_denied(&own.join("\n"))).then(|| {
+        (self.is_on() && is_denied).then(|| {
             format!(
                 "[This may be the sandbox: commands may write only in {}, and may not read \
                  credentials{}. Only the user can widen that.]",
@@ -412,6 +415,14 @@ impl Sandbox {
             )
         })
     }
+}
+
+/// True for a line that a program or the shell prints of a refused system call: its name, what it
+/// was about, and the text of the error.
+fn is_message_of_refusal(line: &str) -> bool {
+    const ERRORS: [&str; 3] =
+        [": Permission denied", ": Operation not permitted", ": Read-only file system"];
+    ERRORS.iter().any(|error| line.trim_end().ends_with(error))
 }
 
 fn is_about_signal(line: &str) -> bool {

@@ -17,7 +17,6 @@ use super::super::capture::{OutputCapture, OutputFolder};
 use super::super::domain::{Domain, host_of};
 use super::super::input::WebFetchInput;
 use super::super::outcome::{ToolError, ToolOutcome, ToolRefusal};
-use super::super::output_redactor::OutputStream;
 use super::super::permission::Denial;
 use super::super::sandbox::DomainLists;
 use super::super::settings::{BadSettings, ToolSettings};
@@ -186,11 +185,11 @@ impl WebFetcher {
             bytes
         );
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
-        capture.push(OutputStream::Out, head.as_bytes()).await;
+        capture.push(head.as_bytes()).await;
         for chunk in extracted.text.as_bytes().chunks(CHUNK) {
-            capture.push(OutputStream::Out, chunk).await;
+            capture.push(chunk).await;
         }
-        let shown = capture.finish().await.both;
+        let shown = capture.finish().await.text;
         let detail = json!({
             "url": page.url.as_str(),
             "code": status,
