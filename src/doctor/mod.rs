@@ -177,10 +177,9 @@ pub async fn run_checks(
     });
     let until = began + time_limits::TOTAL_MAX;
     let around = (context.home.clone(), context.variables.clone());
-    let (of_settings, install, search, shell, kept, machine, log, supervisor) = tokio::join!(
+    let (of_settings, install, shell, kept, machine, log, supervisor) = tokio::join!(
         check_configuration(context, until, know),
         blocking_within_limit("installation", move || install::find_installations(&one)),
-        time_limits::within_limit("search", facts::search::find_ripgrep(context)),
         shell,
         blocking_within_limit("sessions", {
             let config = context.config_dir.clone();
@@ -198,7 +197,6 @@ pub async fn run_checks(
     );
     let findings = [
         unwrap_findings(install.map(|facts| installation::check_installation(context, &facts))),
-        unwrap_findings(search.map(|found| installation::check_search(found.as_deref()))),
         unwrap_findings(shell.map(|(aliases, program)| {
             let of_program = machine::check_command_shell(program.warning());
             [installation::check_shell(&aliases), of_program].concat()

@@ -101,7 +101,7 @@ async fn doctor_reports_a_healthy_machine_and_changes_nothing() {
         "ok",
         &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"],
     );
-    for check in ["search", "hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
+    for check in ["hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
         has_finding(&report, check, "ok", &[]);
     }
     assert!(server.requests().is_empty(), "the model was asked");

@@ -28,8 +28,7 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
 #[test]
 fn the_installation_kind_is_detected_from_nearby_files() {
     let crates = "[v1]\n\"outlast 0.1.0 (registry)\" = [\"outlast\"]\n";
-    let rpm = "SQLite\0x\0outlast\0y";
-    let rows: [(&str, Files, &str); 42] = [
+    let rows: &[(&str, Files, &str)] = &[
         ("src/outlast/target/debug/outlast", &[("src/outlast/Cargo.toml", "")], "development"),
         ("w/target/x86_64-linux/release/outlast", &[("w/Cargo.toml", "")], "development"),
         ("srv/target/outlast", &[], "native"),
@@ -41,28 +40,8 @@ fn the_installation_kind_is_detected_from_nearby_files() {
         ("h/.nvm/versions/v22/lib/node_modules/outlast/outlast", &[], "npm-global"),
         ("h/pnpm/global/5/node_modules/outlast/outlast", &[], "npm-global"),
         ("lib/node_modules/outlast/outlast", &[("lib/package.json", "{}")], "npm-local"),
-        ("opt/homebrew/bin/outlast", &[], "Homebrew"),
-        ("usr/local/Cellar/outlast/0.1.0/bin/outlast", &[], "Homebrew"),
-        ("home/linuxbrew/.linuxbrew/bin/outlast", &[], "Homebrew"),
-        ("u/AppData/Local/Microsoft/WinGet/Packages/outlast/outlast", &[], "winget"),
-        ("h/.local/share/mise/installs/outlast/0.1/bin/outlast", &[], "mise"),
-        ("h/.asdf/installs/outlast/0.1/bin/outlast", &[], "asdf"),
-        ("nix/store/abc-outlast-0.1/bin/outlast", &[], "nix"),
         ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/usr/bin/outlast\n")], "deb"),
         ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/usr/bin/other\n")], "native"),
-        (
-            "usr/bin/outlast",
-            &[("var/lib/pacman/local/outlast-0.1-1/files", "%FILES%\nusr/bin/outlast\n")],
-            "pacman",
-        ),
-        (
-            "usr/bin/outlast",
-            &[("lib/apk/db/installed", "P:outlast\nF:usr/bin\nR:outlast\nZ:x\n")],
-            "apk",
-        ),
-        ("usr/bin/outlast", &[("lib/apk/db/installed", "F:usr/sbin\nR:outlast\n")], "native"),
-        ("usr/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "rpm"),
-        ("usr/local/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "native"),
         ("home/me/.local/bin/outlast", &[], "native"),
         // What looks like one kind and is another.
         ("ci/cache/debug/outlast", &[("ci/cache/.rustc_info.json", "{}")], "development"),
@@ -90,11 +69,6 @@ fn the_installation_kind_is_detected_from_nearby_files() {
             "npm-global",
         ),
         ("h/global/node_modules/outlast/outlast", &[("h/global/package.json", "{}")], "npm-local"),
-        ("h/wine/cellar/notes/outlast", &[], "native"),
-        ("h/nix/store/outlast", &[], "native"),
-        ("h/mise/notes/outlast", &[], "native"),
-        ("h/asdf/plugins/outlast", &[], "native"),
-        ("h/winget/outlast", &[], "native"),
         ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/bin/outlast\n")], "deb"),
         (
             "usr/local/bin/outlast",
@@ -102,7 +76,7 @@ fn the_installation_kind_is_detected_from_nearby_files() {
             "native",
         ),
     ];
-    for (binary, beside, expected) in rows {
+    for &(binary, beside, expected) in rows {
         assert_eq!(kind_of(binary, beside), expected, "{binary} {beside:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks the installation: version, path, kind, search, and shell aliases that shadow the name.
+//! Checks the installation: version, path, kind, and shell aliases that shadow the name.
 
 use super::super::DoctorContext;
 use super::super::facts::install::{InstallKind, Installation};
@@ -95,9 +95,9 @@ fn check_updates(facts: &Installation) -> Finding {
         InstallKind::Cargo => "reinstall it with cargo",
         InstallKind::NpmLocal | InstallKind::NpmGlobal => "update it with npm",
         InstallKind::Native => "put the new binary in its place",
-        InstallKind::Package(_) => "update it with its package manager",
+        InstallKind::Deb => "update it with its package manager",
     };
-    if facts.writable || matches!(facts.kind, InstallKind::Package(_)) {
+    if facts.writable || facts.kind == InstallKind::Deb {
         return Finding::ok("updates", format!("outlast never updates itself; to update, {how}"));
     }
     Finding::warning(
@@ -106,15 +106,6 @@ fn check_updates(facts: &Installation) -> Finding {
         "an update needs another user's rights",
         format!("as a user who may write there, {how}"),
     )
-}
-
-/// Reports that search is built in.
-pub fn check_search(ripgrep: Option<&str>) -> Vec<Finding> {
-    let beside = ripgrep.map_or_else(
-        || "no rg on PATH, and none is needed".to_owned(),
-        |ripgrep| format!("not used: {ripgrep}"),
-    );
-    vec![Finding::ok("search", format!("search is built in; {beside}"))]
 }
 
 /// Reports aliases and functions that shadow the program `outlast`.

@@ -4,15 +4,16 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
 use super::super::DoctorContext;
 
-/// Maximum number of bytes that are read of a package database.
-const DATABASE_MAX: u64 = 64 << 20;
+/// Maximum number of bytes that are read of a list of installed files.
+const LIST_MAX: u64 = 1 << 20;
 
 /// The installation method of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub enum InstallKind {
     NpmLocal,
     NpmGlobal,
     Native,
-    /// A package manager, by name.
-    Package(&'static str),
+    /// A package of Debian.
+    Deb,
 }
 
 impl InstallKind {
@@ -34,7 +35,7 @@ impl InstallKind {
             Self::NpmLocal => "npm-local",
             Self::NpmGlobal => "npm-global",
             Self::Native => "native",
-            Self::Package(name) => name,
+            Self::Deb => "deb",
         }
     }
 }
@@ -114,44 +115,14 @@ pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
 /// Determines the installation method of `binary` from its path, the files around it, and the
 /// package lists below `root`.
 pub fn installation_kind(binary: &Path, root: &Path) -> InstallKind {
-    by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(InstallKind::Native)
+    by_folders(binary).unwrap_or_else(|| {
+        if is_in_deb(binary, root) { InstallKind::Deb } else { InstallKind::Native }
+    })
 }
 
 fn by_folders(binary: &Path) -> Option<InstallKind> {
-    let names: Vec<String> = binary
-        .components()
-        .filter_map(|part| {
-            if let Component::Normal(name) = part {
-                Some(name.to_string_lossy().to_lowercase())
-            } else {
-                None
-            }
-        })
-        .collect();
-    let has = |name: &str| names.iter().any(|known| known == name);
-    let pair = |one: &str, two: &str| names.windows(2).any(|pair| pair[0] == one && pair[1] == two);
-    // A folder of the user can have any name, so the next component is checked, too.
-    let ours = |one: &str| pair(one, "outlast");
-    let in_store = names
-        .windows(3)
-        .any(|three| three[0] == "nix" && three[1] == "store" && three[2].contains("-outlast"));
-    if has("node_modules") {
+    if binary.components().any(|part| part.as_os_str() == "node_modules") {
         return Some(npm(binary));
-    }
-    if in_store {
-        return Some(InstallKind::Package("nix"));
-    }
-    if ours("cellar") || ours("caskroom") || has(".linuxbrew") || pair("opt", "homebrew") {
-        return Some(InstallKind::Package("Homebrew"));
-    }
-    if pair("mise", "installs") || pair("mise", "shims") {
-        return Some(InstallKind::Package("mise"));
-    }
-    if ["installs", "shims"].iter().any(|folder| pair(".asdf", folder) || pair("asdf", folder)) {
-        return Some(InstallKind::Package("asdf"));
-    }
-    if pair("winget", "packages") || pair("winget", "links") {
-        return Some(InstallKind::Package("winget"));
     }
     if is_cargo_build(binary) {
         return Some(InstallKind::Development);
@@ -175,84 +146,39 @@ fn is_cargo_build(binary: &Path) -> bool {
     beside || above.map(|folder| folder.join(".rustc_info.json")).any(|note| note.is_file())
 }
 
-/// Distinguishes global and local npm modules. Global ones are in the prefix's `lib`, in npm's own
-/// folder on Windows, or in the global folder of pnpm, yarn or bun, which looks like a project.
-/// Local ones are beside the project's package.json.
+/// Distinguishes global and local npm modules. Global ones are in the prefix's `lib`, or in the
+/// global folder of pnpm, yarn or bun, which looks like a project. Local ones are beside the
+/// project's package.json.
 fn npm(binary: &Path) -> InstallKind {
     let is_modules = |folder: &&Path| folder.ends_with("node_modules");
     let outermost = binary.ancestors().filter(is_modules).last().and_then(Path::parent);
     let Some(owner) = outermost else { return InstallKind::NpmLocal };
     let is_global = |folder: &Path| {
-        let managers = ["pnpm/global", "yarn/global", "Yarn/Data/global", "bun/install/global"];
-        managers.iter().chain(&[".bun/install/global"]).any(|end| folder.ends_with(end))
+        let managers = ["pnpm/global", "yarn/global", "bun/install/global", ".bun/install/global"];
+        managers.iter().any(|end| folder.ends_with(end))
     };
     if owner.ancestors().any(is_global) {
         return InstallKind::NpmGlobal;
     }
-    let prefix = owner.ends_with("lib") || owner.ends_with("npm");
-    if prefix && !owner.join("package.json").is_file() {
+    if owner.ends_with("lib") && !owner.join("package.json").is_file() {
         InstallKind::NpmGlobal
     } else {
         InstallKind::NpmLocal
     }
 }
 
-fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
-    let shown = binary.strip_prefix(root).unwrap_or(binary);
-    let name = shown.to_str()?;
-    // If /bin is a link to /usr/bin, a list may have either path.
-    let names = [Some(name), name.strip_prefix("usr/")];
+/// True if a package list of dpkg has the binary.
+fn is_in_deb(binary: &Path, root: &Path) -> bool {
+    let name = binary.strip_prefix(root).unwrap_or(binary).to_string_lossy();
+    // If /bin is a link to /usr/bin, the list may have either path.
+    let names = [Some(&*name), name.strip_prefix("usr/")];
     let is_it = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
-    let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
-        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        entries.filter_map(|entry| file(&entry.path())).any(|list| {
-            let text = read_start(&list);
-            String::from_utf8_lossy(&text).lines().any(is_it)
-        })
-    };
-    let about = |path: &Path| {
-        path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("outlast"))
-    };
-    let deb = |path: &Path| {
-        let list = path.extension().is_some_and(|extension| extension == "list");
-        let ours = path.file_name()?.to_str()?.starts_with("outlast");
-        (list && ours).then(|| path.to_path_buf())
-    };
-    if lists("var/lib/dpkg/info", deb) {
-        return Some(InstallKind::Package("deb"));
-    }
-    let pacman = |path: &Path| {
-        path.file_name()?.to_str()?.starts_with("outlast").then(|| path.join("files"))
-    };
-    if lists("var/lib/pacman/local", pacman) {
-        return Some(InstallKind::Package("pacman"));
-    }
-    if apk_owns(&String::from_utf8_lossy(&read_start(&root.join("lib/apk/db/installed"))), shown) {
-        return Some(InstallKind::Package("apk"));
-    }
-    // RPM databases hold file names as text, terminated by a zero byte.
-    let system = shown.starts_with("usr") && !shown.starts_with("usr/local");
-    let needle = b"\0outlast\0";
-    let rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"].iter().any(|folder| {
-        ["rpmdb.sqlite", "Packages", "Packages.db"].iter().any(|file| {
-            let database = read_start(&root.join(folder).join(file));
-            database.windows(needle.len()).any(|window| window == needle)
-        })
+    let lists = fs::read_dir(root.join("var/lib/dpkg/info")).into_iter().flatten().flatten();
+    let ours = lists.map(|entry| entry.path()).filter(|path| {
+        let is_list = path.extension().is_some_and(|extension| extension == "list");
+        is_list && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"outlast"))
     });
-    (system && rpm && about(binary)).then_some(InstallKind::Package("rpm"))
-}
-
-/// True if apk's list has the binary: `F:` is a folder, `R:` a file in the last folder before it.
-fn apk_owns(list: &str, binary: &Path) -> bool {
-    let mut folder = Path::new("");
-    list.lines().any(|line| match line.split_once(':') {
-        Some(("F", name)) => {
-            folder = Path::new(name);
-            false
-        }
-        Some(("R", name)) => folder.join(name) == binary,
-        Some(_) | None => false,
-    })
+    ours.into_iter().any(|list| String::from_utf8_lossy(&read_start(&list)).lines().any(is_it))
 }
 
 fn read_start(path: &Path) -> Vec<u8> {
@@ -260,7 +186,7 @@ fn read_start(path: &Path) -> Vec<u8> {
     let is_file = fs::metadata(path).is_ok_and(|facts| facts.is_file());
     if is_file && let Ok(file) = File::open(path) {
         // A partial read is good enough.
-        let _ = file.take(DATABASE_MAX).read_to_end(&mut bytes);
+        let _ = file.take(LIST_MAX).read_to_end(&mut bytes);
     }
     bytes
 }

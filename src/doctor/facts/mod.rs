@@ -5,7 +5,6 @@ pub mod hooks;
 pub mod install;
 pub mod machine;
 pub mod profile;
-pub mod search;
 pub mod servers;
 pub mod service;
 pub mod shell;
