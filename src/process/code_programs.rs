@@ -5,7 +5,7 @@ pub(super) const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"]
 
 /// Programs that run the first file they are given, without versions (`python3.13`). With another
 /// first argument, or none, they may take code from the working folder.
-pub(super) const INTERPRETERS: [&str; 20] = [
+pub const INTERPRETERS: [&str; 20] = [
     "source", "eval", "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node",
     "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
 ];
@@ -84,7 +84,7 @@ pub(super) fn is_command_flag(flag: &str) -> bool {
 }
 
 /// The name of a program, without its folder and version.
-pub(super) fn program_name(text: &str) -> String {
+pub fn program_name(text: &str) -> String {
     let name = text.rsplit('/').next().unwrap_or_default();
     let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     if plain.is_empty() { name.to_owned() } else { plain.to_owned() }

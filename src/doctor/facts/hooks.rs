@@ -7,26 +7,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::super::HookLine;
-use super::command::{ShellContext, first_command};
 use crate::hooks::HookCommand;
-use crate::process::find_program;
+use crate::process::{CODE_INTERPRETERS, find_program, program_name};
 use crate::secrets::Variables;
 
 /// Shell builtins and keywords, which need no program.
-const BUILT_IN: [&str; 45] = [
-    "!", ".", ":", "[", "[[", "alias", "builtin", "case", "cd", "coproc", "declare", "echo",
-    "eval", "exit", "export", "false", "for", "function", "if", "let", "local", "popd", "printf",
-    "pushd", "read", "readonly", "return", "select", "set", "shift", "shopt", "source", "test",
-    "trap", "true", "type", "typeset", "ulimit", "umask", "unset", "until", "wait", "while", "{",
-    "}",
+const BUILT_IN: [&str; 41] = [
+    "!", ".", ":", "alias", "builtin", "case", "cd", "coproc", "declare", "echo", "eval", "exit",
+    "export", "false", "for", "function", "if", "let", "local", "popd", "printf", "pushd", "read",
+    "readonly", "return", "select", "set", "shift", "shopt", "source", "test", "trap", "true",
+    "type", "typeset", "ulimit", "umask", "unset", "until", "wait", "while",
 ];
 
 /// Commands whose argument is another command.
 const WRAPPERS: [&str; 5] = ["command", "env", "exec", "nohup", "time"];
-
-/// Interpreters, whose first argument is a script.
-const INTERPRETERS: [&str; 10] =
-    ["bash", "bun", "dash", "deno", "node", "perl", "python", "python3", "ruby", "sh"];
 
 /// Flags of interpreters without a value.
 const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
@@ -98,29 +92,30 @@ impl HookContext<'_> {
     /// Returns the program of a hook and its script argument, as far as they can be determined
     /// without a shell.
     fn files(&self, command: &HookCommand) -> Vec<NeededFile> {
-        let words: Vec<Option<String>> = match command {
+        let (words, is_shell) = match command {
             HookCommand::Program { path, arguments } => {
                 let project = self.cwd.display().to_string();
                 let words = std::iter::once(path.display().to_string());
                 let words = words.chain(arguments.iter().cloned());
-                words.map(|one| Some(one.replace("${CLAUDE_PROJECT_DIR}", &project))).collect()
+                (words.map(|one| one.replace("${CLAUDE_PROJECT_DIR}", &project)).collect(), false)
             }
-            HookCommand::Script(script) => {
-                let known = ShellContext { value: &|name| self.value(name), home: self.home };
-                first_command(script, &known)
-            }
+            HookCommand::Script(script) => (first_command(script), true),
             HookCommand::Callback { .. } => return Vec::new(),
         };
-        let mut words = words.into_iter().peekable();
         // `env` accepts assignments before its program.
-        let wraps = |word: &str| WRAPPERS.contains(&word) || is_assignment(word);
-        while words.next_if(|word| word.as_deref().is_some_and(wraps)).is_some() {}
+        let wraps = |word: &&String| WRAPPERS.contains(&word.as_str()) || is_assignment(word);
+        let wrappers = words.iter().take_while(wraps).count();
+        // A new PATH may lead to another program.
+        if words[..wrappers].iter().any(|word| word.starts_with("PATH=")) {
+            return Vec::new();
+        }
+        let expand = |word: &String| if is_shell { self.expanded(word) } else { Some(word.clone()) };
+        let mut words = words[wrappers..].iter().map(expand).peekable();
         let Some(Some(program)) = words.next() else { return Vec::new() };
         if BUILT_IN.contains(&program.as_str()) || program.starts_with('-') || program.is_empty() {
             return Vec::new();
         }
-        let name = program.rsplit('/').next().unwrap_or_default();
-        let runs_another = INTERPRETERS.contains(&name);
+        let runs_another = CODE_INTERPRETERS.contains(&program_name(&program).as_str());
         while words.next_if(|word| word.as_deref().is_some_and(|it| FLAGS.contains(&it))).is_some()
         {
         }
@@ -128,11 +123,39 @@ impl HookContext<'_> {
         [NeededFile::ToRun(program)].into_iter().chain(script.map(NeededFile::ToRead)).collect()
     }
 
+    /// Expands the variables and the home folder in a word. `None`: it depends on the shell.
+    fn expanded(&self, word: &str) -> Option<String> {
+        let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
+        let mut pieces = word.split('$');
+        let first = pieces.next().filter(|first| !is_pattern(first))?;
+        let mut text = match first.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => self.value("HOME")? + rest,
+            Some(_) => return None,
+            None => first.to_owned(),
+        };
+        for piece in pieces {
+            let (name, rest) = match piece.strip_prefix('{') {
+                Some(braced) => braced.split_once('}')?,
+                None => piece.split_at(piece.find(is_no_name_letter).unwrap_or(piece.len())),
+            };
+            if is_pattern(rest) {
+                return None;
+            }
+            text.push_str(&self.value(name)?);
+            text.push_str(rest);
+        }
+        Some(text)
+    }
+
     fn value(&self, name: &str) -> Option<String> {
         match name {
             "CLAUDE_PROJECT_DIR" | "PWD" => Some(self.cwd.display().to_string()),
             "HOME" => self.home.map(|home| home.display().to_string()),
-            _ => Some(self.variables.get(OsStr::new(name))?.to_str()?.to_owned()),
+            _ => {
+                let value = self.variables.get(OsStr::new(name))?.to_str()?;
+                // A shell splits it into words, unless it is in quotes.
+                (!value.contains(char::is_whitespace)).then(|| value.to_owned())
+            }
         }
     }
 
@@ -197,9 +220,27 @@ impl HookContext<'_> {
     }
 }
 
+/// Returns the words of the first command of a script, unexpanded. Empty if only a shell can tell
+/// them.
+fn first_command(script: &str) -> Vec<String> {
+    let script = script.replace("\\\n", "");
+    let is_code = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let line = script.lines().map(str::trim).find(is_code).unwrap_or_default();
+    // If the end is in quotes, they are not closed before it, which is an error for `shlex`.
+    let command = line.split([';', '&', '|', '<', '>']).next().unwrap_or_default();
+    if command.contains(['(', '`']) {
+        return Vec::new();
+    }
+    shlex::split(command).unwrap_or_default()
+}
+
 fn is_assignment(word: &str) -> bool {
     let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    !name.is_empty() && !name.contains(is_no_name_letter)
+}
+
+fn is_no_name_letter(letter: char) -> bool {
+    !letter.is_ascii_alphanumeric() && letter != '_'
 }
 
 fn is_script(word: &str) -> bool {
@@ -259,21 +300,26 @@ mod tests {
             ("${HOOK:-./x}", vec![]),
             ("$'./x'", vec![]),
             ("\n\n\t./x\n./y", vec![run("./x")]),
-            ("./x $(y) z", vec![run("./x")]),
-            ("./x `y` z", vec![run("./x")]),
-            ("./x \"$(y)\" z", vec![run("./x")]),
+            ("./x $(y) z", vec![]),
+            ("./x `y` z", vec![]),
+            ("./x \"$(y)\" z", vec![]),
             ("./x>log 2>&1", vec![run("./x")]),
             ("./x&", vec![run("./x")]),
             ("./x && if y; then z; fi", vec![run("./x")]),
             ("python3 $FLAGS ./x.py", vec![run("python3")]),
             ("python3 2>/dev/null ./x.py", vec![run("python3")]),
             ("sh \"./it's.sh\"", vec![run("sh"), read("./it's.sh")]),
-            ("\"a\\\"b\\c\"/$", vec![run("a\"b\\c/$")]),
+            ("\"a\\\"b\\c\"/d", vec![run("a\"b\\c/d")]),
+            ("'a;b' c", vec![]),
+            ("$LONG x", vec![]),
+            ("python3.13 \"$SHORT.py\"", vec![run("python3.13"), read("s.py")]),
             ("[ -e x ] && ./y", vec![]),
             ("'unended", vec![]),
             ("", vec![]),
         ];
-        let variables = Variables::default();
+        let variables = [("LONG", "a b"), ("SHORT", "s")];
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let variables = Variables::from_iter(variables);
         let ground = HookContext {
             cwd: Path::new("/w"),
             home: Some(Path::new("/h")),

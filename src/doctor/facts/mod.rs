@@ -1,6 +1,5 @@
 //! Facts: functions that read the state of the machine and do not interpret it.
 
-mod command;
 pub mod hooks;
 pub mod install;
 pub mod machine;
