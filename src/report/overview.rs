@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::recovery_table::{RecoverySummary, RecoveryTable};
 use super::session_report::{
     ConversationChanges, SessionOutcome, SessionReport, SpendSummary, TimeSpent, ToolCounts,
@@ -60,8 +62,9 @@ impl OutcomeCounts {
 }
 
 /// The effect that the recoveries of one class had on sessions.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RecoveryImpact {
+    #[serde(flatten)]
     pub summary: RecoverySummary,
     /// Number of sessions with at least one recovery of this class.
     pub sessions: u32,

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::recovery::{RecoveryRecord, Spending};
+use serde::{Serialize, Serializer};
+
+use crate::recovery::{Money, RecoveryRecord, Spending};
+use crate::text::millis;
 
 /// The sum of all recoveries of one class.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecoverySummary {
     /// The first failure: an error class, or the name of another kind of failure.
     pub class: String,
@@ -19,13 +22,24 @@ pub struct RecoverySummary {
     /// Number of attempts, the first ones included: requests, or checks of an answer or a command.
     pub attempts: u32,
     /// Total duration of the pauses.
+    #[serde(rename = "waited_ms", serialize_with = "as_millis")]
     pub waited: Duration,
     /// Input and output tokens that were paid for, without those of the expected replies.
     pub tokens: u64,
     /// Cost of these tokens.
+    #[serde(rename = "cost_usd", serialize_with = "as_dollars")]
     pub cost: Spending,
     /// Number of uses of each recovery strategy, by its name.
     pub strategies: BTreeMap<String, u32>,
+}
+
+fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(millis(*time))
+}
+
+/// `null` where a price is not known.
+fn as_dollars<S: Serializer>(cost: &Spending, to: S) -> Result<S::Ok, S::Error> {
+    cost.total().map(Money::as_dollars).serialize(to)
 }
 
 impl RecoverySummary {
@@ -105,7 +119,6 @@ impl<'a> FromIterator<&'a RecoveryRecord> for RecoveryTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::Money;
 
     #[test]
     fn recoveries_of_a_class_are_added_up() {

@@ -1,5 +1,6 @@
 //! The results of a session: answer, changed files, refused calls and failed command.
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::history::{
@@ -52,28 +53,32 @@ impl Answer {
 }
 
 /// A file that was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedFile {
     /// Relative to the working directory if it is below that.
     pub path: String,
     pub is_new: bool,
+    #[serde(rename = "lines_added")]
     pub added: usize,
+    #[serde(rename = "lines_removed")]
     pub removed: usize,
     /// The recorded changes, in chronological order.
+    #[serde(skip)]
     pub hunks: Vec<DiffHunk>,
     /// True if `hunks` was cut off at the maximum length.
+    #[serde(skip)]
     pub is_cut: bool,
 }
 
 /// A call that was not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedCall {
     pub call: String,
     pub reason: String,
 }
 
 /// A command that failed, with the end of its output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedCommand {
     pub command: String,
     /// The end of the command as a predicate, such as "ended with exit code 2".

@@ -1,15 +1,14 @@
 //! Reports as JSON, for programs.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::journal::ModelTotals;
 use crate::recovery::{Money, Spending};
 use crate::report::{
-    AgentSummary, Answer, ChangedFile, RecoveryImpact, RecoverySummary, RefusedCall, SessionReport,
-    SessionsOverview, SpendSummary, TimeSpent, ToolCounts, WorkDone,
+    AgentSummary, Answer, SessionReport, SessionsOverview, SpendSummary, TimeSpent, ToolCounts,
+    WorkDone,
 };
 use crate::text::millis;
 
@@ -39,7 +38,7 @@ fn overview(overview: &SessionsOverview) -> Value {
         "model_switches": overview.changes.model_switches,
         "compactions": overview.changes.compactions,
         "tools": tools(overview.tools),
-        "recoveries": overview.recoveries.iter().map(impact).collect::<Vec<_>>(),
+        "recoveries": overview.recoveries,
     });
     add_time(&mut object, overview.time);
     add_spending(&mut object, &overview.spending);
@@ -64,7 +63,7 @@ fn session(report: &SessionReport) -> Value {
         "model_switches": report.changes.model_switches,
         "compactions": report.changes.compactions,
         "tools": tools(report.tools),
-        "recoveries": report.recoveries.classes().iter().map(recovery).collect::<Vec<_>>(),
+        "recoveries": report.recoveries.classes(),
         "agents": report.agents.iter().map(agent).collect::<Vec<_>>(),
         "unreadable_lines": report.damage.unreadable_lines,
         "is_torn": report.damage.is_torn,
@@ -84,26 +83,10 @@ fn add_work(object: &mut Value, work: &WorkDone) {
     };
     object["answer"] = json!(text);
     object["structured_output"] = json!(structured);
-    let file = |file: &ChangedFile| {
-        json!({
-            "path": file.path,
-            "is_new": file.is_new,
-            "lines_added": file.added,
-            "lines_removed": file.removed,
-        })
-    };
-    object["changed_files"] = work.files.iter().map(file).collect();
+    object["changed_files"] = json!(work.files);
     object["writing_commands"] = json!(work.writing_commands);
-    let refused = |refused: &RefusedCall| json!({ "call": refused.call, "reason": refused.reason });
-    object["not_run"] = work.refused.iter().map(refused).collect();
-    object["failed_command"] = json!(work.failed.as_ref().map(|failed| {
-        json!({
-            "command": failed.command,
-            "end": failed.end,
-            "output": failed.output,
-            "is_requirement": failed.is_requirement,
-        })
-    }));
+    object["not_run"] = json!(work.refused);
+    object["failed_command"] = json!(work.failed);
 }
 
 fn add_time(object: &mut Value, time: TimeSpent) {
@@ -149,29 +132,7 @@ fn tools(counts: ToolCounts) -> Value {
     })
 }
 
-fn recovery(summary: &RecoverySummary) -> Value {
-    json!({
-        "class": summary.class,
-        "fired": summary.fired,
-        "saved": summary.saved,
-        "lost": summary.lost,
-        "attempts": summary.attempts,
-        "waited_ms": millis(summary.waited),
-        "tokens": summary.tokens,
-        "cost_usd": dollars(summary.cost),
-        "strategies": summary.strategies,
-    })
-}
-
-fn impact(impact: &RecoveryImpact) -> Value {
-    let mut object = recovery(&impact.summary);
-    object["sessions"] = json!(impact.sessions);
-    object["saved_sessions"] = json!(impact.saved_sessions);
-    object
-}
-
 fn agent(agent: &AgentSummary) -> Value {
-    let worked: Duration = agent.worked;
     json!({
         "agent_id": agent.id,
         "agent_type": agent.kind,
@@ -179,7 +140,7 @@ fn agent(agent: &AgentSummary) -> Value {
         "outcome": agent.outcome.name(),
         "num_turns": agent.turns,
         "tools": tools(agent.tools),
-        "worked_ms": millis(worked),
+        "worked_ms": millis(agent.worked),
         "total_cost_usd": dollars(agent.cost),
     })
 }
