@@ -32,7 +32,6 @@ mod rpc;
 mod sanitize;
 mod schema;
 mod schema_drafts;
-mod schema_refs;
 mod server_changes;
 mod server_client;
 mod server_task;

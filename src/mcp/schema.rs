@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{schema_drafts, schema_refs};
+use super::schema_drafts;
+use crate::json::{ReferenceFault, VALUES, check_references};
 
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -21,9 +22,6 @@ const LARGEST_BOUND: u64 = 1_000;
 const BOUNDS: [&str; 6] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 
-/// Keywords that hold values, even if they look like schemas.
-const VALUES: [&str; 5] = ["const", "enum", "default", "example", "examples"];
-
 /// Makes a schema acceptable to the API. A tool without one takes no input.
 ///
 /// # Errors
@@ -37,7 +35,7 @@ pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
         return Err("its input schema is nested too deeply");
     }
     check_size(&schema)?;
-    schema_drafts::convert(&mut schema, &is_value);
+    schema_drafts::convert(&mut schema);
     remove_large_bounds(&mut schema);
     if let Some(members) = schema.as_object_mut() {
         // The declared draft does not matter: the schema is validated against the newest.
@@ -60,12 +58,15 @@ pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     if !jsonschema::draft202012::meta::is_valid(&schema) {
         return Err("its input schema is not valid JSON Schema (draft 2020-12)");
     }
-    schema_refs::check(&schema, &is_value)?;
-    Ok(schema)
-}
-
-fn is_value(keyword: &str) -> bool {
-    VALUES.contains(&keyword)
+    match check_references(&schema).err().map(|bad| bad.fault) {
+        None => Ok(schema),
+        Some(ReferenceFault::Circular) => {
+            Err("a reference in its input schema leads back to itself")
+        }
+        Some(ReferenceFault::Missing | ReferenceFault::OtherDocument) => {
+            Err("a reference in its input schema leads nowhere in it")
+        }
+    }
 }
 
 fn check_size(schema: &Value) -> Result<(), &'static str> {

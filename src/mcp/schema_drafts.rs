@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::schema_refs::BY_NAME;
+use crate::json::{BY_NAME, VALUES};
 
 /// Keywords with a subschema, or a list of them.
 const DIRECT: [&str; 15] = [
@@ -35,10 +35,10 @@ const NULLABLE: [&str; 3] = ["const", "default", "example"];
 /// The most schemas that are merged at the top.
 const MERGED_MAX: usize = 200;
 
-/// Converts a schema. `is_value` returns true for keywords that hold values.
-pub(super) fn convert(schema: &mut Value, is_value: &dyn Fn(&str) -> bool) {
+/// Converts a schema.
+pub(super) fn convert(schema: &mut Value) {
     convert_keywords(schema);
-    resolve_names(schema, is_value);
+    resolve_names(schema);
     let merged = merge_branches(schema);
     let Value::Object(members) = schema else { return };
     let is_list_with_object =
@@ -120,10 +120,10 @@ fn convert_required(members: &mut Map<String, Value>) {
 }
 
 /// Replaces references by name, or by the schema's own address, by references by place.
-fn resolve_names(root: &mut Value, is_value: &dyn Fn(&str) -> bool) {
+fn resolve_names(root: &mut Value) {
     let own = root["$id"].as_str().map(|id| id.trim_end_matches('#').to_owned());
     let mut anchors = HashMap::new();
-    collect_anchors(root, "", is_value, &mut anchors);
+    collect_anchors(root, "", &mut anchors);
     let before = root.clone();
     let resolve = |text: &str| {
         let inner = own.as_deref().and_then(|own| text.strip_prefix(own));
@@ -139,7 +139,7 @@ fn resolve_names(root: &mut Value, is_value: &dyn Fn(&str) -> bool) {
         let place = [name.to_owned(), of_tuple].into_iter().find(|it| before.pointer(it).is_some());
         place.filter(|place| place.starts_with('/')).map(|place| format!("#{place}"))
     };
-    replace_references(root, is_value, &resolve);
+    replace_references(root, &resolve);
     if let Some(members) = root.as_object_mut().filter(|_| own.is_some()) {
         members.remove("$id");
     }
@@ -149,7 +149,6 @@ fn resolve_names(root: &mut Value, is_value: &dyn Fn(&str) -> bool) {
 fn collect_anchors(
     value: &Value,
     place: &str,
-    is_value: &dyn Fn(&str) -> bool,
     anchors: &mut HashMap<String, String>,
 ) {
     match value {
@@ -160,14 +159,14 @@ fn collect_anchors(
             if let Some(name) = name.filter(|name| !name.is_empty()) {
                 anchors.insert(name.to_owned(), place.to_owned());
             }
-            for (name, inner) in members.iter().filter(|(name, _)| !is_value(name)) {
+            for (name, inner) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str())) {
                 let step = name.replace('~', "~0").replace('/', "~1");
-                collect_anchors(inner, &format!("{place}/{step}"), is_value, anchors);
+                collect_anchors(inner, &format!("{place}/{step}"), anchors);
             }
         }
         Value::Array(items) => {
             for (index, inner) in items.iter().enumerate() {
-                collect_anchors(inner, &format!("{place}/{index}"), is_value, anchors);
+                collect_anchors(inner, &format!("{place}/{index}"), anchors);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -176,7 +175,6 @@ fn collect_anchors(
 
 fn replace_references(
     value: &mut Value,
-    is_value: &dyn Fn(&str) -> bool,
     resolve: &dyn Fn(&str) -> Option<String>,
 ) {
     match value {
@@ -187,12 +185,12 @@ fn replace_references(
             if let Some(place) = members.get("$ref").and_then(Value::as_str).and_then(resolve) {
                 members.insert("$ref".to_owned(), place.into());
             }
-            let inner = members.iter_mut().filter(|(name, _)| !is_value(name));
-            inner.for_each(|(_, value)| replace_references(value, is_value, resolve));
+            let inner = members.iter_mut().filter(|(name, _)| !VALUES.contains(&name.as_str()));
+            inner.for_each(|(_, value)| replace_references(value, resolve));
         }
         Value::Array(items) => {
             for item in items {
-                replace_references(item, is_value, resolve);
+                replace_references(item, resolve);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -272,7 +270,7 @@ mod tests {
     use super::*;
 
     fn converted(mut schema: Value) -> Value {
-        convert(&mut schema, &|name| ["default", "enum"].contains(&name));
+        convert(&mut schema);
         schema
     }
 

@@ -55,7 +55,6 @@ mod prepared_call;
 mod protected_paths;
 mod read;
 mod real_paths;
-mod references;
 mod requirement;
 mod run_interface;
 mod sandbox;
@@ -109,14 +108,13 @@ pub use permission::{
 };
 pub use permit::{DelegatedCall, Permit};
 pub use prepared_call::PreparedCall;
-pub use references::BadSchema;
 pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, Enforced, InvalidEntry,
     ProbeFailure, ProxyScheme, SandboxError, SandboxGaps, SandboxSettings, SandboxState,
     TerminalAccess, UpstreamProxy, is_sandbox_path, owns_git_directory,
 };
-pub use schema::{AnswerSchema, SCHEMA_BYTES_MAX};
+pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;
 pub use settings::{
     BadSettings, CommandSettings, Offered, PermissionSettings, ResultLimits, ToolSettings,

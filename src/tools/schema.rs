@@ -10,8 +10,10 @@ use jsonschema::Validator;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
-use super::references::{self, BadSchema, REFERENCES};
 use super::text::truncated;
+use crate::json::{
+    BadReference, REFERENCES, ReferenceFault, VALUES, check_references, rebase_references,
+};
 
 /// The field that wraps an answer which is not a plain object.
 const FIELD: &str = "answer";
@@ -39,6 +41,38 @@ const KEYWORDS: [&str; 39] = [
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf", "anyOf",
     "oneOf", "not",
 ];
+
+/// The reason that a value cannot serve as the schema of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct BadSchema {
+    /// The location in the schema, as a JSON pointer. Empty: the root.
+    pub pointer: String,
+    /// The fault at that location, and the remedy.
+    pub why: String,
+}
+
+impl BadSchema {
+    fn at(pointer: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), why: why.into() }
+    }
+
+    fn of_reference(bad: BadReference<'_>) -> Self {
+        let target = truncated(bad.target, QUOTE_CHARS_MAX);
+        let why = match bad.fault {
+            ReferenceFault::OtherDocument => format!(
+                "{target:?} is in another document, and outlast fetches none; put it into                  \"$defs\" and refer to \"#/$defs/NAME\""
+            ),
+            ReferenceFault::Missing => {
+                format!("there is no {target:?} in the schema; correct the reference")
+            }
+            ReferenceFault::Circular => {
+                "it refers to nothing but itself; describe a value".to_owned()
+            }
+        };
+        Self::at(bad.pointer, why)
+    }
+}
 
 /// A JSON Schema that an answer must satisfy. Clones share it.
 #[derive(Clone, Debug)]
@@ -79,7 +113,7 @@ impl AnswerSchema {
             ));
         }
         check_root(&schema)?;
-        references::check(&schema)?;
+        check_references(&schema).map_err(BadSchema::of_reference)?;
         let (form, source) = (input_form(&schema), schema.clone());
         let mut schema = schema;
         write_out_nullable(&mut schema);
@@ -187,8 +221,7 @@ fn write_out_nullable(schema: &mut Value) {
                 }
             }
             // The others hold values, not schemas.
-            let is_value = |name: &str| ["enum", "const", "default", "examples"].contains(&name);
-            for (_, field) in fields.iter_mut().filter(|(name, _)| !is_value(name)) {
+            for (_, field) in fields.iter_mut().filter(|(name, _)| !VALUES.contains(&&***name)) {
                 write_out_nullable(field);
             }
         }
@@ -235,7 +268,7 @@ fn wrap(schema: &Value) -> Value {
         }
         // With an "$id", the inner schema stays a document of its own.
         if !root.contains_key("$id") {
-            references::rebase(&mut inner, &format!("/properties/{FIELD}"));
+            rebase_references(&mut inner, &format!("/properties/{FIELD}"));
         }
     }
     offered.insert("type".to_string(), json!("object"));

@@ -268,7 +268,7 @@ fn an_unusable_schema_is_rejected_with_its_json_pointer() {
             "/items/$ref",
             "nothing but itself",
         ),
-        (json!({ "items": { "$ref": "#nowhere" } }), "", "nowhere"),
+        (json!({ "items": { "$ref": "#nowhere" } }), "/items/$ref", "no \"#nowhere\""),
         (json!({ "$schema": "https://example.com/own", "type": "object" }), "/$schema", "own"),
         (json!({ "enum": ["x".repeat(SCHEMA_BYTES_MAX)] }), "", "make it smaller"),
     ];

@@ -1,4 +1,4 @@
-//! Reads JSON of other programs leniently, and writes JSON lines. Pure.
+//! Reads JSON of other programs leniently, writes JSON lines, and checks references in schemas. Pure.
 //!
 //! All JSON that other programs write is read by [`read`]: that of hooks, MCP servers, hosts,
 //! helper commands, model services and settings files.
@@ -6,7 +6,11 @@
 mod lines;
 mod reader;
 mod repair;
+mod schema_references;
 
 pub use lines::{escape_line_ends, to_line};
 pub use reader::{decode, read, read_exact, read_str, to_strict};
 pub use repair::{NESTING_MAX, STACK_BYTES, value_end};
+pub use schema_references::{
+    BY_NAME, BadReference, REFERENCES, ReferenceFault, VALUES, check_references, rebase_references,
+};
