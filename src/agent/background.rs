@@ -9,6 +9,7 @@ use crate::journal::{BackgroundChanges, BackgroundWork};
 use crate::recovery::{
     Event, FOLDER_CHANGED, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus,
 };
+use crate::text::words_joined;
 use crate::tools::{BackgroundKind, BackgroundTask};
 
 use super::messages::join_list;
@@ -200,7 +201,7 @@ fn lost_work_list<'a>(lost: &[BackgroundWork], known: impl Fn(&str) -> Option<&'
             BackgroundWork::Agent { description, .. } => format!("agent: {description}"),
         };
         let what: String = what.chars().take(200).collect();
-        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        let what = words_joined(&what);
         let known = known(work.id()).into_iter().flat_map(str::lines);
         let known: Vec<String> = known.map(|line| format!("\n  {line}")).collect();
         format!("- {} (`{what}`){}", work.id(), known.concat())

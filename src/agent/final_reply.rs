@@ -3,6 +3,7 @@
 
 use crate::model::ModelReply;
 use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason, Transition};
+use crate::text::words_joined;
 use crate::transcript::{Block, Message, find_call_in_text};
 
 use super::messages::text_of;
@@ -41,7 +42,7 @@ impl LeftOpen {
 }
 
 fn quoted(text: &str) -> String {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words_joined(text);
     let end = text.floor_char_boundary(TEXT_MAX);
     if end < text.len() { format!("\"{} ...\"", &text[..end]) } else { format!("\"{text}\"") }
 }

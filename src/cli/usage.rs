@@ -9,6 +9,7 @@ use crate::config::ConfigError;
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::exit::ExitStatus;
+use crate::text::words_joined;
 use crate::types::exit_code;
 
 /// An error that stops a run before it begins: one line with what, where and the remedy.
@@ -64,12 +65,12 @@ impl UsageError {
     }
 
     pub(super) fn of(cause: UsageErrorKind, message: impl Into<String>) -> Self {
-        Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
+        Self { message: words_joined(&message.into()), others: Vec::new(), cause }
     }
 
     /// Puts the name of the place that the mistake is in before the message.
     pub(super) fn with_place(self, place: &str) -> Self {
-        Self { message: in_one_line(&format!("{place}: {}", self.message)), ..self }
+        Self { message: words_joined(&format!("{place}: {}", self.message)), ..self }
     }
 
     /// The system has no room for another thread: a limit of processes counts threads too.
@@ -104,7 +105,7 @@ impl UsageError {
     /// All mistakes in the input as one error; `None` if there are none.
     pub(super) fn all(mistakes: &[String]) -> Option<Self> {
         let (first, others) = mistakes.split_first()?;
-        let others = others.iter().map(|line| in_one_line(line)).collect();
+        let others = others.iter().map(|line| words_joined(line)).collect();
         Some(Self { others, ..Self::new(first) })
     }
 
@@ -150,10 +151,6 @@ impl From<ConfigError> for UsageError {
     fn from(error: ConfigError) -> Self {
         Self::new(error.to_string())
     }
-}
-
-fn in_one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for UsageError {

@@ -14,6 +14,7 @@ use super::ConfigError;
 use super::registry::settings;
 use super::values::{self, InvalidValue};
 use crate::model::{Proxies, limits};
+use crate::text::in_home;
 use crate::types::PermissionMode;
 
 /// Variables that do not set a setting, each with its description in the manual.
@@ -373,8 +374,7 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
 /// The folder that a variable names. A `~` at its start is left in it by all that set variables
 /// without a shell, such as files for containers and services.
 fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
-    let below = Path::new(value).strip_prefix("~").ok();
-    let at_home = below.and_then(|below| Some(home(variables)?.join(below)));
+    let at_home = value.to_str().and_then(|text| in_home(text, home(variables).as_deref()));
     at_home.unwrap_or_else(|| PathBuf::from(value))
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::json;
 use crate::process::file_reads;
-use crate::text::hex;
+use crate::text::{hex, in_home};
 use crate::tools::check_glob;
 
 use super::comments::written_json;
@@ -154,10 +154,10 @@ pub fn root(folder: &Path) -> PathBuf {
 }
 
 fn is_about(path: &str, places: &[PathBuf], home: Option<&Path>) -> bool {
-    let path = match (path.strip_prefix('~'), home) {
-        (None, _) => PathBuf::from(path),
-        (Some(rest), Some(home)) => home.join(rest.trim_start_matches('/')),
-        (Some(_), None) => return false,
+    let path = match in_home(path, home) {
+        Some(path) => path,
+        None if path.starts_with('~') => return false,
+        None => PathBuf::from(path),
     };
     // The part without wildcards may contain links, and is resolved too.
     let plain: PathBuf = path.components().take_while(|part| !is_wild(part)).collect();

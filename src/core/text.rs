@@ -1,6 +1,7 @@
 //! Texts for messages: shortened ones, numbers with their nouns, digests, words for a POSIX shell.
 
 use std::fmt::{Display, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The first `limit` characters of `text`, followed by `mark` if that is not all of it.
@@ -8,6 +9,30 @@ pub fn shortened(text: &str, limit: usize, mark: &str) -> String {
     match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}{mark}", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+/// Joins the words of a text with single spaces, on one line.
+pub fn words_joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The words of a text on one line, shortened to `limit` characters.
+pub fn shortened_line(text: &str, limit: usize) -> String {
+    // Avoids scanning many megabytes for one line.
+    let near = shortened(text, limit.saturating_mul(4), "");
+    let line = words_joined(&near);
+    let short = shortened(&line, limit, "");
+    if short.len() < line.len() || near.len() < text.len() { short + "..." } else { short }
+}
+
+/// The path that a text means if it is `~` or begins with `~/`. `None`: it does not, or the home
+/// folder is unknown.
+pub fn in_home(text: &str, home: Option<&Path>) -> Option<PathBuf> {
+    let below = text.strip_prefix('~')?;
+    match below.strip_prefix('/') {
+        Some(below) => Some(home?.join(below.trim_start_matches('/'))),
+        None => home.filter(|_| below.is_empty()).map(Path::to_path_buf),
     }
 }
 
@@ -57,6 +82,23 @@ pub fn quoted_command<I: IntoIterator<Item = S>, S: AsRef<str>>(words: I) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_tilde_that_stands_alone_means_the_home_folder() {
+        let home = Some(Path::new("/h"));
+        for (text, path) in [
+            ("~", Some("/h")),
+            ("~/", Some("/h/")),
+            ("~//a", Some("/h/a")),
+            ("~/a/b", Some("/h/a/b")),
+            ("~other/a", None),
+            ("a/~", None),
+            ("/a", None),
+        ] {
+            assert_eq!(in_home(text, home), path.map(PathBuf::from), "{text}");
+            assert_eq!(in_home(text, None), None, "{text}");
+        }
+    }
 
     #[test]
     fn only_words_that_a_shell_would_change_are_quoted() {

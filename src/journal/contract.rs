@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::text::hex;
+use crate::text::{hex, shortened_line};
 
 use super::redact::Redaction;
 
@@ -67,13 +67,7 @@ impl FirstPrompt {
 
 /// Returns the first words of a text, on one line.
 pub fn prompt_title(text: &str) -> String {
-    let near: String = text.chars().take(4 * BEGINNING_CHARS).collect();
-    let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut short: String = line.chars().take(BEGINNING_CHARS).collect();
-    if short.len() < line.len() || near.len() < text.len() {
-        short.push_str("...");
-    }
-    short
+    shortened_line(text, BEGINNING_CHARS)
 }
 
 #[cfg(test)]

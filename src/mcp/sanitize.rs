@@ -8,17 +8,17 @@ const LONGEST: usize = 300;
 /// The beginning of a text. Secrets are masked before the cut, since half a secret could not be
 /// recognised later.
 pub(super) fn sanitize_start(text: &str, mask: &Redactor) -> String {
-    one_line(text, mask).chars().take(LONGEST).collect()
+    sanitized(text, mask).chars().take(LONGEST).collect()
 }
 
 /// The end of a text whose beginning was cut off, possibly in the middle of a secret.
 pub(super) fn sanitize_end(text: &str, mask: &Redactor) -> String {
-    let line = one_line(text, mask);
+    let line = sanitized(text, mask);
     let excess = line.chars().count().saturating_sub(LONGEST);
     line.chars().skip(excess).collect()
 }
 
-fn one_line(text: &str, mask: &Redactor) -> String {
+fn sanitized(text: &str, mask: &Redactor) -> String {
     mask.redact(text.trim()).replace(char::is_control, " ")
 }
 

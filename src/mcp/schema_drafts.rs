@@ -146,11 +146,7 @@ fn resolve_names(root: &mut Value) {
 }
 
 /// Collects the places of schemas with a name: an `$anchor`, or before draft 2019-09 an `$id`.
-fn collect_anchors(
-    value: &Value,
-    place: &str,
-    anchors: &mut HashMap<String, String>,
-) {
+fn collect_anchors(value: &Value, place: &str, anchors: &mut HashMap<String, String>) {
     match value {
         Value::Object(members) => {
             let old =
@@ -159,7 +155,8 @@ fn collect_anchors(
             if let Some(name) = name.filter(|name| !name.is_empty()) {
                 anchors.insert(name.to_owned(), place.to_owned());
             }
-            for (name, inner) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str())) {
+            for (name, inner) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str()))
+            {
                 let step = name.replace('~', "~0").replace('/', "~1");
                 collect_anchors(inner, &format!("{place}/{step}"), anchors);
             }
@@ -173,10 +170,7 @@ fn collect_anchors(
     }
 }
 
-fn replace_references(
-    value: &mut Value,
-    resolve: &dyn Fn(&str) -> Option<String>,
-) {
+fn replace_references(value: &mut Value, resolve: &dyn Fn(&str) -> Option<String>) {
     match value {
         Value::Object(members) => {
             if members.get("$id").and_then(Value::as_str).is_some_and(|id| id.starts_with('#')) {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::history::{HistoryEvent, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitCause};
 use crate::journal::{ModelTotals, SessionTotals};
 use crate::recovery::{Money, Spending, StopReason};
+use crate::text::shortened_line;
 use crate::transcript::Usage;
 
 use super::recovery_table::RecoveryTable;
@@ -363,17 +364,7 @@ impl AgentSummary {
 
 /// Returns the beginning of a prompt as one line.
 pub fn shortened_prompt(prompt: &str) -> String {
-    let mut words = String::new();
-    for word in prompt.split_whitespace() {
-        if !words.is_empty() {
-            words.push(' ');
-        }
-        words.push_str(word);
-        if words.chars().count() > PROMPT_CHARS {
-            return words.chars().take(PROMPT_CHARS).collect::<String>() + "...";
-        }
-    }
-    words
+    shortened_line(prompt, PROMPT_CHARS)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::history::{
     FailedCheck, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
-use crate::text::last_lines;
+use crate::text::{last_lines, words_joined};
 use crate::tools::{DiffHunk, diff_lines, parse_patch, refusal_reason};
 use crate::transcript::summarize_call;
 
@@ -212,8 +212,7 @@ fn is_writing_command(tool: &ToolRun) -> bool {
 
 fn refused(tool: &ToolRun) -> RefusedCall {
     let output = tool.output_text();
-    let reason = refusal_reason(&output);
-    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    let reason = words_joined(refusal_reason(&output));
     RefusedCall {
         call: summarize_call(&tool.name, &tool.input),
         reason: reason.chars().take(REASON_CHARS).collect(),

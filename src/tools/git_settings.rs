@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use super::paths::resolve;
+use crate::text::in_home;
 
 /// Lets git work where the user's settings cannot be read: without them, it trusts no working tree
 /// of another user. It can change nothing there.
@@ -87,10 +88,8 @@ pub(super) struct ConfigFolders<'a> {
 impl ConfigFolders<'_> {
     /// An absolute path of a setting.
     fn path(&self, value: &str) -> Option<PathBuf> {
-        match (value.strip_prefix("~/"), self.home) {
-            (Some(rest), home) => Some(home?.join(rest)),
-            (None, _) => Some(PathBuf::from(value)).filter(|path| path.is_absolute()),
-        }
+        let absolute = || Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+        in_home(value, self.home).or_else(absolute)
     }
 
     /// The path that git uses if no setting names another one.

@@ -13,6 +13,7 @@ use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::Mode;
 
 use super::file_names;
+use crate::text::in_home;
 
 /// The folders that the run may work in.
 #[derive(Debug)]
@@ -137,13 +138,7 @@ impl WorkFolders {
     }
 
     fn expand(&self, path: &str) -> PathBuf {
-        match (&self.home, path.strip_prefix('~')) {
-            (Some(home), Some("")) => home.clone(),
-            (Some(home), Some(rest)) if rest.starts_with('/') => {
-                home.join(rest.trim_start_matches('/'))
-            }
-            (_, _) => PathBuf::from(path),
-        }
+        in_home(path, self.home.as_deref()).unwrap_or_else(|| PathBuf::from(path))
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::text::words_joined;
 use crate::transcript::{Block, Message, ToolDefinition, fixed_bytes};
 use crate::types::ToolSearchMode;
 
@@ -119,7 +120,7 @@ impl DeferredTools {
         }
         let mut text = "These tools are offered from your next reply on:".to_owned();
         for tool in names.iter().filter_map(|name| self.definition(name)) {
-            let words = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
+            let words = words_joined(&tool.description);
             let summary: String = words.chars().take(SUMMARY_CHARS).collect();
             let _ = write!(text, "\n- {}: {summary}", tool.name);
         }

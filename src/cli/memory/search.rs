@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::front_matter;
 use crate::process::{TrustedOwners, file_reads};
+use crate::text::in_home;
 use crate::tools::decode_text;
 
 use super::imports::{ImportPiece, pieces, unescaped};
@@ -314,10 +315,7 @@ impl MemoryReader<'_> {
 
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {
         let path = &*unescaped(path);
-        match (path.strip_prefix("~/"), self.home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            (Some(_), None) | (None, _) => folder.join(path),
-        }
+        in_home(path, self.home).unwrap_or_else(|| folder.join(path))
     }
 
     fn warn(&mut self, path: &Path, why: &str) {

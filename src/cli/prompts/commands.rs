@@ -6,6 +6,7 @@ use super::folders::PromptFile;
 use super::library::{CommandKind, LibraryEntry, PromptCommand, PromptLibrary, RequestedSettings};
 use crate::cli::front_matter::{self, FrontMatter};
 use crate::config::repository::IgnoredSetting;
+use crate::text::words_joined;
 use crate::types::Effort;
 
 /// The maximum length of a description taken from the first line of the text, in characters.
@@ -75,7 +76,7 @@ pub(super) fn add_command(
     library.commands.push(PromptCommand {
         name: name.clone(),
         kind,
-        description: description.split_whitespace().collect::<Vec<_>>().join(" "),
+        description: words_joined(&description),
         hint: fields.text("argument-hint"),
         path: prompt_file.path.clone(),
         file: prompt_file.shown.clone(),

@@ -30,6 +30,7 @@ use crate::hooks::HookHandler;
 use crate::journal::Terms;
 use crate::model::{Reasoning, Secret, ThinkingMode, model_facts};
 use crate::recovery::Limits;
+use crate::text::in_home;
 use crate::tools::secret_values;
 use crate::types::{ChildEnvironment, PermissionMode};
 
@@ -361,8 +362,8 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
 fn drop_missing_folders(config: &mut Config, fold: &Fold, paths: &RulePaths<'_>) -> Vec<String> {
     let folders = &mut config.permissions.additional_directories;
     for folder in folders.iter_mut() {
-        if let (Ok(below), Some(home)) = (folder.strip_prefix("~"), paths.home) {
-            *folder = home.join(below);
+        if let Some(found) = folder.to_str().and_then(|text| in_home(text, paths.home)) {
+            *folder = found;
         }
     }
     let (found, missing): (Vec<PathBuf>, Vec<PathBuf>) =

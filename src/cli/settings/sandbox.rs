@@ -10,6 +10,7 @@ use crate::config::flags::SettingFlags;
 use crate::config::fold::Fold;
 use crate::config::managed::ManagedSettings;
 use crate::config::repository::RulePaths;
+use crate::text::in_home;
 use crate::tools::{DomainLists, Egress, EgressOptions, SandboxSettings};
 use crate::types::{PermissionMode, SandboxMode};
 
@@ -78,10 +79,8 @@ fn check_open(has_lists: bool, fold: &Fold, flags: &SettingFlags) -> Result<(), 
 
 fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePaths<'_>) -> Egress {
     let is_set = fold.is_set("sandbox.network.allowAllUnixSockets");
-    let path = |text: &String| match (text.strip_prefix("~/"), folders.home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        (Some(_), None) | (None, _) => folders.cwd.join(text),
-    };
+    let path =
+        |text: &String| in_home(text, folders.home).unwrap_or_else(|| folders.cwd.join(text));
     let unix_sockets: Vec<PathBuf> = config.allow_unix_sockets.iter().map(path).collect();
     Egress::new(EgressOptions {
         lists,

@@ -61,8 +61,9 @@ pub fn check_references(schema: &Value) -> Result<(), BadReference<'_>> {
             }
             Some(_) => match lookup(schema, target) {
                 None => Some(ReferenceFault::Missing),
-                Some(place) => is_endless(schema, place, &mut finite)
-                    .then_some(ReferenceFault::Circular),
+                Some(place) => {
+                    is_endless(schema, place, &mut finite).then_some(ReferenceFault::Circular)
+                }
             },
         };
         if let Some(fault) = fault {
@@ -172,7 +173,8 @@ mod tests {
     #[test]
     fn bad_schema_references_are_found_with_their_places() {
         use ReferenceFault::{Circular, Missing, OtherDocument};
-        let defs = |a: Value| json!({ "$defs": { "a": a, "b": { "$ref": "#/$defs/a" }, "c d": {} } });
+        let defs =
+            |a: Value| json!({ "$defs": { "a": a, "b": { "$ref": "#/$defs/a" }, "c d": {} } });
         let table = [
             (json!({ "$ref": "#/$defs/a" }), Some(("", Circular))),
             (json!({ "$ref": "#/$defs/b" }), Some(("", Circular))),

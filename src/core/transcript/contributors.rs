@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::compaction::is_root;
-use super::excerpt::one_line;
+use super::excerpt::excerpt_line;
 use super::measure::fixed_bytes;
 use super::tool_exchanges::tool_exchanges;
 use super::{Block, Message, Role, TokenDensity, ToolDefinition};
@@ -53,7 +53,7 @@ pub fn largest_parts(
         let what = match (at, first) {
             (0, _) if is_root(message) => "the task and the summary of earlier work".to_owned(),
             (0, _) => "the task".to_owned(),
-            (_, Some(text)) => format!("the message \"{}\"", one_line(text, 60)),
+            (_, Some(text)) => format!("the message \"{}\"", excerpt_line(text, 60)),
             (_, None) => "media in a message".to_owned(),
         };
         parts.push(of(what, tokens));

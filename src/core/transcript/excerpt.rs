@@ -1,6 +1,7 @@
 //! Truncates text, with a note about the omitted part.
 
 use super::TokenDensity;
+use crate::text::words_joined;
 
 /// Minimum length of an excerpt, in bytes: enough for the note and some text around it.
 pub(super) const EXCERPT_MIN: usize = 200;
@@ -54,10 +55,10 @@ pub(super) fn shrink_until_fits(
 }
 
 /// The words of `text` on one line of at most `limit` bytes.
-pub fn one_line(text: &str, limit: usize) -> String {
+pub fn excerpt_line(text: &str, limit: usize) -> String {
     // Avoids scanning many megabytes for one line.
     let near = beginning(text, limit.saturating_mul(4));
-    let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = words_joined(near);
     if near.len() == text.len() && line.len() <= limit {
         return line;
     }

@@ -3,7 +3,7 @@
 //! Folding is possible at any time and costs nothing. Only results are folded: the model's text,
 //! calls and thinking are kept, and every call keeps its result.
 
-use super::excerpt::{beginning, one_line};
+use super::excerpt::{beginning, excerpt_line};
 use super::measure::ContentSize;
 use super::notes::noted_exit_code;
 use super::tool_exchanges::{ToolExchange, tool_exchanges};
@@ -131,7 +131,7 @@ fn size_note(exchange: &ToolExchange<'_>, text: &str) -> String {
 fn outcome_note(exchange: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
     if let Some(code) = noted_exit_code(first) {
-        format!(", exit code {}", one_line(code, 50))
+        format!(", exit code {}", excerpt_line(code, 50))
     } else if exchange.is_error {
         ", failed".to_owned()
     } else if exchange.name == "Bash" {

@@ -25,7 +25,7 @@ pub use block_repair::{
 pub use call_in_text::find_call_in_text;
 pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
-pub use excerpt::one_line;
+pub use excerpt::excerpt_line;
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{

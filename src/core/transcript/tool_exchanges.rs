@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::excerpt::one_line;
+use super::excerpt::excerpt_line;
 use super::{Block, Message};
 
 /// Longest argument that a label shows, in bytes.
@@ -64,7 +64,7 @@ pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolE
 pub(super) fn label(name: &str, input: &Value) -> String {
     let telling = IDENTIFYING_ARGUMENTS.iter().find_map(|argument| input.get(argument)?.as_str());
     let any = || input.as_object()?.values().find_map(Value::as_str);
-    match telling.or_else(any).map(|argument| one_line(argument, ARGUMENT_MAX)) {
+    match telling.or_else(any).map(|argument| excerpt_line(argument, ARGUMENT_MAX)) {
         Some(argument) if !argument.is_empty() => format!("{name} `{argument}`"),
         Some(_) | None => name.to_owned(),
     }
@@ -77,7 +77,7 @@ pub(super) fn placeholder(block: &Block) -> Option<String> {
         Block::Document { source, .. } => ("document", source),
         Block::Other(value) => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("block");
-            return Some(format!("[{}: not shown]", one_line(kind, 60)));
+            return Some(format!("[{}: not shown]", excerpt_line(kind, 60)));
         }
         Block::Text { .. }
         | Block::Thinking { .. }
@@ -87,6 +87,6 @@ pub(super) fn placeholder(block: &Block) -> Option<String> {
     };
     let kind = source.get("media_type").and_then(Value::as_str);
     let from = source.get("url").and_then(Value::as_str);
-    let detail = kind.or(from).map(|detail| format!(", {}", one_line(detail, 200)));
+    let detail = kind.or(from).map(|detail| format!(", {}", excerpt_line(detail, 200)));
     Some(format!("[{what}{}: not shown]", detail.unwrap_or_default()))
 }

@@ -109,7 +109,8 @@ impl HookContext<'_> {
         if words[..wrappers].iter().any(|word| word.starts_with("PATH=")) {
             return Vec::new();
         }
-        let expand = |word: &String| if is_shell { self.expanded(word) } else { Some(word.clone()) };
+        let expand =
+            |word: &String| if is_shell { self.expanded(word) } else { Some(word.clone()) };
         let mut words = words[wrappers..].iter().map(expand).peekable();
         let Some(Some(program)) = words.next() else { return Vec::new() };
         if BUILT_IN.contains(&program.as_str()) || program.starts_with('-') || program.is_empty() {

@@ -6,6 +6,7 @@ use indicatif::HumanBytes;
 
 use super::super::text;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
+use crate::text::words_joined;
 
 /// The maximum length of a quoted command, in characters.
 const QUOTED: usize = 120;
@@ -65,7 +66,7 @@ pub(super) fn status_phrase(task: &BackgroundTask) -> String {
 
 /// Quotes a command on one line, truncated if it is long.
 fn quoted(command: &str) -> String {
-    let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = words_joined(command);
     let shown = text::truncated(&line, QUOTED);
     let rest = if shown.len() < line.len() { " ..." } else { "" };
     format!("`{shown}{rest}`")

@@ -13,7 +13,7 @@ use super::denial::Denial;
 use super::nested_commands::is_wrapper;
 use super::plain_commands::{PlainCommand, PlainEffect, is_filter, recognize};
 use super::rule::PermissionRule;
-use crate::transcript::one_line;
+use crate::transcript::excerpt_line;
 use crate::types::PermissionMode;
 
 /// The confinement of a command by the kernel.
@@ -373,7 +373,7 @@ impl Permissions {
 
 /// A command in a message, in one line.
 fn shown(part: &SimpleCommand) -> String {
-    one_line(&shell_lexer::raw_text(&part.words), SHOWN_MAX)
+    excerpt_line(&shell_lexer::raw_text(&part.words), SHOWN_MAX)
 }
 
 /// True if a rule covers a simple command, with the words that rules look through or without.

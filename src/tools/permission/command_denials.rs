@@ -15,7 +15,7 @@ use super::denial::Denial;
 use super::kept_documents::keeps_documents;
 use super::nested_commands::{is_wrapper, nested_starts};
 use super::rule::PermissionRule;
-use crate::transcript::one_line;
+use crate::transcript::excerpt_line;
 
 /// Maximum number of possible working directories that are tracked.
 const FOLDERS_MAX: usize = 8;
@@ -204,7 +204,7 @@ impl Permissions {
         let covers = |rule: &PermissionRule| {
             forms.iter().any(|form| rule.covers_suffix(&form.text, &form.starts))
         };
-        let what = |_: &PermissionRule| format!("`{}`", one_line(command, SHOWN_MAX));
+        let what = |_: &PermissionRule| format!("`{}`", excerpt_line(command, SHOWN_MAX));
         self.check_restrictions(covers, BuiltinTool::Bash.name(), None, what)
     }
 

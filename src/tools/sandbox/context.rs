@@ -18,6 +18,7 @@ use super::known_paths::{
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
+use crate::text::in_home;
 
 /// Files by which a step of a CI job changes the variables, programs and inputs of later steps, which
 /// have secrets.
@@ -119,14 +120,12 @@ impl SandboxContext<'_> {
         if !is_sandbox_path(text) {
             return Err(SandboxError::Pattern(text.to_owned()));
         }
-        let path = match (bare.strip_prefix('~'), self.home) {
-            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-                home.join(rest.trim_start_matches('/'))
-            }
-            (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => {
+        let path = match in_home(bare, self.home) {
+            Some(path) => path,
+            None if bare == "~" || bare.starts_with("~/") => {
                 return Err(SandboxError::NoHome(text.to_owned()));
             }
-            (_, _) => self.cwd.join(bare),
+            None => self.cwd.join(bare),
         };
         Ok(self.real(&path))
     }

@@ -11,6 +11,7 @@ use crate::recovery::StopReason;
 use crate::report::{
     ChangedFile, SessionOutcome, SessionReport, SessionTimeline, SessionsOverview, WorkDone,
 };
+use crate::text::words_joined;
 use crate::tools::DiffLine;
 
 use super::super::sessions::{Column, SessionsContext};
@@ -279,7 +280,7 @@ fn table_cell(cell: &ReportCell, (name, column): (&str, Column)) -> String {
         _ => "",
     };
     let classes = [side, tone, class(cell.tone), kind].join(" ");
-    match classes.split_whitespace().collect::<Vec<_>>().join(" ").as_str() {
+    match words_joined(&classes).as_str() {
         "" => format!("<td>{text}</td>"),
         classes => format!("<td class=\"{classes}\">{text}</td>"),
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::Message;
-use super::super::excerpt::{excerpt, one_line};
+use super::super::excerpt::{excerpt, excerpt_line};
 use super::super::tool_exchanges::{ToolExchange, tool_exchanges};
 use super::CutPoint;
 
@@ -140,7 +140,7 @@ fn todos(exchange: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
     let todo = |item: &Value| {
         let content = excerpt(&field(item, "content")?, TODO_MAX);
         let status = field(item, "status").unwrap_or_else(|| "pending".to_owned());
-        (status != "completed").then(|| TodoFact { content, status: one_line(&status, 40) })
+        (status != "completed").then(|| TodoFact { content, status: excerpt_line(&status, 40) })
     };
     Some(items.iter().filter_map(todo).collect())
 }

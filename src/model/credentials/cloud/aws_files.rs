@@ -11,6 +11,7 @@ use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
+use crate::text::in_home;
 
 /// The keys and values of a section. A nested value has the key `name.nested`.
 pub(super) type Section = BTreeMap<String, String>;
@@ -42,12 +43,9 @@ impl AwsFiles {
     /// A file cannot be read.
     pub(super) fn read(variables: &Variables, home: Option<&Path>) -> Result<Self, Box<Fault>> {
         let place = |name: &str, usual: &str| -> Option<PathBuf> {
-            match (variable(variables, name), home) {
-                (Some(named), Some(home)) if named.starts_with("~/") => {
-                    Some(home.join(&named[2..]))
-                }
-                (Some(named), _) => Some(named.into()),
-                (None, home) => Some(home?.join(".aws").join(usual)),
+            match variable(variables, name) {
+                Some(named) => in_home(&named, home).or_else(|| Some(named.into())),
+                None => Some(home?.join(".aws").join(usual)),
             }
         };
         let mut files = Self::default();

@@ -10,11 +10,12 @@ use html5gum::emitters::callback::CallbackEmitter;
 use tokio_util::sync::CancellationToken;
 
 use super::ConvertedPage;
-use super::escape::{destination, one_line};
+use super::escape::destination;
 use super::flow::BlockGap;
 use super::tags::{InlineMark, KnownTag, TagRole, raw_content};
 use super::tokens::{PageToken, StartTag, TokenReader};
 use super::writer::MarkdownWriter;
+use crate::text::words_joined;
 
 /// The maximum nesting depth, about that of browsers. Only the text of deeper elements is
 /// converted.
@@ -155,7 +156,7 @@ impl TokenConverter {
         if !self.is_in_title {
             self.writer.text(&text);
         } else if self.title.is_none() {
-            let title: String = one_line(&text).chars().take(TITLE_CHARS_MAX).collect();
+            let title: String = words_joined(&text).chars().take(TITLE_CHARS_MAX).collect();
             self.title = Some(title).filter(|title| !title.is_empty());
         }
     }
@@ -277,7 +278,7 @@ impl TokenConverter {
 
     fn image(&mut self, tag: &StartTag) {
         let Some(address) = attribute(tag, "src") else { return };
-        let description = one_line(&attribute(tag, "alt").unwrap_or_default());
+        let description = words_joined(&attribute(tag, "alt").unwrap_or_default());
         let is_inline = address.trim_start().starts_with("data:");
         if is_inline && description.is_empty() {
             return;

@@ -1,5 +1,7 @@
 //! Escapes text where Markdown would read it as markup, and only there. Pure.
 
+use crate::text::words_joined;
+
 /// The context of a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordPlace {
@@ -89,14 +91,9 @@ pub(super) fn destination(address: &str, title: Option<&str>) -> String {
         text.push(one);
     }
     text.extend(is_bracketed.then_some('>'));
-    let title = title.map(one_line).filter(|title| !title.is_empty());
+    let title = title.map(words_joined).filter(|title| !title.is_empty());
     if let Some(title) = title {
         text.extend([" \"", &title.replace('"', "\\\""), "\""]);
     }
     text
-}
-
-/// Joins the words of a text with single spaces.
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
