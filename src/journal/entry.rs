@@ -170,12 +170,11 @@ pub struct FailedCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundChanges {
     /// Number of commands that the session has started; 0 if this record adds none.
-    #[serde(default)]
     pub commands: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<BackgroundWork>,
     /// The ids of ended work whose end was reported to the model.
-    #[serde(default, alias = "told", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<String>,
     /// The folder in which the next command starts, if it has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -39,7 +39,6 @@ pub struct SubagentMeta {
     /// The sub-agent that started it. `None`: the run itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_agent_id: Option<String>,
-    #[serde(default)]
     pub background: bool,
     /// The sub-agent that it retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,14 +6,14 @@ use std::path::Path;
 use crate::process::file_reads::open_regular;
 
 use super::contract::{Contract, FirstPrompt};
-use super::entry::{JournalRecord, LineChecksum, OpenRecord, check_seal};
+use super::entry::{JournalRecord, LineChecksum, check_seal};
 use super::line_head::record_kind;
 use super::lines::{RawLines, buffered};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
-/// The contract and the first prompt of a session, according to its journal. Empty if a version
-/// that did not record them, or another program, started the session.
+/// The contract and the first prompt of a session, according to its journal. Empty if
+/// another program started the session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     pub contract: Option<Kept>,
@@ -69,7 +69,7 @@ pub(super) fn find_terms(
     here: &str,
 ) -> Result<Terms, JournalError> {
     let unreadable = |cause| JournalError::Unreadable { path: path.to_owned(), cause };
-    let mut fold = TermsFold { terms: Terms::default(), here, folder: None };
+    let mut fold = TermsFold { terms: Terms::default(), here };
     let mut lines = RawLines::new(journal);
     while let Some((number, line)) = lines.next_line().map_err(unreadable)? {
         let Ok(line) = line else { continue };
@@ -92,19 +92,11 @@ struct TermsFold<'a> {
     terms: Terms,
     /// The working directory.
     here: &'a str,
-    /// The working directory of the process that wrote the last records.
-    folder: Option<String>,
 }
 
 impl JournalView<'_> for TermsFold<'_> {
-    fn open(&mut self, open: &OpenRecord) {
-        self.folder = Some(open.cwd.clone());
-    }
-
     fn contract(&mut self, contract: &Contract) {
-        // Older versions did not record the folder in the contract itself.
-        let folder = contract.folder.clone().or(self.folder.clone());
-        self.terms.add(Contract { folder, ..contract.clone() }, self.here);
+        self.terms.add(contract.clone(), self.here);
     }
 
     fn first_prompt(&mut self, prompt: &FirstPrompt) {
@@ -113,4 +105,4 @@ impl JournalView<'_> for TermsFold<'_> {
 }
 
 /// The kinds of the records that have them, as they are written.
-const KINDS: [&[u8]; 3] = [br#""open""#, br#""contract""#, br#""prompt""#];
+const KINDS: [&[u8]; 2] = [br#""contract""#, br#""prompt""#];

@@ -17,7 +17,7 @@ use crate::batch::TaskReport;
 use crate::config::environment::Variables;
 use crate::history::{HistoryContents, SessionHistory, read_history};
 use crate::journal::{ListScope, SessionFile, SessionId, locate_session};
-use crate::report::{SessionOutcome, SessionReport, SessionTimeline, SessionsOverview};
+use crate::report::{SessionReport, SessionTimeline, SessionsOverview};
 
 use super::args::{ReportArgs, ReportFormat};
 use super::destination::Destination;
@@ -139,14 +139,6 @@ pub(super) fn on_tasks(
     for report in &mut reports {
         let task = tasks.iter().find(|task| task.session_id.to_string() == report.subject.id);
         report.subject.name = task.map(|task| task.task.id.clone());
-        // The journal of an older version has no message.
-        let of_result = task.and_then(|task| task.outcome.as_ref()?.error());
-        if let SessionOutcome::Ended(reason) = report.outcome
-            && reason.info().reports_last_fault
-            && report.error.is_none()
-        {
-            report.error = of_result.map(str::to_owned);
-        }
     }
     let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
     reports.extend(without.map(|(task, _)| task::of_task(task)));

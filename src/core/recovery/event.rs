@@ -376,7 +376,6 @@ pub enum CompactionTrigger {
 pub struct ModelCall {
     pub purpose: CallPurpose,
     /// The index of the model in the chain.
-    #[serde(alias = "rung")]
     pub model_index: u8,
     /// Output cap, in tokens.
     pub cap: u32,

@@ -23,7 +23,6 @@ pub struct Failure {
     /// The kind of body that a refusal had.
     pub body: ErrorBody,
     /// Proven if the endpoint has given a good answer before.
-    #[serde(alias = "standing")]
     pub endpoint_status: EndpointStatus,
     /// True if known facts contradict the refusal: the request is far smaller than any limit, or
     /// lacks the content that it is refused for, or the service has accepted requests like it and

@@ -15,7 +15,6 @@ pub struct RecoveryRecord {
     /// The first failure: an error class, or the name of another cause of a recovery.
     pub class: String,
     /// The number of failures by name, including the one that ended the run.
-    #[serde(alias = "setbacks")]
     pub failures: RecoveryCounts,
     /// The last recovery plan that was tried.
     pub strategy: String,

@@ -60,8 +60,6 @@ pub enum HistoryRule {
 pub enum BlockFlaw {
     /// Blank text. The API rejects it in every position.
     BlankText,
-    /// Thinking without a signature: none any more, but recorded by earlier versions.
-    Unsigned,
     /// A block that is only valid in the other role's messages or outside of tool results.
     Misplaced,
     /// A block without a type, or a known type without a required field.
