@@ -171,11 +171,6 @@ impl Toolbox {
         &self.settings.secrets
     }
 
-    /// True if the run must give an answer through [`STRUCTURED_OUTPUT`](super::STRUCTURED_OUTPUT).
-    pub fn requires_answer(&self) -> bool {
-        self.tools.acceptance.answers.is_some()
-    }
-
     /// Evaluates the answers delivered by one reply. Call it once after each reply, when all of its
     /// tools have finished.
     pub fn settle_answers(&self, others: OtherCalls) -> Delivery {

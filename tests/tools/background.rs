@@ -94,9 +94,9 @@ async fn an_unread_end_of_a_background_task_is_reported_once() {
     let looked = end_of(&bench, "bash_1").await;
     assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
     assert_eq!(looked.detail["status"], "failed");
-    let events: Vec<_> =
-        bench.toolbox.background().take_unseen().iter().map(|task| task.end).collect();
-    assert_eq!(events, [None, Some(BackgroundEnd::Failed)]);
+    let (send, events) = std::sync::mpsc::channel();
+    bench.toolbox.background().report_to(move |task| send.send(task.end).expect("a receiver"));
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [None, Some(BackgroundEnd::Failed)]);
 }
 
 #[tokio::test]

@@ -332,7 +332,6 @@ async fn a_truncated_structured_answer_does_not_count() {
 async fn without_a_schema_the_structured_output_tool_is_not_offered() {
     let bench = Bench::open();
     assert_fails_with(&give(&bench, json!({})).await, "No such tool available: StructuredOutput");
-    assert!(!bench.toolbox.requires_answer());
     assert_eq!(bench.toolbox.settle_answers(OtherCalls::Succeeded), Delivery::Nothing);
     assert_eq!(bench.toolbox.acceptance(), outlast::tools::Acceptance::default());
 }

@@ -1,6 +1,6 @@
 //! Folding: old tool results become a short note, and nothing else changes.
 
-use outlast_core::transcript::folding::{apply_folds, foldable, has_foldable, saved_tokens};
+use outlast_core::transcript::folding::{apply_folds, foldable, has_foldable};
 use outlast_core::transcript::{Block, Message, Role, TokenDensity, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -116,14 +116,12 @@ proptest! {
     fn folding_frees_the_reported_tokens_and_changes_only_results(messages in long_messages()) {
         let folds = foldable(&messages);
         prop_assert_eq!(has_foldable(&messages), !folds.is_empty());
-        let said = saved_tokens(&folds, TokenDensity::USUAL);
         let mut after = messages.clone();
         apply_folds(&mut after, folds.clone());
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(skeleton(&after), skeleton(&messages));
         let freed = TokenDensity::USUAL.of(&messages) - TokenDensity::USUAL.of(&after);
-        prop_assert!(freed.abs_diff(said) <= 1, "{} for {}", freed, said);
-        prop_assert!(said >= 100 * folds.len() as u64);
+        prop_assert!(freed + 1 >= 100 * folds.len() as u64, "{} tokens", freed);
         prop_assert_eq!(foldable(&after), [], "nothing is folded twice");
         let recent = after.iter().rposition(|message| message.role == Role::Assistant);
         if let Some(recent) = recent {

@@ -58,7 +58,7 @@ fn an_edited_history_is_estimated_from_all_bytes_again() {
     let before = history.upper_bound();
     history.observe_usage(&usage(14_000, 0));
     assert_eq!(history.upper_bound(), 14_000);
-    history.model_changed();
+    history.edit(|_messages| {});
     assert_eq!(history.upper_bound(), before);
 }
 
@@ -310,9 +310,8 @@ fn a_resumed_history_has_the_size_that_the_last_reply_reported() {
     }
     history.push(user(&"x".repeat(30_000)));
     assert!(history.estimate() >= 24_000, "what is new is added: {}", history.estimate());
-    let changes: [fn(&mut History); 3] = [
+    let changes: [fn(&mut History); 2] = [
         |it| it.edit(|_messages| {}),
-        History::model_changed,
         |it| {
             *it = History::resume(with_images(), None);
         },

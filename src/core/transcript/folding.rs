@@ -25,9 +25,6 @@ pub struct Fold {
     at: (usize, usize),
     id: String,
     brief: String,
-    /// Sizes of the current content and of the fold.
-    whole: ContentSize,
-    folded: ContentSize,
 }
 
 /// All results that can be folded now, oldest first.
@@ -44,18 +41,6 @@ fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
     let recent = first_recent(messages);
     let old = tool_exchanges(messages).take_while(move |exchange| exchange.at.0 < recent);
     old.filter_map(|exchange| fold(&exchange))
-}
-
-/// The number of tokens that `folds` would free.
-pub fn saved_tokens(folds: &[Fold], density: TokenDensity) -> u64 {
-    let sum = |size: fn(&Fold) -> ContentSize| {
-        folds
-            .iter()
-            .map(size)
-            .fold(ContentSize::default(), ContentSize::plus)
-            .estimate_tokens(density)
-    };
-    sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
 }
 
 /// Applies the folds. A fold whose result has moved is skipped.
@@ -83,13 +68,11 @@ fn first_recent(messages: &[Message]) -> usize {
 }
 
 fn fold(exchange: &ToolExchange<'_>) -> Option<Fold> {
-    let whole = ContentSize::of(exchange.content);
-    if whole.estimate_tokens(TokenDensity::USUAL) < RESULT_MIN {
+    if ContentSize::of(exchange.content).estimate_tokens(TokenDensity::USUAL) < RESULT_MIN {
         return None;
     }
     let brief = fold_text(exchange);
-    let folded = ContentSize::of([&Block::text(brief.as_str())]);
-    Some(Fold { at: exchange.at, id: exchange.id.to_owned(), brief, whole, folded })
+    Some(Fold { at: exchange.at, id: exchange.id.to_owned(), brief })
 }
 
 fn fold_text(exchange: &ToolExchange<'_>) -> String {

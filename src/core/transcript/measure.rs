@@ -139,13 +139,6 @@ impl History {
         is_valid && (is_paused || violation_at_end(&self.messages).is_none())
     }
 
-    /// Discards the service's token counts after a switch to another model, which counts
-    /// differently.
-    pub fn model_changed(&mut self) {
-        self.resumed = None;
-        self.meter.record_edit(&self.messages);
-    }
-
     /// The maximum number of input tokens of a request with these messages.
     pub fn upper_bound(&self) -> u64 {
         self.meter.upper_bound()

@@ -416,12 +416,6 @@ impl BackgroundTasks {
         table.listener = TaskListener(Some(Box::new(listener)));
     }
 
-    /// Returns the start and end events that were queued without a listener, in chronological
-    /// order.
-    pub fn take_unseen(&self) -> Vec<BackgroundTask> {
-        std::mem::take(&mut self.table.lock().unseen)
-    }
-
     /// The number of commands of the session, and the tasks that were started since the last call.
     pub fn take_started(&self) -> (usize, Vec<BackgroundTask>) {
         let mut table = self.table.lock();
