@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod circles;
+
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above. Between crates this is up to Cargo.
 const LAYERS: [&[&str]; 9] = [

@@ -3,49 +3,12 @@
 
 use crate::model::ModelReply;
 use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason, Transition};
-use crate::text::words_joined;
 use crate::transcript::{Block, Message, find_call_in_text};
 
+use super::left_open::LeftOpen;
 use super::messages::text_of;
 use super::run_event::RunEvent;
 use super::world::RunWorld;
-
-/// The maximum number of open to-dos that are named, and the maximum length of each text, in bytes.
-const NAMED: usize = 5;
-const TEXT_MAX: usize = 120;
-
-/// Work that the last reply left open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOpen {
-    todos: Vec<String>,
-    announcement: Option<String>,
-}
-
-impl LeftOpen {
-    fn is_nothing(&self) -> bool {
-        self.todos.is_empty() && self.announcement.is_none()
-    }
-
-    /// Returns a description of the open work, for the model and for the user.
-    pub(super) fn describe(&self) -> String {
-        let todos = (!self.todos.is_empty()).then(|| {
-            let named = self.todos.iter().take(NAMED).map(|todo| quoted(todo));
-            let more = self.todos.len().saturating_sub(NAMED);
-            let more = (more > 0).then(|| format!("{more} more"));
-            let list = named.chain(more).collect::<Vec<_>>().join(", ");
-            format!("to-dos are open: {list}")
-        });
-        let announced = self.announcement.as_deref();
-        let announced = announced.map(|text| format!("its text announces more: {}", quoted(text)));
-        todos.into_iter().chain(announced).collect::<Vec<_>>().join("; ")
-    }
-}
-
-fn quoted(text: &str) -> String {
-    let text = words_joined(text);
-    let end = text.floor_char_boundary(TEXT_MAX);
-    if end < text.len() { format!("\"{} ...\"", &text[..end]) } else { format!("\"{text}\"") }
-}
 
 impl RunWorld<'_> {
     /// Returns the kind of a reply, after a check of its text if it would end the run.
@@ -180,21 +143,5 @@ mod tests {
         ] {
             assert_eq!(announcement(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn what_is_open_is_named_and_cut_to_a_length() {
-        let mut open = LeftOpen {
-            todos: vec!["Run the tests".to_owned()],
-            announcement: Some("Now let me see:".to_owned()),
-        };
-        let all =
-            "to-dos are open: \"Run the tests\"; its text announces more: \"Now let me see:\"";
-        assert_eq!(open.describe(), all);
-        open.todos = (0..8).map(|nth| format!("step {nth}\n{}", "x".repeat(200))).collect();
-        open.announcement = None;
-        let text = open.describe();
-        assert!(text.contains("\"step 4 xx") && text.ends_with(", 3 more"), "{text}");
-        assert!(text.len() < 800, "{text}");
     }
 }

@@ -27,15 +27,14 @@ pub use local_engine::{
     BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, NextAttempt, WorkerCommand,
 };
 pub use plan::{
-    BatchPlan, GitSource, PLAN_VERSION, PlanError, PlanRequest, PlannedLimits, PlannedTask,
-    is_batch_id,
+    BatchPlan, PLAN_VERSION, PlanError, PlanRequest, PlannedLimits, PlannedTask, is_batch_id,
 };
 pub use render::{
     ClusterOptions, MATRIX_MAX, RenderError, array_script, job_manifest, matrix, render_yaml,
 };
 pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
 pub use submission::{ClusterEngine, Submission};
-pub use task_file::{TaskFileError, TaskLimits, TaskLine, read_tasks};
+pub use task_file::{GitSource, TaskFileError, TaskLimits, TaskLine, read_tasks};
 pub use task_state::{
     SILENCE_MAX, TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state,
 };

@@ -10,7 +10,7 @@ use crate::recovery::Money;
 use crate::text::hex;
 
 use super::budget::{BudgetError, divide};
-use super::task_file::TaskLine;
+use super::task_file::{GitSource, TaskLine};
 
 /// Version of the plan format.
 pub const PLAN_VERSION: u64 = 1;
@@ -59,17 +59,6 @@ pub struct PlannedTask {
     pub git: Option<GitSource>,
     pub flags: Vec<String>,
     pub limits: PlannedLimits,
-}
-
-/// A git repository to clone for a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GitSource {
-    /// A URL or a path.
-    pub repository: String,
-    /// A branch, a tag or a commit. `None`: the repository's own default.
-    #[serde(rename = "ref")]
-    pub reference: Option<String>,
 }
 
 /// The limits of a task, as flag values.

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 use strsim::osa_distance;
 
@@ -16,11 +17,20 @@ use crate::config::without_position;
 use crate::json;
 use crate::recovery::Money;
 
-use super::plan::GitSource;
-
 const TASK_KEYS: [&str; 7] = ["id", "prompt", "prompt_file", "cwd", "git", "flags", "limits"];
 const GIT_KEYS: [&str; 2] = ["repository", "ref"];
 const LIMIT_KEYS: [&str; 3] = ["max_turns", "max_budget_usd", "max_duration"];
+
+/// A git repository to clone for a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitSource {
+    /// A URL or a path.
+    pub repository: String,
+    /// A branch, a tag or a commit. `None`: the repository's own default.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+}
 
 /// Maximum length of a task id, in characters.
 const ID_MAX: usize = 200;

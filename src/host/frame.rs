@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::json;
 use crate::messages::{ControlReply, HostMessage, RequestId};
 
+use super::fields::{FrameError, text};
 use super::initialize::Initialize;
 use super::prompt::UserPrompt;
 
@@ -66,21 +67,6 @@ pub enum ControlRequest {
     Unsupported(String),
     /// A request that cannot be parsed, with the reason.
     Unreadable(String),
-}
-
-/// The reason why a line is not a valid message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    #[error("it is not JSON ({0:?})")]
-    NotJson(String),
-    #[error("it is not a JSON object with a \"type\"")]
-    NoType,
-    #[error("a control request has no \"request_id\"")]
-    NoRequestId,
-    #[error(
-        "the \"content\" of a user message is neither text nor a list of content blocks, each with its content"
-    )]
-    BadContent,
 }
 
 /// Parses one line.
@@ -182,11 +168,6 @@ impl ControlRequest {
             other => Self::Unsupported(other.to_owned()),
         }
     }
-}
-
-/// Returns the string in a field.
-pub(super) fn text(value: &Value, field: &str) -> Option<String> {
-    value[field].as_str().map(ToOwned::to_owned)
 }
 
 /// The reply to a control request that succeeded.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::frame::text;
+use super::fields::text;
 
 /// The options that a host sets before its first prompt. Every field is optional.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,6 +3,7 @@
 
 mod channel;
 mod dialect;
+mod fields;
 mod frame;
 mod initialize;
 mod input;
@@ -13,7 +14,8 @@ pub use dialect::{
     api_error_message, ends_as_asked, exit_code_for_hosts, exit_code_of_result_for_hosts,
     result_for_hosts,
 };
-pub use frame::{ControlRequest, FrameError, HostFrame, control_error, control_success, parse};
+pub use fields::FrameError;
+pub use frame::{ControlRequest, HostFrame, control_error, control_success, parse};
 pub use initialize::Initialize;
 pub use input::{HostInput, LINE_BYTES_MAX, read_lines};
 pub use prompt::UserPrompt;

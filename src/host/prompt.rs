@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::messages::{InputMessage, MessageBody, RunMessage, UserMessage};
 use crate::transcript::Block;
 
-use super::frame::{FrameError, text};
+use super::fields::{FrameError, text};
 
 /// One prompt: text, and other content blocks such as images.
 #[derive(Clone, Debug, Default, PartialEq)]

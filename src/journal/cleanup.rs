@@ -14,7 +14,7 @@ use super::SessionId;
 use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
 use super::lease_record::{is_held_elsewhere, lease_path};
-use super::reader::without_return;
+use super::raw_lines::without_return;
 use super::session_folder::{entries, open_without_links};
 
 /// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.

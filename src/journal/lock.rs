@@ -9,7 +9,7 @@ use crate::process::file_reads::open_regular;
 use crate::process::poll_lock;
 
 use super::error::LockHolder;
-use super::lines::buffered;
+use super::raw_lines::buffered;
 use super::{JournalError, SessionId, reader};
 
 /// Time for which a lock is awaited, and the pause between attempts. A killed holder may have left

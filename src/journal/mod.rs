@@ -30,6 +30,7 @@ mod parsed_line;
 mod past_agents;
 mod prompt_fold;
 mod prune;
+mod raw_lines;
 mod reader;
 mod recorded_folder;
 mod recorded_prompt;

@@ -8,7 +8,11 @@ use serde_json::Value;
 use crate::transcript::{Block, Message, Usage};
 
 use super::entry::JournalRecord;
-use super::sealed_line::is_reported;
+
+/// The members of a tool's structured result that reports read. The other ones are for hosts, and
+/// repeat the whole output.
+pub(super) const REPORTED: [&str; 6] =
+    ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
 
 /// The content of one line.
 #[derive(Debug)]
@@ -93,7 +97,7 @@ impl LineFacts {
             timestamp: value.get("timestamp").and_then(Value::as_str).map(str::to_owned),
             usage: value.pointer("/message/usage").and_then(|it| Usage::deserialize(it).ok()),
             detail: value.get_mut("toolUseResult").and_then(Value::as_object_mut).map(|detail| {
-                detail.retain(|name, _| is_reported(name));
+                detail.retain(|name, _| REPORTED.contains(&name.as_str()));
                 Value::Object(mem::take(detail))
             }),
         }

@@ -11,8 +11,8 @@ use crate::recovery::{Money, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
 use super::entry::{OpenRecord, SpendRecord, ToolStarted};
-use super::lines::buffered;
 use super::parsed_line::MessageEntry;
+use super::raw_lines::buffered;
 use super::reader;
 use super::session_folder::entries;
 use super::totals::{SessionTotals, worst_case};

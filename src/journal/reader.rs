@@ -16,8 +16,8 @@ use crate::transcript::{Message, Role, Usage};
 
 use super::entry::{JournalRecord, LineChecksum, OUR_TYPE, OpenRecord, VERSION, check_seal};
 use super::line_head::record_kind;
-use super::lines::RawLines;
 use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
+use super::raw_lines::{RawLines, without_return};
 use super::recorded_prompt::STRUCTURED;
 use super::sealed_line::parse_sealed;
 
@@ -171,11 +171,6 @@ impl Begun {
             (self.whole, self.seq, false);
         contents.torn_lines = contents.torn_lines.max(1);
     }
-}
-
-/// A line without the carriage return that a program for text files has added.
-pub(super) fn without_return(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Returns the readable entries of a damaged part.

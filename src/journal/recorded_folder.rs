@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::process::file_reads::open_regular;
 
-use super::lines::RawLines;
+use super::raw_lines::RawLines;
 
 /// The maximum number of lines that are searched. Other programs write a few lines before the first
 /// one with the working directory.

@@ -12,21 +12,11 @@ use crate::transcript::{Block, Message, Role, Usage};
 
 use super::entry::{JournalRecord, VERSION};
 use super::line_head::record_kind;
-use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine};
+use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine, REPORTED};
 use super::recorded_prompt::STRUCTURED;
 
 /// The kind of a step of the state machine, as it is written.
 const STEP_KIND: &[u8] = br#""transition""#;
-
-/// The members of a tool's structured result that reports read. The other ones are for hosts, and
-/// repeat the whole output.
-const REPORTED: [&str; 6] =
-    ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
-
-/// Returns true if reports read a member of a tool's structured result.
-pub(super) fn is_reported(name: &str) -> bool {
-    REPORTED.contains(&name)
-}
 
 /// The structured result of a tool, as far as it is read.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use crate::process::file_reads::open_regular;
 use super::contract::{Contract, FirstPrompt};
 use super::entry::{JournalRecord, LineChecksum, check_seal};
 use super::line_head::record_kind;
-use super::lines::{RawLines, buffered};
+use super::raw_lines::{RawLines, buffered};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 

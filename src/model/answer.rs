@@ -10,7 +10,6 @@ use crate::json;
 use crate::recovery::{CutKind, FaultKind, ReplyKind};
 use crate::transcript::{Block, OtherFields, Usage, is_returnable_id};
 
-use super::assemble::is_thinking;
 use super::headers::RateLimits;
 use super::settlement::{Counts, Received};
 use super::stop_reason::{EndWords, StopKind, TrustedCalls};
@@ -379,4 +378,9 @@ pub fn classify_reply(answer: &ModelReply, end_words: EndWords) -> ReplyKind {
 /// The number of text bytes, excluding surrounding white space.
 fn text_bytes(content: &[Block]) -> usize {
     content.iter().filter_map(Block::as_text).map(|text| text.trim().len()).sum()
+}
+
+/// True if a block of this type is thinking.
+pub(super) fn is_thinking(kind: &Value) -> bool {
+    kind == "thinking" || kind == "redacted_thinking"
 }

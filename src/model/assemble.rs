@@ -12,7 +12,7 @@ use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
     CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
-    half_a_character, invalid_response, keep_trusted_blocks, other_fields, read_value,
+    half_a_character, invalid_response, is_thinking, keep_trusted_blocks, other_fields, read_value,
     stated_reason, text_of,
 };
 use super::error_body::parse_error;
@@ -539,11 +539,6 @@ impl GrowingBlock {
             }
         })
     }
-}
-
-/// True if a block of this type is thinking.
-pub(super) fn is_thinking(kind: &Value) -> bool {
-    kind == "thinking" || kind == "redacted_thinking"
 }
 
 /// True if a delta adds nothing. Some gateways send such deltas for blocks of any kind.

@@ -9,11 +9,11 @@ use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Time
 
 use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
 use super::assemble::{AssemblyStep, ReplyAssembly};
-use super::endpoint::RequestTimers;
 use super::error_body::truncate_message;
 use super::fault::{body_text, fault_of_response, fault_without_response, torn_body};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
+use super::timers::RequestTimers;
 use super::transport::ConnectionMade;
 
 /// Limits on reading the body of an error: size in bytes, and time.

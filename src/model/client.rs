@@ -21,7 +21,7 @@ use super::answer::{ModelReply, StreamProgress};
 use super::attempt::Attempt;
 use super::base_url::EndpointError;
 use super::credentials::{CredentialProvider, Renewal, Secret};
-use super::endpoint::{ModelService, RequestTimers, host};
+use super::endpoint::{ModelService, host};
 use super::error_body::truncate_message;
 use super::fault::{is_refused_tunnel, redacted};
 use super::headers::{BETA, RateLimits, add_beta};
@@ -29,6 +29,7 @@ use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
+use super::timers::RequestTimers;
 use super::transport::{ClientIdentity, HttpTransport, InvalidBundle, read_roots};
 use super::tunnel::tunnel_refusal;
 

@@ -27,6 +27,7 @@ pub mod request;
 pub mod service;
 pub mod settlement;
 pub mod stop_reason;
+mod timers;
 mod transport;
 mod tunnel;
 mod web_search;
@@ -39,7 +40,7 @@ pub use credentials::{
     AwsEndpointError, AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity,
     HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
-pub use endpoint::{ModelService, RequestTimers};
+pub use endpoint::ModelService;
 pub use headers::RateLimits;
 pub use prices::{
     ModelFacts, Prices, ShortPrompt, TokenRates, cost, gateway_list_price, is_known, known_names,
@@ -51,6 +52,7 @@ pub use request::RequestContent;
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};
+pub use timers::RequestTimers;
 pub use transport::{
     CaFile, HttpClientError, IdentityFiles, InvalidBundle, SHORTEST_PROBING, http_client,
     web_client,

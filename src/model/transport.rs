@@ -19,8 +19,8 @@ use tower_service::Service;
 use crate::process::file_reads;
 use crate::recovery::ConnectionChoice;
 
-use super::endpoint::RequestTimers;
 use super::proxies::{BadProxy, Proxies, Proxy, is_loopback};
+use super::timers::RequestTimers;
 
 /// Number of keep-alive probes that may go unanswered.
 const PROBES: u32 = 3;

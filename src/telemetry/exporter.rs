@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use reqwest::{Client, StatusCode};
@@ -20,6 +20,7 @@ use super::otlp;
 use super::recorder::{RunEnd, SpanRecorder};
 use super::settings::{Collector, ExportSettings};
 use super::span::{Span, TraceId};
+use super::span_sender::SpanSender;
 
 /// Interval at which ended spans are sent (OpenTelemetry SDK, `OTEL_BSP_SCHEDULE_DELAY`).
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -52,21 +53,6 @@ pub enum ExportError {
     Late(Duration),
     #[error("{0} spans were dropped: the collector is too slow")]
     Dropped(u64),
-}
-
-/// Queues ended spans without blocking.
-#[derive(Clone)]
-pub(super) struct SpanSender {
-    queue: mpsc::Sender<Span>,
-    dropped: Arc<AtomicU64>,
-}
-
-impl SpanSender {
-    pub(super) fn send(&self, span: Span) {
-        if self.queue.try_send(span).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The HTTP client for the collector, with the redaction of secrets.

@@ -8,6 +8,7 @@ mod otlp;
 mod recorder;
 mod settings;
 mod span;
+mod span_sender;
 
 pub use exporter::{ExportError, TelemetryExporter};
 pub use recorder::{RunEnd, SpanRecorder};

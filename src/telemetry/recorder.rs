@@ -8,9 +8,9 @@ use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer,
 use crate::recovery::{Action, Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
-use super::exporter::SpanSender;
 use super::metrics::RunMetrics;
 use super::span::{Attribute, AttributeValue, Span, SpanEvent, SpanId, SpanKind, number, text};
+use super::span_sender::SpanSender;
 
 /// The agent name of the run itself.
 const AGENT: &str = "outlast";

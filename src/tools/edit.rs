@@ -14,12 +14,10 @@ use super::input::{EditInput, WriteInput};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, is_notebook, missing_message};
+use super::replace_file::replace_atomically;
 use super::text::{self, NUL_SIGN};
 use super::text_file::{LineEnds, TextFile, as_read};
-use super::write::{self, record_style, record_written, replace_atomically};
-
-/// The largest file that is edited, in bytes.
-pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
+use super::write::{self, EDITED_BYTES_MAX, record_style, record_written};
 
 /// The maximum number of lines that are compared to find the closest match.
 const HINT_LINES_MAX: usize = 5_000;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::file_names;
 use super::paths::{OPEN_FOLDER_FLAGS, open_real, resolve};
-use super::write::replace_atomically;
+use super::replace_file::replace_atomically;
 
 /// The largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 10 << 20;

@@ -12,7 +12,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use ignore::DirEntry;
 
 use super::encoding::{FileStart, TextFormat};
-use super::grep_results::{BinaryFile, FileMatches, SearchResults};
+use super::grep_results::{BINARY_BYTES_MAX, BinaryFile, FileMatches, SearchResults};
 use super::input::{GrepInput, GrepMode};
 use super::line_end_reader::LineEndReader;
 use super::outcome::{ToolError, ToolOutcome};
@@ -23,9 +23,6 @@ const ENTRIES_DEFAULT: usize = 250;
 
 /// The longest line, or in multi-line mode file, that is searched, in bytes.
 const HEAP_MAX: usize = 32 << 20;
-
-/// The maximum length of the searched part of a binary file, in bytes.
-pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 const CONTEXT_MAX: usize = 1_000;
 

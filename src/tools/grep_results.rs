@@ -7,7 +7,8 @@ use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
 use serde_json::json;
 
-use super::grep::BINARY_BYTES_MAX;
+/// The maximum length of the searched part of a binary file, in bytes.
+pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 use super::input::{GrepInput, GrepMode};
 use super::outcome::ToolOutcome;
 use super::text;

@@ -55,6 +55,7 @@ mod prepared_call;
 mod protected_paths;
 mod read;
 mod real_paths;
+mod replace_file;
 mod requirement;
 mod run_interface;
 mod sandbox;

@@ -17,8 +17,9 @@ use super::notebook::{NOTEBOOK_BYTES_MAX, cell_id, json_text, parse};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, open_real};
 use super::read::{check_regular, is_notebook, missing_message};
+use super::replace_file::replace_atomically;
 use super::text;
-use super::write::{record_written, replace_atomically};
+use super::write::record_written;
 
 /// The maximum length of the new source in a result, in characters.
 const SHOWN_MAX: usize = 2_000;

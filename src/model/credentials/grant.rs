@@ -11,10 +11,11 @@ use tokio::time::timeout;
 use crate::json;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
 
-use super::super::endpoint::{RequestTimers, host};
+use super::super::endpoint::host;
 use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
+use super::super::timers::RequestTimers;
 use super::super::transport::HttpTransport;
 use super::fault::{issuer_unreachable, missing_credential};
 use super::login::Login;

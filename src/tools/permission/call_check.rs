@@ -13,7 +13,7 @@ use super::super::paths::{PathScope, ResolvedPath};
 use super::super::protected_paths::is_protected;
 use super::super::sandbox::{DeniedPlaces, RuleDenial};
 use super::super::shell_lexer::{NotPlain, SimpleCommand};
-use super::command_check::{Confinement, Resolve};
+use super::confinement::{Confinement, Resolve};
 use super::denial::Denial;
 use super::live::LivePermissions;
 use super::rule::PermissionRule;

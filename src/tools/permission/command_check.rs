@@ -9,6 +9,7 @@ use super::super::protected_paths::protected_below;
 use super::super::shell_lexer::{self, NotPlain, ShellWord, SimpleCommand, base_name};
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
+use super::confinement::{Confinement, Resolve};
 use super::denial::Denial;
 use super::nested_commands::is_wrapper;
 use super::plain_commands::{PlainCommand, PlainEffect, is_filter, recognize};
@@ -16,29 +17,11 @@ use super::rule::PermissionRule;
 use crate::transcript::excerpt_line;
 use crate::types::PermissionMode;
 
-/// The confinement of a command by the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) enum Confinement {
-    /// The sandbox of the run, if it is on.
-    #[default]
-    Sandbox,
-    /// Like `Sandbox`, but read-only.
-    SandboxReading,
-    /// For commands without a rule: no network; reads only of `named` and of paths that Read may
-    /// read; writes only to `changed` and to paths beside or below it, or no writes at all. The
-    /// working directory may change if `may_move` is true. If `runs_git` is true, the repositories
-    /// around the working folders are readable, too.
-    Plain { named: Vec<PathBuf>, changed: Vec<PathBuf>, may_move: bool, runs_git: bool },
-}
-
 /// The maximum number of characters of a command in a message.
 const SHOWN_MAX: usize = 1_000;
 
 /// The maximum length of a rule that is advised for exactly one command, in bytes.
 const RULE_BYTES_MAX: usize = 200;
-
-/// Resolves a path against a folder.
-pub(super) type Resolve<'a> = &'a dyn Fn(&str, &Path) -> ResolvedPath;
 
 /// Commands that may run together with commands that have a rule: they open no files.
 const BESIDE_RULES: &[&str] =

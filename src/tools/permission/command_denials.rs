@@ -10,7 +10,7 @@ use super::super::catalog::BuiltinTool;
 use super::super::paths::{PATH_BYTES_MAX, ResolvedPath, normalize_lexically};
 use super::super::shell_lexer::{self, ShellWord, SimpleCommand, base_name};
 use super::call_check::{CriticalPaths, Permissions};
-use super::command_check::Resolve;
+use super::confinement::Resolve;
 use super::denial::Denial;
 use super::kept_documents::keeps_documents;
 use super::nested_commands::{is_wrapper, nested_starts};

@@ -7,6 +7,7 @@
 mod call_check;
 mod command_check;
 mod command_denials;
+mod confinement;
 mod denial;
 mod kept_documents;
 mod live;
@@ -18,7 +19,8 @@ mod rule;
 mod rule_error;
 
 pub(super) use call_check::{Access, Permissions};
-pub(super) use command_check::{Confinement, may_only_read};
+pub(super) use command_check::may_only_read;
+pub(super) use confinement::Confinement;
 pub(super) use denial::Denial;
 pub use live::{LivePermissions, PermissionUpdate, UpdateError};
 pub(super) use rule::wildcard;
