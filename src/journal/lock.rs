@@ -3,18 +3,18 @@
 use std::fs::{File, TryLockError};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use crate::process::file_reads::open_regular;
-use crate::process::poll_lock;
 
 use super::error::LockHolder;
 use super::raw_lines::buffered;
 use super::{JournalError, SessionId, reader};
 
-/// Time for which a lock is awaited, and the pause between attempts. A killed holder may have left
+/// Number of attempts to acquire a lock, and the pause between them. A killed holder may have left
 /// the lock to a child for a moment, and a search for unfinished sessions takes it briefly.
-const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A file whose lock ends when it is dropped. Closing it is not enough: a child process has the
@@ -67,16 +67,30 @@ pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
 /// # Errors
 /// Those of [`File::try_lock`], after several attempts.
 pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
-    poll_lock(|| file.try_lock(), LOCK_PATIENCE, LOCK_RETRY_PAUSE)
+    for _ in 1..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
+            end => return end,
+        }
+    }
+    file.try_lock()
 }
 
 /// Returns true if a process holds the lock of a session's file. The check itself takes a shared
 /// lock for a moment, so that several processes can check at once.
 pub(super) fn is_held(file: &File) -> bool {
-    let locked = poll_lock(|| file.try_lock_shared(), LOCK_PATIENCE, LOCK_RETRY_PAUSE);
-    // A lock that stays until the file is closed is harmless, too.
-    let _still_held = file.unlock();
-    matches!(locked, Err(TryLockError::WouldBlock))
+    for _ in 1..LOCK_ATTEMPTS {
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
+            Err(TryLockError::Error(_)) => return false,
+            Ok(()) => {
+                // A lock that stays until the file is closed is harmless, too.
+                let _still_held = file.unlock();
+                return false;
+            }
+        }
+    }
+    true
 }
 
 #[cfg(test)]

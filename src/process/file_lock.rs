@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -55,26 +54,6 @@ impl FileLock {
         // The process id is only for error messages. The lock holds without it.
         let _ = write_owner(&mut file);
         Ok(Self { _file: file })
-    }
-}
-
-/// Repeats an attempt to lock a file until it succeeds or fails, or, while another process holds the
-/// lock, for `patience`. Blocks. A killed process loses its lock; a stopped one keeps it.
-///
-/// # Errors
-/// Those of the last attempt.
-pub fn poll_lock(
-    attempt: impl Fn() -> Result<(), TryLockError>,
-    patience: Duration,
-    pause: Duration,
-) -> Result<(), TryLockError> {
-    let mut left = patience;
-    loop {
-        match attempt() {
-            Err(TryLockError::WouldBlock) if !left.is_zero() => thread::sleep(pause),
-            ended => return ended,
-        }
-        left = left.saturating_sub(pause);
     }
 }
 

@@ -83,7 +83,7 @@ pub use egress::{
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,
     UnixSocketTerms,
 };
-pub use file_lock::{FileLock, LockError, poll_lock};
+pub use file_lock::{FileLock, LockError};
 pub use held_folder::HeldFolder;
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};

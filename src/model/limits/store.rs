@@ -2,17 +2,18 @@
 //!
 //! These files are optional. On any problem the run continues without shared state.
 
-use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::pacing::SharedRateLimit;
-use crate::process::{boot_id, poll_lock, since_boot};
+use crate::process::{boot_id, since_boot};
 use crate::text::millis;
 
 use super::super::headers::wall_clock;
@@ -230,11 +231,7 @@ pub(super) fn update<T>(
     if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > FILE_SIZE_MAX {
         return Err(StateFileProblem::NotRegularFile);
     }
-    match poll_lock(|| file.try_lock(), patience, LOCK_POLL_INTERVAL) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(StateFileProblem::Busy),
-        Err(TryLockError::Error(error)) => return Err(error.into()),
-    }
+    lock(&file, patience)?;
     // Taken after the lock, since the previous holder may have written later times than an earlier
     // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
@@ -251,6 +248,21 @@ pub(super) fn update<T>(
     file.write_all(&text)?;
     file.set_len(text.len() as u64)?;
     Ok(outcome)
+}
+
+/// Takes the lock. A killed process loses its lock; a stopped one keeps it, hence the timeout.
+fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
+    let until = tokio::time::Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() >= until => {
+                return Err(StateFileProblem::Busy);
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
+        }
+    }
 }
 
 /// A point in time that is the same for all processes of this host.
