@@ -9,11 +9,12 @@ use strsim::osa_distance;
 use super::model_entry::{ModelEntryList, SMALLEST_WINDOW};
 use super::models::{PriceMap, WindowSizes};
 use super::registry;
-use super::rule_names::{self, BadRuleName};
+use super::rule_names::{self, RuleComplaint, check_listed_rule};
 use super::setting::Setting;
 use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
+use crate::json::is_comment_name;
 use crate::tools::{RuleList, check_rule};
 
 /// The most mistakes, and the most warnings, that are listed. Further mistakes are counted.
@@ -407,33 +408,23 @@ impl MistakeSearch<'_> {
         }
     }
 
-    /// Checks the permission rules. Their syntax does not depend on the folder.
+    /// Checks the permission rules.
     fn rules(&mut self, value: &Value) {
-        let root = Path::new("/");
-        let lists = [("allow", RuleList::Allow), ("ask", RuleList::Ask), ("deny", RuleList::Deny)];
-        for (list, kind) in lists {
-            let rules = value.pointer(&format!("/permissions/{list}")).and_then(Value::as_array);
-            for (index, rule) in rules.into_iter().flatten().enumerate() {
+        for list in [RuleList::Allow, RuleList::Ask, RuleList::Deny] {
+            let rules = value.pointer(&format!("/{}", list.key().replace('.', "/")));
+            for (index, rule) in rules.and_then(Value::as_array).into_iter().flatten().enumerate() {
                 let Some(rule) = rule.as_str() else { continue };
+                let Some(RuleComplaint { why, is_mistake }) = check_listed_rule(rule, list) else {
+                    continue;
+                };
                 let index = index.to_string();
-                let place = self.places.nearest(["permissions", list, &index]);
+                let path = list.key().split('.').chain([index.as_str()]);
+                let place = self.places.nearest(path);
                 let at = self.places.start(place);
-                if let Err(why) = check_rule(rule, kind, root, Some(root)) {
-                    let why = format!("\"permissions.{list}\": `{rule:.200}` is no rule: {why}");
+                if is_mistake {
                     self.add(place, at, why);
-                } else if (list, rule.trim()) == ("allow", "*") {
-                    let why = rule_names::ALLOWS_NOTHING;
-                    self.notes.push((at, format!("the rule \"*\" of permissions.allow {why}")));
-                } else if let Some(BadRuleName { why, is_near }) = rule_names::check_rule_name(rule)
-                {
-                    let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
-                    // A typo in a rule that restricts the run is a hard error.
-                    let restricts = list != "allow";
-                    if is_near && restricts {
-                        self.add(place, at, why);
-                    } else {
-                        self.notes.push((at, why));
-                    }
+                } else {
+                    self.notes.push((at, why));
                 }
             }
         }
@@ -446,7 +437,9 @@ impl MistakeSearch<'_> {
             let known = HookEvent::ALL.into_iter().map(HookEvent::name);
             let near = known.clone().find(|known| is_mistyped(event, known));
             let is_known = known.clone().any(|known| known == event) || is_foreign_event(event);
-            let Some(meant) = near.filter(|_| !is_known) else { return true };
+            // One that was taken out is reported like any other unknown one.
+            let is_meant = !is_known && !is_comment_name(event);
+            let Some(meant) = near.filter(|_| is_meant) else { return true };
             let place = self.places.nearest(["hooks", event]);
             let why = format!(
                 "\"hooks.{event}\": there is no such event; did you mean \"{meant}\"?; see \

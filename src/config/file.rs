@@ -13,10 +13,11 @@ pub use super::check::ForeignMistakes;
 use super::check::{self, FileValue, ValidSettings};
 use super::comments::{is_inline, written_json};
 use super::managed;
+use super::rule_names;
 use super::spans;
 use crate::json;
 use crate::process::file_reads;
-use crate::tools::{absolute_rule, anchor_rule};
+use crate::tools::{RuleList, absolute_rule, anchor_rule};
 
 /// The maximum size of a settings file, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -65,10 +66,9 @@ impl ParsedSettings {
     /// the absolute path, too.
     #[must_use]
     pub fn anchored(mut self, root: &Path) -> Self {
-        let lists = RULES.map(|list| format!("permissions.{list}"));
         let own = self.values.iter_mut();
-        for list in own.filter(|value| lists.iter().any(|list| list == value.setting.key)) {
-            let is_allow = list.setting.key == lists[0];
+        for list in own.filter(|value| RULES.iter().any(|list| list.key() == value.setting.key)) {
+            let is_allow = list.setting.key == RuleList::Allow.key();
             let Some(rules) = list.value.as_array_mut() else { continue };
             let texts = rules.iter().filter_map(Value::as_str);
             let absolute: Vec<Value> =
@@ -85,7 +85,15 @@ impl ParsedSettings {
 }
 
 /// The lists of permission rules.
-const RULES: [&str; 3] = ["allow", "ask", "deny"];
+const RULES: [RuleList; 3] = [RuleList::Allow, RuleList::Ask, RuleList::Deny];
+
+/// Removes the rules of a list that have no effect.
+fn remove_ineffective(value: &mut FileValue) {
+    let list = RULES.into_iter().find(|list| list.key() == value.setting.key);
+    if let (Some(list), Some(rules)) = (list, value.value.as_array_mut()) {
+        rules.retain(|rule| rule.as_str().is_none_or(|rule| rule_names::has_effect(rule, list)));
+    }
+}
 
 /// Reads one file. `None`: it is missing. Does not block on a pipe.
 ///
@@ -201,7 +209,10 @@ fn parse_with<E>(
     check: impl Fn(&str, &str) -> Result<ValidSettings, E>,
 ) -> Result<ParsedSettings, E> {
     let text = written_json(text);
-    let ValidSettings { value, values, warnings, .. } = check(name, &text)?;
+    let ValidSettings { value, mut values, warnings, .. } = check(name, &text)?;
+    for list in &mut values {
+        remove_ineffective(list);
+    }
     Ok(ParsedSettings { name: name.to_owned(), value, values, text, warnings })
 }
 

@@ -18,9 +18,9 @@ use super::registry;
 use super::setting::{Setting, Untrusted};
 use super::trust::{Trust, UntrustedScript, root};
 use super::unknown_keys;
-use crate::json;
+use crate::json::{self, is_comment_name};
 use crate::process::{TrustedOwners, file_reads};
-use crate::tools::{RuleList, check_rule, is_sandbox_path};
+use crate::tools::{RuleList, check_rule, is_comment_rule, is_sandbox_path};
 
 /// The file of a repository's MCP servers.
 pub const MCP_FILE: &str = ".mcp.json";
@@ -145,10 +145,13 @@ impl IgnoredSettings {
                     kept.insert(name.clone(), Value::Object(inner));
                 }
                 // Settings of this name have no effect in any file.
-                (None, _) if unknown_keys::is_foreign(&key) => {}
+                (None, _) if unknown_keys::is_foreign(&key) || is_comment_name(name) => {}
                 (Some(Untrusted::Rules), Value::Array(rules)) => {
+                    let is_comment = |rule: &Value| rule.as_str().is_some_and(is_comment_rule);
+                    let rules: Vec<Value> =
+                        rules.iter().filter(|rule| !is_comment(rule)).cloned().collect();
                     let is_good = |rule: &&str| paths.takes(rule);
-                    let good = self.select(file, &key, rules, is_good, "rules");
+                    let good = self.select(file, &key, &rules, is_good, "rules");
                     kept.insert(name.clone(), good);
                 }
                 (Some(Untrusted::Rules), _) => self.key(file, &key, "it is no list of rules"),

@@ -3,11 +3,14 @@
 //! A likely typo in a rule that restricts the run is a hard error; other unknown names are
 //! warnings.
 
+use std::path::Path;
+
 use serde_json::Value;
-use strsim::osa_distance;
 
 use super::spans::JsonPaths;
-use crate::tools::{ToolName, built_in_names, classify_tool_name};
+use crate::tools::{
+    RuleList, ToolName, check_rule, classify_tool_name, is_comment_rule, nearest_tool,
+};
 
 /// A mistake in the tool name of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,54 @@ pub struct BadRuleName {
     /// True if it is a likely typo of a known name.
     pub is_near: bool,
 }
+
+/// Returns true if an entry of a list of rules has an effect, or must be reported as a mistake.
+pub(super) fn has_effect(rule: &str, list: RuleList) -> bool {
+    let root = Path::new("/");
+    let is_rule = || list != RuleList::Allow || check_rule(rule, list, root, Some(root)).is_ok();
+    !is_comment_rule(rule) && is_rule()
+}
+
+/// What is wrong with a rule of a settings file.
+pub(super) struct RuleComplaint {
+    pub(super) why: String,
+    /// True if the run must not begin: it could do more than its user wants.
+    pub(super) is_mistake: bool,
+}
+
+/// Checks a rule of a list. Its syntax does not depend on the folder. `None` if it is valid, or a
+/// comment.
+pub(super) fn check_listed_rule(rule: &str, list: RuleList) -> Option<RuleComplaint> {
+    if is_comment_rule(rule) {
+        return None;
+    }
+    let key = list.key();
+    let root = Path::new("/");
+    if let Err(why) = check_rule(rule, list, root, Some(root)) {
+        let why = format!("\"{key}\": `{rule:.200}` is no rule: {why}");
+        return Some(match list {
+            RuleList::Ask | RuleList::Deny => RuleComplaint { why, is_mistake: true },
+            RuleList::Allow => {
+                RuleComplaint { why: format!("{why}; it has no effect"), is_mistake: false }
+            }
+        });
+    }
+    let named = match (list, rule.trim()) {
+        (RuleList::Allow, "*") => Some((ALLOWS_NOTHING.to_owned(), false)),
+        (RuleList::Allow, "Bash(:*)") => Some((ALLOWS_NO_COMMAND.to_owned(), false)),
+        (RuleList::Allow | RuleList::Ask | RuleList::Deny, _) => {
+            check_rule_name(rule).map(|bad| (bad.why, bad.is_near))
+        }
+    };
+    named.map(|(why, is_near)| RuleComplaint {
+        why: format!("the rule \"{rule}\" of {key} {why}"),
+        // A typo in a rule that restricts the run is a hard error.
+        is_mistake: is_near && list != RuleList::Allow,
+    })
+}
+
+/// The message about an allow rule for commands without a name.
+const ALLOWS_NO_COMMAND: &str = "allows only the command `:`; write Bash to allow all commands";
 
 /// The message about an allow rule that names all tools.
 pub const ALLOWS_NOTHING: &str = "has no effect: name tools, or use the mode bypassPermissions";
@@ -29,13 +80,10 @@ pub fn check_rule_name(rule: &str) -> Option<BadRuleName> {
             let why = format!("names no tool; did you mean \"{meant}\"?");
             return Some(BadRuleName { why, is_near: true });
         }
-        ToolName::Unknown(name) => name.to_lowercase(),
+        ToolName::Unknown(name) => name,
     };
-    let known = built_in_names().into_iter();
-    let near = known.map(|tool| (osa_distance(&name, &tool.to_lowercase()), tool)).min();
-    let near = near.filter(|(distance, tool)| *distance <= tool.len().div_ceil(4).min(2));
-    Some(match near {
-        Some((_, tool)) => {
+    Some(match nearest_tool(name) {
+        Some(tool) => {
             BadRuleName { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
         }
         None => BadRuleName {
@@ -53,7 +101,8 @@ pub fn untrusted_rule_warning(file: &str, text: &str) -> Option<String> {
     for list in ["deny", "ask"] {
         let rules = settings["permissions"][list].as_array().into_iter().flatten();
         for (index, rule) in rules.enumerate() {
-            if rule.as_str().is_some_and(|rule| check_rule_name(rule).is_some()) {
+            let is_bad = |rule: &str| !is_comment_rule(rule) && check_rule_name(rule).is_some();
+            if rule.as_str().is_some_and(is_bad) {
                 unknown.push((list, index.to_string()));
             }
         }

@@ -7,6 +7,8 @@ use jsonc_parser::ast::Value as Node;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
+use crate::json::is_comment;
+
 /// A value of a JSON text, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath {
@@ -43,7 +45,9 @@ impl<'a> JsonPaths<'a> {
         for (index, place) in all.iter().enumerate() {
             let Some(within) = place.parent else { continue };
             let first = *known.entry((within, place.key.clone())).or_insert(index);
-            if first != index {
+            // Comments may repeat.
+            let is_comment = is_comment(&place.key) || ["_", "_comment"].contains(&&*place.key);
+            if first != index && !is_comment {
                 repeated.push((first, index));
             }
         }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use strsim::osa_distance;
 
+use crate::json::{is_comment_name, uncommented_name};
 use crate::text::shortened;
 
 use super::registry;
@@ -141,7 +142,13 @@ pub(super) fn check_unknown(
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
             continue;
         }
-        let near = nearest(path);
+        let own = places.get(*index).map_or("", |place| &*place.key);
+        // The comment that one restriction was taken out is no typo of it.
+        let is_comment = is_comment_name(own);
+        if is_comment && !is_taken_out(path, own) {
+            continue;
+        }
+        let near = nearest(path).filter(|_| !is_comment);
         let critical = near.filter(|(_, near)| registry::is_critical(near));
         let mistyped_for = critical.filter(|(distance, _)| *distance <= TYPO_MAX);
         if is_of_the_sandbox(path) && mistyped_for.is_none() {
@@ -182,6 +189,13 @@ pub(super) fn check_unknown(
             .collect(),
         misplaced,
     }
+}
+
+/// Returns true if a comment is the name of a setting with a mark: what it restricted is not in
+/// force.
+fn is_taken_out(path: &str, own: &str) -> bool {
+    let group = path.strip_suffix(own).unwrap_or_default();
+    registry::is_critical(&format!("{group}{}", uncommented_name(own)))
 }
 
 /// Returns the known key with the smallest edit distance, if it is a likely typo.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::event::{HookEvent, is_unsupported};
 use super::matcher::HookMatcher;
 use super::result::HookFailureKind;
+use crate::json::{is_comment, is_comment_name};
 
 /// The default timeout of a hook.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -160,26 +161,41 @@ impl HookSettings {
         };
         for (name, groups) in events {
             let place = format!("hooks.{name}");
+            let Some(event) = HookEvent::from_name(name) else {
+                settings.skip_unknown(name, groups, source)?;
+                continue;
+            };
+            if groups.is_null() {
+                continue;
+            }
             let Some(groups) = groups.as_array() else {
                 return Err(bad_hook(&place, "must be a list"));
             };
-            let Some(event) = HookEvent::from_name(name) else {
-                let why = if is_unsupported(name) {
-                    "outlast does not support this event"
-                } else {
-                    "there is no such event"
-                };
-                if groups.iter().any(has_guard) {
-                    return Err(bad_hook(&place, &format!("{why}, so a guard would never run")));
-                }
-                settings.skip(&place, why, source);
-                continue;
-            };
-            for (index, group) in groups.iter().enumerate() {
+            for (index, group) in groups.iter().enumerate().filter(|(_, it)| !is_comment_entry(it))
+            {
                 settings.read_group(event, group, &format!("{place}[{index}]"), source)?;
             }
         }
         Ok(settings)
+    }
+
+    /// Ignores a member that is no event, with a warning unless it is a comment.
+    fn skip_unknown(&mut self, name: &str, value: &Value, source: &str) -> Result<(), BadHook> {
+        let place = format!("hooks.{name}");
+        let groups = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let why = if is_unsupported(name) {
+            "outlast does not support this event"
+        } else {
+            "there is no such event"
+        };
+        if groups.iter().any(has_guard) {
+            return Err(bad_hook(&place, &format!("{why}, so a guard would never run")));
+        }
+        let has_hooks = groups.iter().any(|group| group.get("hooks").is_some());
+        if has_hooks || !is_comment_name(name) {
+            self.skip(&place, why, source);
+        }
+        Ok(())
     }
 
     fn read_group(
@@ -193,7 +209,8 @@ impl HookSettings {
             HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
             .map_err(|why| bad_hook(&format!("{place}.matcher"), &why.to_string()))?;
-        for (index, entry) in group.hooks.iter().enumerate() {
+        for (index, entry) in group.hooks.iter().enumerate().filter(|(_, it)| !is_comment_entry(it))
+        {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)
                 .map_err(|error| bad_hook(&place, &error.to_string()))?;
@@ -404,6 +421,17 @@ impl HookHandler {
             && self.condition == other.condition
             && self.command == other.command
             && self.variables == other.variables
+    }
+}
+
+/// Returns true if an entry of a list is a comment: a text that is one, or an object of comments.
+fn is_comment_entry(entry: &Value) -> bool {
+    match entry {
+        Value::String(text) => is_comment(text),
+        Value::Object(members) => {
+            !members.is_empty() && members.keys().all(|name| is_comment_name(name))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
 }
 

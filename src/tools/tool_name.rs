@@ -1,7 +1,10 @@
 //! Validates the tool names in permission rules.
 
+use strsim::osa_distance;
+
 use super::catalog::{BuiltinTool, built_in_names, is_agent_tool};
 use super::permission::wildcard;
+use crate::json::is_comment;
 
 /// Tools of other clients that read the same settings files, and tools that are not always there. A
 /// rule for one that is not there has no effect, but is not a typo.
@@ -58,6 +61,49 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     }
 }
 
+/// The built-in tool of which a name is a likely typo.
+pub fn nearest_tool(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let known = built_in_names().into_iter();
+    let near = known.map(|tool| (osa_distance(&name, &tool.to_lowercase()), tool)).min();
+    near.filter(|(distance, tool)| *distance <= tool.len().div_ceil(4).min(2)).map(|(_, tool)| tool)
+}
+
+/// The signs with which headings in a list end.
+const HEADING_ENDS: [char; 7] = ['-', '=', '#', '*', '~', '_', '+'];
+
+/// True if an entry of a list of rules is a comment, which JSON does not have: `// Git`, `=== MCP ===`.
+/// After a sign that begins no comment, a rule may follow, as in `- Bash(rm *)`: this is none.
+pub fn is_comment_rule(entry: &str) -> bool {
+    let entry = entry.trim();
+    let name = entry.split('(').next().unwrap_or_default();
+    let is_pattern = !name.contains(char::is_whitespace) && name.contains(['*', '_']);
+    if is_comment(entry) {
+        return true;
+    }
+    let may_be_rule = |letter: char| letter.is_alphanumeric() || letter == '(';
+    if entry.starts_with(may_be_rule) || is_pattern {
+        return false;
+    }
+    let rest = entry.trim_start_matches(|letter: char| !letter.is_alphanumeric());
+    let marks = entry[..entry.len() - rest.len()].trim_end();
+    let is_end = |letter: char| HEADING_ENDS.contains(&letter) && marks.contains(letter);
+    let is_heading = marks.chars().nth(1).is_some() && entry.ends_with(is_end);
+    is_heading || !is_like_a_rule(rest)
+}
+
+/// True if a text begins with what may be meant as the name of a tool, or is like a rule.
+fn is_like_a_rule(text: &str) -> bool {
+    let end = text.find(|letter: char| !(letter.is_alphanumeric() || "_-*".contains(letter)));
+    let name = &text[..end.unwrap_or(text.len())];
+    match classify_tool_name(name) {
+        ToolName::Known | ToolName::Misspelled(_) | ToolName::McpServer(_) => true,
+        ToolName::Unknown(name) => {
+            text[name.len()..].starts_with('(') || nearest_tool(name).is_some()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +137,48 @@ mod tests {
             ("Frobnicate", ToolName::Unknown("Frobnicate")),
         ] {
             assert_eq!(classify_tool_name(rule), meant, "{rule}");
+        }
+    }
+
+    #[test]
+    fn an_entry_of_a_list_is_a_comment_or_may_be_meant_as_a_rule() {
+        for (entry, expected) in [
+            ("", true),
+            ("  ", true),
+            ("// Git", true),
+            ("//Bash(rm *)", true),
+            ("# read only", true),
+            ("/* rules */", true),
+            ("//====================", true),
+            ("=== MCP ===", true),
+            ("=== Bash (dangerous) ===", true),
+            ("--- 1. Search (Grep Family) ---", true),
+            ("*** Git ***", true),
+            ("- Git -", true),
+            ("\u{1f4c1} Files", true),
+            ("Bash(rm *)", false),
+            ("*", false),
+            ("***", false),
+            ("*_x", false),
+            ("mcp__a", false),
+            ("rm -rf *", false),
+            ("Dangerous commands", false),
+            ("- Bash(rm *)", false),
+            ("-- Bash(rm *)", false),
+            ("!Bash(rm *)", false),
+            ("\"Bash(rm *)\"", false),
+            ("'bash(rm *)", false),
+            ("`Read(.env)`", false),
+            ("/Read(.env)", false),
+            ("@mcp__a", false),
+            ("- mcp_a", false),
+            ("(Bash)", false),
+            ("- Raed", false),
+            ("!Frobnicate(x)", false),
+            ("-- Bash *", false),
+            ("* Bash", false),
+        ] {
+            assert_eq!(is_comment_rule(entry), expected, "{entry}");
         }
     }
 }

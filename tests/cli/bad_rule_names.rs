@@ -160,3 +160,48 @@ fn an_allow_rule_for_all_tools_is_reported() {
     let told = resolve(&["--disallowed-tools", "*", "hi"], &[], "{}").expect("it denies").warnings;
     assert_eq!(told, [""; 0]);
 }
+
+#[test]
+fn comments_in_lists_of_rules_and_in_names_of_settings_have_no_effect() {
+    let file = r##"{
+        "//": "a", "//": "b", "_comment": 1, "# x": {}, "$schema": "x", "description": "d",
+        "permissions": {
+            "_comment": "c", "// allow": 1,
+            "allow": ["// Git", "", "Bash(git:*)", "Bash(ls", "Git things", "Bash(:*)"],
+            "ask": ["# ask", "=== MCP ==="],
+            "deny": ["//Bash(x)", "--- Search (Grep) ---", "Read(./x)", "/* end */"]
+        },
+        "hooks": {"_comment": "x", "_comment": "y", "Stop": null}
+    }"##;
+    let settings = resolve(&["hi"], &[], file).expect("comments are no mistakes");
+    let rules = &settings.config.permissions;
+    assert_eq!(rules.allow, ["Bash(git:*)", "Bash(:*)"]);
+    assert!(rules.ask.is_empty(), "{rules:?}");
+    assert!(rules.deny.iter().all(|rule| rule.starts_with("Read(")), "{rules:?}");
+    let [unclosed, words, empty] = &settings.warnings[..] else {
+        panic!("{:?}", settings.warnings)
+    };
+    assert!(
+        unclosed.contains("`Bash(ls` is no rule") && unclosed.contains("no effect"),
+        "{unclosed}"
+    );
+    assert!(words.contains("`Git things` is no rule"), "{words}");
+    assert!(empty.contains("allows only the command `:`"), "{empty}");
+}
+
+#[test]
+fn what_may_be_meant_as_a_restriction_is_no_comment() {
+    for rule in ["- Bash(rm *)", "!Bash(rm *)", "'Bash(rm *)", "-Raed(x)", "rm -rf *", "(rm)"] {
+        for list in ["deny", "ask"] {
+            let error = resolve(&["hi"], &[], &with(list, rule)).unwrap_err();
+            assert!(error.contains(&format!("`{rule}` is no rule")), "{error}");
+        }
+    }
+    for key in ["_permissions", "// permissions", "# sandbox"] {
+        let file = format!(r#"{{"{key}": {{"deny": ["Bash"]}}}}"#);
+        let told = resolve(&["hi"], &[], &file).expect("it was taken out").warnings.join("\n");
+        assert!(told.contains(&format!("no effect: \"{key}\"")), "{told}");
+    }
+    resolve(&["hi"], &[], r#"{"-permissions": {"deny": ["Bash"]}}"#).expect_err("a typo");
+    resolve(&["hi"], &[], r#"{"hooks": {"-PreToolUse": []}}"#).expect_err("a typo");
+}

@@ -65,7 +65,6 @@ fn every_mistake_in_a_settings_file_is_reported_in_text_order() {
         "3:3: unknown setting \"permisions\"; did you mean \"permissions\"?",
         "4:3: duplicate key \"maxTurns\", which line 2 has already",
         "5:15: \"wrapUpAt\" takes a number above 0 and at most 1; found 1.5",
-        "7:23: \"permissions.allow\": `Bash(ls` is no rule: its parenthesis is not closed",
         "8:26: \"permissions.deny.1\": integer `7`, expected a string",
         "8:29: \"permissions.deny\": `Read(!x)` is no rule",
         "9:12: \"permissions.ask\" takes a list of permission rules; found map",

@@ -178,3 +178,39 @@ fn a_blocking_hook_that_could_never_block_is_refused() {
         assert!(HookSettings::parse(&harmless, "x").is_ok(), "{harmless}");
     }
 }
+
+#[test]
+fn comments_in_hooks_are_ignored_and_what_was_taken_out_is_listed() {
+    let group = json!({ "hooks": [script("x")] });
+    let settings = read(&json!({
+        "$schema": "https://x.test",
+        "_comment": "ours",
+        "// PreToolUse": "before tools",
+        "#": ["a", "b"],
+        "description": { "of": "all" },
+        "Stop": ["// at the end", { "_comment": "y" }, {
+            "_comment": "z",
+            "hooks": ["# lint", { "//": "only" }, "", script("kept")],
+        }],
+        "Notification": null,
+        "_PreToolUse": [group],
+        "PreToolUse_DISABLED": { "matcher": "x" },
+        "PreToolUses": "x",
+        "Setup": "x",
+    }));
+    assert_eq!(settings.handlers.len(), 1);
+    assert_eq!(settings.handlers[0].place, "hooks.Stop[2].hooks[3]");
+    let told: Vec<&str> = settings.skipped.iter().map(|one| one.place.as_str()).collect();
+    let expected =
+        ["hooks.PreToolUse_DISABLED", "hooks.PreToolUses", "hooks.Setup", "hooks._PreToolUse"];
+    assert_eq!(told, expected);
+    let mut guard = script("x");
+    guard["failClosed"] = json!(true);
+    for taken_out in [json!([{ "hooks": [guard] }]), json!({ "hooks": [guard] })] {
+        assert!(refused(&json!({ "_PreToolUse": taken_out })).contains("guard"), "{taken_out}");
+    }
+    for wrong in [json!("lint"), json!({}), json!({ "_comment": "x", "matcher": "Bash" })] {
+        refused(&json!({ "Stop": [wrong] }));
+        refused(&json!({ "Stop": [{ "hooks": [wrong] }] }));
+    }
+}

@@ -3,11 +3,13 @@
 //! All JSON that other programs write is read by [`read`]: that of hooks, MCP servers, hosts,
 //! helper commands, model services and settings files.
 
+mod comment;
 mod lines;
 mod reader;
 mod repair;
 mod schema_references;
 
+pub use comment::{is_comment, is_comment_name, uncommented_name};
 pub use lines::{escape_line_ends, to_line};
 pub use reader::{decode, read, read_exact, read_str, to_strict};
 pub use repair::{NESTING_MAX, STACK_BYTES, value_end};

@@ -11,6 +11,7 @@ use super::super::domain::Domain;
 use super::super::offered_name::{ExternalName, offered_name, own_name_of_rule};
 use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
+use super::super::tool_name::is_comment_rule;
 use super::paths::{PathPattern, escaped};
 use super::rule_error::{RuleError, RuleList};
 
@@ -111,6 +112,9 @@ impl PermissionRule {
         if tool.is_empty() {
             return Err(RuleError::NoTool);
         }
+        // A prefix without letters is one of all commands, in a rule that restricts.
+        let is_any = tool == BuiltinTool::Bash.name() && list != RuleList::Allow;
+        let spec = spec.filter(|spec| !(is_any && *spec == ":*"));
         let own = own_name_of_rule(tool);
         let tool = &*offered_name(tool);
         let odd = |letter: char| !(letter.is_alphanumeric() || "_-*:.".contains(letter));
@@ -126,16 +130,19 @@ impl PermissionRule {
     }
 
     /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
-    /// the absolute path as well.
+    /// the absolute path as well. A comment is no rule.
     ///
     /// # Errors
-    /// The text is not a valid rule.
+    /// The text is neither a valid rule nor a comment.
     pub(super) fn parse_all(
         text: &str,
         list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Vec<Self>, RuleError> {
+        if is_comment_rule(text) {
+            return Ok(Vec::new());
+        }
         let rule = Self::parse(text, list, cwd, home)?;
         let absolute = absolute_rule(text).filter(|_| list != RuleList::Allow);
         let second = absolute.and_then(|text| Self::parse(&text, list, cwd, home).ok());

@@ -14,6 +14,17 @@ pub enum RuleList {
     Deny,
 }
 
+impl RuleList {
+    /// The setting with the rules of this list.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Allow => "permissions.allow",
+            Self::Ask => "permissions.ask",
+            Self::Deny => "permissions.deny",
+        }
+    }
+}
+
 /// The reason that a text is not a permission rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
