@@ -44,6 +44,17 @@ impl ShellWord {
         path.is_some_and(|path| path.chars().all(is_plain))
     }
 
+    /// The spelling of the word without quotes, if it is the same word without them.
+    pub(super) fn unquoted(&self) -> &str {
+        let is_flag = self.plain.starts_with('-');
+        let is_plain = |letter: char| {
+            letter.is_alphanumeric() || "_-+.,@/:%".contains(letter) || is_flag && letter == '='
+        };
+        let is_same =
+            self.is_literal() && !self.plain.is_empty() && self.plain.chars().all(is_plain);
+        if is_same { &self.plain } else { &self.raw }
+    }
+
     fn expand(&mut self, by: Expansion) {
         let is_same = self.is_literal() || self.expansion == by;
         self.expansion = if is_same { by } else { Expansion::Other };
@@ -547,6 +558,17 @@ fn is_part_of_name(letter: char) -> bool {
 /// The words as written, with blanks normalised.
 pub(super) fn raw_text(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The words as written, but without the quotes that have no effect: the shell reads both texts as the
+/// same command.
+pub(super) fn unquoted_text(words: &[ShellWord]) -> String {
+    let spelt = |(at, word): (usize, &ShellWord)| {
+        // Without quotes, it would not be the name of a program.
+        let is_keyword = at == 0 && (KEYWORDS.contains(&&*word.plain) || word.plain == "time");
+        if is_keyword { word.raw.clone() } else { word.unquoted().to_owned() }
+    };
+    words.iter().enumerate().map(spelt).collect::<Vec<_>>().join(" ")
 }
 
 /// The words with their quotes removed.

@@ -1,5 +1,6 @@
 //! Decides whether a command may run, and how it is confined.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::slice;
 
@@ -29,6 +30,12 @@ const BESIDE_RULES: &[&str] =
 
 /// Programs after which the folder of the shell is unknown, unless they are plain.
 const MOVING: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];
+
+/// True if a command may change the folder of the shell.
+fn is_moving(part: &SimpleCommand) -> bool {
+    let first = inner_command(&part.words).first();
+    first.is_some_and(|first| MOVING.contains(&first.plain.as_str()))
+}
 
 /// True if a command may run together with commands that have a rule: it opens no files and sets no
 /// variables.
@@ -118,7 +125,11 @@ impl<'a> LineCheck<'a> {
 
     fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
         let permissions = self.permissions;
-        let has_rule = |part: &SimpleCommand| permissions.has_rule_for(part);
+        let folder = self.folder.clone().filter(|_| !parts.iter().any(is_moving));
+        let has_rule = |part: &SimpleCommand| {
+            let is_in = |folder: &PathBuf| permissions.has_rule_for_path(part, folder);
+            permissions.has_rule_for(part) || folder.as_ref().is_some_and(is_in)
+        };
         let commands = || parts.iter().filter(|part| !part.words.is_empty());
         let ruled = commands().find(|part| has_rule(part));
         let mut others = commands().filter(|part| !has_rule(part));
@@ -151,8 +162,7 @@ impl<'a> LineCheck<'a> {
             if let Some(known) = known.filter(|_| moves(part)) {
                 self.check_folder(&known, is_start)?;
             }
-            let first = inner_command(&part.words).first().map(|word| word.plain.as_str());
-            if !moves(part) && first.is_some_and(|first| MOVING.contains(&first)) {
+            if !moves(part) && is_moving(part) {
                 (has_moved, self.folder) = (true, None);
             }
             is_start &= moves(part);
@@ -344,6 +354,29 @@ impl Permissions {
         self.mode != PermissionMode::Plan && self.allowed_by(|rule| covers(rule, part))
     }
 
+    /// True if an allow rule names the program of a simple command in this folder by a path with
+    /// blanks. The rule may also mean the program up to the first blank, so that there must be none.
+    fn has_rule_for_path(&self, part: &SimpleCommand, folder: &Path) -> bool {
+        let words = inner_command(&part.words);
+        let Some(path) = words.first().filter(|it| it.is_literal()).map(|it| it.plain.as_str())
+        else {
+            return false;
+        };
+        let is_part = |letter: char| letter.is_alphanumeric() || "_-+.,@/ ".contains(letter);
+        let is_path = ["/", "./", "../"].iter().any(|begin| path.starts_with(begin));
+        let shorter = path.split_once(' ').map(|(shorter, _)| folder.join(shorter));
+        let is_absent = |path: PathBuf| {
+            path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if !is_path || !path.chars().all(is_part) || !shorter.is_some_and(is_absent) {
+            return false;
+        }
+        let arguments = shell_lexer::unquoted_text(&words[1..]);
+        let command = format!("{path} {arguments}");
+        let covers = |rule: &PermissionRule| rule.covers_program(path, command.trim_end());
+        self.mode != PermissionMode::Plan && self.allowed_by(covers)
+    }
+
     /// Returns the denial of a command without a rule.
     fn refusal(&self, part: &SimpleCommand) -> Denial {
         let command = shown(part);
@@ -359,10 +392,14 @@ fn shown(part: &SimpleCommand) -> String {
     excerpt_line(&shell_lexer::raw_text(&part.words), SHOWN_MAX)
 }
 
-/// True if a rule covers a simple command, with the words that rules look through or without.
+/// True if a rule covers a simple command, with the words that rules look through or without, as
+/// written or without quotes that have no effect.
 pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
     let mut forms = [&part.words[..], inner_command(&part.words)].into_iter();
-    forms.any(|words| rule.covers_command(&shell_lexer::raw_text(words)))
+    forms.any(|words| {
+        rule.covers_command(&shell_lexer::raw_text(words))
+            || rule.covers_command(&shell_lexer::unquoted_text(words))
+    })
 }
 
 /// A rule that would allow a command: `Bash(cargo test *)`. It does not allow any command behind
@@ -375,8 +412,13 @@ fn suggestion(part: &SimpleCommand) -> String {
     let set = all.iter().take_while(|word| word.assigns().is_some()).count();
     let words = inner_command(&all[set..]);
     let before = &all[..all.len() - words.len()];
-    let first = words.first().filter(|first| simple(first) || first.is_path_in_home());
-    let is_whole = words.is_empty() || first.is_some_and(|first| is_wrapper(&first.raw));
+    let is_name = |word: &&ShellWord| {
+        word.is_path_in_home()
+            || is_exact(word)
+            || word.is_literal() && word.unquoted() == word.plain
+    };
+    let first = words.first().filter(is_name);
+    let is_whole = words.is_empty() || first.is_some_and(|first| is_wrapper(&first.plain));
     let text = shell_lexer::raw_text(all);
     if is_whole && all.iter().all(is_exact) && text.len() <= RULE_BYTES_MAX {
         return format!("Bash({text})");
@@ -391,7 +433,7 @@ fn suggestion(part: &SimpleCommand) -> String {
     };
     let verb = words.get(1).filter(simple).filter(is_verb).filter(|_| is_verb(&first));
     match verb {
-        Some(verb) => format!("Bash({begin}{} {} *)", first.raw, verb.raw),
-        None => format!("Bash({begin}{} *)", first.raw),
+        Some(verb) => format!("Bash({begin}{} {} *)", first.unquoted(), verb.raw),
+        None => format!("Bash({begin}{} *)", first.unquoted()),
     }
 }

@@ -340,6 +340,15 @@ impl PermissionRule {
         self.command_patterns().any(|pattern| matches_command(pattern, command))
     }
 
+    /// True if this rule covers a command and begins with this program, written out.
+    pub(super) fn covers_program(&self, program: &str, command: &str) -> bool {
+        let begins = |pattern: &str| {
+            let rest = pattern.strip_prefix(program);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        self.command_patterns().any(|it| begins(it) && matches_command(it, command))
+    }
+
     /// True if this rule covers a suffix of the text that begins at one of these ascending offsets.
     pub(super) fn covers_suffix(&self, text: &str, starts: &[usize]) -> bool {
         let with_bare = |pattern: &str| {
