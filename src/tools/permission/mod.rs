@@ -9,6 +9,7 @@ mod command_check;
 mod command_denials;
 mod confinement;
 mod denial;
+mod jq;
 mod kept_documents;
 mod live;
 mod nested_commands;

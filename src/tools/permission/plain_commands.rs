@@ -2,6 +2,7 @@
 
 use super::super::shell_lexer::{Expansion, ShellWord, SimpleCommand};
 use super::super::shell_wrappers::timed_command;
+use super::jq;
 
 /// A command on the list, all of whose flags are on it, too.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,8 +135,8 @@ const PATTERN_FIRST: &[&str] = &["egrep", "fgrep", "grep", "jq", "rg"];
 
 /// Programs that read only their input if no operand names a file.
 const FILTERS: &[&str] = &[
-    "base32", "base64", "cat", "column", "cut", "egrep", "fgrep", "fold", "grep", "head", "nl",
-    "paste", "rev", "sed", "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
+    "base32", "base64", "cat", "column", "cut", "egrep", "fgrep", "fold", "grep", "head", "jq",
+    "nl", "paste", "rev", "sed", "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
 ];
 
 /// Programs that write nothing and run nothing, whatever their flags: the name of a file that a
@@ -438,6 +439,9 @@ pub(super) fn is_filter(command: &SimpleCommand) -> bool {
     let opens = command.reads.iter().chain(&command.writes).any(is_open);
     if !is_read || opens || !rest.iter().all(ShellWord::is_literal) {
         return false;
+    }
+    if name == "jq" {
+        return jq::reads_input_only(rest);
     }
     let is_grep = name.ends_with("grep");
     let (mut operands, mut has_pattern) = (0, !is_grep && name != "sed");
