@@ -107,6 +107,13 @@ impl FrontMatter {
         for entry in entries {
             let (line, name, field) = (entry.line + 2, entry.name, plain(entry.name));
             let restricts = RESTRICTING.contains(&field.as_str());
+            if !is_name(name) {
+                if entry.holds_restriction() {
+                    let why = format!("what restricts may be in {name:?}");
+                    return Err(FrontMatterError { line, column: 1, why });
+                }
+                continue;
+            }
             if read.fields.contains_key(&field) {
                 let why = format!("{name} is given again");
                 if restricts {
@@ -258,28 +265,53 @@ impl Entry<'_> {
     }
 }
 
-/// Splits YAML into the entries of its outermost mapping. `None`: a line may be an entry in another
-/// notation, such as a quoted name.
+/// Splits YAML into the entries of its outermost mapping. `None`: a line may be a field that restricts
+/// in another notation, such as a quoted name.
 fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
-    let is_name = |name: &&str| {
-        name.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
-    };
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for (line, text) in yaml.lines().enumerate() {
         let parts = text.split_once(':');
-        if let Some((name, first)) = parts.filter(|(name, _)| is_name(name)) {
-            entries.push(Entry { line, name, first: first.trim(), more: Vec::new() });
-        } else if text.trim().is_empty() || text.starts_with('#') {
+        let continues = text.starts_with([' ', '\t', '-']) || parts.is_none();
+        if text.trim().is_empty() || text.starts_with('#') {
             if let Some(entry) = entries.last_mut() {
                 entry.more.push(text);
             }
+        } else if let Some((name, first)) = parts.filter(|_| !continues) {
+            if !is_name(name) && may_restrict(text) {
+                return None;
+            }
+            entries.push(Entry { line, name, first: first.trim(), more: Vec::new() });
         } else {
-            let continues = text.starts_with([' ', '\t', '-']) || parts.is_none();
-            entries.last_mut().filter(|_| continues)?.more.push(text);
+            entries.last_mut()?.more.push(text);
         }
     }
     Some(entries)
+}
+
+/// Returns true if a field may have this name. Other ones have no effect.
+fn is_name(name: &str) -> bool {
+    name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
+}
+
+/// Returns true if a line that does not begin with the name of a field may hold one that restricts, or
+/// include it from elsewhere.
+fn may_restrict(line: &str) -> bool {
+    let is_restricting = |word: &str| RESTRICTING.contains(&plain(word).as_str());
+    let words = |part: &str| -> Vec<String> {
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        part.split(|letter| !is_part(letter)).map(ToOwned::to_owned).collect()
+    };
+    // What is before a colon may end in a name; the rest after the last one is a value.
+    let parts: Vec<_> = line.split(':').map(words).collect();
+    let before = parts.split_last().map_or(&[][..], |(_, before)| before);
+    let last_word = |words: &Vec<String>| words.iter().rfind(|word| !word.is_empty()).cloned();
+    let name = before.first().cloned().unwrap_or_default();
+    line.starts_with(['?', '<'])
+        || line.contains('\\')
+        || is_restricting(&name.concat())
+        || name.iter().any(|word| is_restricting(word))
+        || before.iter().filter_map(last_word).any(|word| is_restricting(&word))
 }
 
 /// The name in a line, without what a list, a quote or an indentation puts before and after it.
@@ -438,8 +470,24 @@ mod tests {
             open.starts_with("3:") && open.ends_with("description is read as plain text"),
             "{open}"
         );
+        let loose = "description: d\nExample usage: /c a \"b c\"\nExample usage: /c d\n```";
+        for yaml in
+            [format!("{loose}\nmodel: haiku"), format!("tools: Read\n{loose}\nmodel: haiku")]
+        {
+            let parsed = parsed(&yaml);
+            assert_eq!(parsed.text("description").as_deref(), Some("d"), "{yaml}");
+            assert_eq!(parsed.text("model").as_deref(), Some("haiku"), "{yaml}");
+            assert_eq!(parsed.warnings, [""; 0], "{yaml}");
+        }
         for name in RESTRICTING {
             for yaml in [
+                format!("description: d\nA b: \"c\" d\n  {name}: Read"),
+                format!("description: d\nThe {name}: \"c\" d"),
+                format!("description: d\nA b: \"c\" d, {name}: Read"),
+                format!("description: \"c\" d\n{{{name}: Read}}"),
+                format!("description: \"c\" d\n? {name}"),
+                format!("description: \"c\" d\n!!str {name}: Read"),
+                format!("description: \"c\" d\nbase: &b\n  {name}: Read\n<<: *b"),
                 format!("description: \"a\" b\n{name}: \"Read\" Edit"),
                 format!("description: \"a\" b\n  {name}: Read"),
                 format!("description: \"a\" b\n\"{name}\": Read"),
