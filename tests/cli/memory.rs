@@ -81,6 +81,15 @@ fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
 }
 
 #[test]
+fn a_folder_that_a_text_mentions_is_not_imported() {
+    let home = Home::new();
+    let text = "see @src/components, @src/components/ and @../.. now";
+    home.write("code/project/src/components/a.ts", "x").write("code/project/CLAUDE.md", text);
+    let memory = home.read();
+    assert_eq!((&*memory.files[0].text, &memory.warnings[..]), (text, &[][..]));
+}
+
+#[test]
 fn files_are_read_from_the_most_general_to_the_most_special() {
     let home = Home::new();
     home.write("config/CLAUDE.md", "user")

@@ -236,6 +236,10 @@ impl MemoryReader<'_> {
     /// Reads a file and what it imports. `None` if there is none, or it was read before.
     fn read(&mut self, path: &Path, scope: FileScope<'_>, depth: usize) -> Option<String> {
         let real = file_reads::canonicalize(path).ok()?;
+        // A folder that a text mentions is not imported.
+        if depth > 0 && real.is_dir() {
+            return None;
+        }
         let outside =
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
         if scope.bound.is_some_and(outside) {
