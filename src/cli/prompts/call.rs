@@ -195,11 +195,12 @@ fn of(
     }
     if holds_commands(&command.body) {
         warnings.push(format!(
-            "{}: commands like !`this` are not run before the model reads them; it may run them",
+            "{}: commands like !`this`, or in blocks that begin with ```!, are not run before the model \
+             reads them; it may run them",
             command.file
         ));
-        prompt += "\n\n(Where this text has !`a command`, it has not been run. Run those whose \
-                   output you need.)";
+        prompt += "\n\n(Where this text has !`a command`, or a block that begins with ```!, it has not \
+                   been run. Run those whose output you need.)";
     }
     if !command.without_effect.is_empty() {
         warnings.push(format!(

@@ -122,16 +122,21 @@ pub(super) fn words(arguments: &str) -> Vec<String> {
     words
 }
 
+/// The first line of a block of commands.
+const COMMAND_BLOCK: &str = "```!";
+
 /// Returns true if a text contains commands that other tools run before the model sees it:
-/// !`command`.
+/// !`command`, or a block that begins with three backticks and an exclamation mark.
 pub(super) fn holds_commands(text: &str) -> bool {
-    text.match_indices("!`").any(|(at, mark)| {
+    let begins_block = |line: &str| line.trim_start().starts_with(COMMAND_BLOCK);
+    let is_inline = text.match_indices("!`").any(|(at, mark)| {
         let before = text[..at].chars().next_back();
         let rest = &text[at + mark.len()..];
         let line = rest.lines().next().unwrap_or_default();
         before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '`')
             && line.find('`').is_some_and(|end| end > 0)
-    })
+    });
+    is_inline || text.lines().any(begins_block)
 }
 
 #[cfg(test)]
@@ -183,6 +188,10 @@ mod tests {
             ("the sign ! and `code`", false),
             ("an open !`end", false),
             ("empty !``", false),
+            ("Begin:\n\n```!\ngit status\n```\n", true),
+            ("1. Begin\n   ```! git status\n   ```\n", true),
+            ("```sh\ngit status # now!\n```\n", false),
+            ("blocks of ```! run", false),
         ] {
             assert_eq!(holds_commands(text), expected, "{text}");
         }
