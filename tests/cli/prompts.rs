@@ -414,7 +414,9 @@ fn slash_commands_are_named_by_folder_and_file_name() {
         )
         .write("config/skills/hidden/SKILL.md", "---\nuser-invocable: false\n---\nBehind")
         .write("config/skills/asked/SKILL.md", "---\ndisable-model-invocation: true\n---\nAsk")
-        .write("config/skills/no-skill/README.md", "x");
+        .write("config/skills/no-skill/README.md", "x")
+        .write("config/skills/README.md", "x")
+        .write("repo/.claude/skills/.gitkeep", "");
     let library = home.read();
     assert_eq!(commands(&library), ["asked", "pdf", "git:commit", "review"]);
     let skills: Vec<&str> = library.skills().map(|skill| skill.name.as_str()).collect();

@@ -186,8 +186,10 @@ impl<'a> PromptFinder<'a> {
             });
             let entries = listed.into_iter().flatten().take(ENTRIES_MAX).flatten();
             let skill = |entry: fs::DirEntry| entry.path().join(SKILL);
-            // Reading one that cannot be reached causes a warning.
-            let may_exist = |path: &PathBuf| !matches!(path.try_exists(), Ok(false));
+            // Reading one that cannot be reached causes a warning. Other files may be beside the folders.
+            let may_exist = |path: &PathBuf| {
+                path.try_exists().unwrap_or_else(|error| !file::is_missing(&error))
+            };
             let mut files: Vec<PathBuf> = entries.map(skill).filter(may_exist).collect();
             files.sort_unstable();
             files
