@@ -435,6 +435,28 @@ fn slash_commands_are_named_by_folder_and_file_name() {
 }
 
 #[test]
+fn agents_of_plugins_name_skills_without_their_plugin() {
+    let home = Home::new();
+    for name in ["art", "kit-pdf", "other-pdf", "other-ink"] {
+        let file = format!("config/skills/{name}/SKILL.md");
+        home.write(&file, format!("---\ndescription: d\n---\nBODY of {name}."));
+    }
+    home.agent("config/agents/a.md", "a", "skills: art, pdf, ink, kit:pdf, none\n");
+    let mut library = home.read();
+    for command in &mut library.commands {
+        command.name = command.name.replace('-', ":");
+    }
+    library.agents[0].definition.name = "kit:a".to_owned();
+    library.preload();
+    let prompt = &library.agents[0].definition.prompt;
+    let found = ["BODY of art.", "BODY of kit-pdf.", "BODY of other-ink.", "BODY of other-pdf."]
+        .map(|body| prompt.matches(body).count());
+    assert_eq!(found, [1, 2, 1, 0], "{prompt}");
+    let [warning] = &library.warnings[..] else { panic!("{:?}", library.warnings) };
+    assert!(warning.contains("the skill \"none\" is left out"), "{warning}");
+}
+
+#[test]
 fn skills_are_limited_to_those_that_are_listed_and_not_denied() {
     let home = Home::new();
     for name in ["art", "pdf", "pdf-fill"] {

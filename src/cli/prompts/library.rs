@@ -173,9 +173,8 @@ impl PromptLibrary {
         for agent in &mut self.agents {
             let mut room = PRELOADED_MAX;
             for name in std::mem::take(&mut agent.skills) {
-                let is_it =
-                    |skill: &&PromptCommand| skill.kind == CommandKind::Skill && skill.name == name;
-                let text = self.commands.iter().find(is_it).map(preloaded);
+                let skill = skill_of(&self.commands, &agent.definition.name, &name);
+                let text = skill.map(preloaded);
                 let Some(text) = text.filter(|text| text.len() <= room) else {
                     let why = "there is none, or it is too long to be read in advance";
                     let (file, of) = (&agent.file, &agent.definition.name);
@@ -257,6 +256,21 @@ impl PromptLibrary {
         }
         (text.len() > start).then_some(text)
     }
+}
+
+/// Returns the skill that an agent names: of several, the one with exactly this name, or the one of
+/// its own plugin.
+fn skill_of<'c>(
+    commands: &'c [PromptCommand],
+    agent: &str,
+    name: &str,
+) -> Option<&'c PromptCommand> {
+    let own = agent.split_once(':').map(|(plugin, _)| format!("{plugin}:{name}"));
+    let skills = || commands.iter().filter(|command| command.kind == CommandKind::Skill);
+    let exact = skills().find(|skill| skill.name == name);
+    exact
+        .or_else(|| skills().find(|skill| Some(&skill.name) == own.as_ref()))
+        .or_else(|| skills().find(|skill| names_skill(name, &skill.name)))
 }
 
 /// Returns true if a skill may be called by this name: its own, or that without its plugin.
