@@ -75,7 +75,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("MAX_MCP_OUTPUT_TOKENS", "The part of an MCP tool's result that the model sees, in tokens of \
         four characters. Default: as for other tools."),
     ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "The number of objections of Stop hooks in a row at which \
-        the run ends as stop_hook_blocked. Default: 3."),
+        the run ends as stop_hook_blocked. Default: 3, or 2 if they give the same reason without a \
+        tool call in between."),
     ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: like --trust-project."),
     ("OUTLAST_CONFIG_DIR", "The folder of settings and sessions, instead of ~/.outlast."),
     ("OUTLAST_HOST_ID", "The name of this machine in the leases of sessions, instead of the \

@@ -210,10 +210,13 @@ fn opusplan_is_opus_while_planning_and_sonnet_otherwise() {
 #[test]
 fn the_run_ends_when_stop_hooks_reach_their_limit() {
     let name = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
-    assert_eq!(resolve(&["hi"], &[], "{}").unwrap().config.limits.budgets.objections, 2);
+    let usual = resolve(&["hi"], &[], "{}").unwrap().config.limits;
+    assert_eq!((usual.budgets.objections, usual.repeats_objections), (2, false));
     for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2)] {
         let settings = resolve(&["hi"], &[(name, cap)], "{}").unwrap();
-        assert_eq!(settings.config.limits.budgets.objections, objections, "{cap}");
+        let limits = settings.config.limits;
+        let found = (limits.budgets.objections, limits.repeats_objections);
+        assert_eq!(found, (objections, true), "{cap}");
     }
     let file = format!(r#"{{"env": {{"{name}": 5}}}}"#);
     assert_eq!(resolve(&["hi"], &[], &file).unwrap().config.limits.budgets.objections, 4);

@@ -24,6 +24,7 @@ pub(super) fn limits(
         probe_interval: config.limits.probe_interval.filter(|_| config.capacity_probes),
         background: WorkWait::of(config.limits.background.most),
         compact_at: config.compact_at.map(per_mille),
+        repeats_objections: env.stop_block_cap.is_some(),
         account: config.account_kind.unwrap_or(account),
         ..config.limits
     };

@@ -71,7 +71,7 @@ impl Run {
     }
 
     /// Applies the decision of the Stop hooks. A repeated objection without new work is not
-    /// reported again.
+    /// reported again, unless the user set the number of objections.
     pub(super) fn on_stop_hooks(
         self,
         decision: StopHookDecision,
@@ -82,7 +82,10 @@ impl Run {
                 let budgets = self.budgets.renewed_by(Renewal::Consent, &context.limits.budgets);
                 Self { budgets, ..self }.continue_without_objection(context)
             }
-            StopHookDecision::Block => {
+            StopHookDecision::BlockAgain if !context.limits.repeats_objections => {
+                self.stop(StopReason::StopHookBlocked)
+            }
+            StopHookDecision::Block | StopHookDecision::BlockAgain => {
                 let (run, chosen) = self.choose_plan(RecoveryCause::Objected, context);
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
@@ -93,7 +96,6 @@ impl Run {
                 };
                 outcome.by(chosen)
             }
-            StopHookDecision::BlockAgain => self.stop(StopReason::StopHookBlocked),
             StopHookDecision::Halt => self.stop(StopReason::StopHookPrevented),
         }
     }

@@ -59,6 +59,8 @@ pub struct Limits {
     pub strict_stop_reasons: bool,
     /// True if there are Stop hooks.
     pub stop_hooks: bool,
+    /// True if the user set the number of objections: then a repeated one is an objection like others.
+    pub repeats_objections: bool,
     /// `--json-schema`: true if the answer must be structured.
     pub structured: bool,
     /// The thresholds of the loop detector.
@@ -223,6 +225,7 @@ impl Default for Limits {
             requirement: false,
             strict_stop_reasons: false,
             stop_hooks: false,
+            repeats_objections: false,
             structured: false,
             loops: LoopLimits::default(),
             background: WorkWait::default(),

@@ -137,7 +137,8 @@ stop_reasons! {
     /// A Stop hook kept objecting beyond its limit.
     StopHookBlocked => "stop_hook_blocked" {
         exit_code: exit_code::NOT_ACCEPTED,
-        hint: "Do what it asks for, or let the hook pass when stop_hook_active is true.",
+        hint: "Do what it asks for, let the hook pass when stop_hook_active is true, or allow more \
+               objections by CLAUDE_CODE_STOP_HOOK_BLOCK_CAP.",
         subagent_advice: "A hook of the user rejected its result repeatedly: what the hook \
                           requires is still to be done.",
         subagent_may_retry: true,

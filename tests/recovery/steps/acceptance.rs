@@ -79,6 +79,11 @@ fn the_same_stop_hook_objection_twice_in_a_row_ends_the_run() {
     let again = Event::Consulted(StopHookDecision::BlockAgain);
     let story = Story::begin(hooked()).then(ANSWER).then(BLOCK).then(ANSWER);
     story.then(again).ends_as(StopReason::StopHookBlocked);
+    let chosen = Limits { repeats_objections: true, ..hooked() };
+    let mut story = Story::begin(chosen).then(ANSWER).then(BLOCK).then(ANSWER);
+    story = story.then(again).then(ANSWER);
+    assert_eq!(story.last(), Action::RunStopHooks);
+    story.then(again).ends_as(StopReason::StopHookBlocked);
     let halt = Event::Consulted(StopHookDecision::Halt);
     Story::begin(hooked()).then(ANSWER).then(halt).ends_as(StopReason::StopHookPrevented);
 }
