@@ -625,6 +625,8 @@ fn a_denial_names_the_flag_that_would_allow_the_call() {
         (Default, Rules::None, "Bash", bash("env -u X make"), "'Bash(env -u X make)'"),
         (Default, Rules::None, "Bash", bash("A=1 bash x.sh"), "'Bash(A=1 bash x.sh)'"),
         (Default, Rules::None, "Bash", bash("~/bin/x a"), "'Bash(~/bin/x *)'"),
+        (Default, Rules::None, "Bash", bash("'./x.sh' a"), "'Bash(./x.sh *)'"),
+        (Default, Rules::None, "Bash", bash("\"./my x\" a"), "'Bash(\"./my x\" *)'"),
         (Default, Rules::None, "Bash", bash("cat <<E\n$X\nE"), "quote its delimiter"),
         (Default, Rules::None, "Bash", bash("ls /"), "/ is outside the working directories"),
         (Default, Rules::None, "Bash", bash("cd .."), "is outside the working directories"),
