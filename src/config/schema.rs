@@ -56,6 +56,7 @@ fn hooks() -> Value {
             "type": { "type": "string" },
             "command": { "type": "string" },
             "args": { "type": "array", "items": { "type": "string" } },
+            "shell": { "enum": ["bash", "sh"] },
             "timeout": { "type": "number", "exclusiveMinimum": 0, "description": "In seconds." },
             "if": { "type": "string", "description": "A permission rule." },
             "failClosed": { "type": "boolean" },

@@ -61,6 +61,8 @@ pub struct HookHandler {
 pub enum HookCommand {
     /// A script, which `sh -c` runs.
     Script(String),
+    /// A script, which `bash -c` runs.
+    Bash(String),
     /// A program, which is run without a shell.
     Program { path: PathBuf, arguments: Vec<String> },
     /// A callback, which the host runs by this identifier.
@@ -71,7 +73,7 @@ impl HookCommand {
     /// The command line as text.
     pub fn line(&self) -> String {
         match self {
-            Self::Script(script) => script.clone(),
+            Self::Script(script) | Self::Bash(script) => script.clone(),
             Self::Program { path, arguments } => {
                 let words = std::iter::once(path.display().to_string());
                 words.chain(arguments.iter().cloned()).collect::<Vec<_>>().join(" ")
@@ -118,6 +120,7 @@ struct HookEntry {
     kind: String,
     command: Option<String>,
     args: Option<Vec<String>>,
+    shell: Option<String>,
     #[serde(default, deserialize_with = "seconds")]
     timeout: Option<f64>,
     #[serde(rename = "if")]
@@ -139,6 +142,11 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64
         return Ok(Some(number));
     }
     Option::deserialize(value).map_err(D::Error::custom)
+}
+
+/// The name of a shell, which may be written as a path.
+fn shell_name(shell: &str) -> &str {
+    shell.trim().rsplit('/').next().unwrap_or_default()
 }
 
 /// Returns true if an unknown key is a misspelling of `failClosed`: ignoring it would disarm a
@@ -329,9 +337,14 @@ impl HookEntry {
         let Some(command) = self.command.filter(|command| !command.trim().is_empty()) else {
             return Err(UnusableHook::Wrong("has no command".to_owned()));
         };
-        let command = match self.args {
-            None => HookCommand::Script(command),
-            Some(arguments) => HookCommand::Program { path: command.into(), arguments },
+        let command = match (self.args, self.shell.as_deref().map(shell_name)) {
+            (Some(arguments), _) => HookCommand::Program { path: command.into(), arguments },
+            (None, None | Some("sh")) => HookCommand::Script(command),
+            (None, Some("bash")) => HookCommand::Bash(command),
+            (None, Some(other)) => {
+                let why = format!("the shell {other:?} is not supported; use \"bash\" or \"sh\"");
+                return Err(UnusableHook::Unsupported(why));
+            }
         };
         Ok(HookHandler {
             event,

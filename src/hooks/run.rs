@@ -349,6 +349,7 @@ impl Hooks {
             HookCommand::Script(script) => {
                 (self.environment.shell.clone(), vec!["-c".into(), script.into()])
             }
+            HookCommand::Bash(script) => ("bash".into(), vec!["-c".into(), script.into()]),
             HookCommand::Program { path, arguments } => {
                 let path = self.expand_project_dir(&path.to_string_lossy());
                 (path.into(), arguments.iter().map(|one| self.expand_project_dir(one)).collect())
@@ -375,7 +376,9 @@ impl Hooks {
     fn callback_call(&self, handler: &HookHandler, input: &HookInput) -> CallbackCall {
         let id = match &handler.command {
             HookCommand::Callback { id } => id.clone(),
-            HookCommand::Script(_) | HookCommand::Program { .. } => handler.command.line(),
+            HookCommand::Script(_) | HookCommand::Bash(_) | HookCommand::Program { .. } => {
+                handler.command.line()
+            }
         };
         CallbackCall {
             host: self.environment.host.clone(),

@@ -135,6 +135,7 @@ fn unsupported_hook_types_are_listed_without_an_error() {
             { "type": "http", "url": "http://127.0.0.1:1/" },
             { "type": "command", "command": "x", "if": "Bash" },
             { "type": "command", "command": "awake", "asyncRewake": true },
+            { "type": "command", "command": "x", "shell": "powershell" },
             script("kept"),
         ] }],
     }));
@@ -148,6 +149,7 @@ fn unsupported_hook_types_are_listed_without_an_error() {
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
         "hooks.Stop[0].hooks[2]: `if` is for tool events, so this Stop never runs",
         "hooks.Stop[0].hooks[3].asyncRewake: it runs in the background and does not wake the model",
+        "hooks.Stop[0].hooks[4]: the shell \"powershell\" is not supported; use \"bash\" or \"sh\"",
     ];
     assert_eq!(told, expected);
 }
@@ -161,10 +163,13 @@ fn a_blocking_hook_that_could_never_block_is_refused() {
     let prompt = json!({ "type": "prompt", "prompt": "is it done?" });
     let mut detached = script("x");
     detached["async"] = json!(true);
+    let mut zsh = script("x");
+    zsh["shell"] = json!("/bin/zsh");
     let mut conditional = script("x");
     conditional["if"] = json!("Bash");
     let rows = [
         (one("Stop", &guard(prompt.clone())), "not supported"),
+        (one("PreToolUse", &guard(zsh)), "the shell \"zsh\" is not supported"),
         (one("PreToolUse", &guard(detached.clone())), "a background hook (async)"),
         (one("Stop", &guard(conditional)), "never runs"),
         (one("PostToolBatch", &guard(script("x"))), "outlast does not support this event"),

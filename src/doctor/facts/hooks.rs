@@ -99,7 +99,9 @@ impl HookContext<'_> {
                 let words = words.chain(arguments.iter().cloned());
                 (words.map(|one| one.replace("${CLAUDE_PROJECT_DIR}", &project)).collect(), false)
             }
-            HookCommand::Script(script) => (first_command(script), true),
+            HookCommand::Script(script) | HookCommand::Bash(script) => {
+                (first_command(script), true)
+            }
             HookCommand::Callback { .. } => return Vec::new(),
         };
         // `env` accepts assignments before its program.
