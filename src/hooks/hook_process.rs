@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -29,11 +30,19 @@ const STREAM_BYTES_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
-/// The time limit for reading the remaining output after a hook has ended by itself. None of its
-/// processes is left to hold the pipes, so only a busy machine takes this long.
+/// The time limit for reading the remaining output after a hook has ended by itself. Its output may
+/// go through a filter that is still running (`exec > >(jq .)`); a process that it left in the
+/// background may hold the pipes for longer.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Like [`DRAIN_MAX`], for a hook that was killed and whose output does not count.
+/// The most hooks whose processes run on after the hook has ended.
+const LEFT_RUNNING_MAX: usize = 32;
+
+/// The permits of hooks whose processes run on.
+static LEFT_RUNNING: Semaphore = Semaphore::const_new(LEFT_RUNNING_MAX);
+
+/// Like [`DRAIN_MAX`], for a hook that was killed and whose output does not count, and for one whose
+/// output seems complete.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The time that a hook has to end after SIGTERM.
@@ -57,6 +66,9 @@ pub(super) async fn run_hook(
 pub(super) struct Following {
     running: RunningJob,
     exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
+    /// Writes the input.
+    stdin: JoinSet<()>,
+    /// Read the output.
     streams: JoinSet<()>,
     out: StreamTail,
     err: StreamTail,
@@ -96,8 +108,8 @@ impl Following {
         let stderr =
             running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
         let (out, err) = (StreamTail::default(), StreamTail::default());
-        let mut streams = JoinSet::new();
-        streams.spawn(async move {
+        let (mut writing, mut streams) = (JoinSet::new(), JoinSet::new());
+        writing.spawn(async move {
             if let Some(mut stdin) = stdin {
                 // A hook that does not read its input has ended, or ignores it.
                 let _ = stdin.write_all(&text).await;
@@ -107,7 +119,7 @@ impl Following {
         streams.spawn(err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         let time = Box::pin(sleep_while_running(limit));
-        Ok(Self { running, exit, streams, out, err, time, input })
+        Ok(Self { running, exit, stdin: writing, streams, out, err, time, input })
     }
 
     /// Waits until the hook ends, or requests to continue in the background.
@@ -124,7 +136,7 @@ impl Following {
             }
             () = &mut self.time => Err(HookEnd::TimedOut),
         };
-        Awaited::Ended(self.collect_output(ended).await)
+        Awaited::Ended(self.collect_output(ended, cancel).await)
     }
 
     /// Waits until the hook ends, even if it requests to run in the background.
@@ -135,7 +147,7 @@ impl Following {
             () = cancel.cancelled() => Err(HookEnd::Cancelled),
             () = &mut self.time => Err(HookEnd::TimedOut),
         };
-        self.collect_output(ended).await
+        self.collect_output(ended, cancel).await
     }
 
     /// Returns the output so far.
@@ -143,27 +155,85 @@ impl Following {
         HookRun { end, stdout: self.out.text(), stderr: self.err.text(), is_cut: self.out.is_cut() }
     }
 
-    /// Kills a hook that has not ended by itself, and reads the remaining output.
-    async fn collect_output(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
+    /// Kills a hook that has not ended by itself, and reads the remaining output. Processes that a
+    /// hook left when it ended by itself, such as a service, run on until the run ends.
+    async fn collect_output(
+        mut self,
+        ended: Result<HookEnd, HookEnd>,
+        cancel: &CancellationToken,
+    ) -> HookRun {
         if ended.is_err() {
             self.running.terminate();
-            let _ = timeout_while_running(GRACE, self.exit).await;
+            let _ = timeout_while_running(GRACE, &mut self.exit).await;
         }
+        self.stdin.abort_all();
         let (changed, confined) = (self.running.check_programs().err(), self.running.is_confined);
-        // Leftover processes would hold the pipes open.
-        self.running.end_leftovers().await;
-        let drained = async { while self.streams.join_next().await.is_some() {} };
-        let patience = if ended.is_ok() { DRAIN_MAX } else { KILLED_DRAIN_MAX };
-        let _ = timeout_while_running(patience, drained).await;
+        if let Ok(end) = &ended {
+            self.drain(end, cancel).await;
+        }
+        let is_left = ended.is_ok() && !cancel.is_cancelled();
+        let permit = is_left.then(|| LEFT_RUNNING.try_acquire().ok()).flatten();
+        let Self { mut running, mut streams, out, err, .. } = self;
+        if permit.is_none() {
+            running.end_leftovers().await;
+            let drained = async { while streams.join_next().await.is_some() {} };
+            let _ = timeout_while_running(KILLED_DRAIN_MAX, drained).await;
+        } else {
+            let last_exit = running.last_exit();
+            tokio::spawn(async move {
+                last_exit.await;
+                // Until then, dropping these would end the processes, or close their output.
+                drop((running, streams, permit));
+            });
+        }
         let end = match (ended, changed) {
             (Ok(_), Some(why)) => HookEnd::ProgramChanged(why.to_string()),
             (Ok(end) | Err(end), _) => end,
         };
-        let stderr = self.err.text();
+        let (stdout, is_cut) = out.close();
+        let (stderr, _) = err.close();
         let is_denied = confined && end != HookEnd::Exited(0) && looks_denied(&stderr);
         let stderr = if is_denied { with_sandbox_hint(&stderr) } else { stderr };
-        HookRun { end, stdout: self.out.text(), stderr, is_cut: self.out.is_cut() }
+        HookRun { end, stdout, stderr, is_cut }
     }
+
+    /// Reads the output of a hook that has ended by itself: to its end, or until it is complete
+    /// although a process still holds the pipes.
+    async fn drain(&mut self, end: &HookEnd, cancel: &CancellationToken) {
+        let Self { streams, out, err, time, .. } = self;
+        let drained = async { while streams.join_next().await.is_some() {} };
+        let answered = async {
+            while !has_answer(end, out, err) {
+                tokio::select! {
+                    () = out.grown.notified() => {}
+                    () = err.grown.notified() => {}
+                }
+            }
+            // The rest of what the hook itself wrote may still be in the pipe.
+            sleep_while_running(KILLED_DRAIN_MAX).await;
+        };
+        let read = async {
+            tokio::select! {
+                biased;
+                () = drained => {}
+                () = cancel.cancelled() => {}
+                () = answered => {}
+                () = time => {}
+            }
+        };
+        let _ = timeout_while_running(DRAIN_MAX, read).await;
+    }
+}
+
+/// Returns true if the output of a hook that has ended is complete: its reason for exit code 2, or
+/// whole JSON objects.
+fn has_answer(end: &HookEnd, out: &StreamTail, err: &StreamTail) -> bool {
+    let has_reason = *end == HookEnd::Exited(2) && !err.bytes.lock().trim_ascii().is_empty();
+    let out = out.bytes.lock();
+    let out = out.trim_ascii();
+    let is_object = out.starts_with(b"{") && out.ends_with(b"}");
+    let mut values = Deserializer::from_slice(out).into_iter::<IgnoredAny>();
+    has_reason || is_object && values.all(|value| value.is_ok())
 }
 
 /// Adds the possible cause and its remedy to the first line.
@@ -180,6 +250,8 @@ struct StreamTail {
     grown: Arc<Notify>,
     /// True if bytes were discarded.
     is_cut: Arc<AtomicBool>,
+    /// True if what follows is discarded.
+    is_closed: Arc<AtomicBool>,
 }
 
 impl StreamTail {
@@ -191,7 +263,9 @@ impl StreamTail {
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
                 let mut received = self.bytes.lock();
-                let room = STREAM_BYTES_MAX.saturating_sub(received.len()).min(count);
+                let most =
+                    if self.is_closed.load(Ordering::Relaxed) { 0 } else { STREAM_BYTES_MAX };
+                let room = most.saturating_sub(received.len()).min(count);
                 received.extend_from_slice(&chunk[..room]);
                 if room < count {
                     self.is_cut.store(true, Ordering::Relaxed);
@@ -207,6 +281,13 @@ impl StreamTail {
 
     fn text(&self) -> String {
         json::decode(&self.bytes.lock()).into_owned()
+    }
+
+    /// Returns the text, and whether bytes were discarded. What follows is discarded.
+    fn close(&self) -> (String, bool) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let bytes = std::mem::take(&mut *self.bytes.lock());
+        (json::decode(&bytes).into_owned(), self.is_cut())
     }
 
     /// Waits until the output begins with a request to run in the background; never returns if it

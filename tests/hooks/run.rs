@@ -292,6 +292,45 @@ async fn hook_output_counts_even_if_a_child_process_keeps_the_pipe_open() {
 }
 
 #[tokio::test]
+async fn a_denial_that_a_filter_passes_on_after_the_end_of_the_hook_counts() {
+    let stage = HookFixture::open();
+    let late = "(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; ";
+    let json = r#"echo '{"decision": "block", "reason": "no"}'"#;
+    let mut by_bash =
+        script(r#"exec > >(sed s/yes/no/); echo '{"decision": "block", "reason": "yes"}'"#);
+    by_bash["shell"] = json!("/bin/bash");
+    let entries = [
+        script(&format!("{late}{json}) &")),
+        script(&format!("{late}echo no >&2) & exit 2")),
+        by_bash,
+    ];
+    for entry in entries {
+        let verdict = stage.before_bash(std::slice::from_ref(&entry)).await;
+        assert_eq!(verdict.denial(), Some("no"), "{entry}: {verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_hook_starts_in_the_background_runs_on() {
+    let stage = HookFixture::open();
+    // The first holds no pipe of the hook; the second writes to one that nobody needs.
+    for (name, redirection) in [("one", ">/dev/null 2>&1"), ("two", "")] {
+        let service =
+            format!("(until [ -e go-{name} ]; do sleep 0.01; done; echo on; touch done-{name})");
+        let hook =
+            format!("setsid sh -c '{service}' </dev/null {redirection} & echo no >&2; exit 2");
+        assert_eq!(stage.before_bash(&[script(&hook)]).await.denial(), Some("no"));
+        fs::write(stage.cwd().join(format!("go-{name}")), "").expect("written");
+        let finished = async {
+            while !stage.cwd().join(format!("done-{name}")).exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        with_time_limit(name, finished).await;
+    }
+}
+
+#[tokio::test]
 async fn hook_output_counts_even_if_it_is_delivered_late() {
     let stage = HookFixture::open();
     let mut bell = FifoSignal::at(&stage.cwd().join("bell"));
