@@ -122,6 +122,10 @@ pub enum HookFailureKind {
 /// The exit codes with which a shell reports a missing program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
+/// The exit code with which a shell reports that a signal has ended a program is this number and the
+/// number of the signal.
+const SIGNAL_BASE: i32 = 128;
+
 /// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are masked by
 /// `mask` in texts that are cut.
 ///
@@ -136,9 +140,8 @@ pub(super) fn interpret_result(
     let failure = |kind, what: &str| Err(failure(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
-        HookEnd::Killed { signal } => {
-            return failure(HookFailureKind::Crash, &format!("killed by signal {signal}"));
-        }
+        // A shell that runs the program ends so, too.
+        HookEnd::Killed { signal } => SIGNAL_BASE + signal,
         HookEnd::Cancelled => return failure(HookFailureKind::Crash, "was ended with the run"),
         HookEnd::Released => return Ok(HookOutput::default()),
         HookEnd::Crashed => return Err(HookFailure::internal()),
@@ -195,7 +198,9 @@ pub(super) fn interpret_result(
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
             let kind = if missing { HookFailureKind::Missing } else { HookFailureKind::Crash };
-            failure(kind, &format!("exit code {code}"))
+            let is_killed = matches!(hook.end, HookEnd::Killed { .. });
+            let signal = is_killed.then(|| format!("killed by signal {}", code - SIGNAL_BASE));
+            failure(kind, &signal.unwrap_or_else(|| format!("exit code {code}")))
         }
     }
 }
@@ -351,6 +356,8 @@ mod tests {
         let killed = HookRun { stderr, ..HookRun::of(HookEnd::Killed { signal: 9 }) };
         let failure = judged(HookEvent::Stop, &killed).unwrap_err();
         assert_eq!(failure.detail, "killed by signal 9: last words");
+        let denied = HookRun { stdout: block.to_owned(), ..killed.clone() };
+        assert!(judged(HookEvent::PreToolUse, &denied).unwrap().objection.is_some());
         let late = HookRun { end: HookEnd::TimedOut, ..killed };
         assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
     }
