@@ -1,5 +1,7 @@
 //! Host rules: `example.com`, `*.example.com`, `*`.
 
+use std::net::Ipv6Addr;
+
 use reqwest::Url;
 
 /// The hosts that a rule covers.
@@ -43,9 +45,16 @@ impl Domain {
 }
 
 /// The host of an address in canonical form: lower case, ASCII, no trailing dot, IPv4 as four
-/// decimal numbers. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` cannot evade a rule.
+/// decimal numbers, also within IPv6. So `EXAMPLE.com.`, `xn--…`, `0x7f.1` and `[::ffff:127.0.0.1]`
+/// cannot evade a rule.
 pub(super) fn host_of(url: &Url) -> String {
-    url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let v6 = v6.and_then(|host| host.parse::<Ipv6Addr>().ok());
+    match v6.and_then(|address| address.to_ipv4_mapped()) {
+        Some(v4) => v4.to_string(),
+        None => host.to_owned(),
+    }
 }
 
 /// Returns a host in canonical form. `None` if the text is not a host.
@@ -90,6 +99,9 @@ mod tests {
             ("βόλοσ.example", "https://xn--nxasmq6b.example"),
             ("127.0.0.1", "http://2130706433/"),
             ("127.0.0.1", "http://0x7f.1/"),
+            ("127.0.0.1", "http://[::ffff:127.0.0.1]/"),
+            ("127.0.0.1", "http://[0:0:0:0:0:ffff:7f00:1]:80/"),
+            ("::ffff:127.0.0.1", "http://127.1/"),
             ("::1", "http://[0:0::1]/"),
             ("[::1]", "http://[::1]:80/"),
             ("*.example.com", "https://a.b.example.com"),
