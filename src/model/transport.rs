@@ -144,6 +144,8 @@ struct ClientConfig {
     /// Replaces the system's name lookup.
     names: Option<NameLookup>,
     redirects: Redirects,
+    /// True if a compressed body is returned as it is.
+    keeps_compression: bool,
 }
 
 /// The handling of redirections.
@@ -206,6 +208,7 @@ impl HttpTransport {
                 proxy,
                 names: None,
                 redirects: Redirects::Returned,
+                keeps_compression: false,
             },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
@@ -318,6 +321,7 @@ impl ClientConfig {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),
             None => builder,
         };
+        let builder = if self.keeps_compression { builder.no_gzip() } else { builder };
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
         let builder = builder.tcp_user_timeout(dead);
         builder
@@ -343,8 +347,9 @@ pub fn http_client(
     transport.with_identity(identity).client(ConnectionChoice::Pooled).cloned()
 }
 
-/// Builds a client for web pages, with the same rules and without a connection pool. `names`
-/// resolves host names, unless a proxy does. The returned flag is true if a proxy is used.
+/// Builds a client for web pages, with the same rules and without a connection pool, which does not
+/// decompress them. `names` resolves host names, unless a proxy does. The returned flag is true if a
+/// proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.
@@ -360,6 +365,7 @@ pub fn web_client(
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.
     transport.config.names = (!is_proxied).then_some(NameLookup(names));
+    transport.config.keeps_compression = true;
     Ok((transport.client(ConnectionChoice::Fresh)?.clone(), is_proxied))
 }
 

@@ -1,9 +1,11 @@
 //! Fetching pages from working and faulty servers.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
 use outlast::model::{Proxies, RequestTimers, web_client};
 use outlast::tools::{
     DomainLists, Effect, Egress, EgressOptions, FetchSettings, MakeClient, PermissionMode,
@@ -152,6 +154,10 @@ async fn redirects_are_followed_on_the_same_site_and_reported_for_others() {
         let path = request.split(' ').nth(1).unwrap_or_default();
         match path {
             "/relative" => response("302 Found", "location: end\r\n", ""),
+            "/latin" => Answer::Whole(
+                b"HTTP/1.1 302 X\r\nlocation: /caf\xe9\r\ncontent-length: 0\r\n\r\n".to_vec(),
+            ),
+            "/caf%E9" => page("text/plain", "arrived there"),
             "/end" => page("text/plain", "arrived"),
             "/away" => response("301 Moved", "location: http://localhost:1/x\r\n", ""),
             "/port" => response("307 X", "location: http://127.0.0.1:1/\r\n", ""),
@@ -166,6 +172,7 @@ async fn redirects_are_followed_on_the_same_site_and_reported_for_others() {
     let outcome = fetch(&bench, &site.url("/relative")).await;
     assert!(text(&outcome).contains("arrived"), "{outcome:?}");
     assert!(text(&outcome).starts_with(&site.url("/end")), "{outcome:?}");
+    assert!(text(&fetch(&bench, &site.url("/latin")).await).contains("arrived there"));
     let away = fetch(&bench, &site.url("/away")).await;
     assert_fails_with(&away, "leads to another site (HTTP 301): http://localhost:1/x");
     assert_fails_with(&fetch(&bench, &site.url("/port")).await, "another site");
@@ -254,11 +261,54 @@ fn bomb(matches: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn compressed_pages_are_unpacked_or_refused_by_the_name_of_their_form() {
+    let bench = bench();
+    let gzip = |text: &[u8]| {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(text).expect("a vector takes all");
+        packed.finish().expect("a vector takes all")
+    };
+    let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
+    zlib.write_all(b"needle").expect("a vector takes all");
+    let zlib = zlib.finish().expect("a vector takes all");
+    let bare = zlib[2..zlib.len() - 4].to_vec();
+    for (form, body) in [
+        ("gzip", gzip(b"needle")),
+        ("GZIP", gzip(b"needle")),
+        ("x-gzip", gzip(b"needle")),
+        ("gzip", [gzip(b"nee"), gzip(b"dle")].concat()),
+        ("deflate, gzip", gzip(&zlib)),
+        ("gzip\r\ncontent-encoding: gzip", gzip(&gzip(b"needle"))),
+        ("deflate", zlib),
+        ("deflate", bare),
+        ("identity", b"needle".to_vec()),
+    ] {
+        let headers = format!("content-type: text/plain\r\ncontent-encoding: {form}\r\n");
+        let site = Site::start(move |_| response("200 OK", &headers, &body)).await;
+        let shown = fetch(&bench, &site.url("/")).await;
+        assert!(text(&shown).ends_with("\n\nneedle"), "{form}: {shown:?}");
+        assert!(site.seen()[0].contains("accept-encoding: gzip\r\n"), "{:?}", site.seen());
+    }
+    for (form, wanted) in [
+        ("br", "packed in a form that is not read (br)"),
+        ("zstd, gzip", "packed in a form that is not read (zstd)"),
+        ("gzip, gzip, gzip, gzip", "packed more than 3 times"),
+    ] {
+        let (headers, body) = (format!("content-encoding: {form}\r\n"), gzip(b"needle"));
+        let site = Site::start(move |_| response("200 OK", &headers, &body)).await;
+        assert_fails_with(&fetch(&bench, &site.url("/")).await, wanted);
+    }
+    let site = Site::start(|_| response("404 X", "content-encoding: br\r\n", "x")).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "HTTP 404");
+}
+
+#[tokio::test]
 async fn a_truncated_or_corrupt_page_is_an_error() {
     let bench = bench();
     let short = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec();
     let site = Site::start(move |_| Answer::Whole(short.clone())).await;
-    assert_fails_with(&fetch(&bench, &site.url("/")).await, "broke off after 3 bytes");
+    let outcome = fetch(&bench, &site.url("/")).await;
+    assert_fails_with(&outcome, "broke off after 3 bytes: it ended too early");
     let site = Site::start(|_| response("200 OK", "content-encoding: gzip\r\n", "no gzip")).await;
     assert_fails_with(&fetch(&bench, &site.url("/")).await, "cannot be unpacked");
     let site = Site::start(|_| Answer::Whole(b"220 mail.example ESMTP\r\n".to_vec())).await;

@@ -2,16 +2,25 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use futures_util::TryStreamExt;
+use percent_encoding::{AsciiSet, percent_encode};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION,
+    RETRY_AFTER, USER_AGENT,
+};
 use reqwest::{Response, StatusCode, Url};
+use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::io::StreamReader;
 
 use super::super::outcome::ToolError;
 use super::address_guard::Private;
+use super::unpack::{PackedError, PageBody, unpack};
 use super::url_check::{is_same_site, parse_url};
 
 /// The maximum number of redirects within a site.
@@ -22,6 +31,11 @@ pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
 const SMALL_BYTES_MAX: usize = 1 << 20;
 /// The maximum part of the body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// The size of the parts in which a body is read, in bytes.
+const CHUNK: usize = 16 << 10;
+/// No ASCII character: all others are encoded.
+const BEYOND_ASCII: &AsciiSet = &AsciiSet::EMPTY;
 
 const USER_AGENT_VALUE: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
 const ACCEPT_VALUE: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
@@ -51,7 +65,7 @@ pub(super) struct FetchedPage {
     /// True if the body was longer than the limit.
     pub(super) is_cut: bool,
     /// The permit of a large page: until it is dropped, no other large page is read.
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The semaphore that limits the large pages in memory to one.
@@ -94,6 +108,7 @@ where
 /// There is no response; the error says why.
 pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, ToolError> {
     let request = client.get(url).header(USER_AGENT, USER_AGENT_VALUE).header(ACCEPT, ACCEPT_VALUE);
+    let request = request.header(ACCEPT_ENCODING, "gzip");
     request.send().await.map_err(|error| explain(&error).into())
 }
 
@@ -108,13 +123,17 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolE
     let bad = |why: &dyn Display| {
         format!("HTTP {status}: the site sends us to where nothing is fetched: {why}")
     };
-    let place = str::from_utf8(place.as_bytes()).map_err(|_| bad(&"no text"))?;
-    let next = from.join(place).map_err(|error| bad(&error))?;
+    // In another encoding than UTF-8, the server knows its own bytes.
+    let place = str::from_utf8(place.as_bytes()).map_or_else(
+        |_| percent_encode(place.as_bytes(), BEYOND_ASCII).to_string(),
+        ToOwned::to_owned,
+    );
+    let next = from.join(&place).map_err(|error| bad(&error))?;
     Ok(Some(parse_url(next.as_str()).map_err(|why| bad(&why))?))
 }
 
 async fn read_body(
-    mut response: Response,
+    response: Response,
     url: Url,
     end: Instant,
     large: &LargePages,
@@ -122,50 +141,79 @@ async fn read_body(
 ) -> Result<FetchedPage, ToolError> {
     let status = response.status();
     let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
-    let header = |name| {
-        let value = response.headers().get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
+    let header = |name| header(response.headers(), &name);
     let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
-    let mut body = Vec::new();
-    let (mut is_cut, mut turn) = (false, None);
-    while !is_cut {
-        let came = timeout_at(end, response.chunk()).await;
+    let encoding = header(CONTENT_ENCODING).unwrap_or_default();
+    let chunks = response.bytes_stream().map_err(io::Error::other);
+    let packed: PageBody = Box::new(StreamReader::new(Box::pin(chunks)));
+    let mut page = FetchedPage {
+        url,
+        status,
+        content_type,
+        retry_after,
+        body: Vec::new(),
+        is_cut: false,
+        turn: None,
+    };
+    let began = timeout_at(end, unpack(packed, &encoding)).await;
+    let mut unpacked = match began.map_err(|_| late("the page did not begin"))? {
+        Ok(unpacked) => unpacked,
+        // Its status says enough.
+        Err(PackedError::UnknownForm(_) | PackedError::TooManyForms) if !status.is_success() => {
+            return Ok(page);
+        }
+        Err(PackedError::Broken(error)) => return Err(broken(0, &error).into()),
+        Err(error) => return Err(error.to_string().into()),
+    };
+    let (body, mut chunk) = (&mut page.body, vec![0; CHUNK]);
+    while !page.is_cut {
+        let came = timeout_at(end, unpacked.read(&mut chunk)).await;
         let so_far = body.len();
         let came = came.map_err(|_| {
             format!("{}; {so_far} bytes of it had come", late("the page did not end"))
         })?;
-        match came {
-            Ok(Some(chunk)) => {
-                let room = most.saturating_sub(body.len()).min(chunk.len());
-                if turn.is_none() && so_far + room > SMALL_BYTES_MAX {
-                    let permit = timeout_at(end, Arc::clone(large).acquire_owned()).await;
-                    let permit = permit.map_err(|_| late("the page before it did not end"))?;
-                    // The semaphore is never closed.
-                    turn = permit.ok();
-                }
-                if body.capacity() - so_far < room {
-                    // Growth by doubling would take up to twice as much.
-                    body.reserve_exact(room.max(SMALL_BYTES_MAX));
-                }
-                body.extend_from_slice(&chunk[..room]);
-                is_cut = room < chunk.len();
-            }
-            Ok(None) => break,
-            Err(error) => {
-                let why = explain(&error);
-                return Err(format!("the page broke off after {so_far} bytes: {why}").into());
-            }
+        let came = came.map_err(|error| broken(so_far, &error))?;
+        if came == 0 {
+            break;
         }
+        let room = most.saturating_sub(so_far).min(came);
+        if page.turn.is_none() && so_far + room > SMALL_BYTES_MAX {
+            let permit = timeout_at(end, Arc::clone(large).acquire_owned()).await;
+            let permit = permit.map_err(|_| late("the page before it did not end"))?;
+            // The semaphore is never closed.
+            page.turn = permit.ok();
+        }
+        if body.capacity() - so_far < room {
+            // Growth by doubling would take up to twice as much.
+            body.reserve_exact(room.max(SMALL_BYTES_MAX));
+        }
+        body.extend_from_slice(&chunk[..room]);
+        page.is_cut = room < came;
     }
-    Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut, _turn: turn })
+    Ok(page)
+}
+
+/// The values of a header, as in one line.
+fn header(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let values = headers.get_all(name).iter();
+    let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+/// Describes the end of a body that is not read to its end.
+fn broken(so_far: usize, error: &io::Error) -> String {
+    let of_connection = error.get_ref().and_then(|cause| cause.downcast_ref::<reqwest::Error>());
+    let why = of_connection.map_or_else(|| format!("it cannot be unpacked ({error})"), explain);
+    format!("the page broke off after {so_far} bytes: {why}")
 }
 
 /// Explains an error by its innermost cause, without the library's wrapping.
 fn explain(error: &reqwest::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    let mut innermost = None;
+    let (mut innermost, mut is_short) = (None, false);
     for cause in causes {
+        let end = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        is_short |= end == Some(io::ErrorKind::UnexpectedEof);
         if let Some(private) = cause.downcast_ref::<Private>() {
             return private.to_string();
         }
@@ -175,8 +223,8 @@ fn explain(error: &reqwest::Error) -> String {
         "the connection took too long"
     } else if error.is_connect() {
         "no connection"
-    } else if error.is_decode() {
-        "it cannot be unpacked"
+    } else if is_short {
+        "it ended too early"
     } else {
         "the connection failed"
     };

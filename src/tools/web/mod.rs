@@ -7,6 +7,7 @@ mod fetch;
 mod html;
 mod page;
 mod settings;
+mod unpack;
 mod url_check;
 mod web_fetch;
 
