@@ -1,15 +1,19 @@
 //! Determines the type of a page, and decodes its text. Pure.
 
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
+use super::super::encoding::FileStart;
 use super::super::media::{MediaKind, detect};
-use super::super::text;
 
-/// The part of a page that is searched for its encoding declaration, in bytes.
-const PREAMBLE: usize = 1024;
+/// The part of a page that is searched for its encoding declaration, in bytes. Standards have it in
+/// the first 1,024, which not all pages obey.
+const PREAMBLE: usize = 16 << 10;
+
+/// How HTML begins, in lower case.
+const HTML_STARTS: [&str; 6] = ["<!doctype html", "<html", "<head", "<title", "<body", "<meta"];
 
 /// The kind of a page, which decides how it is handled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Html,
     Text,
@@ -21,71 +25,59 @@ pub(super) enum PageKind {
 /// The size to which the text of a small page may grow, in bytes.
 const TEXT_BYTES_MIN: usize = 3 << 20;
 
-/// Classifies a page by its content type, or if that is unspecific, by its first bytes.
+/// Classifies a page: by its content type if that is HTML or another text, and by its bytes
+/// otherwise, since servers have many names for text, and send pages about errors as what they have
+/// not found.
 pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match detect(body) {
         Some(MediaKind::Pdf) => return PageKind::File("PDF"),
         Some(MediaKind::Picture(_)) => return PageKind::File("picture"),
         None => {}
     }
-    let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-    let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    match content_type {
+    let content_type = media_type(content_type).to_ascii_lowercase();
+    match content_type.as_str() {
         "text/html" | "application/xhtml+xml" => PageKind::Html,
-        "" | "application/octet-stream" if text::is_binary(body) => PageKind::Other,
-        "" if starts_like_html(body) => PageKind::Html,
-        "" | "application/octet-stream" => PageKind::Text,
-        _ if is_text(content_type) => PageKind::Text,
-        _ => PageKind::Other,
+        _ if content_type.starts_with("text/") => PageKind::Text,
+        _ if !is_text(body) => PageKind::Other,
+        _ if starts_like_html(body) => PageKind::Html,
+        _ => PageKind::Text,
     }
 }
 
-fn is_text(content_type: &str) -> bool {
-    const WORDS: [&str; 14] = [
-        "json",
-        "xml",
-        "javascript",
-        "ecmascript",
-        "x-javascript",
-        "yaml",
-        "x-yaml",
-        "toml",
-        "x-ndjson",
-        "x-sh",
-        "sql",
-        "graphql",
-        "rtf",
-        "x-www-form-urlencoded",
-    ];
-    let (family, kind) = content_type.split_once('/').unwrap_or((content_type, ""));
-    let kind = kind.rsplit('+').next().unwrap_or(kind);
-    family == "text" || matches!(family, "application" | "image" | "model") && WORDS.contains(&kind)
+/// The name in a content type: the first one, if there are several.
+pub(super) fn media_type(content_type: Option<&str>) -> &str {
+    content_type.unwrap_or_default().split([';', ',']).next().unwrap_or_default().trim()
+}
+
+fn is_text(mut body: &[u8]) -> bool {
+    FileStart::read(&mut body).is_ok_and(|start| start.format.is_some())
 }
 
 fn starts_like_html(body: &[u8]) -> bool {
-    let start = String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase();
+    let start = preamble(body);
     let start = start.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
-    start.starts_with("<!doctype html") || start.starts_with("<html")
+    HTML_STARTS.iter().any(|tag| start.starts_with(tag))
+}
+
+/// The beginning of a page, in lower case.
+fn preamble(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase()
 }
 
 /// Decodes the text of a page: by its byte order mark, the server's charset, or the page's own
-/// declaration; otherwise as UTF-8. The text has about as many bytes as the page at most; the
-/// excess is left out.
-pub(super) fn decode(content_type: Option<&str>, body: Vec<u8>) -> String {
-    let by_server = content_type.and_then(charset);
+/// declaration; otherwise by its bytes, as a file. The text has about as many bytes as the page at
+/// most; the excess is left out.
+pub(super) fn decode(content_type: Option<&str>, kind: PageKind, body: Vec<u8>) -> String {
+    let by_server = || declared(&content_type?.to_ascii_lowercase(), "charset");
     let by_itself = || {
-        let start = String::from_utf8_lossy(&body[..body.len().min(PREAMBLE)]).to_ascii_lowercase();
+        let named = own_declaration(&preamble(&body), kind)?;
         // A declaration in single-byte letters rules out UTF-16.
-        let named = charset(&start)?;
-        Some(if named == encoding_rs::UTF_16LE || named == encoding_rs::UTF_16BE {
-            UTF_8
-        } else {
-            named
-        })
+        Some(if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
     };
-    let encoding = by_server.or_else(by_itself).unwrap_or(UTF_8);
+    let by_bytes = || Some(FileStart::read(&mut body.as_slice()).ok()?.format?.encoding);
     // A byte order mark takes precedence.
-    let (encoding, mark) = Encoding::for_bom(&body).unwrap_or((encoding, 0));
+    let (encoding, mark) = Encoding::for_bom(&body)
+        .unwrap_or_else(|| (by_server().or_else(by_itself).or_else(by_bytes).unwrap_or(UTF_8), 0));
     if encoding == UTF_8 && mark == 0 {
         return String::from_utf8(body).unwrap_or_else(|bad| lossy(bad.as_bytes()));
     }
@@ -117,14 +109,40 @@ fn lossy(body: &[u8]) -> String {
     text
 }
 
-/// The encoding after `charset=`.
-fn charset(text: &str) -> Option<&'static Encoding> {
-    let lower = text.to_ascii_lowercase();
-    let (_, rest) = lower.split_once("charset")?;
-    let rest = rest.trim_start().strip_prefix('=')?.trim_start();
-    let rest = rest.trim_start_matches(['"', '\'']);
-    let end = rest.find(['"', '\'', ';', ' ', '>', '/', '\t', '\n']).unwrap_or(rest.len());
-    Encoding::for_label(&rest.as_bytes()[..end])
+/// The encoding that the beginning of a page, in lower case, declares: that of XML, or one of HTML.
+/// Other text only mentions declarations.
+fn own_declaration(start: &str, kind: PageKind) -> Option<&'static Encoding> {
+    let of_xml = start.trim_start().strip_prefix("<?xml").and_then(|rest| rest.split_once("?>"));
+    let named = of_xml.and_then(|(declaration, _)| declared(declaration, "encoding"));
+    named.or_else(|| (kind == PageKind::Html).then(|| meta_charset(start)).flatten())
+}
+
+/// The encoding that the first `meta` element with one declares.
+fn meta_charset(html: &str) -> Option<&'static Encoding> {
+    let mut rest = html;
+    while let Some((_, after)) = rest.split_once('<') {
+        rest = match after.strip_prefix("!--") {
+            Some(comment) => comment.split_once("-->")?.1,
+            None => after,
+        };
+        let tag = after.strip_prefix("meta").and_then(|tag| tag.split('>').next());
+        let found = tag.and_then(|tag| declared(tag, "charset"));
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// The encoding after the first `name=` that has one.
+fn declared(text: &str, name: &str) -> Option<&'static Encoding> {
+    text.match_indices(name).find_map(|(at, _)| {
+        let value = text[at + name.len()..].trim_start().strip_prefix('=')?.trim_start();
+        let value = value.trim_start_matches(['"', '\'']);
+        let is_end = |letter: char| letter.is_whitespace() || "\"';,>/?".contains(letter);
+        let end = value.find(is_end).unwrap_or(value.len());
+        Encoding::for_label(&value.as_bytes()[..end])
+    })
 }
 
 #[cfg(test)]
@@ -147,12 +165,17 @@ mod tests {
             (Some("image/svg+xml"), "<svg>", PageKind::Text),
             (Some("application/octet-stream"), "plain", PageKind::Text),
             (Some("application/octet-stream"), "\0\x01\x02", PageKind::Other),
-            (Some("application/zip"), "PK", PageKind::Other),
-            (Some("video/mp4"), "x", PageKind::Other),
+            (Some("application/octet-stream"), "<!DOCTYPE html><p>", PageKind::Html),
+            (Some("binary/octet-stream"), "a,b\n", PageKind::Text),
+            (Some("application/x-new"), "caf\u{e9}", PageKind::Text),
+            (Some("application/pdf"), "\n<HTML><p>not found", PageKind::Html),
+            (Some("text/html, text/html"), "x", PageKind::Html),
+            (Some("application/zip"), "PK\u{3}\u{4}\0\0\0\0", PageKind::Other),
+            (Some("video/mp4"), "\0\0\0\u{18}ftyp", PageKind::Other),
             (Some("application/pdf"), "%PDF-1.7", PageKind::File("PDF")),
             (Some("text/html"), "%PDF-1.7", PageKind::File("PDF")),
             (Some("image/gif"), "GIF89a", PageKind::File("picture")),
-            (Some("image/png"), "no picture", PageKind::Other),
+            (Some("image/png"), "no picture", PageKind::Text),
         ] {
             assert_eq!(
                 super::page_type(content_type, body.as_bytes()),
@@ -164,22 +187,45 @@ mod tests {
 
     #[test]
     fn decoding_uses_the_encoding_with_the_highest_precedence() {
+        let (html, plain) = (Some("text/html"), Some("text/plain"));
         for (content_type, body, text) in [
             (Some("text/html; charset=ISO-8859-1"), &b"caf\xe9"[..], "café"),
             (Some("text/html; charset=\"windows-1252\""), b"\x80", "€"),
             (Some("text/html; charset=nonsense"), "é".as_bytes(), "é"),
-            (Some("text/html"), b"<meta charset=latin1>\xe9", "<meta charset=latin1>é"),
+            (Some("text/html; a=charset; charset=latin1"), b"\xe9", "é"),
+            (html, b"<meta charset=latin1>\xe9", "<meta charset=latin1>é"),
             (
-                None,
+                html,
                 b"<meta content='a; charset=shift_jis'>\x82\xa0",
                 "<meta content='a; charset=shift_jis'>あ",
             ),
-            (None, b"<meta charset=utf-16>a", "<meta charset=utf-16>a"),
+            (
+                html,
+                b"<!--<meta charset=latin1> charset--><a charset=latin1><meta charset=shift_jis>\x82\xa0",
+                "<!--<meta charset=latin1> charset--><a charset=latin1><meta charset=shift_jis>あ",
+            ),
+            (html, b"<meta charset=utf-16>a", "<meta charset=utf-16>a"),
+            (
+                Some("application/xhtml+xml"),
+                b"<?xml version='1.0' encoding='windows-1251'?>\xcf",
+                "<?xml version='1.0' encoding='windows-1251'?>П",
+            ),
+            (
+                Some("application/rss+xml"),
+                b"<?xml encoding=\"windows-1251\"?>\xcf",
+                "<?xml encoding=\"windows-1251\"?>П",
+            ),
+            (plain, "<meta charset=shift_jis> é".as_bytes(), "<meta charset=shift_jis> é"),
+            (plain, "{\"a\": \"encoding=latin1\"} é".as_bytes(), "{\"a\": \"encoding=latin1\"} é"),
+            (plain, b"gr\xf6\xdfer, \xfcber", "größer, über"),
             (Some("text/plain; charset=latin1"), b"\xef\xbb\xbf\xc3\xa9", "é"),
-            (Some("text/plain"), b"\xff\xfeh\0i\0", "hi"),
-            (None, b"ab\xffc", "ab\u{fffd}c"),
+            (plain, b"\xff\xfeh\0i\0", "hi"),
+            (None, b"\xc3\xa9\xffc", "é\u{fffd}c"),
         ] {
-            assert_eq!(decode(content_type, body.to_vec()), text, "{content_type:?}");
+            let kind = page_type(content_type, body);
+            assert_eq!(decode(content_type, kind, body.to_vec()), text, "{content_type:?}");
         }
+        let late = [&b" ".repeat(5_000)[..], b"<meta charset=shift_jis>\x82\xa0"].concat();
+        assert!(decode(None, PageKind::Html, late).ends_with('あ'));
     }
 }

@@ -24,7 +24,7 @@ use super::super::text;
 use super::address_guard::{AddressGuard, ListGuard, SystemResolver, check_literal, check_name};
 use super::fetch::{BODY_BYTES_MAX, FetchResult, FetchedPage, LargePages, get, send};
 use super::html::PageConverter;
-use super::page::{PageKind, decode, page_type};
+use super::page::{PageKind, decode, media_type, page_type};
 use super::settings::WebSettings;
 use super::url_check::parse_url;
 
@@ -206,10 +206,11 @@ impl WebFetcher {
     /// # Errors
     /// The page is not text; the error describes it, as a predicate whose subject is the URL.
     async fn page_text(&self, page: &mut FetchedPage) -> Result<PageText, ToolError> {
-        let page_text = page.content_type.as_deref();
-        match page_type(page_text, &page.body) {
+        let content_type = page.content_type.as_deref();
+        let kind = page_type(content_type, &page.body);
+        match kind {
             PageKind::Html => {
-                let html = decode(page_text, take(&mut page.body));
+                let html = decode(content_type, kind, take(&mut page.body));
                 let made = self.converter.convert(html).await;
                 let mut made =
                     made.map_err(|why| format!("could not be turned into text: {why}"))?;
@@ -219,7 +220,7 @@ impl WebFetcher {
                 Ok(PageText { text: made.text, notes: cut.into_iter().collect() })
             }
             PageKind::Text => {
-                let mut text = decode(page_text, take(&mut page.body));
+                let mut text = decode(content_type, kind, take(&mut page.body));
                 for line_end in ["\r\n", "\r"] {
                     if text.contains(line_end) {
                         text = text.replace(line_end, "\n");
@@ -238,7 +239,7 @@ impl WebFetcher {
                 Err(format!(
                     "is no text: it is {}, {more}{} bytes. To get such a file, download it \
                      with a command.",
-                    plain_content_type(page_text),
+                    plain_content_type(content_type),
                     page.body.len()
                 )
                 .into())
@@ -272,7 +273,7 @@ impl WebFetcher {
 
 /// Returns the content type, if it is a plain name: it appears in text that the model trusts.
 fn plain_content_type(content_type: Option<&str>) -> &str {
-    let name = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let name = media_type(content_type);
     let plain = |letter: u8| letter.is_ascii_alphanumeric() || b"/+.-".contains(&letter);
     if !name.is_empty() && name.len() < 80 && name.bytes().all(plain) {
         name
