@@ -300,6 +300,41 @@ async fn compressed_pages_are_unpacked_or_refused_by_the_name_of_their_form() {
     }
     let site = Site::start(|_| response("404 X", "content-encoding: br\r\n", "x")).await;
     assert_fails_with(&fetch(&bench, &site.url("/")).await, "HTTP 404");
+    let site = Site::start(|_| response("200 OK", "content-encoding: gzip\r\n", "")).await;
+    assert!(text(&fetch(&bench, &site.url("/")).await).ends_with("(The page has no text.)\n\n"));
+}
+
+#[tokio::test]
+async fn a_page_that_leads_on_by_itself_names_where() {
+    let bench = bench();
+    for (headers, body, wanted) in [
+        ("", "<meta http-equiv=Refresh content='0; url=/en/'>", "Fetch: {}/en/\n"),
+        ("refresh: 0; url=en/\r\n", "", "Fetch: {}/en/\n"),
+        ("", "<p>a</p><meta http-equiv=refresh content=300>", "\n\na"),
+        (
+            "",
+            "<p>a</p><meta http-equiv=refresh content='1;url=/'><iframe src=/x></iframe>",
+            "\n\na",
+        ),
+        (
+            "",
+            "<frameset><frame src=/nav><frame src='en/'></frameset>",
+            "frames. Fetch: {}/nav {}/en/",
+        ),
+        ("", "<div><iframe src=//a.example/></iframe></div>", "Fetch: http://a.example/\n"),
+        (
+            "",
+            "<meta http-equiv=refresh content='0;url=javascript:x'>",
+            "(The page has no text.)\n\n",
+        ),
+    ] {
+        let headers = format!("content-type: text/html\r\n{headers}");
+        let site = Site::start(move |_| response("200 OK", &headers, body)).await;
+        let shown = fetch(&bench, &site.url("/")).await;
+        let wanted = wanted.replace("{}", &site.url(""));
+        assert!(text(&shown).contains(&wanted), "{body}: {shown:?}");
+        assert_eq!(wanted.contains("Fetch"), text(&shown).contains("Fetch"), "{body}: {shown:?}");
+    }
 }
 
 #[tokio::test]

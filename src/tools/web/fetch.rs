@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use percent_encoding::{AsciiSet, percent_encode};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION,
-    RETRY_AFTER, USER_AGENT,
+    REFRESH, RETRY_AFTER, USER_AGENT,
 };
 use reqwest::{Response, StatusCode, Url};
 use tokio::io::AsyncReadExt;
@@ -61,6 +61,8 @@ pub(super) struct FetchedPage {
     /// The declared content type.
     pub(super) content_type: Option<String>,
     pub(super) retry_after: Option<String>,
+    /// The header by which a page leads to another one.
+    pub(super) refresh: Option<String>,
     pub(super) body: Vec<u8>,
     /// True if the body was longer than the limit.
     pub(super) is_cut: bool,
@@ -143,7 +145,7 @@ async fn read_body(
     let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let header = |name| header(response.headers(), &name);
     let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
-    let encoding = header(CONTENT_ENCODING).unwrap_or_default();
+    let (refresh, encoding) = (header(REFRESH), header(CONTENT_ENCODING).unwrap_or_default());
     let chunks = response.bytes_stream().map_err(io::Error::other);
     let packed: PageBody = Box::new(StreamReader::new(Box::pin(chunks)));
     let mut page = FetchedPage {
@@ -151,6 +153,7 @@ async fn read_body(
         status,
         content_type,
         retry_after,
+        refresh,
         body: Vec::new(),
         is_cut: false,
         turn: None,

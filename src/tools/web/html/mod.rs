@@ -3,6 +3,7 @@
 mod converter;
 mod escape;
 mod flow;
+mod leads;
 #[cfg(all(test, feature = "html-oracle"))]
 mod reference;
 mod table;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::outcome::ToolError;
 use converter::to_markdown;
+pub(super) use leads::{PageLeads, refresh_target};
 
 /// The time limit for one conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,6 +34,8 @@ const CONVERSIONS_MAX: usize = 4;
 pub(super) struct ConvertedPage {
     pub(super) text: String,
     pub(super) title: Option<String>,
+    /// The pages that browsers show instead of it, or within it.
+    pub(super) leads: PageLeads,
     /// The reason that its end is missing, if it is.
     pub(super) cut: Option<&'static str>,
 }

@@ -9,7 +9,8 @@ use html5gum::Span;
 use html5gum::emitters::callback::{Callback, CallbackEvent};
 
 /// The attributes that are converted.
-const ATTRIBUTES: [&[u8]; 7] = [b"alt", b"class", b"href", b"src", b"start", b"title", b"value"];
+const ATTRIBUTES: [&[u8]; 9] =
+    [b"alt", b"class", b"content", b"href", b"http-equiv", b"src", b"start", b"title", b"value"];
 
 /// A part of a page.
 #[derive(Debug)]
