@@ -8,7 +8,7 @@ use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, Permission, into_outcome_within};
-use super::offered_name::{ExternalName, offered_name};
+use super::offered_name::{ExternalInput, ExternalName, offered_name};
 use super::outcome::{GrantSource, ToolOutcome};
 use super::permission::Denial;
 use super::toolbox::{ToolSet, Toolbox};
@@ -36,7 +36,7 @@ impl Toolbox {
     pub(super) fn external_definitions(&self) -> impl Iterator<Item = ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
         foreign.filter(|tool| {
-            self.may_offer_external(&tool.name) && self.external_denial(&tool.name).is_none()
+            self.may_offer_external(&tool.name) && self.external_denial(&tool.name, None).is_none()
         })
     }
 
@@ -50,7 +50,7 @@ impl Toolbox {
     pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
         let may_be_unavailable = BuiltinTool::named(name).is_none()
             && self.may_offer_external(name)
-            && self.external_denial(name).is_none();
+            && self.external_denial(name, None).is_none();
         self.foreign.as_ref().filter(|_| may_be_unavailable)?.unavailable_reason(name)
     }
 
@@ -74,13 +74,13 @@ impl Toolbox {
         let name = prefix.trim_end_matches('_');
         self.foreign.is_some()
             && self.may_offer_external(name)
-            && self.external_denial(name).is_none()
+            && self.external_denial(name, None).is_none()
     }
 
-    fn external_denial(&self, name: &str) -> Option<Denial> {
+    fn external_denial(&self, name: &str, input: Option<ExternalInput<'_>>) -> Option<Denial> {
         let own = self.foreign.as_ref().and_then(|foreign| foreign.own_name(name));
         let name = ExternalName { offered: name, own: own.as_deref() };
-        self.tools.permissions.external_denial(name)
+        self.tools.permissions.external_denial(name, input)
     }
 
     /// Checks the permission for a call of an external tool.
@@ -94,14 +94,16 @@ impl Toolbox {
         source: GrantSource,
     ) -> Result<(), Denial> {
         let permissions = &self.tools.permissions;
-        if let Some(why) = self.external_denial(&call.name) {
+        let schema = foreign.input_schema(&call.name);
+        let input = ExternalInput { input: &call.input, schema: schema.as_ref() };
+        if let Some(why) = self.external_denial(&call.name, Some(input)) {
             return Err(why);
         }
         match foreign.permission_for(call) {
             Permission::NotNeeded => Ok(()),
             Permission::Needed { name, own, server, reads_only } => {
                 let tool = ExternalName { offered: &name, own: own.as_deref() };
-                permissions.check_external(tool, &server, reads_only, source)
+                permissions.check_external((tool, input), &server, reads_only, source)
             }
         }
     }
@@ -116,7 +118,7 @@ impl ToolSet {
     ) -> ToolOutcome {
         let may_use = |prefix: &str| {
             let server = ExternalName::only(prefix.trim_end_matches('_'));
-            self.permissions.external_denial(server).is_none()
+            self.permissions.external_denial(server, None).is_none()
         };
         let brought = foreign.perform(call, &may_use, cancel).await;
         into_outcome_within(brought, self.results.external(), self.shell.scratch()).await

@@ -1,11 +1,13 @@
 //! The names by which tools of rules are offered. Pure.
 
+use serde_json::Value;
+
 use crate::transcript::is_name_letter;
 
 use super::input_forms::bare;
 
 /// The prefix of MCP tool names.
-const MCP: &str = "mcp__";
+pub(super) const MCP: &str = "mcp__";
 
 /// Names that tools have in other versions and clients, and the names here. Of several for a tool,
 /// hooks may use the first one.
@@ -64,6 +66,14 @@ pub fn offered_name(name: &str) -> String {
     };
     let letter = |letter: char| if is_name_letter(letter) || letter == '*' { letter } else { '_' };
     format!("{MCP}{}", rest.chars().map(letter).collect::<String>())
+}
+
+/// The input of a call of an external tool, for rules about one value of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExternalInput<'a> {
+    pub(super) input: &'a Value,
+    /// The schema of the tool's input, if it is known.
+    pub(super) schema: Option<&'a Value>,
 }
 
 /// The names of an external tool, for rules.

@@ -14,6 +14,7 @@ use crate::transcript::{Block, ToolCall};
 use super::agents::AgentCall;
 use super::catalog::{AGENT, BuiltinTool, TASK, is_agent_tool};
 use super::input::{ToolRequest, ToolSearchInput, WebSearchInput};
+use super::offered_name::ExternalInput;
 use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
 use super::panic_guard::{run_guarded, run_read};
 use super::paths::{ResolvedPath, WorkFolders};
@@ -217,7 +218,10 @@ impl Toolbox {
     pub fn rule_covers(&self, rule: &str, prepared: &PreparedCall) -> bool {
         let (permissions, call) = (&self.tools.permissions, prepared.call());
         let Ok(ParsedCall::BuiltIn(built_in)) = &prepared.work else {
-            let covers = |name: &str| permissions.rule_covers_external(rule, name);
+            let foreign = self.foreign.as_ref();
+            let schema = foreign.and_then(|foreign| foreign.input_schema(&call.name));
+            let input = ExternalInput { input: &call.input, schema: schema.as_ref() };
+            let covers = |name: &str| permissions.rule_covers_external(rule, name, input);
             return BuiltinTool::named(&call.name).is_some()
                 || covers(&call.name)
                 || is_agent_tool(&call.name) && (covers(AGENT) || covers(TASK));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::catalog::BuiltinTool;
-use super::super::offered_name::ExternalName;
+use super::super::offered_name::{ExternalInput, ExternalName};
 use super::super::outcome::GrantSource;
 use super::super::paths::{PathScope, ResolvedPath};
 use super::super::protected_paths::is_protected;
@@ -208,10 +208,16 @@ impl Permissions {
         self.find(RuleList::Deny, |rule| rule.covers_whole_tool(tool)).is_some()
     }
 
-    /// Returns the denial of a tool that is not built in, if a rule removes it entirely.
-    pub(in super::super) fn external_denial(&self, name: ExternalName<'_>) -> Option<Denial> {
-        let covers =
-            |rule: &PermissionRule| rule.list == RuleList::Deny && rule.covers_external(name);
+    /// Returns the denial of a tool that is not built in, if a rule removes it entirely, or of a call
+    /// with this input.
+    pub(in super::super) fn external_denial(
+        &self,
+        name: ExternalName<'_>,
+        input: Option<ExternalInput<'_>>,
+    ) -> Option<Denial> {
+        let covers = |rule: &PermissionRule| {
+            rule.list == RuleList::Deny && rule.covers_external(name, input)
+        };
         let name = name.offered;
         self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
@@ -225,7 +231,7 @@ impl Permissions {
     /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
-        tool: ExternalName<'_>,
+        (tool, input): (ExternalName<'_>, ExternalInput<'_>),
         server: &str,
         reads_only: bool,
         source: GrantSource,
@@ -234,7 +240,8 @@ impl Permissions {
         let current = self.current();
         // A prompt has answered what ask rules ask.
         let applies = |list: RuleList| list == RuleList::Deny || source != GrantSource::Prompt;
-        let covers = |rule: &PermissionRule| applies(rule.list) && rule.covers_external(tool);
+        let covers =
+            |rule: &PermissionRule| applies(rule.list) && rule.covers_external(tool, Some(input));
         current.check_restrictions(covers, name, None, |_| name.to_owned())?;
         if current.mode == PermissionMode::Plan && !reads_only {
             return Err(Denial::ExternalWhilePlanning { name: name.to_owned() });
@@ -245,10 +252,15 @@ impl Permissions {
         allowed.then_some(()).ok_or_else(|| Denial::External { name: tool.for_rule().to_owned() })
     }
 
-    /// True if a rule covers an external tool. A rule that does not parse covers every tool.
-    pub(in super::super) fn rule_covers_external(&self, rule: &str, name: &str) -> bool {
+    /// True if a rule covers a call of an external tool. A rule that does not parse covers every call.
+    pub(in super::super) fn rule_covers_external(
+        &self,
+        rule: &str,
+        name: &str,
+        input: ExternalInput<'_>,
+    ) -> bool {
         PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
-            .map_or(true, |rule| rule.covers_external(ExternalName::only(name)))
+            .map_or(true, |rule| rule.covers_external(ExternalName::only(name), Some(input)))
     }
 
     /// The rule that forbids starting sub-agents of this kind, or of every kind.

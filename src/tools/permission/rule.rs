@@ -8,7 +8,9 @@ use wildmatch::WildMatchPattern;
 use super::super::catalog::{BuiltinTool, is_agent_tool};
 use super::super::credentials::program_name;
 use super::super::domain::Domain;
-use super::super::offered_name::{ExternalName, offered_name, own_name_of_rule};
+use super::super::offered_name::{
+    ExternalInput, ExternalName, MCP, offered_name, own_name_of_rule,
+};
 use super::super::outcome::Effect;
 use super::super::sandbox::RuleDenial;
 use super::super::tool_name::is_comment_rule;
@@ -178,7 +180,8 @@ impl PermissionRule {
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<RuleScope, RuleError> {
-        if let Some((field, value)) = field(tool, spec).filter(|_| list != RuleList::Allow) {
+        let field = field(tool, spec).or_else(|| external_field(tool, spec));
+        if let Some((field, value)) = field.filter(|_| list != RuleList::Allow) {
             return Ok(RuleScope::Field(field.to_string(), value.to_string()));
         }
         match BuiltinTool::named(tool) {
@@ -229,9 +232,33 @@ impl PermissionRule {
         }
     }
 
-    /// True if this ask or deny rule covers an external tool: it names the tool, or its server as
-    /// `mcp__server`. A rule for some calls of a tool covers all of them.
-    pub(super) fn covers_external(&self, name: ExternalName<'_>) -> bool {
+    /// True if this ask or deny rule covers an external tool, or a call with this input: it names the
+    /// tool, or its server as `mcp__server`. A rule for one value of a parameter covers the calls with
+    /// that value, and no whole tool; another rule for some calls of a tool covers all of them.
+    pub(super) fn covers_external(
+        &self,
+        name: ExternalName<'_>,
+        input: Option<ExternalInput<'_>>,
+    ) -> bool {
+        self.names_external_tool(name)
+            && match &self.scope {
+                RuleScope::Field(field, value) => input.is_some_and(|given| {
+                    let has_field = |schema: &Value| schema["properties"].get(field).is_some();
+                    match given.input.get(field) {
+                        Some(given) => covers_value(value, given),
+                        // A parameter that the named tool does not have is mistyped, or no parameter.
+                        None => self.tool == name.offered && !given.schema.is_none_or(has_field),
+                    }
+                }),
+                RuleScope::Everything
+                | RuleScope::Command(_)
+                | RuleScope::Path(_)
+                | RuleScope::Host(_)
+                | RuleScope::External(_) => true,
+            }
+    }
+
+    fn names_external_tool(&self, name: ExternalName<'_>) -> bool {
         let rest = name.offered.strip_prefix(&self.tool);
         let of_server =
             rest.is_some_and(|rest| rest.starts_with("__")) && self.tool.starts_with("mcp__");
@@ -389,10 +416,23 @@ impl PermissionRule {
     /// True if this rule covers a field of this input.
     pub(super) fn covers_input(&self, tool: BuiltinTool, input: &Value) -> bool {
         let RuleScope::Field(field, value) = &self.scope else { return false };
-        let text = |given: &Value| given.as_str().map_or_else(|| given.to_string(), str::to_owned);
-        let given = input.get(field).map(text);
-        self.tool == tool.name() && given.is_some_and(|given| wildcard(value, &given))
+        let given = input.get(field);
+        self.tool == tool.name() && given.is_some_and(|given| covers_value(value, given))
     }
+}
+
+/// True if the pattern of a rule matches the value of a parameter.
+fn covers_value(pattern: &str, given: &Value) -> bool {
+    let text = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
+    wildcard(pattern, &text)
+}
+
+/// Parses `action:delete`, for a tool of an MCP server, as a parameter and its value.
+fn external_field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
+    let (name, value) = spec.split_once(':').filter(|_| tool.starts_with(MCP))?;
+    let letter = |letter: char| letter.is_alphanumeric() || "_-.$".contains(letter);
+    let name = name.trim();
+    (!name.is_empty() && name.chars().all(letter)).then_some((name, value.trim()))
 }
 
 /// Parses `run_in_background:true` as an input field and its value. Commands and paths have their
@@ -446,6 +486,8 @@ pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -467,7 +509,42 @@ mod tests {
             let (allow, deny) = (rule(text, RuleList::Allow), rule(text, RuleList::Deny));
             let names = [alone, dotted, renamed];
             assert_eq!(names.map(|name| allow.allows_external(name, "mcp__s__")), allows, "{text}");
-            assert_eq!(names.map(|name| deny.covers_external(name)), denies, "{text}");
+            assert_eq!(names.map(|name| deny.covers_external(name, None)), denies, "{text}");
         }
+    }
+
+    #[test]
+    fn a_rule_for_a_value_of_a_parameter_covers_the_calls_with_that_value() {
+        let schema = json!({ "properties": { "action": {}, "count": {} } });
+        let name = ExternalName::only("mcp__db__query");
+        let (delete, read) = (json!({ "action": "delete" }), json!({ "action": "read" }));
+        // rule, covers: delete, read, an empty input, the whole tool
+        for (text, covers) in [
+            ("mcp__db__query(action:delete)", [true, false, false, false]),
+            ("mcp__db__query( action : del* )", [true, false, false, false]),
+            ("mcp__db(action:delete)", [true, false, false, false]),
+            ("mcp__db__*(action:*)", [true, true, false, false]),
+            ("mcp__db__*(other:*)", [false, false, false, false]),
+            ("mcp__db__get(action:delete)", [false, false, false, false]),
+            // No parameter of the tool.
+            ("mcp__db__query(DROP:*)", [true, true, true, false]),
+            ("mcp__db__query(drop table:*)", [true, true, true, true]),
+            ("mcp__db__query(delete)", [true, true, true, true]),
+        ] {
+            let rule = PermissionRule::parse(text, RuleList::Deny, Path::new("/w"), None);
+            let rule = rule.expect("a rule");
+            let of = |input| Some(ExternalInput { input, schema: Some(&schema) });
+            let inputs = [of(&delete), of(&read), of(&Value::Null), None];
+            assert_eq!(inputs.map(|input| rule.covers_external(name, input)), covers, "{text}");
+        }
+        let rule =
+            PermissionRule::parse("mcp__s__t(count:7)", RuleList::Ask, Path::new("/w"), None);
+        let input = json!({ "count": 7 });
+        let input = Some(ExternalInput { input: &input, schema: None });
+        assert!(rule.expect("a rule").covers_external(ExternalName::only("mcp__s__t"), input));
+        let rule = PermissionRule::parse("mcp__s__t(a:b)", RuleList::Allow, Path::new("/w"), None);
+        assert!(
+            !rule.expect("a rule").allows_external(ExternalName::only("mcp__s__t"), "mcp__s__")
+        );
     }
 }
