@@ -26,6 +26,7 @@ use super::http::{self, HttpTransport};
 use super::oauth::AccessTokens;
 use super::peer::{Peer, PendingRequest};
 use super::rpc::INPUT_REQUIRED;
+use super::sanitize::sanitize_start;
 use super::server_client::{HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
 use super::state::ConnectionLoss;
@@ -433,53 +434,80 @@ impl ConnectionHandle {
     }
 
     /// Lists the tools, as the server's raw JSON.
-    pub(super) async fn list_tools(&self) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn list_tools(&self) -> Result<Listing, CallError> {
         let tools = self.list("tools").await?;
-        self.peer.transport().set_tools(&tools);
+        self.peer.transport().set_tools(&tools.entries);
         Ok(tools)
     }
 
     /// Lists the prompts, as the server's raw JSON.
-    pub(super) async fn list_prompts(&self) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn list_prompts(&self) -> Result<Listing, CallError> {
         self.list("prompts").await
     }
 
-    /// Lists all entries of one kind: `tools` or `prompts`.
-    async fn list(&self, kind: &str) -> Result<Vec<Value>, CallError> {
+    /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page, the
+    /// entries before it count.
+    async fn list(&self, kind: &str) -> Result<Listing, CallError> {
         let (mut entries, mut cursor) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
-            let params = page_params(cursor.as_deref());
-            let mut page = self.peer.request(&format!("{kind}/list"), params);
-            let page = page.answer().await.map_err(classify_call_error)?;
-            match &page[kind] {
-                Value::Array(listed) => entries.extend(listed.iter().cloned()),
-                // Servers in Go write an empty list so.
-                Value::Null if page.get(kind).is_some() => {}
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::String(_)
-                | Value::Object(_) => {
-                    return Err(CallError::Refused(format!("its answer is not a list of {kind}")));
+        for number in 1..=MOST_PAGES {
+            let page = match self.list_page(kind, cursor.as_ref(), &mut entries).await {
+                Err(CallError::Refused(why)) if number > 1 => {
+                    let why = sanitize_start(&why, &self.mask);
+                    let cut = Some(format!("it refuses page {number} of its {kind}: {why}"));
+                    return Ok(Listing { entries, cut });
                 }
-            }
-            cursor = next_cursor(&page, cursor.as_deref());
+                page => page?,
+            };
+            cursor = next_cursor(&page, cursor.as_ref());
             if cursor.is_none() {
-                break;
+                return Ok(Listing { entries, cut: None });
             }
         }
-        Ok(entries)
+        let cut = Some(format!("it has more than {MOST_PAGES} pages of {kind}"));
+        Ok(Listing { entries, cut })
+    }
+
+    /// Requests a page of a list, and adds its entries.
+    async fn list_page(
+        &self,
+        kind: &str,
+        cursor: Option<&Value>,
+        entries: &mut Vec<Value>,
+    ) -> Result<Value, CallError> {
+        let mut page = self.peer.request(&format!("{kind}/list"), page_params(cursor));
+        let page = page.answer().await.map_err(classify_call_error)?;
+        match &page[kind] {
+            Value::Array(listed) => entries.extend(listed.iter().cloned()),
+            // Servers in Go write an empty list so.
+            Value::Null if page.get(kind).is_some() => {}
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => {
+                return Err(CallError::Refused(format!("its answer is not a list of {kind}")));
+            }
+        }
+        Ok(page)
     }
 }
 
+/// The entries of a list, as the server's raw JSON.
+pub(super) struct Listing {
+    pub(super) entries: Vec<Value>,
+    /// The reason that further entries are missing.
+    pub(super) cut: Option<String>,
+}
+
 /// The parameters of a request for a page of a list.
-pub(super) fn page_params(cursor: Option<&str>) -> Value {
+pub(super) fn page_params(cursor: Option<&Value>) -> Value {
     cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }))
 }
 
-/// The cursor of the page after one that had this cursor. An empty one, and the same one again, end
-/// the list.
-pub(super) fn next_cursor(page: &Value, before: Option<&str>) -> Option<String> {
-    let next = page["nextCursor"].as_str().filter(|next| !next.is_empty());
-    next.filter(|next| Some(*next) != before).map(ToOwned::to_owned)
+/// The cursor of the page after one that had this cursor: a text, or a number of some servers, which
+/// get it back as it is. An empty one, and the same one again, end the list.
+pub(super) fn next_cursor(page: &Value, before: Option<&Value>) -> Option<Value> {
+    let next = &page["nextCursor"];
+    let is_cursor = next.is_number() || next.as_str().is_some_and(|next| !next.is_empty());
+    (is_cursor && Some(next) != before).then(|| next.clone())
 }

@@ -177,18 +177,28 @@ impl Servers {
         (method, key): Listing,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, RequestError> {
-        let (mut lines, mut cursor): (Vec<String>, Option<String>) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
-            let page = ServerRequest { method, params: page_params(cursor.as_deref()) };
-            let page = member.request(LIST, &page, self.timers(), cancel).await?;
+        let (mut lines, mut cursor): (Vec<String>, Option<Value>) = (Vec::new(), None);
+        for number in 1..=MOST_PAGES {
+            let page = ServerRequest { method, params: page_params(cursor.as_ref()) };
+            let page = match member.request(LIST, &page, self.timers(), cancel).await {
+                // The pages before it count.
+                Err(why) if number > 1 => {
+                    lines.push(format!(
+                        "({} has more, but not page {number}: {why})",
+                        member.config.name
+                    ));
+                    return Ok(lines);
+                }
+                page => page?,
+            };
             let listed = page[key].as_array().into_iter().flatten();
             lines.extend(listed.map(|resource| format_resource(&member.config.name, resource)));
-            cursor = next_cursor(&page, cursor.as_deref());
+            cursor = next_cursor(&page, cursor.as_ref());
             if cursor.is_none() || lines.len() > MOST_LISTED {
                 break;
             }
         }
-        if lines.len() > MOST_LISTED {
+        if cursor.is_some() || lines.len() > MOST_LISTED {
             lines.truncate(MOST_LISTED);
             lines.push(format!("({} has more, which are left out)", member.config.name));
         }

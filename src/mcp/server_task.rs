@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
-use super::connection::{self, Connection, ConnectionHandle};
+use super::connection::{self, Connection, ConnectionHandle, Listing};
 use super::environment::{McpTimers, ServerEnvironment};
 use super::handshake::ServerInfo;
 use super::prompts::{RemotePrompt, convert_prompts};
@@ -266,7 +266,9 @@ impl ServerTask {
         let covered = wire.tool_changes();
         let listed = match timeout_at(end, wire.list_tools()).await {
             // A server that declares no tools need not implement `tools/list`.
-            Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
+            Ok(Err(CallError::Refused(_))) if !about.has_tools => {
+                Ok(Ok(Listing { entries: Vec::new(), cut: None }))
+            }
             listed => listed,
         };
         let why = match listed {
@@ -313,7 +315,10 @@ impl ServerTask {
     async fn list_prompts(&self, wire: &ConnectionHandle, end: Instant) -> Vec<RemotePrompt> {
         let end = end.min(Instant::now() + PROMPTS_MAX);
         match timeout_at(end, wire.list_prompts()).await {
-            Ok(Ok(listed)) => convert_prompts(&self.config.name, &listed),
+            Ok(Ok(listed)) => {
+                self.warn_of_cut(&listed);
+                convert_prompts(&self.config.name, &listed.entries)
+            }
             Ok(Err(_)) | Err(_) => Vec::new(),
         }
     }
@@ -322,10 +327,19 @@ impl ServerTask {
         std::mem::replace(&mut *self.loss.lock(), loss)
     }
 
-    fn set_tools(&self, listed: &[Value]) {
+    /// Warns of a list of which a part is missing.
+    fn warn_of_cut(&self, listed: &Listing) {
+        if let Some(why) = &listed.cut {
+            self.warn_once(&format!("{why}, so the rest of them is missing"));
+        }
+    }
+
+    fn set_tools(&self, listed: &Listing) {
+        self.warn_of_cut(listed);
         let has_headers = matches!(self.config.place, ServerAddress::Http(_));
+        let entries = listed.entries.iter().cloned();
         let (listed, invalid): (Vec<Value>, Vec<Value>) =
-            listed.iter().cloned().partition(|tool| !has_headers || has_valid_headers(tool));
+            entries.partition(|tool| !has_headers || has_valid_headers(tool));
         let (offers, complaints) = convert_tools(&self.config.name, &listed);
         for tool in invalid {
             let name = &tool["name"];

@@ -374,6 +374,19 @@ async fn null_is_an_empty_list_and_cursors_that_lead_nowhere_end_a_list() {
 }
 
 #[tokio::test]
+async fn the_pages_before_one_that_fails_count_and_the_rest_is_told() {
+    let bench = McpFixture::of(&["pages"]).ready().await;
+    let names: Vec<String> =
+        bench.servers.tool_definitions().into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let told = bench.servers.take_warnings().join("\n");
+    assert!(told.contains("it refuses page 3 of its tools: no such page"), "{told}");
+    let bench = McpFixture::of(&["endless"]).ready().await;
+    let told = bench.servers.take_warnings().join("\n");
+    assert!(told.contains("it has more than 50 pages of tools"), "{told}");
+}
+
+#[tokio::test]
 async fn a_server_without_tools_is_connected_all_the_same() {
     let bench = McpFixture::of(&["toolless"]).ready().await;
     let names: Vec<String> =

@@ -251,6 +251,12 @@ def answer(message):
         page = {None: ("a", NAMES[:1]), "a": ("a", None)}[cursor]
         listed = page[1] and [tool for tool in tools() if tool["name"] in page[1]]
         return {"tools": listed, "nextCursor": page[0]}
+    if method == "tools/list" and MODE == "pages":
+        # Cursors of some servers are numbers; the third page is refused.
+        name, after = {None: (NAMES[0], 7), 7: (NAMES[1], "bad")}[params.get("cursor")]
+        return {"tools": [tool for tool in tools() if tool["name"] == name], "nextCursor": after}
+    if method == "tools/list" and MODE == "endless":
+        return {"tools": [], "nextCursor": params.get("cursor", 0) + 1}
     if method == "tools/list":
         return {"tools": tools(), "nextCursor": ""}
     if method == "tools/call":
@@ -312,6 +318,10 @@ def serve():
                   "error": {"code": -32601, "message": "Method not found"}})
             continue
         if "id" not in message or "method" not in message:
+            continue
+        if MODE == "pages" and (message.get("params") or {}).get("cursor") == "bad":
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": -32602, "message": "no such page"}})
             continue
         if MODE == "dies-once" and message["method"] == "tools/call":
             if not os.path.exists(ARGUMENT):
