@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::config::ServerConfig;
 use super::connection::jobs;
-use super::remote_tool::tool_name_prefix;
 use super::server_task::ServerTask;
-use super::servers::Servers;
+use super::servers::{Servers, has_enabled_twin};
 
 /// The reason that a server was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,10 +30,9 @@ impl Servers {
     /// # Errors
     /// Another server has the same name, or one that gives its tools the same names.
     pub fn add(&self, config: ServerConfig) -> Result<(), ServerChangeError> {
-        let prefix = tool_name_prefix(&config.name);
-        let is_twin = |known: &Arc<ServerTask>| tool_name_prefix(&known.config.name) == prefix;
         let mut members = self.members.write();
-        if members.iter().any(is_twin) {
+        let is_known = members.iter().any(|known| known.config.name == config.name);
+        if is_known || has_enabled_twin(&config, members.iter()) {
             return Err(ServerChangeError::SamePrefix);
         }
         if let Some(around) = &self.around {
@@ -64,7 +62,7 @@ impl Servers {
     /// Ends a server, or starts it again.
     ///
     /// # Errors
-    /// There is no such server.
+    /// There is no such server, or an enabled one gives its tools the same names.
     pub fn set_enabled(&self, name: &str, is_enabled: bool) -> Result<(), ServerChangeError> {
         self.replace(name, |config| {
             let is_change = config.disabled == is_enabled;
@@ -93,11 +91,15 @@ impl Servers {
         change: impl FnOnce(ServerConfig) -> Option<ServerConfig>,
     ) -> Result<(), ServerChangeError> {
         let mut members = self.members.write();
-        let known = members.iter_mut().find(|member| member.config.name == name);
-        let known = known.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
-        let Some(config) = change(known.config.clone()) else { return Ok(()) };
+        let place = members.iter().position(|member| member.config.name == name);
+        let place = place.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
+        let Some(config) = change(members[place].config.clone()) else { return Ok(()) };
+        let others = members.iter().filter(|member| member.config.name != name);
+        if has_enabled_twin(&config, others) {
+            return Err(ServerChangeError::SamePrefix);
+        }
         let member = self.new_task(config);
-        std::mem::replace(known, Arc::clone(&member)).stop.cancel();
+        std::mem::replace(&mut members[place], Arc::clone(&member)).stop.cancel();
         drop(members);
         self.start_one(member);
         Ok(())

@@ -77,12 +77,11 @@ impl fmt::Debug for Servers {
 
 impl Servers {
     /// Creates the servers without starting them, and records the current state of their programs.
-    /// The later of two servers with the same tool name prefix is disabled.
+    /// The later of two enabled servers with the same tool name prefix is disabled.
     pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
         let (stop, mut members) = (CancellationToken::new(), Vec::<Arc<ServerTask>>::new());
         for mut config in configs {
-            let own = tool_name_prefix(&config.name);
-            let is_twin = members.iter().any(|member| tool_name_prefix(&member.config.name) == own);
+            let is_twin = has_enabled_twin(&config, &members);
             config.disabled |= is_twin;
             for job in jobs(&config, &around) {
                 around.supervisor.remember(&job);
@@ -345,9 +344,10 @@ impl Servers {
         }
         let of =
             |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
-        // For servers named `a` and `a__b`, the longer match wins.
+        // For servers named `a` and `a__b`, the longer match wins, and of two alike the enabled one.
         let members = self.members();
-        let member = members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
+        let rank = |it: &&Arc<ServerTask>| (it.config.name.len(), !it.config.disabled);
+        let member = members.iter().filter(of).max_by_key(rank)?;
         let ServerReport { name, status, why, .. } = member.report();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
@@ -461,4 +461,14 @@ impl Servers {
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(limit, all).await;
     }
+}
+
+/// Returns true if a server is enabled, and so is another one that gives its tools the same names.
+pub(super) fn has_enabled_twin<'a>(
+    config: &ServerConfig,
+    others: impl IntoIterator<Item = &'a Arc<ServerTask>>,
+) -> bool {
+    let own = tool_name_prefix(&config.name);
+    let mut enabled = others.into_iter().filter(|other| !other.config.disabled);
+    !config.disabled && enabled.any(|other| tool_name_prefix(&other.config.name) == own)
 }

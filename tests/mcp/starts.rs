@@ -138,9 +138,10 @@ async fn one_bad_tool_does_not_take_the_others_with_it() {
 async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let log = folder.path().join("log");
-    let names = ["a b", "a_b", "c"];
+    let names = ["a.b", "a b", "a_b", "c"];
     let mut configs: Vec<_> = names.map(|name| program(name, &["well"], &log)).into();
-    configs[2].disabled = true;
+    // A disabled server takes no name from another one.
+    (configs[0].disabled, configs[3].disabled) = (true, true);
     let servers = Servers::new(configs, server_environment(folder.path()), long_timers());
     servers.start();
     with_time_limit("the servers", servers.wait_until_connected(&["a b".to_owned()]))
@@ -149,8 +150,16 @@ async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     let standings: Vec<ServerStatus> = servers.reports().iter().map(|one| one.status).collect();
     assert_eq!(
         standings,
-        [ServerStatus::Connected, ServerStatus::Disabled, ServerStatus::Disabled]
+        [
+            ServerStatus::Disabled,
+            ServerStatus::Connected,
+            ServerStatus::Disabled,
+            ServerStatus::Disabled
+        ]
     );
+    // Enabled later, it would.
+    assert!(servers.set_enabled("a.b", true).is_err());
+    assert!(servers.explain_missing_tool("mcp__a_b__none").is_some_and(|it| it.contains("echo")));
     assert!(servers.has_tool("mcp__a_b__echo"));
     assert!(servers.take_warnings()[0].contains("\"a_b\""));
 }
