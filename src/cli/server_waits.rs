@@ -80,7 +80,11 @@ impl RunJob {
         found: impl Future<Output = Result<T, UsageError>>,
     ) -> Result<Option<T>, UsageError> {
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
-        let missing = || setup.servers.missing(names).join(", ");
+        let missing = || {
+            let missing = setup.servers.missing(names);
+            // Connected servers are waited for, too: for their prompts.
+            if missing.is_empty() { names.join(", ") } else { missing.join(", ") }
+        };
         let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));
         // A longer wait is reported with names and times, and again at each heartbeat.
         let mut beats = interval_at(began + heartbeat.min(QUIET_SERVER_WAIT), heartbeat);

@@ -53,7 +53,7 @@ pub use oauth::{
     LoginError, LoginFolder, LoginState, LoginWay, OAuthSettings, PendingLogin, begin_login,
     unknown_oauth_keys,
 };
-pub use prompts::PromptError;
+pub use prompts::{PromptError, call_prefixes};
 pub use remote_tool::tool_name_prefix;
 pub use required::RequiredServerError;
 pub use server_changes::ServerChangeError;

@@ -53,6 +53,11 @@ pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePromp
 }
 
 impl RemotePrompt {
+    /// The names of its command in which the server's own name for it has its special characters.
+    fn own_commands(&self, server: &str) -> [String; 2] {
+        call_prefixes(server).map(|prefix| format!("{prefix}{}", self.name))
+    }
+
     /// Assigns the words of a call to the named arguments. Surplus words belong to the last
     /// argument, if there is one.
     fn assign(&self, words: &[String]) -> Value {
@@ -75,6 +80,12 @@ impl RemotePrompt {
     }
 }
 
+/// The beginnings of calls of a server's prompts: with the name as the server has it, and as it is in
+/// names of tools.
+pub fn call_prefixes(server: &str) -> [String; 2] {
+    [format!("mcp__{server}__"), tool_name_prefix(server)]
+}
+
 impl Servers {
     /// The names of the commands for the prompts of all servers.
     pub fn prompt_commands(&self) -> Vec<String> {
@@ -95,11 +106,25 @@ impl Servers {
         words: &[String],
         cancel: &CancellationToken,
     ) -> Result<String, PromptError> {
-        let found = self.members().into_iter().find_map(|member| {
-            let prompts = member.prompts();
-            let index = prompts.iter().position(|prompt| prompt.command == command)?;
-            Some((member, prompts, index))
-        });
+        let members = self.members();
+        let find = |fits: &dyn Fn(&str, &RemotePrompt) -> bool| {
+            members.iter().find_map(|member| {
+                let (server, prompts) = (&member.config.name, member.prompts());
+                let index = prompts.iter().position(|prompt| fits(server, prompt))?;
+                Some((Arc::clone(member), prompts, index))
+            })
+        };
+        let is_same = |name: &str| name == command;
+        let is_alike = |name: &str| name.eq_ignore_ascii_case(command);
+        let found =
+            find(&|server, prompt| prompt.own_commands(server).iter().any(|it| is_same(it)))
+                .or_else(|| find(&|_, prompt| is_same(&prompt.command)))
+                .or_else(|| {
+                    find(&|server, prompt| {
+                        is_alike(&prompt.command)
+                            || prompt.own_commands(server).iter().any(|it| is_alike(it))
+                    })
+                });
         let Some((member, prompts, index)) = found else {
             let known = self.prompt_commands();
             return Err(PromptError::Unknown { command: command.to_owned(), known });

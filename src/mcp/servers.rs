@@ -18,6 +18,7 @@ use super::config::ServerConfig;
 use super::connection::jobs;
 use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
+use super::prompts::call_prefixes;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::required::RequiredServerError;
 use super::server_task::ServerTask;
@@ -319,7 +320,7 @@ impl Servers {
     pub fn full_name(&self, own: &str) -> Option<String> {
         let of = |member: Arc<ServerTask>| {
             let server = &member.config.name;
-            let prefixes = [format!("mcp__{server}__"), tool_name_prefix(server)];
+            let prefixes = call_prefixes(server);
             let name = prefixes.iter().find_map(|prefix| own.strip_prefix(prefix))?;
             let tools = member.tools();
             let offer = tools.iter().find(|offer| offer.name == name)?;

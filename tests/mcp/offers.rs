@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
+use super::McpFixture;
 use super::runs::{calls, config, status, succeeded, trial};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, serve};
@@ -22,13 +24,22 @@ async fn a_prompt_of_a_server_is_called_like_a_command() {
     let prompt = "Review {\"file\": \"a b.rs\", \"focus\": \"the loops\"}\n\nAnd this.";
     assert_eq!(server.requests()[0].body["messages"][0]["content"][0]["text"], prompt);
     let commands = &ended.frames()[0]["slash_commands"];
-    assert_eq!(*commands, json!(["mcp__test__re_view", "mcp__test__none"]));
+    assert_eq!(*commands, json!(["mcp__test__re_view", "mcp__test__none", "mcp__test__of_file"]));
+}
+
+#[tokio::test]
+async fn a_prompt_is_found_by_the_name_that_its_server_gives_it() {
+    let bench = McpFixture::of(&["rich"]).ready().await;
+    for call in ["mcp__test__of.file", "mcp__test__of_file", "mcp__TEST__Of.File"] {
+        let text = bench.servers.prompt(call, &[], &CancellationToken::new()).await;
+        assert_eq!(text.expect(call), "Review {}");
+    }
 }
 
 #[tokio::test]
 async fn a_prompt_that_a_server_does_not_have_is_an_error_that_names_the_others() {
     for (mode, call, wanted) in [
-        ("rich", "/mcp__test__nope", "there are: mcp__test__re_view, mcp__test__none"),
+        ("rich", "/mcp__test__nope", "there are: mcp__test__re_view, mcp__test__none, mcp__"),
         ("rich", "/mcp__test__none", "it holds no text"),
         ("crash", "/mcp__test__re_view x", "cannot find my config"),
         ("rich", "/mcp__other__x", "unknown command /mcp__other__x"),

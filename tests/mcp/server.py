@@ -240,10 +240,11 @@ def answer(message):
         return {"prompts": None, "nextCursor": None}
     if method == "prompts/list":
         arguments = [{"name": "file", "required": True}, {"name": "focus"}]
-        return {"prompts": [{"name": "re view", "arguments": arguments}, {"name": "none"}]}
+        return {"prompts": [{"name": "re view", "arguments": arguments}, {"name": "none"},
+                            {"name": "of.file", "arguments": arguments}]}
     if method == "prompts/get":
         words = "Review " + json.dumps(params["arguments"], sort_keys=True)
-        content = {"type": "text", "text": words if params["name"] == "re view" else ""}
+        content = {"type": "text", "text": "" if params["name"] == "none" else words}
         return {"messages": [{"role": "user", "content": content}]}
     if method == "tools/list" and MODE == "nulls":
         # The second page is empty, and names itself as the next one.

@@ -7,7 +7,7 @@ use super::fill::{ExpansionTooLong, Placeholders, fill, holds_commands, words};
 use super::library::{PromptCommand, PromptLibrary, RequestedSettings, names_skill};
 use crate::cli::usage::UsageError;
 use crate::config::repository::IgnoredSetting;
-use crate::mcp::{ServerConfig, tool_name_prefix};
+use crate::mcp::{ServerConfig, call_prefixes};
 use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
@@ -130,15 +130,18 @@ impl ServerPromptCall {
         servers: &[ServerConfig],
     ) -> Option<Self> {
         let (command, arguments) = name_of(prompt).filter(|_| library.accepts_calls)?;
-        let of = |server: &&ServerConfig| command.starts_with(&tool_name_prefix(&server.name));
+        let of = |server: &&ServerConfig| {
+            call_prefixes(&server.name).iter().any(|prefix| command.starts_with(prefix))
+        };
         let (arguments, rest) = match prompt.trim_start().split_once('\n') {
             Some((call, rest)) => {
                 (call.split_once(char::is_whitespace).unwrap_or_default().1, rest)
             }
             None => (arguments, ""),
         };
-        // The longer match wins, as with servers named `a` and `a__b`.
-        let server = servers.iter().filter(of).max_by_key(|server| server.name.len())?;
+        // The longer match wins, as with servers named `a` and `a__b`, and of two alike the enabled one.
+        let rank = |server: &&ServerConfig| (server.name.len(), !server.disabled);
+        let server = servers.iter().filter(of).max_by_key(rank)?;
         Some(Self {
             text: prompt.to_owned(),
             server: server.name.clone(),
