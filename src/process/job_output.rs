@@ -95,7 +95,7 @@ async fn read_start(
 /// Reads a pipe to its end, and keeps the last bytes.
 async fn read_end(pipe: Option<Receiver>, last: &mut Vec<u8>) -> Result<(), OutputError> {
     let Some(mut pipe) = pipe else { return Ok(()) };
-    let mut chunk = [0; JobOutput::STDERR_MAX];
+    let mut chunk = vec![0; JobOutput::STDERR_MAX];
     while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
         last.extend_from_slice(&chunk[..count]);
         let excess = last.len().saturating_sub(JobOutput::STDERR_MAX);
