@@ -604,6 +604,7 @@ fn check_rejected_request_not_repeated(run: Run, step: &Transition) {
                     | RecoveryPlan::SkipCompaction
                     | RecoveryPlan::LowerCap
                     | RecoveryPlan::DropStreaming
+                    | RecoveryPlan::ResumeStreaming
                     | RecoveryPlan::RetryPreferredModel
             )
         )

@@ -88,6 +88,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::DropThinking
         | RecoveryPlan::DropCacheMarks
         | RecoveryPlan::DropStreaming
+        | RecoveryPlan::ResumeStreaming
         | RecoveryPlan::Remind
         | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
@@ -299,7 +300,15 @@ fn by_what_is_called() -> String {
         Case { run: refreshing, ..Case::under("the next elsewhere", away) },
         Case::of("poor", refreshing).with(POOR),
     ];
-    failures("A summary", &summaries) + &failures("A fresh credential", &refreshes)
+    let whole: Change = |run| Run { unstreamed_turns: 5, ..run };
+    let unstreamed = [
+        Case::of("rich", whole),
+        Case { failure: rounds, ..Case::of("with all remedies", whole) },
+        Case::of("tried already", whole).with(Budgets { odd_refusals: 0, ..RICH }),
+    ];
+    failures("A summary", &summaries)
+        + &failures("A fresh credential", &refreshes)
+        + &failures("It is not sent as a stream, after broken ones", &unstreamed)
 }
 
 fn by_who_is_asked() -> String {

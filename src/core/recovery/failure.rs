@@ -198,6 +198,13 @@ impl Failure {
         is_of_connection && !(self.class == ErrorClass::ConnectionError && is_unsent)
     }
 
+    /// True if a call without streaming may have failed because it did not stream: the connection
+    /// died, or a proxy gave up before the reply was complete.
+    pub(super) fn may_be_of_whole_reply(self) -> bool {
+        let is_of_service = matches!(self.class, ErrorClass::ServerError | ErrorClass::BadResponse);
+        is_of_service || self.is_connection_failure()
+    }
+
     /// True if the conversation did not fit.
     pub(super) fn is_overflow(self) -> bool {
         matches!(self.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)

@@ -218,6 +218,7 @@ impl Run {
             RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
             RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
             RecoveryPlan::DropStreaming => run.retry_without_streaming(failure, call, context),
+            RecoveryPlan::ResumeStreaming => run.resume_streaming(failure, call, context),
             RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, context),
             RecoveryPlan::Trim => without(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
@@ -307,6 +308,16 @@ impl Run {
             call,
             context,
         )
+    }
+
+    /// Repeats the request with streaming, as before the streams that broke.
+    fn resume_streaming(
+        self,
+        failure: Failure,
+        call: Call,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        Self { unstreamed_turns: 0, ..self }.retry_changed_request(failure, call, context)
     }
 
     /// Makes another request, which has not been refused yet.
@@ -405,12 +416,12 @@ impl Run {
     }
 
     /// Counts broken streams. After enough of them in a row, however far each came, this turn and
-    /// the next ones do not stream. If a call without streaming breaks, too, the next one streams
+    /// the next ones do not stream. If a call without streaming fails, too, the next one streams
     /// again, and one more torn stream is then enough.
     fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
         if self.avoids_streaming(limits) {
             let whole_turns =
-                if failure.is_connection_failure() { 0 } else { self.unstreamed_turns };
+                if failure.may_be_of_whole_reply() { 0 } else { self.unstreamed_turns };
             return Self { unstreamed_turns: whole_turns, ..self };
         }
         if !failure.has_streamed() {

@@ -179,6 +179,10 @@ plans! {
     DropStreaming => paid("streaming_off_retry", Budget::Streaming,
         "asked again without streaming")
         .shown("streaming was refused: asking again without it");
+    /// Ask again with streaming: without it, as after broken streams, the request was refused.
+    ResumeStreaming => paid("streaming_on_retry", Budget::OddRefusal,
+        "asked again with streaming")
+        .shown("a request without streaming was refused: asking again with it");
     /// Repeat the small request that was refused as too long or too large.
     RetryOverflow => paid("overflow_retry", Budget::OverflowRetry, "sent the same request again")
         .repeating().shown("a small request was refused as too large: sending it once more");

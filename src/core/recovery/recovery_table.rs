@@ -123,8 +123,9 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
     let elsewhere = switch_back(failure, run);
     let preferred = retry_preferred_model(failure, run, at, limits).filter(payable);
-    let first =
-        slower.or(elsewhere).or(retry_implausible_overflow(failure, distance)).filter(payable);
+    let again =
+        retry_implausible_overflow(failure, distance).or(resume_streaming(failure, run, distance));
+    let first = slower.or(elsewhere).or(again).filter(payable);
     if let Some(plan) = first {
         return plan;
     }
@@ -183,6 +184,15 @@ fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Opti
     let too_long = failure.is_overflow() && failure.contradicted;
     let is_doubtful = too_long && failure.retry_hint.is_none();
     (is_doubtful && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
+}
+
+/// Repeats with streaming a request that was refused as invalid without it, before anything is
+/// removed from it. Streaming was accepted before; streams broke.
+fn resume_streaming(failure: Failure, run: &Run, distance: RetryDistance) -> Option<RecoveryPlan> {
+    let is_without = run.unstreamed_turns > 0 && !run.streaming_refused;
+    let is_refused = failure.class == ErrorClass::InvalidRequest && !is_refreshing(run);
+    (is_without && is_refused && distance == RetryDistance::Near)
+        .then_some(RecoveryPlan::ResumeStreaming)
 }
 
 /// The plans for each class, best first.

@@ -1,13 +1,13 @@
 //! Failed calls: retries, connections, broken streams, credentials, retry hints of the server.
 
 use outlast_core::recovery::{
-    Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, FailureStage, Limits,
-    LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode, RetryHint, Run,
-    StopReason,
+    Action, AvailableMitigations, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure,
+    FailureStage, Limits, LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode,
+    RetryHint, Run, StopReason,
 };
 
 use super::super::{
-    ANSWER, Story, TOOL_CALLS, failure, failure_at_stage, failure_with_retry_after,
+    ANSWER, ANYTHING, Story, TOOL_CALLS, failure, failure_at_stage, failure_with_retry_after,
     failure_with_retry_hint, limits, secs, with_budgets,
 };
 
@@ -151,6 +151,44 @@ fn two_broken_streams_in_a_row_disable_streaming() {
 /// The story of two broken streams and the answer that then came in one piece.
 fn without_streaming(rules: Limits) -> Story {
     Story::begin(rules).then(torn()).wakes().then(torn_after_a_block()).wakes()
+}
+
+/// A proxy may give up before a whole reply is there, and a service may require streaming.
+#[test]
+fn a_failure_without_streaming_ends_the_period_without_it() {
+    let refused = |class| Event::Failed(failure(class));
+    for class in [ErrorClass::ServerError, ErrorClass::ApiTimeout, ErrorClass::BadResponse] {
+        let story = without_streaming(limits()).then(refused(class)).wakes();
+        assert_eq!(story.asked().mode, ReplyMode::Streaming, "{class}");
+        assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Whole, "{class}");
+    }
+    for class in [ErrorClass::ServerOverload, ErrorClass::RateLimit] {
+        let story = without_streaming(limits()).then(refused(class)).wakes();
+        assert_eq!(story.asked().mode, ReplyMode::Whole, "{class}");
+    }
+}
+
+/// Nothing is removed from the request before: it may be right with streaming.
+#[test]
+fn a_request_that_is_invalid_without_streaming_is_made_again_with_it() {
+    for retry_hint in [None, Some(RetryHint::Stop), Some(RetryHint::Retry)] {
+        let class = ErrorClass::InvalidRequest;
+        let invalid =
+            Event::Failed(Failure { retry_hint, mitigations: ANYTHING, ..failure(class) });
+        let story = without_streaming(limits()).then(invalid);
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::ResumeStreaming));
+        assert!(story.retried_without_pause());
+        assert_eq!((story.asked().mode, story.asked().attempt), (ReplyMode::Streaming, 1));
+        let story = story.then(invalid);
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::RepairBlock), "it was not streaming");
+    }
+    let refused = Event::Failed(failure(ErrorClass::InvalidRequest));
+    let story = Story::begin(limits()).then(Event::Failed(Failure {
+        mitigations: AvailableMitigations { streaming: true, ..AvailableMitigations::NONE },
+        ..failure(ErrorClass::InvalidRequest)
+    }));
+    assert_eq!(story.asked().mode, ReplyMode::Whole, "streaming itself was refused");
+    story.then(refused).ends_as(StopReason::ModelError(ErrorClass::InvalidRequest));
 }
 
 fn takes_a_turn(story: Story) -> Story {
