@@ -296,15 +296,16 @@ impl ContextView<'_> {
     }
 
     /// Learns the real window size from an overflow: the size that the service names or, without
-    /// one, nine tenths of the size that did not fit.
+    /// one, nine tenths of the size that did not fit. A summarising request is shorter than one for
+    /// a reply, so its size says nothing about the window.
     pub(super) fn learn_window(&mut self, fault: &ClassifiedFault, purpose: CallPurpose) {
         if fault.failure.class != ErrorClass::PromptTooLong {
             return;
         }
-        let size = self.size_of(purpose);
+        let size = (purpose == CallPurpose::Reply).then(|| self.history().estimate());
         let known = self.caller.window();
         let named = fault.fault.named_window().filter(|&window| !self.contradicts_window(window));
-        let reported = named.unwrap_or(size / 10 * 9);
+        let Some(reported) = named.or_else(|| size.map(|size| size / 10 * 9)) else { return };
         let learned = reported.min(known).max(1);
         self.caller.learn_window(learned, self.journal);
     }

@@ -227,11 +227,13 @@ async fn a_successful_summary_keeps_compaction_enabled() {
     assert_eq!(refused(&played.server).len(), 0);
 }
 
-/// The request for a summary is too long itself: each next one is shorter.
+/// The request for a summary is too long itself: each next one is shorter. Their size is none of the
+/// window.
 #[tokio::test]
 async fn an_overflowing_summary_request_drops_its_oldest_rounds() {
-    let words = "prompt is too long: 61234 tokens > 60000 maximum";
-    for (times, summed_up) in [(3, true), (4, false)] {
+    let (named, unnamed) =
+        ("prompt is too long: 61234 tokens > 60000 maximum", "Input is too long.");
+    for (words, times, summed_up) in [(named, 3, true), (named, 4, false), (unnamed, 4, false)] {
         let overflow = Scenario::new().status(400).error("invalid_request_error", words, None);
         let summaries = overflow.times(times);
         let summaries = if summed_up { summaries.reply(SUMMARY) } else { summaries };

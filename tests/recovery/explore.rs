@@ -602,6 +602,7 @@ fn check_rejected_request_not_repeated(run: Run, step: &Transition) {
             Some(
                 RecoveryPlan::CompactReactively
                     | RecoveryPlan::SkipCompaction
+                    | RecoveryPlan::CompactUnsummarised
                     | RecoveryPlan::LowerCap
                     | RecoveryPlan::DropStreaming
                     | RecoveryPlan::ResumeStreaming

@@ -291,6 +291,7 @@ fn by_what_is_called() -> String {
         Case { failure: rounds, ..Case::of("the same, with rounds", ahead) },
         Case::of("after an overflow", late),
         Case { failure: rounds, ..Case::of("the same, with rounds", late) },
+        Case::of("ahead, the last model", ahead).with(Budgets::DEFAULT),
     ];
     let refreshing: Change =
         |run| Run { phase: Phase::Calling(Call::Refresh(CallPurpose::Reply)), ..run };

@@ -6,7 +6,7 @@ use super::event::{
     ReplyDisposition, ReplyKind, Trim,
 };
 use super::recovery_table::{plan, retry_cost};
-use super::state::{Call, Cap, Fast, Pause, Phase, Run};
+use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
     Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryCause,
@@ -229,6 +229,9 @@ impl Run {
                 let call = Call::Ask(CallPurpose::Reply);
                 run.skip_compaction().retry_changed_request(failure, call, context)
             }
+            RecoveryPlan::CompactUnsummarised => {
+                return run.compact_unsummarised(failure, context).by(chosen);
+            }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), context),
             RecoveryPlan::DisableFastMode => {
                 run.slow_down(Fast::Off, self, call.purpose(), context)
@@ -238,7 +241,6 @@ impl Run {
             RecoveryPlan::Probe
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
-            | RecoveryPlan::CompactUnsummarised
             | RecoveryPlan::ReturnToPreferredModel
             | RecoveryPlan::Remind
             | RecoveryPlan::Restructure
@@ -262,6 +264,13 @@ impl Run {
         let full = Self { budgets, ..self };
         let chosen = plan(RecoveryCause::Failed(failure), &full, context.at, context.limits);
         matches!(chosen, RecoveryPlan::Retry { .. } | RecoveryPlan::RetryAtOnce { .. })
+    }
+
+    /// Removes the older part of the conversation, whose summary was refused.
+    fn compact_unsummarised(self, failure: Failure, context: StepContext<'_>) -> StepOutcome {
+        let call = Call::Ask(CallPurpose::Reply);
+        let run = Self { compaction: Compaction::Done, ..self };
+        run.retry_changed_request(failure, call, context).with(ReplyDisposition::Summary)
     }
 
     /// Repeats, after a pause, a request that was refused as too long although it is small.

@@ -225,6 +225,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
     let unmarked = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
     let unstreamed = failure.mitigations.streaming.then_some(P::DropStreaming);
+    // A filter in front of the service may refuse only this summary, which can wait.
+    let skip =
+        (summarising(run) == Some(CompactionTrigger::Threshold)).then_some(P::SkipCompaction);
     match failure.class {
         C::ConnectionError => [retry_stale_connection(failure), for_all, switch, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch, None, None],
@@ -244,9 +247,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
             }
             QuerySource::Foreground => [sit_out, switch, None, None],
         },
-        C::InvalidModel => [if_retry_requested, switch, None, None],
+        C::InvalidModel => [if_retry_requested, switch, skip, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_retry_requested, switch, None],
-        C::AuthError => [unmarked, if_retry_requested, switch, None],
+        C::AuthError => [unmarked, if_retry_requested, switch, skip],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_retry_requested],
         C::RequestTooLarge => [strip, drain, compact, if_retry_requested],
@@ -268,8 +271,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
 }
 
 /// Adds one more attempt where an endpoint refuses in an odd way: after plans that repair the
-/// request or the credential, and before a model switch. A doubtful refusal by the API itself is
-/// retried once; that of a credential only if no other one was fetched meanwhile.
+/// request or the credential, and before a model switch or the loss of older messages. A doubtful
+/// refusal by the API itself is retried once; that of a credential only if no other one was fetched
+/// meanwhile.
 fn with_odd_retry(
     mut plans: Vec<RecoveryPlan>,
     failure: Failure,
@@ -282,8 +286,11 @@ fn with_odd_retry(
         failure.is_doubtful_refusal() && (is_same_credential || !failure.is_doubtful_rejection());
     let is_odd = failure.is_odd_refusal() || (is_doubtful && is_first);
     if is_odd && failure.retry_hint.is_none() {
-        let switch = plans.iter().position(|plan| *plan == RecoveryPlan::SwitchModel);
-        plans.insert(switch.unwrap_or(plans.len()), RecoveryPlan::RetryOddRefusal);
+        let is_last_resort = |plan: &RecoveryPlan| {
+            matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::CompactUnsummarised)
+        };
+        let place = plans.iter().position(is_last_resort).unwrap_or(plans.len());
+        plans.insert(place, RecoveryPlan::RetryOddRefusal);
     }
     plans
 }
@@ -295,7 +302,8 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
     stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })
 }
 
-/// Plans for a refused summarising request: a smaller one, or none if it can wait.
+/// Plans for a refused summarising request: a smaller one, or none: it can wait, or the older part
+/// is removed without it.
 fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
     let lower = of_cap && failure.mitigations.output;
@@ -307,12 +315,15 @@ fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<Re
     let unstreamed =
         (is_invalid && failure.mitigations.streaming).then_some(RecoveryPlan::DropStreaming);
     let trim = failure.is_overflow() && failure.mitigations.rounds;
-    let may_skip = trigger == CompactionTrigger::Threshold;
+    let without = match trigger {
+        CompactionTrigger::Threshold => RecoveryPlan::SkipCompaction,
+        CompactionTrigger::Overflow => RecoveryPlan::CompactUnsummarised,
+    };
     [
         lower.then_some(RecoveryPlan::LowerCap),
         unmark.or(unthinking).or(unstreamed),
         trim.then_some(RecoveryPlan::Trim),
-        may_skip.then_some(RecoveryPlan::SkipCompaction),
+        Some(without),
     ]
 }
 

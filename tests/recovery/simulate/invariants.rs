@@ -449,13 +449,11 @@ impl Simulation {
         if step.edit.reply == ReplyDisposition::Summary {
             self.seen.summed_up = Some(self.seen.size);
         }
-        let is_without_summary = matches!(
-            step.plan,
-            Some(RecoveryPlan::SkipCompaction | RecoveryPlan::CompactUnsummarised)
-        );
-        if is_without_summary {
+        // A summary that is missing after an overflow does not count.
+        let is_without = step.plan == Some(RecoveryPlan::CompactUnsummarised);
+        if step.plan == Some(RecoveryPlan::SkipCompaction) {
             self.seen.forgone += 1;
-        } else if step.edit.reply == ReplyDisposition::Summary {
+        } else if step.edit.reply == ReplyDisposition::Summary && !is_without {
             self.seen.forgone = 0;
         }
         if let (Event::Estimated(weight), Phase::Estimating(CallPurpose::Reply)) =

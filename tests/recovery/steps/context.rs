@@ -363,12 +363,13 @@ fn a_summary_request_drops_its_oldest_rounds_up_to_three_times() {
             assert_eq!(story.asks_for(end).attempt, 1);
         }
         let story = story.then(overflow(ROUNDS));
-        if end == AHEAD {
-            assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
-            story.asks_for(CallPurpose::Reply);
+        let without = if end == AHEAD {
+            RecoveryPlan::SkipCompaction
         } else {
-            story.ends_as(StopReason::PromptTooLong);
-        }
+            RecoveryPlan::CompactUnsummarised
+        };
+        assert_eq!(story.decision().plan, Some(without));
+        story.asks_for(CallPurpose::Reply);
     }
 }
 
@@ -380,7 +381,8 @@ fn late() -> Story {
 fn a_summary_request_without_old_rounds_is_not_trimmed() {
     let story = begin(CROWDED, limits()).then(overflow(FOLDS));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
-    late().then(overflow(FOLDS)).ends_as(StopReason::PromptTooLong);
+    let story = late().then(overflow(FOLDS));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactUnsummarised));
 }
 
 #[test]
@@ -394,7 +396,7 @@ fn every_summary_request_has_its_own_trim_budget() {
 }
 
 #[test]
-fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
+fn a_refused_summary_is_skipped_if_automatic_and_left_out_once_after_overflow() {
     let classes = [
         ErrorClass::InvalidRequest,
         ErrorClass::ToolUseMismatch,
@@ -416,8 +418,25 @@ fn a_refused_summary_is_skipped_if_automatic_and_final_after_overflow() {
             let story = begin(CROWDED, limits()).then(Event::Failed(refused));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
             assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
-            late().then(Event::Failed(refused)).ends_as(StopReason::PromptTooLong);
+            let story = late().then(Event::Failed(refused));
+            let told = (story.decision().plan, story.decision().edit.reply);
+            let expected = (Some(RecoveryPlan::CompactUnsummarised), ReplyDisposition::Summary);
+            assert_eq!(told, expected, "{class}");
+            assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
+            story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
         }
+    }
+}
+
+/// A filter may refuse a summary. If the credential may do nothing, the next request shows it.
+#[test]
+fn a_summary_that_is_not_permitted_is_skipped_if_it_can_wait() {
+    for class in [ErrorClass::AuthError, ErrorClass::InvalidModel] {
+        let story = begin(CROWDED, limits()).fails(class);
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
+        story.asks_for(CallPurpose::Reply);
+        story.fails(class).ends_as(StopReason::ModelError(class));
+        late().fails(class).ends_as(StopReason::ModelError(class));
     }
 }
 
