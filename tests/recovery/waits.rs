@@ -142,9 +142,9 @@ fn every_failure_class_alone_ends_within_its_budgets() {
             ErrorClass::AuthError => 3 * 2,
             // The request, a smaller cap, the drain, a summary with three trims, and none.
             ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3 + 1,
-            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3 + 1,
-            // The request, one without what is named first, and without what is named then.
-            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1 + 8,
+            ErrorClass::RequestTooLarge => 1 + 5 + 1 + 1 + 3 + 1,
+            // The request, five without what is named first, and without what is named then.
+            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 5 + 8,
             // The request, eight with a block repaired, and three without thinking, effort and the
             // thinking that no field asks for.
             ErrorClass::ToolUseMismatch => 1 + 8 + 3,

@@ -80,7 +80,7 @@ fn each_strip_target_removes_the_media_it_names() {
         (StripTarget::Images, &[PROMPT, PICTURE, SHOT]),
         (StripTarget::Documents, &[PDF]),
         (StripTarget::ImagesBut { newest: 1 }, &[PROMPT, PICTURE]),
-        (StripTarget::ImagesBut { newest: 9 }, &[PROMPT]),
+        (StripTarget::ImagesBut { newest: 9 }, &[PROMPT, PICTURE]),
         (StripTarget::ImagesBut { newest: 0 }, &[PROMPT, PICTURE, SHOT]),
         (StripTarget::DownTo { bytes: 12_400 }, &[PDF]),
         (StripTarget::DownTo { bytes: 12_399 }, &[PDF, SHOT]),
@@ -191,6 +191,22 @@ fn pdf_pages_are_counted_when_readable() {
     assert_eq!(visible_pages(seen), 3);
     assert_eq!(visible_pages(b"/Type/Page"), 1);
     assert_eq!(visible_pages(b""), 0);
+}
+
+/// The limit of a service may be far below the one that is assumed.
+#[test]
+fn stripping_down_to_a_size_removes_at_least_half_of_the_media() {
+    let input = json!({ "file_path": "a.png" });
+    let mut messages =
+        conversation((0..3).map(|_| ("Read", input.clone(), vec![image(4_000)])).collect());
+    let which = StripTarget::DownTo { bytes: u64::MAX };
+    let left: Vec<u64> = (0..3)
+        .map(|_| {
+            strip_media(&mut messages, which);
+            media_bytes(&messages)
+        })
+        .collect();
+    assert_eq!(left, [8_000, 4_000, 0]);
 }
 
 fn any_strip() -> impl Strategy<Value = StripTarget> {

@@ -113,8 +113,8 @@ budgets! {
     FailedCompaction => failed_compactions: u8 = 3, renewed by [Summary];
     /// One retry with a smaller output cap, when input and output together did not fit.
     SmallerCap => smaller_caps: u8 = 1, renewed by [Turn];
-    /// One retry without the media that were too large.
-    Strip => strips: u8 = 1, renewed by [Beginning, Turn];
+    /// One retry without the media that were too large, or some of them.
+    Strip => strips: u8 = 5, renewed by [Beginning, Turn];
     /// One retry with the refused block repaired.
     BlockRepair => block_repairs: u8 = 8, renewed by [Beginning, Turn];
     /// One of the fields for thinking and effort, each of which is dropped at most once, as is the

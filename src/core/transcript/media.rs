@@ -19,14 +19,16 @@ pub enum StripTarget {
     Images,
     /// Every image: the model takes none.
     ImagesOfAnySize,
-    /// The oldest images, keeping this many: there are too many.
+    /// The oldest images, keeping this many, or half of them if there are no more: there are too
+    /// many.
     ImagesBut {
         newest: usize,
     },
     /// Every document that is not plain text.
     Documents,
     All,
-    /// The largest first, until the rest has at most this many bytes in a request.
+    /// The largest first, until the rest has at most this many bytes in a request, and at most half
+    /// of what they all had.
     DownTo {
         bytes: u64,
     },
@@ -246,10 +248,14 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
         StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
         StripTarget::ImagesBut { newest } => {
             all.retain(|found| found.holds_images);
-            all.truncate(all.len().saturating_sub(newest).max(1));
+            // A limit that is not named may be far below `newest`.
+            let kept = if all.len() > newest { newest } else { all.len() / 2 };
+            all.truncate(all.len() - kept);
         }
         StripTarget::DownTo { bytes } => {
             let mut left: u64 = all.iter().map(|found| found.what.bytes).sum();
+            // The limit of the service may be far below `bytes`.
+            let bytes = bytes.min(left / 2);
             all.sort_by_key(|found| std::cmp::Reverse(found.what.bytes));
             let enough = all.iter().position(|found| {
                 let fits = left <= bytes;

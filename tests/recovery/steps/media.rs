@@ -28,7 +28,7 @@ fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
 // --- media --------------------------------------------------------------------------------------
 
 #[test]
-fn oversized_media_are_stripped_once_and_the_request_repeated() {
+fn oversized_media_are_stripped_up_to_five_times_and_the_request_repeated() {
     for class in TOO_LARGE {
         let story = Story::begin(limits()).then(refusal(class, MEDIA));
         let decision = story.decision();
@@ -40,9 +40,11 @@ fn oversized_media_are_stripped_once_and_the_request_repeated() {
         assert_eq!((story.asked().attempt, story.asked().purpose), (1, CallPurpose::Reply));
         assert!(story.retried_without_pause());
         assert_eq!(story.run.budgets.retries, 10, "another request is no retry");
+        let story = (1..5).fold(story, |story, _| story.then(refusal(class, MEDIA)));
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
         let story = story.then(refusal(class, MEDIA));
         story.ends_as(StopReason::ImageError);
-        assert_eq!(story.requests(), 2);
+        assert_eq!(story.requests(), 6);
     }
 }
 
@@ -51,7 +53,10 @@ fn media_named_one_by_one_are_stripped_one_by_one() {
     let named = AvailableMitigations { block: true, ..MEDIA };
     for class in TOO_LARGE {
         let mut story = Story::begin(limits()).then(refusal(class, named));
-        assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
+        for _ in 1..5 {
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
+            story = story.then(refusal(class, named));
+        }
         for _ in 0..8 {
             story = story.then(refusal(class, named));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::RepairBlock), "{class}");
@@ -59,7 +64,7 @@ fn media_named_one_by_one_are_stripped_one_by_one() {
         }
         let story = story.then(refusal(class, named));
         story.ends_as(StopReason::ImageError);
-        assert_eq!(story.requests(), 10, "{class}");
+        assert_eq!(story.requests(), 14, "{class}");
     }
 }
 
@@ -85,15 +90,17 @@ fn a_media_error_without_media_to_strip_ends_the_run() {
 #[test]
 fn a_request_over_the_byte_limit_is_stripped_then_folded_then_compacted() {
     let refused = || refusal(ErrorClass::RequestTooLarge, ANYTHING);
-    let story = Story::begin(limits()).then(refused());
-    assert_eq!(story.decision().edit.trim, Some(Trim::Media));
-    let story = story.then(refused());
+    let mut story = Story::begin(limits()).then(refused());
+    for _ in 0..5 {
+        assert_eq!(story.decision().edit.trim, Some(Trim::Media));
+        story = story.then(refused());
+    }
     assert_eq!(story.decision().edit.trim, Some(Trim::Folds));
     let story = story.then(refused());
     assert_ne!(story.asked().purpose, CallPurpose::Reply);
     let story = story.then(ANSWER).then(refused());
     story.ends_as(StopReason::PromptTooLong);
-    assert_eq!(story.requests(), 5);
+    assert_eq!(story.requests(), 9);
 }
 
 #[test]
@@ -143,7 +150,7 @@ fn a_resumed_run_may_strip_and_repair_again() {
     let image = refusal(ErrorClass::ImageTooLarge, MEDIA);
     let story = eight_times(ErrorClass::InvalidRequest).then(image);
     let left = story.run.budgets;
-    assert_eq!((left.block_repairs, left.strips), (0, 0));
+    assert_eq!((left.block_repairs, left.strips), (0, 4));
     let story = Story::unasked(limits()).goes_on_from(&story);
     assert_eq!(story.then(image).decision().plan, Some(RecoveryPlan::Strip));
     let story = Story::unasked(limits()).goes_on_from(&eight_times(ErrorClass::InvalidRequest));
