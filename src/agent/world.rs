@@ -356,7 +356,7 @@ impl RunWorld<'_> {
     }
 
     /// Returns the message of the service or of the defect that ended the run, for reports.
-    fn end_error(&self, reason: StopReason) -> Option<String> {
+    pub(super) fn end_error(&self, reason: StopReason) -> Option<String> {
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
         let error = last.map(|last| last.fault.summary()).or_else(|| self.broken.clone());
         // Before it is cut: a part of a secret would not be recognized.

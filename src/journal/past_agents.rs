@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::process::file_reads::{open_regular, read_regular};
-use crate::recovery::{Money, StopReason, Transition};
+use crate::recovery::{Money, RecoveryLog, StopReason, Transition};
 use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_calls};
 
 use super::entry::{OpenRecord, SpendRecord, ToolStarted};
@@ -55,8 +55,12 @@ pub struct PastAgent {
     /// Totals of its usage and spending.
     pub sums: SessionTotals,
     pub tool_calls: u32,
+    /// Its requests and its working time.
+    pub recovery: RecoveryLog,
     /// Its stop reason. `None`: its process ended without recording one.
     pub ended: Option<StopReason>,
+    /// The error that failed it, as the service or outlast worded it.
+    pub error: Option<String>,
     /// The tools that ran without an error, a line each.
     finished: Vec<String>,
     /// The tools that were started without a recorded outcome.
@@ -146,6 +150,7 @@ impl JournalView<'_> for AgentReplay {
 
     fn transition(&mut self, transition: &Transition) {
         self.in_flight = worst_case(self.in_flight, transition);
+        self.agent.recovery.observe(transition, self.agent.sums.turns);
     }
 
     fn intent(&mut self, calls: &[ToolStarted]) {
@@ -157,8 +162,9 @@ impl JournalView<'_> for AgentReplay {
         self.in_flight = Money::ZERO;
     }
 
-    fn end(&mut self, reason: StopReason, _error: Option<&str>) {
+    fn end(&mut self, reason: StopReason, error: Option<&str>) {
         self.agent.ended = Some(reason);
+        self.agent.error = error.map(str::to_owned);
         self.in_flight = Money::ZERO;
     }
 }

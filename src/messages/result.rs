@@ -341,6 +341,7 @@ pub struct AgentSummary {
     pub tokens: u64,
     pub tool_calls: u32,
     pub requests: u32,
+    /// The time from its first step to its last one, in milliseconds.
     pub duration_ms: u64,
     /// Null if a price is not known.
     pub cost_usd: Option<f64>,

@@ -220,4 +220,9 @@ async fn a_failed_agent_does_not_reveal_part_of_a_secret() {
         let place = text.find("test-k").map(|at| &text[at.saturating_sub(100)..]);
         assert_eq!(place, None);
     }
+    let id = result["session_id"].as_str().expect("an id");
+    let again = ended.again(&server.base_url()).args(["--resume", id]);
+    let again = again.args(["--output-format", "json"]).run().await.result();
+    assert_eq!(again["agents"], result["agents"], "the record of the agent is the same");
+    assert_ne!(again["agents"][0]["requests"], 0);
 }

@@ -14,19 +14,13 @@ use crate::transcript::Block;
 use super::super::messages;
 use super::super::run_monitor::CancelReason;
 use super::super::setup::RunStats;
-use super::task::{AgentTask, SubagentUsage};
+use super::task::{AgentTask, CUT, SubagentUsage};
 
 /// Most characters of its final text in the report of a failure.
 const LAST_WORDS: usize = 4_000;
 
 /// Most characters of a message of a hook or a rule.
 const OBJECTION: usize = 1_000;
-
-/// Where a text was cut.
-pub(super) const CUT: &str = " [...]";
-
-/// Most characters of an error.
-pub(super) const ERROR: usize = 300;
 
 /// Most calls in a list of denied or cut ones.
 const LISTED: usize = 20;

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::Redactor;
-use crate::text::shortened;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
 };
@@ -21,7 +20,7 @@ use super::report;
 use super::report::SubagentReport;
 use super::spawn_error::SpawnError;
 use super::subagent_run::{ParentRun, SubagentRun, run_boxed};
-use super::task::{AgentIdentity, AgentStatus, AgentTask, SubagentUsage};
+use super::task::{AgentIdentity, AgentStatus, AgentTask, SubagentUsage, shown_error};
 
 /// The pending outcome of a sub-agent call.
 pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
@@ -241,7 +240,6 @@ impl ParentRun {
     /// Runs a sub-agent until it ends by itself or is stopped.
     async fn follow(&self, child: SubagentRun, stop: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
-        let began = self.deps.clock.now();
         let mut work = run_boxed(child);
         let mut report = tokio::select! {
             biased;
@@ -262,8 +260,7 @@ impl ParentRun {
         if task.status != AgentStatus::Completed {
             report.hide_secrets(&Redactor::new(self.deps.secrets.clone()));
         }
-        task.error =
-            report.error.as_ref().map(|error| shortened(error, report::ERROR, report::CUT));
+        task.error = report.error.as_deref().map(shown_error);
         let (cost, unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
         task.usage = SubagentUsage {
             cost,
@@ -272,7 +269,7 @@ impl ParentRun {
             tokens: report.stats.usage.input() + report.stats.usage.output_tokens,
             tool_calls: report.stats.tools.calls,
             requests: report.stats.recovery.totals().requests,
-            took: began.until(self.deps.clock.now()),
+            took: report.stats.recovery.worked(),
         };
         self.deps.registry.record_end(&task, report.stats.denials.clone());
         self.emit_task(&task);

@@ -11,7 +11,7 @@ use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, SubagentHeader, WorkInProgress};
 use crate::model::Reasoning;
 use crate::process::{Panic, catch_async_panic};
-use crate::recovery::{Limits, Moment, Run, StopReason};
+use crate::recovery::{Limits, Moment, Run};
 use crate::tools::{
     AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, StoppableTask, Toolbox,
 };
@@ -149,9 +149,6 @@ async fn run(child: SubagentRun) -> SubagentReport {
     let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));
     let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
     world.caller.accounting.settle_broken();
-    let fault = world.caller.take_fault();
-    let error = world.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
-    let error = error.filter(|_| reason != StopReason::Completed);
     let ended_with_it = world.tools.toolbox().background().tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
     let mut cut = world.caller.accounting.stats().cut.clone();
@@ -159,7 +156,7 @@ async fn run(child: SubagentRun) -> SubagentReport {
     SubagentReport {
         reason,
         text: world.journal.recorded().answer(),
-        error,
+        error: world.end_error(reason),
         stats: world.stats(),
         finished: succeeded_calls(world.conversation.messages()),
         cut,
@@ -170,11 +167,6 @@ async fn run(child: SubagentRun) -> SubagentReport {
 /// Returns true if a background command was ended with the agent that started it.
 fn is_cut(task: &BackgroundTask) -> bool {
     task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
-}
-
-pub(super) fn words_of(fault: &crate::recovery::Fault) -> String {
-    let status = fault.status().map_or_else(String::new, |status| format!("HTTP {status}, "));
-    format!("{status}{}", fault.detail().trim())
 }
 
 /// Waits for a concurrency permit.

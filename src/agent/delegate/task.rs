@@ -7,6 +7,13 @@ use serde::Serialize;
 
 use crate::journal::PastAgent;
 use crate::recovery::{Money, Spending, StopReason};
+use crate::text::shortened;
+
+/// The mark where a text was cut.
+pub(super) const CUT: &str = " [...]";
+
+/// The maximum length of an error, in characters.
+const ERROR: usize = 300;
 
 /// The identity of a sub-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +67,7 @@ pub struct SubagentUsage {
     pub tokens: u64,
     pub tool_calls: u32,
     pub requests: u32,
+    /// The time from its first step to its last one, without the wait for a permit.
     pub took: Duration,
 }
 
@@ -89,7 +97,7 @@ pub struct AgentTask {
 impl AgentTask {
     /// Returns the record of a sub-agent of an earlier process.
     pub(super) fn past(agent: PastAgent, depth: u8, session_id: &str) -> Self {
-        let PastAgent { meta, ended, sums, .. } = agent;
+        let PastAgent { meta, ended, error, sums, recovery, .. } = agent;
         Self {
             session: format!("{session_id}/subagents/agent-{}", meta.agent_id),
             mark: AgentIdentity {
@@ -106,14 +114,15 @@ impl AgentTask {
             model: agent.model,
             status: ended.map_or(AgentStatus::Lost, AgentStatus::of),
             reason: ended,
-            error: None,
+            error: error.as_deref().map(shown_error),
             usage: SubagentUsage {
                 cost: sums.spending(),
                 unsettled: sums.upper_bounds,
                 turns: sums.turns,
                 tokens: sums.usage.input() + sums.usage.output_tokens,
                 tool_calls: agent.tool_calls,
-                ..SubagentUsage::default()
+                requests: recovery.totals().requests,
+                took: recovery.worked(),
             },
         }
     }
@@ -126,4 +135,9 @@ impl AgentTask {
         }
         self
     }
+}
+
+/// Returns the error of a sub-agent as it is shown.
+pub(super) fn shown_error(error: &str) -> String {
+    shortened(error, ERROR, CUT)
 }

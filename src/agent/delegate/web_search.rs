@@ -30,7 +30,7 @@ use super::super::signals::{InterruptReceiver, interrupt};
 use super::super::tool_runner::ToolRunner;
 use super::super::world::RunWorld;
 use super::spawner::PendingSubagent;
-use super::subagent_run::{AgentContext, ParentRun, limits, words_of};
+use super::subagent_run::{AgentContext, ParentRun, limits};
 
 /// The system prompt of a search.
 const SYSTEM: &str = "You search the web for another program. Make the search that is asked for, \
@@ -164,7 +164,7 @@ async fn run(
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.messages()));
     }
-    let fault = world.caller.take_fault().map(|fault| words_of(&fault));
+    let fault = world.caller.take_fault().map(|fault| fault.summary());
     Err(match world.broken.take().or(fault) {
         Some(detail) => SearchFailure::Failed(detail),
         None => SearchFailure::Ended(reason),

@@ -36,7 +36,9 @@ pub struct RecoveryLog {
     over: VecDeque<RecoveryRecord>,
     /// Start of the current pause; true if the pause is for a shared rate limit.
     pausing: Option<(Moment, bool)>,
-    /// Time of the last step.
+    /// Times of the first and last step of this process.
+    steps: Option<(Moment, Moment)>,
+    /// Time of the last step, or of the end.
     now: Moment,
     /// The cost of the last call, until it is assigned to a recovery.
     bill: RecoveryBill,
@@ -95,6 +97,11 @@ impl RecoveryLog {
     /// The latest finished recoveries, oldest first.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
         self.over.iter()
+    }
+
+    /// The time from the first to the last step of this process.
+    pub fn worked(&self) -> Duration {
+        self.steps.map_or(Duration::ZERO, |(first, last)| first.until(last))
     }
 
     /// Records the cost of a call. Called before the step that the call leads to.
@@ -162,11 +169,13 @@ impl RecoveryLog {
             open.record.took += open.since.until(self.now);
             open.since = Moment::default();
         }
-        Self { now: Moment::default(), ..self }
+        Self { steps: None, now: Moment::default(), ..self }
     }
 
     fn advance_clock(&mut self, step: &Transition) {
         self.now = step.at;
+        let first = self.steps.map_or(step.at, |(first, _)| first);
+        self.steps = Some((first, step.at));
         if let Some((_, why)) = step.next.phase.pause() {
             self.pausing.get_or_insert((step.at, why.is_for_shared_limit()));
         } else {
