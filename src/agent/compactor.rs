@@ -252,7 +252,7 @@ impl ContextView<'_> {
                 let crowded = self.history().estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
-                AvailableMitigations {
+                let found = AvailableMitigations {
                     media: has_media(messages),
                     block: block || self.caller.refused_tool(fault).is_some(),
                     output: output || refused_cap,
@@ -260,7 +260,8 @@ impl ContextView<'_> {
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
                     streaming,
                     ..makers
-                }
+                };
+                self.with_added_content(found, fault)
             }
         }
     }
@@ -443,6 +444,7 @@ impl ContextView<'_> {
                     summarising.request = None;
                 }
             }
+            Trim::Folds if self.was_refused_as_invalid() => self.shorten_results(),
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),

@@ -8,6 +8,7 @@
 
 mod acceptance;
 mod accounting;
+mod added_content;
 mod ask;
 mod background;
 mod clock;
