@@ -140,28 +140,3 @@ fn a_contract_belongs_to_the_folder_of_the_process_that_recorded_it() {
     assert_eq!(terms_in(&elsewhere), (Some(json!(2)), latest.clone()));
     assert_eq!(terms_in(&sandbox.place), (Some(json!(1)), latest));
 }
-
-/// Older versions recorded the folder in the opening record only.
-#[test]
-fn a_contract_without_a_folder_belongs_to_that_of_the_opening_record() {
-    let sandbox = Sandbox::new();
-    let id = SessionId::generate();
-    let terms = json!({ "maxTurns": 1 });
-    drop(Journal::create(&sandbox.place, &id, &starting(&terms, "go")).expect("created"));
-    let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
-    let old: Vec<String> = text
-        .lines()
-        .map(|line| {
-            let mut line: Value = serde_json::from_str(line).expect("JSON");
-            let members = line.as_object_mut().expect("an object");
-            members.retain(|name, _| !["seq", "crc", "folder"].contains(&name.as_str()));
-            let line = line.to_string();
-            line.strip_suffix('}').expect("an object").to_owned()
-        })
-        .collect();
-    let id = sandbox.with_file(&add_checksums(&old));
-    let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
-    let here = |place| read_terms(place, &id).expect("readable").contract.expect("one").here;
-    assert_eq!(here(&sandbox.place), Some(recorded(&sandbox, &terms)));
-    assert_eq!(here(&elsewhere), None);
-}
