@@ -363,7 +363,10 @@ fn retry_preferred_model(
         limits.source == QuerySource::Background && failure.class == ErrorClass::ServerOverload;
     // The fallback model may have a smaller window, or refuse a field that the preferred one takes.
     let is_of_model = failure.is_request_failure();
-    let helps = is_of_model || another_model_helps(failure.class, moves, run);
+    // A gateway may route the preferred model elsewhere, and has answered for it.
+    let is_of_connection =
+        failure.class.info().origin == FailureOrigin::Connection && !is_refreshing(run);
+    let helps = is_of_model || is_of_connection || another_model_helps(failure.class, moves, run);
     (helps && !in_background && may_retry_preferred_model(run, at, limits))
         .then_some(RecoveryPlan::RetryPreferredModel)
 }
