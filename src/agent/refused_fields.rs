@@ -3,7 +3,7 @@
 
 use crate::journal::LearnedFacts;
 use crate::model::Reasoning;
-use crate::recovery::{CallPurpose, EndpointStatus, Fault, OptionalField, RefusedField};
+use crate::recovery::{CallPurpose, EndpointStatus, Fault, FaultKind, OptionalField, RefusedField};
 use crate::transcript::{Block, has_images};
 
 use super::compactor::ContextView;
@@ -32,14 +32,15 @@ pub(super) fn drop_refused_fields(endpoints: &[ModelEndpoint], learned: &Learned
 
 impl ContextView<'_> {
     /// Returns true if known facts contradict the refusal of a request as invalid: it has no
-    /// thinking, for which it is refused, or the service has accepted others and names no reason.
+    /// thinking, for which it is refused, or the service has accepted others. Proxies and busy
+    /// services report passing failures as invalid requests, in any words.
     pub(super) fn contradicts_refusal(&self, fault: &Fault, purpose: CallPurpose) -> bool {
         let blocks = self.conversation.messages().iter().flat_map(|message| &message.content);
         let has_thinking = self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
             || blocks.into_iter().any(Block::is_thinking);
         let is_proven = self.caller.endpoint().client.endpoint_status() == EndpointStatus::Proven;
         (fault.refuses(OptionalField::Thinking) && !has_thinking)
-            || (is_proven && fault.names_no_part())
+            || (is_proven && matches!(fault.kind, FaultKind::Refused { .. }))
     }
 
     fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {

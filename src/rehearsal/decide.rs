@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::connection::{RecordedRequest, ServerConnection};
 use super::render;
+use super::repeat_check::ServerStatus;
 use super::request_validator::{self, BODY_MAX, LastWord};
 use super::scenario::{ScriptStep, ScriptedError, ScriptedHttp, ServerPart, StepAnswer};
 use super::script::{ReceivedRequest, RequestRetention, RequestTraits, ScriptLine, ScriptState};
@@ -90,12 +91,17 @@ fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
         Some(RequestObjection { http, rule }) => (non_retryable(http), rule),
         None => (scripted_step(script, case), None),
     };
+    let status = script.status;
     let refusal = &mut script.track(case.line).refusal;
     match &step.answer {
         StepAnswer::Http(http) if http.status == 400 && !invites_retry(&step) => {
-            refusal.note(case.asked.body, rule, &http.body);
+            refusal.note(case.asked.body, rule, &http.body, status);
         }
-        StepAnswer::Http(_) | StepAnswer::Reply(_) | StepAnswer::Raw(_) => refusal.forget(),
+        StepAnswer::Http(_) => refusal.forget(),
+        StepAnswer::Reply(_) | StepAnswer::Raw(_) => {
+            refusal.forget();
+            script.status = ServerStatus::Proven;
+        }
     }
     step
 }

@@ -1,6 +1,6 @@
 //! Detects repeated requests after a 400. A rejected request must not be sent again, except once
 //! where a script rejects a small request as too long, or one without thinking for its thinking, or
-//! without a reason, or because of its output.
+//! because of its output, or after it has answered another one.
 
 use outlast_core::recovery::{FailureStage, Fault, FaultKind};
 use serde_json::Value;
@@ -8,6 +8,14 @@ use serde_json::Value;
 /// The request that was last answered with a 400, if any.
 #[derive(Debug, Default)]
 pub(super) struct LastRefusal(Option<RefusedRequest>);
+
+/// Whether the server has answered a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ServerStatus {
+    #[default]
+    Untried,
+    Proven,
+}
 
 #[derive(Debug)]
 struct RefusedRequest {
@@ -29,7 +37,13 @@ enum Repeat {
 impl LastRefusal {
     /// Records that `body` was answered with a 400 with the message `words`, not marked as
     /// retryable.
-    pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
+    pub(super) fn note(
+        &mut self,
+        body: &Value,
+        rule: Option<String>,
+        words: &str,
+        server: ServerStatus,
+    ) {
         let is_of_streaming = words.contains("streaming");
         let body = comparable_request(body, is_of_streaming);
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
@@ -42,7 +56,7 @@ impl LastRefusal {
         let is_implausible = words.contains("too long")
             || is_contradicted
             || refused.is_filtered_output()
-            || refused.names_no_part();
+            || server == ServerStatus::Proven;
         let doubtful = rule.is_none() && !known && is_implausible;
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
         self.0 = Some(RefusedRequest { body, is_of_streaming, rule, repeat });

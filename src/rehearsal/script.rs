@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::connection::RecordedRequest;
-use super::repeat_check::LastRefusal;
+use super::repeat_check::{LastRefusal, ServerStatus};
 use super::request_validator::{LastWord, count};
 use super::scenario::{
     AfterLast, FaultPosition, ScriptStep, ScriptedFault, ServerPart, StepAnswer, StepCondition,
@@ -72,6 +72,7 @@ pub(super) struct ScriptState {
     pub(super) recorded: Vec<ReceivedRequest>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
+    pub(super) status: ServerStatus,
     /// The number of capacity probes, which are not part of the script.
     pub(super) probes: usize,
     pub(super) grants: TokenGrants,

@@ -170,6 +170,12 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
             "thinking: Extra inputs are not permitted",
             StopReason::ModelError(ErrorClass::InvalidRequest),
         ),
+        (
+            400,
+            "invalid_request_error",
+            "upstream connect error or disconnect/reset before headers",
+            StopReason::ModelError(ErrorClass::InvalidRequest),
+        ),
     ];
     for (status, kind, message, end) in refusals {
         let refused = |scenario: Scenario| scenario.status(status).error(kind, message, None);

@@ -374,22 +374,6 @@ proptest! {
     }
 }
 
-/// Kimi and z.ai; and refusals that will be repeated.
-#[test]
-fn a_refusal_that_names_no_part_of_the_request_is_recognised() {
-    for (message, expected) in [
-        ("Invalid request Error", true),
-        ("The prompt parameter was not received normally.", true),
-        ("messages.17.content.3: the content of this block cannot be processed", false),
-        ("tools: names must be unique", false),
-        ("max_tokens: Field required", false),
-        ("No route to the model", false),
-    ] {
-        assert_eq!(said(400, message).names_no_part(), expected, "{message}");
-    }
-    assert!(!said(500, "Internal server error").names_no_part(), "no refusal");
-}
-
 #[test]
 fn the_index_of_a_refused_tool_is_parsed() {
     for (message, expected) in [

@@ -25,8 +25,7 @@ pub struct Failure {
     /// Proven if the endpoint has given a good answer before.
     pub endpoint_status: EndpointStatus,
     /// True if known facts contradict the refusal: the request is far smaller than any limit, or
-    /// lacks the content that it is refused for, or the service has accepted requests like it and
-    /// names nothing that is wrong with this one.
+    /// lacks the content that it is refused for, or the service has accepted other requests.
     pub contradicted: bool,
 }
 

@@ -150,30 +150,6 @@ const NOT_TAKEN: [&str; 7] = [
 /// Whole phrases that say the same: `DeepSeek`, z.ai.
 const NO_IMAGE_INPUT: [&str; 2] = ["unknown variant `image", "allowed values: ['text']"];
 
-/// Parts of a request, and other reasons that a refusal may name.
-const REQUEST_PARTS: [&str; 20] = [
-    "message",
-    "content",
-    "block",
-    "role",
-    "image",
-    "document",
-    "pdf",
-    "tool",
-    "schema",
-    "thinking",
-    "signature",
-    "effort",
-    "token",
-    "system",
-    "model",
-    "field",
-    "stream",
-    "cache",
-    "header",
-    "beta",
-];
-
 /// Signs of a request that a gateway rewrote, so that its message indices differ from ours.
 const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
 
@@ -236,12 +212,6 @@ impl Fault {
             return None;
         }
         named(&words, "messages").find_map(parse_block_path)
-    }
-
-    /// True if the refusal names no part of the request, so that its transport may be the cause.
-    pub fn names_no_part(&self) -> bool {
-        let words = self.rejection_text();
-        words.is_some_and(|words| !REQUEST_PARTS.iter().any(|part| words.contains(part)))
     }
 
     /// True if the API calls the request invalid, for whatever reason.
