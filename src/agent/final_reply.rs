@@ -48,9 +48,7 @@ impl RunWorld<'_> {
 
     /// True if the text has a call of one of the tools.
     fn has_call(&self, text: &str) -> bool {
-        let fixed = self.caller.fixed();
-        let tools = fixed.tools.iter().map(|tool| tool.name.as_str());
-        find_call_in_text(text, &tools.collect::<Vec<_>>()).is_some()
+        find_call_in_text(text, &self.caller.fixed().tools).is_some()
     }
 
     /// Warns that the work after a finished answer failed. For a reminder, the warning of open work

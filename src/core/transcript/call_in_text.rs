@@ -1,9 +1,11 @@
-//! Finds tool calls that a model left as text: the call syntaxes of several vendors.
+//! Finds tool calls that a model left as text: the call syntaxes of several vendors beside prose, and
+//! any syntax where the reply, or its end from a tag on, is nothing but a call.
 //!
 //! Code blocks, code spans and quotations do not count: there a call is an example. A reply that ends
 //! with a block that is nothing but a call has called.
 
-use serde_json::Value;
+use super::message::ToolDefinition;
+use super::whole_call::{json_call, whole_call, written_call};
 
 /// Markers that begin a call, with the call after them, in lower case. Tags with a namespace, such
 /// as `<minimax:tool_call>`, are read without it.
@@ -68,15 +70,18 @@ const BEFORE_NAME: [&str; 6] = ["print(", "functions.", "function", "default_api
 const CALL_HEAD: usize = 4_000;
 
 /// Finds a call of one of these tools in the text of a reply, and returns the tool.
-pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
-    let offered = |name: &str| tools.iter().copied().find(|tool| tool.eq_ignore_ascii_case(name));
+pub fn find_call_in_text<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
+    let offered = |name: &str| {
+        let mut names = tools.iter().map(|tool| tool.name.as_str());
+        names.find(|tool| tool.eq_ignore_ascii_case(name))
+    };
     let mut prose = String::with_capacity(text.len() + 1);
     prose.push('\n');
     let parts = split_code(text);
     let last = parts.iter().rev().find(|(_, part)| !part.trim().is_empty());
     if let Some((Some(language), part)) = last
         && DATA_LANGUAGES.contains(&language.to_ascii_lowercase().as_str())
-        && let Some(tool) = whole_call(without_tags(part.trim())).and_then(offered)
+        && let Some(tool) = call_in_block(part.trim(), tools)
     {
         return Some(tool);
     }
@@ -105,7 +110,25 @@ pub fn find_call_in_text<'a>(text: &str, tools: &[&'a str]) -> Option<&'a str> {
                 .find_map(|at| tool_of_tag(&prose[at + tag.len()..]).and_then(offered))
         })
     };
-    of_opener.or_else(of_tag).or_else(|| whole_call(text.trim()).and_then(offered))
+    of_opener
+        .or_else(of_tag)
+        .or_else(|| whole_call(text.trim(), tools))
+        .or_else(|| last_call(&prose, tools))
+}
+
+/// The tool of a code block that is nothing but a call. Code that only looks like one does not count.
+fn call_in_block<'a>(part: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
+    let of_list = || written_call(part, tools).filter(|_| part.starts_with('['));
+    json_call(part, tools).or_else(of_list)
+}
+
+/// The tool of a text that ends with a call which begins with a tag: at the beginning of a line, or
+/// with a special token.
+fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
+    let lines = prose.match_indices("\n").map(|(at, _)| prose[at..].trim_start());
+    let tags = lines.filter(|line| line.starts_with('<'));
+    let tokens = prose.match_indices("<|").map(|(at, _)| &prose[at..]);
+    tags.chain(tokens).find_map(|text| whole_call(text.trim_end(), tools))
 }
 
 /// The offsets of a marker, except directly after a quotation mark. A tag is also found with a
@@ -171,29 +194,6 @@ fn name_in_object(text: &str) -> Option<&str> {
     })
 }
 
-/// The tool of a reply that is nothing but a call: `{"name": "Bash", "parameters": {...}}`, or
-/// `[Bash(command="ls")]`.
-fn whole_call(text: &str) -> Option<&str> {
-    if let Some(inside) = text.strip_prefix('[').and_then(|text| text.strip_suffix(")]")) {
-        let name = leading_name(inside);
-        return inside[name.len()..].starts_with('(').then_some(name);
-    }
-    let value: Value = serde_json::from_str(text).ok()?;
-    let object = value.as_array().and_then(|list| list.first()).unwrap_or(&value).as_object()?;
-    let is_of_a_call = |key: &String| {
-        matches!(key.as_str(), "type" | "id" | "name" | "arguments" | "parameters" | "input")
-    };
-    let has_input =
-        ["arguments", "parameters", "input"].iter().any(|key| object.contains_key(*key));
-    (has_input && object.keys().all(is_of_a_call)).then(|| name_in_object(text)).flatten()
-}
-
-/// A call without the tags around it.
-fn without_tags(text: &str) -> &str {
-    let inner = text.strip_prefix("<tool_call>").and_then(|text| text.strip_suffix("</tool_call>"));
-    inner.unwrap_or(text).trim()
-}
-
 /// Splits a text at its fenced code blocks: parts with the language of their block, or `None`.
 fn split_code(text: &str) -> Vec<(Option<&str>, &str)> {
     let mut parts = Vec::new();
@@ -255,12 +255,27 @@ fn without_dsml(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::find_call_in_text;
+    use serde_json::json;
 
-    const TOOLS: [&str; 3] = ["Bash", "Read", "mcp__files__list"];
+    use super::{ToolDefinition, find_call_in_text};
+
+    fn tools() -> Vec<ToolDefinition> {
+        let tool = |name: &str, fields: &[&str], required: &str| {
+            let properties: serde_json::Map<_, _> =
+                fields.iter().map(|field| ((*field).to_owned(), json!({}))).collect();
+            let input_schema = json!({ "properties": properties, "required": [required] });
+            ToolDefinition { name: name.to_owned(), description: String::new(), input_schema }
+        };
+        vec![
+            tool("Bash", &["command", "description"], "command"),
+            tool("Read", &["file_path", "limit"], "file_path"),
+            tool("mcp__files__list", &["path"], "path"),
+        ]
+    }
 
     #[test]
     fn a_call_in_the_syntax_of_any_vendor_is_found() {
+        let tools = tools();
         let calls = [
             "<function_calls>\n<invoke name=\"Bash\">\n<parameter name=\"command\">make</parameter>",
             "I run the tests.<invoke name=\"Bash\"><parameter name=\"command\">make</parameter></invoke>",
@@ -301,16 +316,42 @@ mod tests {
             "```json\n{\"name\": \"x\"}\n```\n```json\n{\"name\": \"Bash\", \"input\": {}}\n```",
             "```xml\n<tool_call>\n{\"name\": \"Bash\", \"arguments\": {}}\n</tool_call>\n```",
             "```json\n{\"name\": \"Bash\", \"arguments\": {}}",
+            "{\"type\": \"function\", \"function\": {\"name\": \"Bash\", \"arguments\": \"{\\\"command\\\": \\\"ls\\\"}\"}}",
+            "{\"role\": \"assistant\", \"content\": \"I list.\", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"Bash\", \"arguments\": \"{}\"}}]}",
+            "{\"tool\": \"Bash\", \"input\": {\"command\": \"ls\"}}",
+            "{\"thought\": \"I list.\", \"action\": \"Bash\", \"action_input\": {\"cmd\": \"ls\"}}",
+            "{\"tool\": \"Bash\", \"command\": \"ls\", \"description\": \"list\"}",
+            "{\"Bash\": {\"command\": \"ls\"}}",
+            "{\"recipient_name\": \"functions.Bash\", \"parameters\": {\"command\": \"ls\"}}",
+            "<tools>\n{\"name\": \"Bash\", \"arguments\": {}}\n</tools>",
+            "Let me list.\n<tools>\n{\"name\": \"Bash\", \"arguments\": {}}\n</tools>",
+            "{\"name\": \"Bash\", \"arguments\": {}}\n{\"name\": \"Read\", \"arguments\": {}}",
+            "function call{\"name\": \"Bash\", \"arguments\": {}}<|message_sep|>",
+            "<|start|>assistant<|channel|>analysis to=functions.Bash code<|message|>{\"command\":\"ls\"}",
+            "analysis to=functions.Bash json\n{\"command\":\"ls\"}",
+            "<|channel|>analysis<|message|>I list.<|end|><|start|>assistant<|channel|>final to=Bash<|message|>{\"command\":\"ls\"}<|call|>",
+            "<Bash>\n<command>ls</command>\n</Bash>",
+            "I list the files.\n\n<Bash>\n  <command>ls</command>\n</Bash>\n",
+            "<longcat_tool_call>Bash\n<longcat_arg_key>command</longcat_arg_key>\n<longcat_arg_value>ls</longcat_arg_value>\n</longcat_tool_call>",
+            "Bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>",
+            "<start_function_call>call:Bash{command:<escape>ls<escape>}<end_function_call>",
+            "call:Bash{\"command\":\"ls\"}",
+            ">>>Bash\n{\"command\": \"ls\"}",
+            "Bash\n```json\n{\"command\": \"ls\"}\n```",
+            "Bash(command=\"ls\")",
+            "[Tool call: Bash({\"command\": \"ls\"})]",
+            "<some_new_tag>Bash<sep>{\"command\": \"ls\"}</some_new_tag>",
         ];
         for call in calls {
-            assert_eq!(find_call_in_text(call, &TOOLS), Some("Bash"), "{call}");
+            assert_eq!(find_call_in_text(call, &tools), Some("Bash"), "{call}");
         }
         let other = "<invoke name=\"mcp__files__list\"></invoke>";
-        assert_eq!(find_call_in_text(other, &TOOLS), Some("mcp__files__list"));
+        assert_eq!(find_call_in_text(other, &tools), Some("mcp__files__list"));
     }
 
     #[test]
     fn an_example_or_another_tool_is_no_call() {
+        let tools = tools();
         let texts = [
             "All tests pass.",
             "Example:\n```xml\n<invoke name=\"Bash\">\n<parameter name=\"command\">ls</parameter>\n```",
@@ -331,9 +372,33 @@ mod tests {
             "It is:\n```json\n{\"name\": \"app\", \"arguments\": {}}\n```",
             "It is:\n```python\n{\"name\": \"Bash\", \"arguments\": {}}\n```",
             "The next action: Bash is to be updated.",
+            "{\"name\": \"Bash\", \"description\": \"Runs commands\"}",
+            "[{\"name\": \"Bash\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}]",
+            "{\"tools\": [{\"name\": \"Bash\", \"calls\": 3}]}",
+            "{\"used\": [\"Bash\", \"Read\"]}",
+            "{\"Bash\": {\"calls\": 3}, \"Read\": {\"calls\": 1}}",
+            "{\"Read\": {\"allowed\": true}}",
+            "{\"action\": \"none\", \"input\": {\"command\": \"ls\"}}",
+            "Functionary writes >>>Bash\n{\"command\": \"ls\"}",
+            "Cline writes <Bash><command>ls</command></Bash>",
+            "Cline writes <Bash>\n<command>ls</command>\n</Bash> for a call.",
+            "<Bash>\n<command>ls</command>\n</Bash>\n\nThis is the form of a call.",
+            "The form is `<Bash><command>ls</command></Bash>`",
+            "A call is:\n```xml\n<Bash>\n<command>ls</command>\n</Bash>\n```",
+            "A call is:\n```\ncall:Bash{\"command\":\"ls\"}\n```",
+            "The tool to=functions.Bash is named so in harmony.",
+            "Bash(git status:*)",
+            "Bash(command: string)",
+            "Bash (the command is in the log)",
+            "Use: Bash(command=\"ls\")",
+            "<p>The call Bash(command=\"ls\") lists files.</p>",
+            "<Read>\n<me/>\n</Read>",
+            "- Bash: `command`",
+            "Bash: command (text), description (text)",
+            "[Bash]: https://example.com/command=ls>",
         ];
         for text in texts {
-            assert_eq!(find_call_in_text(text, &TOOLS), None, "{text}");
+            assert_eq!(find_call_in_text(text, &tools), None, "{text}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod token_estimate;
 mod tool_exchanges;
 mod unanswered;
 mod validity;
+mod whole_call;
 
 pub use block_repair::{
     RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
