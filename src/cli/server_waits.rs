@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, interval_at, timeout};
+use tokio::time::{Instant, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Setup;
+use crate::process::timeout_while_running;
 use crate::recovery::Interrupt;
 use crate::transcript::Block;
 
@@ -54,9 +55,9 @@ impl RunJob {
             let connected = servers.wait_until_connected(&names).await;
             connected.map_err(|why| failed(why.to_string()))?;
             let prompt = servers.prompt(&call.command, &call.words, &cancel);
-            match timeout(limit, prompt).await {
-                Ok(prompt) => prompt.map_err(|why| failed(why.to_string())),
-                Err(_) => Err(failed(format!(
+            match timeout_while_running(limit, prompt).await {
+                Some(prompt) => prompt.map_err(|why| failed(why.to_string())),
+                None => Err(failed(format!(
                     "the server did not answer within {}",
                     format_duration(limit)
                 ))),

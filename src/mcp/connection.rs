@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 
-use crate::process::{Job, ProgramTerms, Supervisor, find_user_program, skipped_program};
+use crate::process::{
+    Job, ProgramTerms, Supervisor, find_user_program, skipped_program, timeout_while_running,
+};
 use crate::secrets::Redactor;
 use crate::types::HostError;
 
@@ -142,10 +144,11 @@ async fn open_connection(
     .map_err(ConnectError::Lost)?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
     let peer = Peer::start(transport, inbox, received, roots(around), Arc::clone(elicitor));
-    let begun = timeout(patience, handshake(&peer, lifecycle, &around.mask)).await;
+    let handshake = handshake(&peer, lifecycle, &around.mask);
+    let begun = timeout_while_running(patience, handshake).await;
     let mask = around.mask.clone();
     let fault = match begun {
-        Ok(Ok(about)) => {
+        Some(Ok(about)) => {
             let handle = ConnectionHandle { peer, host, about: Arc::new(about), mask };
             let is_stream = matches!(
                 config.place,
@@ -153,8 +156,8 @@ async fn open_connection(
             );
             return Ok(Connection { handle, program, is_stream, _end: end });
         }
-        Ok(Err(fault)) => fault,
-        Err(_) => {
+        Some(Err(fault)) => fault,
+        None => {
             let why = format!("it did not answer within {} s", patience.as_secs_f32());
             let why = match &program {
                 Some(program) => program.output.describe_end(&why, "", &mask),

@@ -8,8 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+use crate::process::timeout_while_running;
 
 use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
@@ -258,27 +260,23 @@ impl ServerTask {
             ServerAddress::Program { .. } => timers.start,
             ServerAddress::Http(_) | ServerAddress::Host => timers.wait,
         };
-        let end = Instant::now() + patience;
         let answer_max = self.call_limit(timers);
         let link = connection::connect(&self.config, around, patience, answer_max).await?;
         let wire = link.handle();
         let about = wire.server_info();
         let covered = wire.tool_changes();
-        let listed = match timeout_at(end, wire.list_tools()).await {
+        let listed = match timeout_while_running(patience, wire.list_tools()).await {
             // A server that declares no tools need not implement `tools/list`.
-            Ok(Err(CallError::Refused(_))) if !about.has_tools => {
-                Ok(Ok(Listing { entries: Vec::new(), cut: None }))
+            Some(Err(CallError::Refused(_))) if !about.has_tools => {
+                Some(Ok(Listing { entries: Vec::new(), cut: None }))
             }
             listed => listed,
         };
         let why = match listed {
-            Ok(Ok(listed)) => {
+            Some(Ok(listed)) => {
                 self.set_tools(&listed);
-                let prompts = if about.has_prompts {
-                    self.list_prompts(&wire, end).await
-                } else {
-                    Vec::new()
-                };
+                let prompts =
+                    if about.has_prompts { self.list_prompts(&wire).await } else { Vec::new() };
                 self.replace_loss(None);
                 self.state.send_modify(|state| {
                     (state.about, state.prompts) = (about, Arc::new(prompts));
@@ -289,11 +287,11 @@ impl ServerTask {
                 });
                 return Ok(link);
             }
-            Ok(Err(CallError::NeedsAuth(why) | CallError::MissingScope(why))) => {
+            Some(Err(CallError::NeedsAuth(why) | CallError::MissingScope(why))) => {
                 link.close(timers.end).await;
                 return Err(ConnectionLoss::NeedsAuth(why));
             }
-            Ok(Err(
+            Some(Err(
                 CallError::Refused(why)
                 | CallError::Ambiguous(why)
                 | CallError::Lost(why)
@@ -301,10 +299,10 @@ impl ServerTask {
             )) => {
                 format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
             }
-            Ok(Err(CallError::Expired(why))) => {
+            Some(Err(CallError::Expired(why))) => {
                 format!("it forgot the session before listing its tools: {why}")
             }
-            Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
+            None => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
         let loss = ConnectionLoss::Transient(link.with_last_output(&why));
         link.close(timers.end).await;
@@ -312,14 +310,13 @@ impl ServerTask {
     }
 
     /// The prompts of a new connection. A server that does not list them has none.
-    async fn list_prompts(&self, wire: &ConnectionHandle, end: Instant) -> Vec<RemotePrompt> {
-        let end = end.min(Instant::now() + PROMPTS_MAX);
-        match timeout_at(end, wire.list_prompts()).await {
-            Ok(Ok(listed)) => {
+    async fn list_prompts(&self, wire: &ConnectionHandle) -> Vec<RemotePrompt> {
+        match timeout_while_running(PROMPTS_MAX, wire.list_prompts()).await {
+            Some(Ok(listed)) => {
                 self.warn_of_cut(&listed);
                 convert_prompts(&self.config.name, &listed.entries)
             }
-            Ok(Err(_)) | Err(_) => Vec::new(),
+            Some(Err(_)) | None => Vec::new(),
         }
     }
 
@@ -396,16 +393,16 @@ impl ServerTask {
                 () = sleep_until(next_listing), if is_stale => {
                     is_stale = false;
                     let covered = wire.tool_changes();
-                    let listing = tokio::time::timeout(patience, wire.list_tools());
+                    let listing = timeout_while_running(patience, wire.list_tools());
                     let listed = tokio::select! {
                         () = stop.cancelled() => return None,
                         listed = listing => listed,
                     };
                     match listed {
-                        Ok(Ok(listed)) => self.set_tools(&listed),
-                        Ok(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
+                        Some(Ok(listed)) => self.set_tools(&listed),
+                        Some(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
                         // The tools of the last listing are kept.
-                        Ok(Err(_)) | Err(_) => {}
+                        Some(Err(_)) | None => {}
                     }
                     self.state.send_modify(|state| state.listed_changes = covered);
                     next_listing = Instant::now() + LISTING_PAUSE;

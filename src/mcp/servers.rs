@@ -9,9 +9,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::{RunningClock, timeout_while_running};
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
@@ -158,12 +159,14 @@ impl Servers {
     /// the start. Cancel-safe.
     pub async fn wait_for_first_attempts(&self, limit: Duration) {
         let began = *self.began.lock();
-        let Some(end) = began.map(|began| began + limit) else { return };
-        for member in self.members() {
-            let mut watch = member.watch();
-            // A closed channel also ends the wait.
-            let _ = timeout_at(end, watch.wait_for(|state| state.attempted)).await;
-        }
+        let Some(began) = began else { return };
+        let over = async {
+            for member in self.members() {
+                // A closed channel also ends the wait.
+                let _ = member.watch().wait_for(|state| state.attempted).await;
+            }
+        };
+        let _ = timeout_while_running(limit.saturating_sub(began.elapsed()), over).await;
     }
 
     /// The time for which the first request waits for starting servers in total.
@@ -174,10 +177,12 @@ impl Servers {
     /// Waits until the lists of tools cover all changes that the servers have announced so far, but
     /// at most `limit`. Cancel-safe.
     pub async fn wait_for_listings(&self, limit: Duration) {
-        let end = Instant::now() + limit;
-        for member in self.members() {
-            let _ = timeout_at(end, member.wait_for_listing()).await;
-        }
+        let over = async {
+            for member in self.members() {
+                member.wait_for_listing().await;
+            }
+        };
+        let _ = timeout_while_running(limit, over).await;
     }
 
     /// Waits until these servers, or all if there is no name, are connected, up to the wait limit.
@@ -191,11 +196,14 @@ impl Servers {
             let why = left_out.map(|(_, why)| why.clone());
             return Err(RequiredServerError::NotConfigured { name: name.clone(), why });
         }
-        let end = Instant::now() + self.timers.wait;
+        let mut clock = RunningClock::new();
         for member in self.selected(names) {
             let mut watch = member.watch();
-            let over = watch.wait_for(|state| state.status != ServerStatus::Pending);
-            let _ = timeout_at(end, over).await;
+            tokio::select! {
+                biased;
+                _ = watch.wait_for(|state| state.status != ServerStatus::Pending) => {}
+                () = clock.wait_until(self.timers.wait) => {}
+            }
             let report = member.report();
             if report.status != ServerStatus::Connected {
                 let ServerReport { name, status, why, .. } = report;

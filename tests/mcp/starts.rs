@@ -106,6 +106,25 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
     );
 }
 
+/// The whole machine may have been suspended, and the server with it.
+#[tokio::test]
+async fn time_in_which_the_process_was_stopped_does_not_count_for_the_start_of_a_server() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let gate = folder.path().join("gate");
+    let limit = Duration::from_mins(4);
+    let timers = McpTimers { wait: limit, start: limit, ..McpTimers::default() };
+    let bench = McpFixture::with(&["late", &gate.display().to_string()], timers, |_, _| {});
+    let connected = bench.servers.wait_until_connected(&[]);
+    tokio::pin!(connected);
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut connected).await;
+    assert!(early.is_err(), "it waits for the gate");
+    tokio::time::pause();
+    tokio::time::advance(limit * 2).await;
+    tokio::time::resume();
+    std::fs::write(&gate, "").expect("a file can be written");
+    connected.await.expect("it is connected");
+}
+
 #[tokio::test]
 async fn garbage_on_an_mcp_connection_is_skipped_up_to_a_limit() {
     let bench = McpFixture::of(&["garbage"]).ready().await;
