@@ -244,7 +244,7 @@ async fn variables_of_secrets_are_dropped_and_others_stay() {
 }
 
 /// Places below the home folder that hold credentials or what was typed.
-const PLACES: [&str; 33] = [
+const PLACES: [&str; 41] = [
     ".claude.json",
     ".claude/.credentials.json",
     ".config/github-copilot/hosts.json",
@@ -278,6 +278,15 @@ const PLACES: [&str; 33] = [
     ".config/syncthing/key.pem",
     ".local/share/gopass/stores/root/x",
     ".foundry/keystores/x",
+    ".config/httpie/sessions/host/me.json",
+    ".local/state/nvim/shada/main.shada",
+    ".continue/config.yaml",
+    // By their names alone.
+    ".new_client_history",
+    ".newtool/credentials.json",
+    ".config/newtool/access-token",
+    ".config/newtool/auth.json",
+    ".local/share/newtool/ca-key.pem",
 ];
 
 #[tokio::test]
@@ -289,10 +298,19 @@ async fn credential_files_and_histories_are_not_read() {
         fs::write(&path, format!("found-{place}\n")).expect("a file");
     }
     fs::write(home.path().join(".npmrc"), "found-npmrc\n").expect("a file");
+    for folder in ["project", ".dotfiles/.git", ".newtool/docs"] {
+        fs::create_dir_all(home.path().join(folder)).expect("a folder can be made");
+    }
+    // In checkouts, and files about credentials.
+    let sources = ["project/token.json", ".dotfiles/secrets.yml", ".newtool/credentials.rs"];
+    for place in sources {
+        fs::write(home.path().join(place), format!("open-{place}\n")).expect("a file");
+    }
     fs::write(home.path().join(".gitconfig"), "[user]\nname = found-git\n").expect("a file");
     // Named in the command, each would be refused by a rule before the kernel is asked.
     let read = "while read -r place; do cat \"$HOME/$place\"; done < places; \
-                cat \"$HOME/.npmrc\"; git config --global user.name";
+                cd ~ && cat .npmrc project/token.json .dotfiles/secrets.yml \
+                .newtool/credentials.rs; git config --global user.name";
     let mut scenario = Scenario::new().tool("Bash", json!({ "command": read }));
     for place in PLACES {
         scenario = scenario.and_tool("Read", json!({ "file_path": home.path().join(place) }));
@@ -324,6 +342,9 @@ async fn credential_files_and_histories_are_not_read() {
         }
     }
     assert!(bash.contains("found-npmrc") && bash.contains("found-git"), "tools still work: {bash}");
+    for place in sources {
+        assert!(bash.contains(&format!("open-{place}")), "no credential: {place}: {bash}");
+    }
     if holds {
         let init = ended.frames().into_iter().find(|frame| frame["subtype"] == "init");
         let exposed = &init.expect("init")["sandbox"]["exposed"];

@@ -226,7 +226,16 @@ credentials! {
         "~/.vultr-cli.yaml", "@config/upctl.yaml", "~/.luarocks/upload_config.lua",
         "~/.dropbox_uploader", "~/.tarsnap.key", "~/.jenkins/secrets", "~/.jenkins/credentials.xml",
         "@config/toot", "~/src-config.json", "~/.ngrok", "@data/jupyter/runtime",
-        "$DOPPLER_CONFIG_DIR", "@config/yandex-cloud",
+        "$DOPPLER_CONFIG_DIR", "@config/yandex-cloud", "~/.hex/hex.config", "~/.conan2/credentials.json",
+        "~/.newrelic", "~/.slack", "~/.cdsapirc", "~/.tccli", "@config/httpie/sessions",
+        "~/.httpie/sessions", "@config/xh/sessions", "~/.minikube/ca.key", "@data/mkcert/rootCA-key.pem",
+        "~/.sfdx", "~/.sf", "~/.particle", "~/.platformio/appstate.json", "~/.pause",
+        "~/.contentfulrc.json", "~/.transifexrc", "~/.cqlshrc", "~/.cassandra/credentials",
+        "~/.usqlpass", "~/clearml.conf", "~/.comet.config", "~/.prefect/profiles.toml",
+        "@config/prisma-platform", "@config/b2", "@config/gspread", "@config/todoist",
+        "@config/dnscontrol", "~/.newsboat/config", "@config/newsboat/config",
+        "@config/obs-studio/basic/profiles", "@config/kdeconnect/privateKey.pem", "@config/vdirsyncer",
+        "@config/neomutt", "~/.neomuttrc", "~/.esmtprc", "~/.getmail", "@config/getmail",
     ];
     // Secrets of the machine, mounted for this container or service.
     [] => [] [
@@ -251,6 +260,8 @@ credentials! {
         "~/.factory/auth.json", "~/.factory/sessions", "@data/crush", "@config/crush",
         "@data/amazon-q", "~/.cline/data", "~/.augment/session.json", "~/.codeium/config.json",
         "~/.pi/agent/auth.json", "~/.pi/agent/sessions", "@config/shell_gpt/.sgptrc", "~/.anthropic",
+        "~/.aider.conf.yml", "~/.cursor/mcp.json", "~/.continue/config.yaml", "~/.continue/config.json",
+        "@config/aichat", "@data/kiro-cli", "~/.opencommit",
     ];
     // Browsers, mail, chat and managers of passwords.
     [] => [] [
@@ -303,5 +314,7 @@ credentials! {
         "~/.mariadb_history", "~/.sqlite_history", "~/.duckdb_history", "~/.rediscli_history",
         "~/.dbshell", "~/.mongodb", "~/.lesshst", "~/.viminfo", "~/.wget-hsts", "@data/nvim/shada",
         "~/.Rhistory", "~/.scala_history", "~/.php_history", "~/.lua_history",
+        "~/.local/state/nvim/shada", "~/.usql_history",
+        "~/.clickhouse-client-history", "~/.mycli-history", "@config/pgcli/history", "~/.trino_history",
     ];
 }

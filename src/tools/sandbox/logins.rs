@@ -6,6 +6,7 @@ use super::super::credentials::{CREDENTIALS, CredentialSet, OF_VARIABLES};
 use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
 use super::key_files;
+use super::named_secrets;
 
 /// The programs whose settings name further files with keys and passwords.
 const USERS_OF_KEYS: [&str; 2] = ["git", "ssh"];
@@ -28,7 +29,8 @@ pub(super) struct LoginPlaces {
 }
 
 /// Finds the places of all credentials of the table, and files with secrets that variables of any
-/// name, or settings of ssh and git, point to, outside of the folders that commands may write to.
+/// name, or settings of ssh and git, point to, or whose names say so, outside of the folders that
+/// commands may write to.
 pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
     let paths =
         |places: &[&str]| places.iter().flat_map(|place| around.login_paths(place)).collect();
@@ -40,7 +42,8 @@ pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec
         }
         FoundLogins { set, places, state: paths(set.state) }
     };
-    let places = around.secret_files(writable);
+    let mut places = around.secret_files(writable);
+    places.extend(named_secrets::find(around, writable));
     let named = FoundLogins { set: &OF_VARIABLES, places, state: Vec::new() };
     CREDENTIALS.iter().map(found).chain([named]).collect()
 }

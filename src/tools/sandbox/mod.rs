@@ -13,6 +13,7 @@ mod key_files;
 mod known_paths;
 mod logins;
 mod mounts;
+mod named_secrets;
 mod network;
 mod path_grants;
 mod plain;

@@ -1,0 +1,149 @@
+//! Files of settings below the home folder whose names say that they hold credentials, or what was
+//! typed: programs that the table of credentials lacks. Reads the file system.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::super::real_paths::LinkedPath;
+use super::context::SandboxContext;
+
+/// The folders with a folder of settings or data for each program.
+const FOLDERS: [&str; 4] = ["", ".config", ".local/share", ".local/state"];
+
+/// Words in the name of a file with credentials. A word in it that only begins like one, such as
+/// `tokenizer`, is another one.
+const WORDS: [&str; 10] = [
+    "credential",
+    "credentials",
+    "creds",
+    "passwd",
+    "password",
+    "passwords",
+    "secret",
+    "secrets",
+    "token",
+    "tokens",
+];
+
+/// Endings of names of files with keys and of histories.
+const ENDINGS: [&str; 6] = [".key", "key.pem", "_history", "-history", ".history", ".keystore"];
+
+/// Whole names.
+const NAMES: [&str; 4] = ["auth.json", "auth.toml", "auth.yml", "history"];
+
+/// Endings of names of files that hold settings or data. Others, such as sources and documents, are
+/// about credentials.
+const DATA: [&str; 13] = [
+    "json",
+    "yaml",
+    "yml",
+    "toml",
+    "ini",
+    "conf",
+    "cfg",
+    "xml",
+    "txt",
+    "db",
+    "sqlite",
+    "sqlite3",
+    "properties",
+];
+
+/// Files that their programs need to start, below the home folder.
+const KEPT: [&str; 1] = [".composer/auth.json"];
+
+/// Finds these files, as far as they can be closed to commands: in hidden folders of the home folder,
+/// and below the folders of settings and data. Checkouts and links are left out.
+pub(super) fn find(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
+    let Some(home) = around.home else { return Vec::new() };
+    let of_programs = |folder: &&str| {
+        let folder_path = home.join(folder);
+        let is_home = folder.is_empty();
+        let kept = move |name: &str| !is_home || name.starts_with('.');
+        let (mut files, folders) = entries(&folder_path, kept);
+        let in_folders = folders.iter().filter(|folder| !folder.join(".git").exists());
+        files.extend(in_folders.flat_map(|folder| entries(folder, |_| true).0));
+        files
+    };
+    let files = FOLDERS.iter().flat_map(|folder| of_programs(&folder));
+    let is_kept = |path: &Path| KEPT.iter().any(|kept| *path == home.join(kept));
+    let is_secret = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(names_secret) && !is_kept(path)
+    };
+    around.closable(files.filter(is_secret).collect::<Vec<_>>().into_iter(), writable)
+}
+
+/// The files and folders in a folder, without links.
+fn entries(folder: &Path, is_kept: impl Fn(&str) -> bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_left_out = entry.file_name().to_str().is_some_and(|name| !is_kept(name));
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() && !is_left_out => files.push(entry.path()),
+            Ok(kind) if kind.is_dir() && !is_left_out => folders.push(entry.path()),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    (files, folders)
+}
+
+/// True if the name of a file of settings says that it holds credentials, or what was typed.
+fn names_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let (stem, ending) = match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => (stem, ending),
+        Some(_) | None => (name.as_str(), ""),
+    };
+    let is_word = |word: &str| WORDS.contains(&word);
+    let mut words = stem.split(|one: char| !one.is_ascii_alphanumeric());
+    let of_data = (ending.is_empty() || DATA.contains(&ending)) && words.any(is_word);
+    of_data
+        || is_word(ending)
+        || NAMES.contains(&name.as_str())
+        || ENDINGS.iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_secret;
+
+    #[test]
+    fn names_of_files_with_credentials_are_recognised() {
+        for name in [
+            "credentials",
+            ".credentials.json",
+            "default.credential",
+            "creds.json",
+            "access_token.json",
+            "token-cache.json",
+            "my.secret",
+            "auth.json",
+            "ca.key",
+            "rootCA-key.pem",
+            "privateKey.pem",
+            ".usql_history",
+            ".mycli-history",
+            "history",
+        ] {
+            assert!(names_secret(name), "{name}");
+        }
+        for name in [
+            "tokenizer.json",
+            "secretary.txt",
+            "credentials.rs",
+            "credentials.md",
+            "token.py",
+            "git-credential-store",
+            "keymap.json",
+            "history.lua",
+            "auth.py",
+            "authors.json",
+            "cert.pem",
+            "known_hosts",
+            ".bashrc",
+        ] {
+            assert!(!names_secret(name), "{name}");
+        }
+    }
+}
