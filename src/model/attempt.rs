@@ -10,7 +10,7 @@ use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Time
 use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
 use super::assemble::{AssemblyStep, ReplyAssembly};
 use super::error_body::truncate_message;
-use super::fault::{body_text, fault_of_response, fault_without_response, torn_body};
+use super::fault::{body_text, fault_of_response, fault_without_response, is_damaged, torn_body};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
 use super::timers::RequestTimers;
@@ -223,7 +223,7 @@ impl Attempt {
                     AssemblyStep::Idle => {}
                     AssemblyStep::Content => body.record_progress(),
                     AssemblyStep::Last => {
-                        body.drain().await;
+                        body.drain().await.map_err(|kind| fault_at_stage(&assembly, kind))?;
                         return finish(assembly, first_token).map_err(|fault| *fault);
                     }
                 }
@@ -382,11 +382,20 @@ impl<'a> TimedBody<'a> {
             .min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Reads to the end of the stream, so that the connection can be reused.
-    async fn drain(&mut self) {
-        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+    /// Reads to the end of the stream, so that the connection can be reused. A compressed stream has
+    /// its checksum there.
+    async fn drain(&mut self) -> Result<(), FaultKind> {
+        let rest = async {
+            loop {
+                match self.response.chunk().await {
+                    Ok(Some(_)) => {}
+                    Err(error) if is_damaged(&error) => return Err(torn_body(error)),
+                    Ok(None) | Err(_) => return Ok(()),
+                }
+            }
+        };
         // On a timeout the connection is closed; the reply is complete anyway.
-        let _ = timeout(DRAIN_TIMEOUT, rest).await;
+        timeout(DRAIN_TIMEOUT, rest).await.unwrap_or(Ok(()))
     }
 }
 

@@ -159,6 +159,17 @@ pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
     FaultKind::TornStream { detail: error_line(&error.without_url()) }
 }
 
+/// True if the decoder of a compressed body found that its data is damaged. A connection that breaks
+/// after the last event is no such error.
+pub(super) fn is_damaged(error: &reqwest::Error) -> bool {
+    let is_of_connection = causes(error).any(|cause| cause.is::<hyper::Error>());
+    let is_invalid = |cause: &(dyn Error + 'static)| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
+    };
+    !is_of_connection && causes(error).any(is_invalid)
+}
+
 /// The error chain on one line. Names the dead-path timeout if the kernel closed a dead connection,
 /// which would otherwise look like any other timeout.
 fn error_line(error: &reqwest::Error) -> String {
