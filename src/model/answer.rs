@@ -80,6 +80,9 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let Some(blocks) = value["content"].as_array() else {
         return Err(invalid_response("the body is JSON, but not a message".to_owned()));
     };
+    if blocks.len() > BLOCKS_MAX {
+        return Err(too_many_blocks());
+    }
     let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
         return Err(invalid_response("the message has no stop reason".to_owned()));
     };
@@ -326,6 +329,14 @@ pub(super) fn text_of(value: &Value) -> String {
 
 pub(super) fn invalid_response(detail: String) -> FaultKind {
     FaultKind::InvalidContent { detail }
+}
+
+/// The maximum number of content blocks in a reply. A compressed body of some kilobytes may have
+/// hundreds of thousands of empty ones.
+pub(super) const BLOCKS_MAX: usize = 4_096;
+
+pub(super) fn too_many_blocks() -> FaultKind {
+    invalid_response(format!("the reply has more than {BLOCKS_MAX} content blocks"))
 }
 
 /// The fault of a reply in which a tool would run with another character than the model wrote.

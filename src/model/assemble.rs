@@ -11,9 +11,9 @@ use crate::sse::SseEvent;
 use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
-    CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
+    BLOCKS_MAX, CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
     half_a_character, invalid_response, is_thinking, keep_trusted_blocks, other_fields, read_value,
-    stated_reason, text_of,
+    stated_reason, text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
 use super::joined_text::{JoinedText, Wtf8};
@@ -317,6 +317,9 @@ impl ReplyAssembly {
         };
         if self.slots.contains_key(&key) {
             return Err(invalid_response(format!("content block {index} has no place")));
+        }
+        if self.slots.len() >= BLOCKS_MAX {
+            return Err(too_many_blocks());
         }
         let growing = match block["type"].as_str() {
             Some("text") => GrowingBlock::Text(JoinedText::new(text_of(&block["text"]))),

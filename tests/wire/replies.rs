@@ -1,5 +1,9 @@
 //! What comes where a stream or a JSON reply was expected, over a real socket.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use outlast::recovery::{ErrorClass, FailureStage, Fault, FaultKind, classify};
 use outlast::transcript::Block;
 use serde_json::json;
@@ -45,6 +49,46 @@ async fn a_stream_is_a_reply_although_none_was_asked_for() {
     let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
     assert_eq!(answer.content.len(), 1);
     assert!(server.requests()[0].contains(r#""stream":false"#));
+}
+
+/// The last event comes before the checksum.
+#[tokio::test]
+async fn a_compressed_stream_with_a_wrong_checksum_is_broken() {
+    let events = recorded("streams/text.sse");
+    let packed = |damaged: bool| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::none());
+        encoder.write_all(&events).expect("it is memory");
+        let mut packed = encoder.finish().expect("it is memory");
+        let place = packed.windows(4).position(|word| word == b"Welt").expect("a word");
+        packed[place] = if damaged { b'w' } else { b'W' };
+        answer(200, "content-type: text/event-stream\r\ncontent-encoding: gzip\r\n", &packed)
+    };
+    let server = Server::answering(packed(false)).await;
+    ask(&client(&server.url), STREAMING).await.expect("a reply");
+    let fault = fault_of(packed(true)).await;
+    assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
+    assert_eq!(fault.stage, FailureStage::Block);
+}
+
+/// A small compressed body may have any number of them.
+#[tokio::test]
+async fn a_reply_of_too_many_blocks_is_no_reply() {
+    let block = |index: usize| {
+        let start = json!({
+            "type": "content_block_start", "index": index,
+            "content_block": { "type": "text", "text": "" },
+        });
+        format!("data: {start}\n\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n")
+    };
+    let start = json!({ "type": "message_start", "message": { "id": "m", "content": [] } });
+    let events = format!("data: {start}\n\n") + &(0..5_000).map(block).collect::<String>();
+    let blocks: Vec<_> = (0..5_000).map(|_| json!({ "type": "text", "text": "" })).collect();
+    let whole = answer(200, JSON, &message(&json!(blocks), "end_turn"));
+    for bytes in [stream(events.as_bytes()), whole] {
+        let fault = fault_of(bytes).await;
+        assert_eq!(classify(&fault).class, ErrorClass::BadResponse, "{fault:?}");
+        assert!(fault.detail().contains("4096 content blocks"), "{fault:?}");
+    }
 }
 
 #[tokio::test]
