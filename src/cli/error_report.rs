@@ -2,7 +2,9 @@
 
 use std::env;
 use std::io::{self, Write as _};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -18,6 +20,9 @@ use super::output_file::{OutputFile, ResultRetention};
 use super::stdout::print;
 use super::step_summary::error_command;
 use super::usage::UsageError;
+
+/// The time limit for a reader of standard error.
+const STDERR_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Masks keys of known kinds, and the secrets in `variables`.
 pub(super) fn mask_of(variables: &Variables) -> Redactor {
@@ -48,7 +53,6 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
     };
-    let mut stderr = TerminalFilter::messages(io::stderr().lock());
     let message = mask.redact(&error.to_string());
     let mut lines = format!("outlast: {message}\n");
     // The error may be in the settings, so that only the variables count here.
@@ -56,10 +60,29 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         lines.push_str(&error_command("outlast: not started", &message));
         lines.push('\n');
     }
-    let _ = stderr.write_all(lines.as_bytes());
+    write_to_stderr(&lines);
     // Last, because a hanging disk delays it.
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();
     }
     wanted.exit_code_terms()(error.verdict().exit_code())
+}
+
+/// Writes lines to standard error. If it is a full pipe that is not read, the exit code is enough.
+fn write_to_stderr(lines: &str) {
+    let write = |lines: &str| {
+        let mut stderr = TerminalFilter::messages(io::stderr().lock());
+        let _ = stderr.write_all(lines.as_bytes());
+    };
+    let (sender, written) = mpsc::channel();
+    let text = lines.to_owned();
+    let writing = thread::Builder::new().spawn(move || {
+        write(&text);
+        let _ = sender.send(());
+    });
+    match writing {
+        Ok(_) => drop(written.recv_timeout(STDERR_PATIENCE)),
+        // The error may be that there are too many threads.
+        Err(_) => write(lines),
+    }
 }

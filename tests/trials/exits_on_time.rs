@@ -90,6 +90,20 @@ async fn a_blocked_standard_error_does_not_delay_the_exit() {
     assert_eq!(leaves_after_its_result(trial.start()).await, 0);
 }
 
+/// Before the run, nothing but the error is written.
+#[tokio::test]
+async fn a_blocked_standard_error_does_not_delay_the_exit_after_a_usage_error() {
+    let server = serve(Scenario::new());
+    let script = "exec \"$@\" 2> full";
+    let trial = RunBuilder::against(&server).args(["--max-turns", "0", "go"]).in_shell(script);
+    let path = trial.work().join("full");
+    pipe_at(&path);
+    let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    fill(&full);
+    let ended = trial.start().end().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
 /// Writes into a pipe until nothing more fits.
 fn fill(mut pipe: &std::fs::File) {
     use std::io::Write;
