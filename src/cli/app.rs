@@ -24,6 +24,7 @@ use super::args::{
 };
 use super::batch;
 use super::checkouts::enter_worktree;
+use super::chosen_session::use_folder_of_session;
 use super::completions;
 use super::config;
 use super::doctor;
@@ -197,7 +198,8 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             if let Some(directory) = &args.session.directory {
                 change_folder(directory)?;
             }
-            let world = around.process_context()?;
+            let mut world = around.process_context()?;
+            use_folder_of_session(&args, &mut world.variables, &world.cwd);
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
                 let world = enter_worktree(&args, world).await?;

@@ -37,6 +37,21 @@ pub(super) struct SessionChoice {
     names_folder: bool,
 }
 
+/// Keeps settings and sessions where hosts keep them (`~/.claude`) if the session that is to be
+/// resumed is there, and not in outlast's own folder: a host began it, and the command in its result
+/// names only the id.
+pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
+    let session = &args.session;
+    let name = session.resume_or_start.as_ref().or(session.resume.as_ref());
+    let id = name.and_then(|name| uuid("", name).ok());
+    let (Some(id), None) = (id, &session.own_folder) else { return };
+    let has = |folder: &Path| SessionFolder::new(folder, cwd).has(&id);
+    let shared = environment::shared_folder(variables);
+    if shared.is_some_and(|shared| has(&shared)) && !has(&environment::config_dir(variables)) {
+        environment::use_shared_folder(variables);
+    }
+}
+
 /// A chosen session with its state so far. Nothing was written to it.
 pub(super) struct ChosenSession {
     pub(super) id: SessionId,

@@ -372,6 +372,21 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
     )
 }
 
+/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
+/// variable names another folder.
+pub fn use_shared_folder(variables: &mut Variables) {
+    if let Some(folder) = shared_folder(variables) {
+        variables.insert("CLAUDE_CONFIG_DIR".into(), folder.into());
+    }
+}
+
+/// Returns the folder in which runs of hosts keep settings and sessions, unless a variable names
+/// another one.
+pub fn shared_folder(variables: &Variables) -> Option<PathBuf> {
+    let home = home(variables).filter(|_| config_dir_variable(variables).is_none());
+    home.map(|home| home.join(".claude"))
+}
+
 /// The folder that a variable names. A `~` at its start is left in it by all that set variables
 /// without a shell, such as files for containers and services.
 fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {

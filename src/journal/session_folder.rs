@@ -168,6 +168,11 @@ impl SessionFolder {
         })
     }
 
+    /// True if there is a file of this session, of any working directory.
+    pub fn has(&self, id: &SessionId) -> bool {
+        self.find(id).is_ok()
+    }
+
     /// The files in the folder of this working directory that belong to it.
     pub(super) fn own_files(&self) -> impl Iterator<Item = PathBuf> {
         let paths = self.own_folders().into_iter().flat_map(|folder| entries(&folder));

@@ -232,6 +232,25 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
     host.end().await;
 }
 
+/// Hosts keep sessions in another folder than other runs.
+#[tokio::test]
+async fn the_resume_command_of_a_hosts_session_finds_it() {
+    let scenario = Scenario::new().status(429).header("retry-after", "5000").reply("Done.");
+    let server = serve(scenario);
+    let first = RunBuilder::against(&server).env("OUTLAST_CONFIG_DIR", "");
+    let home = first.work().parent().expect("the folder of the run").display().to_string();
+    let second = crate::support::RunBuilder::bare(&server.base_url());
+    let second = second.env("OUTLAST_CONFIG_DIR", "").env("HOME", &home);
+    let mut host = HostDriver::with(first, &[]);
+    host.prompt("one").await;
+    let result = host.result().await;
+    let (_first, _) = host.end().await;
+    let command = result["resume"]["command"].as_str().expect("a command");
+    let ended = second.args(command.split(' ').skip(1)).run().await;
+    assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
+    assert_eq!(ended.stdout, "Done.\n");
+}
+
 #[tokio::test]
 async fn a_prompt_that_does_not_fit_the_window_is_shortened_before_the_next_one() {
     let server = serve(Scenario::new().reply("First.").reply("Here."));

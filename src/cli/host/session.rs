@@ -21,6 +21,7 @@ use crate::cli::output::{
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::config::environment;
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
     UserPrompt, control_error, exit_code_of_result_for_hosts, parse, read_lines,
@@ -73,7 +74,7 @@ pub(in crate::cli) async fn drive(
     check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     run::prepare_process(&context.variables);
-    use_shared_folder(&mut context);
+    environment::use_shared_folder(&mut context.variables);
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (stderr, stderr_drain) =
@@ -101,17 +102,6 @@ pub(in crate::cli) async fn drive(
     // Standard error may not be read; the exit code is enough.
     let _ = stderr_drain.finish(STDERR_PATIENCE).await;
     Ok(code)
-}
-
-/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
-/// variable names another folder.
-fn use_shared_folder(context: &mut ProcessContext) {
-    use crate::config::environment::{config_dir_variable, home};
-    if config_dir_variable(&context.variables).is_none()
-        && let Some(home) = home(&context.variables)
-    {
-        context.variables.insert("CLAUDE_CONFIG_DIR".into(), home.join(".claude").into());
-    }
 }
 
 /// The id of the session, once it is known. Clones share it.
