@@ -48,7 +48,15 @@ pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, c
     let has = |folder: &Path| SessionFolder::new(folder, cwd).has(&id);
     let shared = environment::shared_folder(variables);
     if shared.is_some_and(|shared| has(&shared)) && !has(&environment::config_dir(variables)) {
-        environment::use_shared_folder(variables);
+        use_shared_folder(variables);
+    }
+}
+
+/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
+/// variable names another folder.
+pub(super) fn use_shared_folder(variables: &mut Variables) {
+    if let Some(folder) = environment::shared_folder(variables) {
+        variables.insert("CLAUDE_CONFIG_DIR".into(), folder.into());
     }
 }
 

@@ -372,14 +372,6 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
     )
 }
 
-/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
-/// variable names another folder.
-pub fn use_shared_folder(variables: &mut Variables) {
-    if let Some(folder) = shared_folder(variables) {
-        variables.insert("CLAUDE_CONFIG_DIR".into(), folder.into());
-    }
-}
-
 /// Returns the folder in which runs of hosts keep settings and sessions, unless a variable names
 /// another one.
 pub fn shared_folder(variables: &Variables) -> Option<PathBuf> {

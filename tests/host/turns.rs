@@ -248,7 +248,7 @@ async fn the_resume_command_of_a_hosts_session_finds_it() {
     let command = result["resume"]["command"].as_str().expect("a command");
     let ended = second.args(command.split(' ').skip(1)).run().await;
     assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
-    assert_eq!(ended.stdout, "Done.\n");
+    assert_eq!(ended.result()["result"], "Done.");
 }
 
 #[tokio::test]

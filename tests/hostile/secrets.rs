@@ -309,8 +309,9 @@ async fn credential_files_and_histories_are_not_read() {
     fs::write(home.path().join(".gitconfig"), "[user]\nname = found-git\n").expect("a file");
     // Named in the command, each would be refused by a rule before the kernel is asked.
     let read = "while read -r place; do cat \"$HOME/$place\"; done < places; \
-                cd ~ && cat .npmrc project/token.json .dotfiles/secrets.yml \
-                .newtool/credentials.rs; git config --global user.name";
+                cat \"$HOME/.npmrc\" \"$HOME/project/token.json\" \
+                \"$HOME/.dotfiles/secrets.yml\" \"$HOME/.newtool/credentials.rs\"; \
+                git config --global user.name";
     let mut scenario = Scenario::new().tool("Bash", json!({ "command": read }));
     for place in PLACES {
         scenario = scenario.and_tool("Read", json!({ "file_path": home.path().join(place) }));

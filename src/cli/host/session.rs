@@ -15,13 +15,13 @@ use uuid::Uuid;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::args::RunArgs;
+use crate::cli::chosen_session::use_shared_folder;
 use crate::cli::host_turn::{HostTurn, SessionResources};
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::config::environment;
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
     UserPrompt, control_error, exit_code_of_result_for_hosts, parse, read_lines,
@@ -74,7 +74,7 @@ pub(in crate::cli) async fn drive(
     check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     run::prepare_process(&context.variables);
-    environment::use_shared_folder(&mut context.variables);
+    use_shared_folder(&mut context.variables);
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (stderr, stderr_drain) =

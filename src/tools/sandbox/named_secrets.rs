@@ -91,15 +91,15 @@ fn entries(folder: &Path, is_kept: impl Fn(&str) -> bool) -> (Vec<PathBuf>, Vec<
 /// True if the name of a file of settings says that it holds credentials, or what was typed.
 fn names_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let (stem, ending) = match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() => (stem, ending),
+    let (stem, extension) = match name.rsplit_once('.') {
+        Some((stem, extension)) if !stem.is_empty() => (stem, extension),
         Some(_) | None => (name.as_str(), ""),
     };
     let is_word = |word: &str| WORDS.contains(&word);
     let mut words = stem.split(|one: char| !one.is_ascii_alphanumeric());
-    let of_data = (ending.is_empty() || DATA.contains(&ending)) && words.any(is_word);
+    let of_data = (extension.is_empty() || DATA.contains(&extension)) && words.any(is_word);
     of_data
-        || is_word(ending)
+        || is_word(extension)
         || NAMES.contains(&name.as_str())
         || ENDINGS.iter().any(|end| name.ends_with(end))
 }
