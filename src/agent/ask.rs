@@ -212,7 +212,7 @@ impl RunWorld<'_> {
         let mut view = self.context_view();
         let contradicted = view.contradicts(&fault, ask);
         if !contradicted {
-            view.learn_window(&fault, ask.purpose);
+            view.learn_from_overflow(&fault, ask);
         }
         view.learn_output_limit(&fault.fault, ask);
         let mitigations = view.mitigations(&fault.fault, ask);

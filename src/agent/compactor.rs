@@ -142,7 +142,11 @@ impl ContextView<'_> {
     /// Records the number of tokens that the service counts for the next request. Its count may be
     /// a little too low, so a hundredth is added.
     pub(super) fn record_count(&mut self, purpose: CallPurpose, tokens: u64) {
-        let tokens = tokens.saturating_add(tokens.div_ceil(100));
+        self.record_size(purpose, tokens.saturating_add(tokens.div_ceil(100)));
+    }
+
+    /// Records the exact number of tokens of the next request.
+    pub(super) fn record_size(&mut self, purpose: CallPurpose, tokens: u64) {
         match purpose {
             CallPurpose::Reply => self.conversation.record_count(tokens),
             CallPurpose::Summary(_) => {
@@ -332,7 +336,7 @@ impl ContextView<'_> {
     }
 
     /// Returns the approximate size of the current request, in tokens.
-    fn size_of(&mut self, purpose: CallPurpose) -> u64 {
+    pub(super) fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
             CallPurpose::Reply => self.history().estimate(),
             CallPurpose::Summary(_) => self.summary_request().estimate(),

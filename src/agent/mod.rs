@@ -33,6 +33,7 @@ mod model_caller;
 mod permission_prompt;
 mod refused_fields;
 mod refused_media;
+mod refused_size;
 mod run;
 mod run_deps;
 mod run_event;

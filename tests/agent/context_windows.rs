@@ -38,6 +38,61 @@ async fn a_short_conversation_that_cannot_be_compacted_lowers_the_output_cap() {
     assert!(played.caps()[1] < 8_192 - 1_000, "{:?}", played.caps());
 }
 
+/// The server counts more input than outlast estimates, and the next cap leaves room for all of it.
+#[tokio::test]
+async fn the_output_cap_is_lowered_by_the_input_that_an_overflow_names() {
+    let words = "input length and `max_tokens` exceed context limit: 9000 + 8192 > 16384, decrease \
+                 input length or `max_tokens` and try again";
+    let scenario =
+        Scenario::new().status(400).error("invalid_request_error", words, None).reply("Done.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
+    assert_eq!(played.caps(), [8_192, 16_384 - 9_000]);
+}
+
+/// The first one names the window, and the second one nothing.
+#[tokio::test]
+async fn the_output_cap_is_halved_if_an_overflow_does_not_name_the_input() {
+    let halves = [8_192, 4_096, 2_048, 1_024];
+    for words in [
+        "max_tokens is more than the context window of 30000 tokens leaves",
+        "the context window is exceeded; lower max_tokens",
+    ] {
+        for answered_at in 2..=halves.len() + 1 {
+            let mut scenario = Scenario::new();
+            for _ in 1..answered_at {
+                scenario = scenario.status(400).error("invalid_request_error", words, None);
+            }
+            let played = RunFixture::of(scenario.reply("Done.")).run().await;
+            let is_answered = answered_at <= halves.len();
+            let reason =
+                if is_answered { StopReason::Completed } else { StopReason::PromptTooLong };
+            assert_eq!(played.ending.reason, reason, "{words}: {:?}", played.trace());
+            assert_eq!(played.caps(), halves[..answered_at.min(halves.len())], "{words}");
+        }
+    }
+}
+
+/// A server that counts the input only up to the end of the window names less than it has.
+#[tokio::test]
+async fn the_output_cap_is_halved_if_the_input_that_an_overflow_names_does_not_fit() {
+    let words = |cap: u64| {
+        let least = 16_385 - cap;
+        format!(
+            "This model's maximum context length is 16384 tokens. However, you requested {cap} \
+             output tokens and your prompt contains at least {least} input tokens, for a total of \
+             at least 16385 tokens."
+        )
+    };
+    let mut scenario = Scenario::new();
+    for cap in [8_192, 8_191] {
+        scenario = scenario.status(400).error("BadRequestError", &words(cap), None);
+    }
+    let played = RunFixture::of(scenario.reply("Done.")).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
+    assert_eq!(played.caps(), [8_192, 8_191, 4_096]);
+}
+
 /// Ten results that are large together, and none of which is old enough to be folded.
 #[tokio::test]
 async fn an_overflow_caused_by_the_last_tool_results_truncates_them() {

@@ -196,6 +196,71 @@ fn a_context_window_is_parsed_wherever_the_error_names_it() {
 }
 
 #[test]
+fn the_size_of_the_input_is_read_from_every_wording_of_an_overflow_with_the_output() {
+    let rows = [
+        (
+            8_192,
+            Some(9_000),
+            "input length and `max_tokens` exceed context limit: 9000 + 8192 > 16384, decrease input length or `max_tokens` and try again",
+        ),
+        (
+            8_192,
+            Some(9_000),
+            "input length and `max_tokens` exceed context limit: 9000+8192 \\u003e 16384",
+        ),
+        (
+            8_192,
+            Some(9_000),
+            "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is 16384 tokens and your request has 9000 input tokens (8192 > 16384 - 9000).",
+        ),
+        (
+            64_000,
+            Some(9_000),
+            "'max_tokens' or 'max_completion_tokens' is too large: 64000. This model's maximum context length is 32768 tokens and your request has 9000 input tokens (64000 > 32768 - 9000).",
+        ),
+        (
+            8_192,
+            Some(9_000),
+            "This model's maximum context length is 16,384 tokens. However, you requested 17,192 tokens (8,500 in the messages, 500 in the functions, and 8,192 in the completion). Please reduce the length of the messages or completion.",
+        ),
+        (
+            8_192,
+            Some(9_001),
+            "You passed 9001 input tokens and requested 8192 output tokens. However, the model's context length is only 16384 tokens, resulting in a maximum input length of 8192 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=9001)",
+        ),
+        (
+            24_000,
+            Some(9_000),
+            "This endpoint's maximum context length is 32768 tokens. However, you requested about 33000 tokens (9000 of text input, 24000 in the output).",
+        ),
+        (
+            2_000,
+            Some(3_000),
+            "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 3000 `inputs` tokens and 2000 `max_new_tokens`",
+        ),
+        (
+            32_000,
+            Some(9_000),
+            "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 41000 tokens: 9000 tokens from the input messages and 32000 tokens for the completion.",
+        ),
+        // The room for the output is named as well.
+        (
+            8_192,
+            Some(9_000),
+            "max_tokens 8192 exceeds the context limit of 16384 with 9000 tokens of input; use at most 7384",
+        ),
+        // What fits, and what does not name the input or the window.
+        (4_096, None, "input length and `max_tokens` exceed context limit: 9000 + 4096 > 16384"),
+        (8_192, None, "max_tokens 8192 is more than the context limit of 16384 leaves"),
+        (8_192, None, "input length and `max_tokens` exceed context limit: 9000 + 8192"),
+        (8_192, None, "prompt is too long: 213462 tokens > 200000 maximum"),
+    ];
+    for (cap, input, message) in rows {
+        assert_eq!(said(400, message).named_input(cap), input, "{message}");
+    }
+}
+
+#[test]
 fn a_refusal_of_cache_marks_is_recognised_by_its_text() {
     for (status, message, expected) in [
         (400, "messages.0.content.0.text.cache_control: Extra inputs are not permitted", true),

@@ -111,8 +111,9 @@ budgets! {
     UnsummarisedCompaction => unsummarised_compactions: u8 = 1, renewed by [Beginning, Turn];
     /// One automatic compaction that failed. At zero, automatic compaction is off.
     FailedCompaction => failed_compactions: u8 = 3, renewed by [Summary];
-    /// One retry with a smaller output cap, when input and output together did not fit.
-    SmallerCap => smaller_caps: u8 = 1, renewed by [Turn];
+    /// One retry with a smaller output cap, when input and output together did not fit. Without the
+    /// size of the input, each cap is half of the last one.
+    SmallerCap => smaller_caps: u8 = 7, renewed by [Turn];
     /// One retry without the media that were too large, or some of them.
     Strip => strips: u8 = 5, renewed by [Beginning, Turn];
     /// One retry with the refused block repaired.

@@ -1,7 +1,9 @@
-//! Parses refusals of an output cap, to find the output limit of the model.
+//! Parses refusals of an output cap, to find the output limit of the model, or the size of the input
+//! beside which the cap did not fit.
 //!
 //! Every service has its own wording, so the limit is the largest number in the message that is
-//! below the refused cap, provided that the message is about nothing else.
+//! below the refused cap, provided that the message is about nothing else. The size of the input is
+//! found in the same way: with the cap, it exceeds the window.
 
 use super::{ErrorClass, Fault, classify};
 
@@ -81,8 +83,7 @@ impl Fault {
         if classify(self).class != ErrorClass::InvalidRequest {
             return None;
         }
-        // Some encoders escape `>`, and gateways quote their output.
-        let message = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        let message = self.words();
         if !refuses_output_cap(&message) {
             return None;
         }
@@ -92,6 +93,20 @@ impl Fault {
         let limit = limit.filter(|limit| *limit >= LIMIT_MIN);
         Some(limit.map_or(RefusedCap::Unnamed, RefusedCap::Named))
     }
+
+    /// The number of input tokens, if this is an overflow that names it and the window: together
+    /// with an output cap of `cap` tokens, they did not fit.
+    pub fn named_input(&self, cap: u32) -> Option<u64> {
+        let window = self.named_window().filter(|_| self.counts_output())?;
+        let cap = u64::from(cap);
+        let is_refused = |input: &u64| *input < window && input.saturating_add(cap) > window;
+        let found: Vec<u64> = numbers(&self.words()).map(u64::from).collect();
+        // The sum says more than its parts, which some services name one by one.
+        let has_cap = found.contains(&cap);
+        let sums = found.iter().filter(|sum| has_cap && **sum > window && **sum != cap);
+        let of_sum = sums.filter_map(|sum| sum.checked_sub(cap)).filter(is_refused).max();
+        of_sum.or_else(|| found.iter().copied().filter(|one| *one != cap && is_refused(one)).max())
+    }
 }
 
 /// The smallest plausible output limit of a model, in tokens.
@@ -100,7 +115,7 @@ const LIMIT_MIN: u32 = 64;
 /// The numbers in a text that are not part of a name: `8192`, `8,192`, both of `1-8192`; not those
 /// of `claude-3-5`.
 fn numbers(text: &str) -> impl Iterator<Item = u32> {
-    let ends_word = |letter: char| letter.is_whitespace() || "()[]{}<>\"'`:;=".contains(letter);
+    let ends_word = |letter: char| letter.is_whitespace() || "()[]{}<>\"'`:;=+/".contains(letter);
     text.split(ends_word).flat_map(|word| {
         let word = word.trim_matches(['.', ',', '!', '?']);
         let is_numeric = |letter: char| letter.is_ascii_digit() || "-,.\u{2013}".contains(letter);

@@ -95,12 +95,15 @@ const BEFORE_THE_WINDOW: &[&str] = &[
 
 /// Phrases of overflows that count the requested output: the API, `OpenAI` and vLLM, `OpenRouter`,
 /// TGI, `SiliconFlow`.
-const OUTPUT: [&str; 6] = [
+const OUTPUT: [&str; 9] = [
     "max_tokens",
     "max_completion_tokens",
+    "max_output_tokens",
     "max_new_tokens",
     "the completion",
+    "completion tokens",
     "in the output",
+    "output tokens",
     "max_total_tokens",
 ];
 
@@ -160,8 +163,7 @@ impl Fault {
         if classify(self).class != ErrorClass::PromptTooLong {
             return None;
         }
-        // Some encoders escape `>`, and gateways quote their output.
-        let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        let words = self.words();
         BEFORE_THE_WINDOW.iter().find_map(|before| {
             let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
             after.find_map(|after| number_at(after).filter(|number| WINDOWS.contains(number)))
@@ -170,14 +172,19 @@ impl Fault {
 
     /// True if an overflow counts input and output together, as far as its wording shows.
     pub fn counts_output(&self) -> bool {
-        let words = self.detail().to_ascii_lowercase();
+        let words = self.words();
         classify(self).class == ErrorClass::PromptTooLong
             && OUTPUT.iter().any(|sign| words.contains(sign))
     }
 
+    /// The message in lower case. Some encoders escape `>`, and gateways quote their output.
+    pub(super) fn words(&self) -> String {
+        self.detail().to_ascii_lowercase().replace("\\u003e", ">")
+    }
+
     /// The maximum number of images, if the refusal names one.
     pub fn most_images(&self) -> Option<usize> {
-        let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        let words = self.words();
         let counts = ["too many images", "too much media", "image(s) may be provided"];
         if !counts.iter().any(|phrase| words.contains(phrase)) {
             return None;
