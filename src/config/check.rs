@@ -39,6 +39,14 @@ pub(super) struct FileValue {
     pub(super) value: Value,
 }
 
+impl FileValue {
+    /// The value of a setting that is `null`. Lists and objects are joined with those of other
+    /// files, so theirs adds nothing.
+    fn null(setting: &'static Setting) -> Option<Self> {
+        setting.is_unset_by_null().then_some(Self { setting, value: Value::Null })
+    }
+}
+
 /// Checks a text for syntax, shape, unknown keys, and invalid values.
 ///
 /// # Errors
@@ -179,11 +187,9 @@ pub(super) fn values_of(value: &Value) -> Vec<FileValue> {
     for setting in registry::settings() {
         let inner = value.pointer(&format!("/{}", setting.key.replace('.', "/")));
         let Some(inner) = inner else { continue };
-        if inner.is_null() && setting.is_nullable() {
-            values.push(FileValue { setting, value: Value::Null });
-            continue;
-        }
-        if let Ok(value) = setting.from_json(&inner.to_string()) {
+        if inner.is_null() {
+            values.extend(FileValue::null(setting));
+        } else if let Ok(value) = setting.from_json(&inner.to_string()) {
             values.push(FileValue { setting, value });
         }
     }
@@ -282,13 +288,14 @@ impl MistakeSearch<'_> {
         for child in self.places.children(index).collect::<Vec<_>>() {
             let Some(place) = self.places.get(child) else { continue };
             let key = format!("{prefix}{}", place.key);
-            if let Some(setting) = registry::find(&key) {
-                if self.text_of(child) == "null" && setting.is_nullable() {
-                    self.values.push(FileValue { setting, value: Value::Null });
-                } else {
-                    self.read_setting(setting, child);
-                }
-            } else if !registry::is_group(&key) {
+            let setting = registry::find(&key);
+            let is_known = setting.is_some() || registry::is_group(&key);
+            if is_known && self.text_of(child) == "null" {
+                // Programs write it where there is nothing to set.
+                self.values.extend(setting.and_then(FileValue::null));
+            } else if let Some(setting) = setting {
+                self.read_setting(setting, child);
+            } else if !is_known {
                 let value = serde_json::from_str(self.text_of(child)).unwrap_or_default();
                 self.unknown.push(UnknownKey { index: child, path: key, value });
             } else if let Err(error) = serde_json::from_str::<Map<_, Value>>(self.text_of(child)) {

@@ -24,7 +24,7 @@ pub fn schema() -> Value {
         for group in groups {
             outer = &mut outer["properties"][group];
             if outer.is_null() {
-                *outer = json!({ "type": "object", "properties": {} });
+                *outer = json!({ "type": ["object", "null"], "properties": {} });
             }
         }
         outer["properties"][name] = described(schema, setting);
@@ -32,16 +32,14 @@ pub fn schema() -> Value {
     root
 }
 
-/// Adds the description and the default of a setting, and `null` where that means that it is not
-/// set.
+/// Adds the description and the default of a setting, and `null`, which means that it is not set.
 fn described(schema: Value, setting: &Setting) -> Value {
     let mut described = Map::new();
     described.insert("description".to_owned(), setting.meaning.as_str().into());
     if !setting.default.is_null() {
         described.insert("default".to_owned(), setting.default.clone());
     }
-    let schema = if setting.is_nullable() { nullable(schema) } else { schema };
-    if let Value::Object(members) = schema {
+    if let Value::Object(members) = nullable(schema) {
         described.extend(members);
     }
     described.into()
@@ -71,7 +69,7 @@ fn hooks() -> Value {
             "hooks": { "type": "array", "items": hook },
         },
     });
-    let groups = json!({ "type": "array", "items": group });
+    let groups = json!({ "type": ["array", "null"], "items": group });
     let events = HookEvent::ALL.into_iter().map(|event| (event.name().to_owned(), groups.clone()));
     json!({ "type": "object", "properties": events.collect::<Map<_, _>>() })
 }

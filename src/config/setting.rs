@@ -232,8 +232,8 @@ impl Setting {
     }
 
     /// Returns true if `null` in a file means that the setting is not set, there and in the files
-    /// below.
-    pub(super) fn is_nullable(&self) -> bool {
+    /// below. For other settings it means nothing.
+    pub(super) fn is_unset_by_null(&self) -> bool {
         !self.default.is_array() && !self.default.is_object()
     }
 

@@ -386,6 +386,22 @@ fn flags_outrank_variables_variables_outrank_files() {
 }
 
 #[test]
+fn null_means_that_a_file_says_nothing_of_a_list_an_object_or_a_group() {
+    let file = r#"{"env": {"A": "1"}, "permissions": {"deny": ["Read(a)"]}, "fallbackModel": "m",
+        "sandbox": {"network": {"allowedDomains": ["a.test"]}}}"#;
+    let kept = resolve(&["hi"], &[], file).unwrap().config;
+    for over in [
+        r#"{"env": null, "fallbackModel": null, "prices": null, "mcpServers": null, "hooks": null}"#,
+        r#"{"permissions": {"allow": null, "ask": null, "deny": null}}"#,
+        r#"{"permissions": null, "sandbox": null}"#,
+        r#"{"sandbox": {"network": null, "filesystem": null}}"#,
+    ] {
+        let settings = resolve(&["hi", "--settings", over], &[], file).unwrap();
+        assert_eq!(format!("{:?}", settings.config), format!("{kept:?}"), "{over}");
+    }
+}
+
+#[test]
 fn an_empty_object_keeps_what_other_files_say_and_null_removes_it() {
     let file = r#"{"env": {"A": "1"}, "contextWindow": {"m": 5000}, "maxTurns": 5}"#;
     let over = r#"{"env": {}, "contextWindow": {}, "maxTurns": null}"#;
