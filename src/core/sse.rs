@@ -14,7 +14,10 @@ pub struct SseEvent {
     pub event: String,
     /// The `data` lines. Invalid UTF-8 is replaced, as the standard requires.
     pub data: String,
-    /// True if a line of the event, or of an event without data before it, was not valid UTF-8.
+    /// The bytes of `data`, if they are not valid UTF-8.
+    pub invalid_data: Option<Vec<u8>>,
+    /// True if another line of the event, or of an event without data before it, was not valid
+    /// UTF-8, so that a name may have been changed or lost.
     pub is_damaged: bool,
 }
 
@@ -32,7 +35,7 @@ pub struct SseParser {
     line: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// True if a line since the last complete event was not valid UTF-8.
+    /// True if a line since the last complete event, not of its data, was not valid UTF-8.
     is_damaged: bool,
     /// True if the last byte was a carriage return, so that a line feed after it ends no further
     /// line.
@@ -126,11 +129,12 @@ impl SseParser {
             return self.end_event();
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
-        // A comment has no content.
-        self.is_damaged |= colon > 0 && str::from_utf8(line).is_err();
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
+        // A comment has no content, and these fields no names.
+        let has_name = ![&b""[..], b"data", b"id", b"retry"].contains(&field);
+        self.is_damaged |= has_name && str::from_utf8(line).is_err();
         match field {
             b"event" => self.event = value.to_vec(),
             b"data" => match &mut self.data {
@@ -161,6 +165,7 @@ impl SseParser {
         Some(SseEvent {
             event: String::from_utf8_lossy(&event).into_owned(),
             data: String::from_utf8_lossy(&data).into_owned(),
+            invalid_data: str::from_utf8(&data).is_err().then_some(data),
             is_damaged: mem::take(&mut self.is_damaged),
         })
     }
@@ -193,13 +198,20 @@ mod tests {
         let damaged = |bytes: &[u8]| {
             let (mut parser, mut events) = (SseParser::default(), Vec::new());
             parser.push(bytes, &mut events).expect("short");
-            events.iter().map(|event| event.is_damaged).collect::<Vec<_>>()
+            let parts = events.into_iter().map(|event| (event.invalid_data, event.is_damaged));
+            parts.collect::<Vec<_>>()
         };
-        assert_eq!(damaged(b"data: caf\xc3\n\ndata: caf\xc3\xa9\n\n"), [true, false]);
-        assert_eq!(damaged(b"data: a\ndata: \xed\xa0\xbd\ndata: b\n\n"), [true], "a surrogate");
-        assert_eq!(damaged(b"event: \xff\ndata: a\n\n"), [true]);
-        assert_eq!(damaged(b"dat\xe1: lost\n\ndata: next\n\n"), [true], "an event was lost");
-        assert_eq!(damaged(b": \xff\ndata: a\n\n"), [false], "a comment");
+        let invalid = |data: &[u8]| (Some(data.to_vec()), false);
+        let (valid, elsewhere) = ((None, false), (None, true));
+        assert_eq!(
+            damaged(b"data: a\xc3\n\ndata: \xc3\xa9\n\n"),
+            [invalid(b"a\xc3"), valid.clone()]
+        );
+        let surrogate = b"data: a\ndata: \xed\xa0\xbd\ndata: b\n\n";
+        assert_eq!(damaged(surrogate), [invalid(b"a\n\xed\xa0\xbd\nb")]);
+        assert_eq!(damaged(b"event: \xff\ndata: a\n\n"), [elsewhere.clone()]);
+        assert_eq!(damaged(b"dat\xe1: lost\n\ndata: next\n\n"), [elsewhere], "an event was lost");
+        assert_eq!(damaged(b": \xff\ndata: a\n\n"), [valid], "a comment");
     }
 
     #[test]

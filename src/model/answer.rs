@@ -87,7 +87,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         return Err(invalid_response("the message has no stop reason".to_owned()));
     };
     if is_split && blocks.iter().any(|block| block["type"] == "tool_use") {
-        return Err(half_a_character());
+        return Err(part_of_a_character());
     }
     let mut ids = ToolIds::default();
     let sealed = blocks
@@ -340,8 +340,8 @@ pub(super) fn too_many_blocks() -> FaultKind {
 }
 
 /// The fault of a reply in which a tool would run with another character than the model wrote.
-pub(super) fn half_a_character() -> FaultKind {
-    invalid_response("a tool call has half of a surrogate pair".to_owned())
+pub(super) fn part_of_a_character() -> FaultKind {
+    invalid_response("a tool call has part of a character".to_owned())
 }
 
 /// Classifies a complete reply.

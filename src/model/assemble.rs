@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::json;
@@ -12,11 +11,14 @@ use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
     BLOCKS_MAX, CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
-    half_a_character, invalid_response, is_thinking, keep_trusted_blocks, other_fields, read_value,
-    stated_reason, text_of, too_many_blocks,
+    invalid_response, is_thinking, keep_trusted_blocks, other_fields, part_of_a_character,
+    read_value, stated_reason, text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
-use super::joined_text::{JoinedText, Wtf8};
+use super::event_checks::{
+    SplitDelta, SplitEvent, damaged_event, has_intact_frame, is_foreign, is_of_messages_api,
+};
+use super::joined_text::JoinedText;
 use super::settlement::Received;
 
 /// The effect of an event on the reply.
@@ -90,19 +92,6 @@ enum GrowingBlock {
     },
 }
 
-/// A `content_block_delta` event in which a string has unpaired surrogates.
-#[derive(Deserialize)]
-struct SplitEvent {
-    delta: SplitDelta,
-}
-
-#[derive(Deserialize)]
-struct SplitDelta {
-    text: Option<Wtf8>,
-    thinking: Option<Wtf8>,
-    partial_json: Option<Wtf8>,
-}
-
 impl ReplyAssembly {
     /// True if any content has begun.
     pub fn has_begun(&self) -> bool {
@@ -141,17 +130,20 @@ impl ReplyAssembly {
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<AssemblyStep, FaultKind> {
         if frame.is_damaged {
-            // A tool would run with another name or path than the model wrote.
-            return Err(invalid_response("an event is not valid UTF-8".to_owned()));
+            return Err(damaged_event());
         }
-        let data = frame.data.trim();
         if frame.event == "ping" {
             return Ok(self.on_ping());
         }
+        let escaped = frame.invalid_data.as_deref().map(json::escape_invalid_bytes);
+        let data = escaped.as_ref().unwrap_or(&frame.data).trim();
         if data.is_empty() || data == "[DONE]" {
             return Ok(AssemblyStep::Idle);
         }
-        let (value, is_split) = read_value(data, "an event")?;
+        let (value, is_split) = match read_value(data, "an event") {
+            Err(_) if is_foreign(frame) => return Ok(AssemblyStep::Idle),
+            read => read?,
+        };
         let kind = match value["type"].as_str() {
             // llama.cpp names only the event, and puts its own error type inside.
             _ if frame.event == "error" => "error",
@@ -161,6 +153,9 @@ impl ReplyAssembly {
         };
         if kind == "ping" {
             return Ok(self.on_ping());
+        }
+        if escaped.is_some() && is_of_messages_api(kind) && !(is_split && has_intact_frame(data)) {
+            return Err(damaged_event());
         }
         // Blocks are reported before the event that ends them.
         let mut target = None;
@@ -184,12 +179,12 @@ impl ReplyAssembly {
             }
             "message_start" => self.start(&value["message"])?,
             "content_block_start" if is_split && value["content_block"]["type"] == "tool_use" => {
-                return Err(half_a_character());
+                return Err(part_of_a_character());
             }
             "content_block_start" => self.open(&value, &value["content_block"])?,
             "content_block_delta" => {
                 let split = is_split.then(|| json::read_exact::<SplitEvent>(data)).transpose();
-                let split = split.map_err(|_| half_a_character())?.map(|event| event.delta);
+                let split = split.map_err(|_| part_of_a_character())?.map(|event| event.delta);
                 self.append_delta(target, &value, split.as_ref())?;
             }
             "message_delta" => {
@@ -498,10 +493,10 @@ impl Written {
 }
 
 impl GrowingBlock {
-    /// Completes the block. In a text, half of a surrogate pair is U+FFFD.
+    /// Completes the block. In a text, part of a character is U+FFFD.
     ///
     /// # Errors
-    /// The arguments of a tool call have half of a surrogate pair, or came as text.
+    /// The arguments of a tool call have part of a character, or came as text.
     fn complete(&mut self) -> Result<CompletedBlock, FaultKind> {
         use std::mem::take;
 
@@ -521,7 +516,7 @@ impl GrowingBlock {
             Self::ToolUse { id, name, given, others, json, has_text } => {
                 let (json, is_damaged) = json.complete();
                 if is_damaged {
-                    return Err(half_a_character());
+                    return Err(part_of_a_character());
                 }
                 let streamed = !json.trim().is_empty();
                 if *has_text && !streamed {

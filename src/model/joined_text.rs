@@ -2,18 +2,24 @@
 
 use std::fmt;
 use std::mem::take;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
-/// A text that grows by pieces. A surrogate pair that is split between two pieces is joined: some
-/// gateways split texts between UTF-16 code units.
+/// The surrogates that stand for bytes which are not UTF-8.
+const BYTES: RangeInclusive<u16> = 0xdc80..=0xdcff;
+
+/// A text that grows by pieces. A character that is split between two pieces is joined: some
+/// gateways split texts between UTF-16 code units, others between bytes.
 #[derive(Debug, Default)]
 pub(super) struct JoinedText {
     text: String,
     /// The first half of a pair, at the end of the last piece.
     high: Option<u16>,
-    /// True if half of a pair was replaced by U+FFFD.
+    /// The first bytes of a character, at the end of the last piece.
+    bytes: Vec<u8>,
+    /// True if part of a character was replaced by U+FFFD.
     is_damaged: bool,
 }
 
@@ -22,19 +28,19 @@ impl JoinedText {
         Self { text, ..Self::default() }
     }
 
-    /// The length in bytes, without half a pair at the end.
+    /// The length in bytes, without part of a character at the end.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
     pub(super) fn push(&mut self, piece: &str) {
         if !piece.is_empty() {
-            self.replace_half();
+            self.replace_parts();
             self.text.push_str(piece);
         }
     }
 
-    /// Appends a piece that has unpaired surrogates.
+    /// Appends a piece that has unpaired surrogates, some of which may stand for bytes.
     pub(super) fn push_wtf8(&mut self, Wtf8(piece): &Wtf8) {
         let mut rest = piece.as_slice();
         while !rest.is_empty() {
@@ -47,9 +53,9 @@ impl JoinedText {
         }
     }
 
-    /// Returns the text, and true if half of a surrogate pair was lost in it.
+    /// Returns the text, and true if part of a character was lost in it.
     pub(super) fn complete(&mut self) -> (String, bool) {
-        self.replace_half();
+        self.replace_parts();
         (take(&mut self.text), self.is_damaged)
     }
 
@@ -59,17 +65,53 @@ impl JoinedText {
                 return self.text.push(joined);
             }
             self.high = Some(high);
-            self.replace_half();
         }
+        if BYTES.contains(&half) {
+            return self.push_byte(half.to_le_bytes()[0]);
+        }
+        self.replace_parts();
         self.high = Some(half);
     }
 
-    /// Replaces a half that stayed alone.
+    fn push_byte(&mut self, byte: u8) {
+        self.replace_half();
+        self.bytes.push(byte);
+        match str::from_utf8(&self.bytes) {
+            Ok(joined) => {
+                self.text.push_str(joined);
+                self.bytes.clear();
+            }
+            // It may become a character.
+            Err(error) if error.error_len().is_none() => {}
+            Err(_) => {
+                // The last byte may begin another one.
+                let last = self.bytes.pop().filter(|_| !self.bytes.is_empty());
+                self.replace_parts();
+                match last {
+                    Some(last) => self.push_byte(last),
+                    None => self.replace(),
+                }
+            }
+        }
+    }
+
+    /// Replaces the parts of characters that stayed alone.
+    fn replace_parts(&mut self) {
+        self.replace_half();
+        if !take(&mut self.bytes).is_empty() {
+            self.replace();
+        }
+    }
+
     fn replace_half(&mut self) {
         if self.high.take().is_some() {
-            self.text.push(char::REPLACEMENT_CHARACTER);
-            self.is_damaged = true;
+            self.replace();
         }
+    }
+
+    fn replace(&mut self) {
+        self.text.push(char::REPLACEMENT_CHARACTER);
+        self.is_damaged = true;
     }
 }
 
@@ -109,8 +151,8 @@ mod tests {
     use crate::json::read_exact;
 
     #[test]
-    fn halves_of_a_pair_are_joined_across_pieces() {
-        let rows: [(&[&str], &str, bool); 9] = [
+    fn parts_of_a_character_are_joined_across_pieces() {
+        let rows: [(&[&str], &str, bool); 15] = [
             (&[r"a\ud83d", r"\ude00b"], "a\u{1f600}b", false),
             (&[r"\ud83d", "", r"\ude00"], "\u{1f600}", false),
             (&[r"\ud83d", r"\ude00\ud83d", r"\ude00"], "\u{1f600}\u{1f600}", false),
@@ -120,6 +162,13 @@ mod tests {
             (&[r"\ude00b"], "\u{fffd}b", true),
             (&[r"\ud83d", r"\ud83d\ude00"], "\u{fffd}\u{1f600}", true),
             (&[r"\ud83d\ud83d", r"\ude00"], "\u{fffd}\u{1f600}", true),
+            // Bytes.
+            (&[r"a\udcf0\udc9f", r"\udc98", r"\udc80b"], "a\u{1f600}b", false),
+            (&[r"caf\udce9 b"], "caf\u{fffd} b", true),
+            (&[r"caf\udcc3", "b"], "caf\u{fffd}b", true),
+            (&[r"\udcc3\udcc3", r"\udca9"], "\u{fffd}é", true),
+            (&[r"\udc80\udcff"], "\u{fffd}\u{fffd}", true),
+            (&[r"\ud83d\udcc3", r"\ude00"], "\u{1f4c3}\u{fffd}", true),
         ];
         for (pieces, text, is_damaged) in rows {
             let mut joined = JoinedText::default();

@@ -15,6 +15,7 @@ mod client;
 pub mod credentials;
 mod endpoint;
 mod error_body;
+mod event_checks;
 pub mod fault;
 pub mod headers;
 mod http2;

@@ -49,7 +49,7 @@ fn reply_of(blocks: &str) -> Result<ModelReply, FaultKind> {
 fn halves_of_a_surrogate_pair_are_joined_and_never_run_alone() {
     type Row<'a> = (&'a str, &'a [&'a str], Result<Vec<Block>, String>);
     let whole = |text: &str| Ok(vec![Block::text(text)]);
-    let refused = Err("a tool call has half of a surrogate pair".to_owned());
+    let refused = Err("a tool call has part of a character".to_owned());
     let input = |text: &str| Ok(vec![tool_use("toolu_1", "Bash", json!({ "a": text }))]);
     let thinking = |text: &str| {
         Ok(vec![Block::Thinking { thinking: text.to_owned(), signature: String::new() }])
@@ -83,6 +83,81 @@ fn halves_of_a_surrogate_pair_are_joined_and_never_run_alone() {
     ] {
         let body = format!(r#"{{"type":"message","content":[{block}],"stop_reason":"end_turn"}}"#);
         assert_eq!(parse_message(body.as_bytes()).is_ok(), is_reply, "{block}");
+    }
+}
+
+/// The byte of a letter of Latin-1.
+fn byte(letter: char) -> u8 {
+    u8::try_from(letter).expect("a letter of Latin-1")
+}
+
+/// Some gateways split texts between bytes, or send Latin-1.
+#[test]
+fn bytes_that_are_not_utf_8_are_read_as_text_and_never_run() {
+    let reply = |kind: &str, deltas: &[&str]| {
+        // Each letter is one byte.
+        let events: Vec<u8> = block(Some(0), kind, deltas).chars().map(byte).collect();
+        let parts: [&[u8]; 4] = [
+            b"data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\"}}\n\n",
+            &events,
+            b"data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+            b"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
+              data: {\"type\":\"message_stop\"}\n\n",
+        ];
+        replay([&parts.concat()[..]]).0.map(|reply| reply.content).ok()
+    };
+    let thinking =
+        |text: &str| Block::Thinking { thinking: text.to_owned(), signature: String::new() };
+    let rows: [(&str, &[&str], Option<Block>); 7] = [
+        ("text", &["a \u{f0}\u{9f}", "\u{98}\u{80} b"], Some(Block::text("a \u{1f600} b"))),
+        ("text", &["caf\u{e9}", " b"], Some(Block::text("caf\u{fffd} b"))),
+        ("text", &[r"\ud83d", "caf\u{e9} \\n"], Some(Block::text("\u{fffd}caf\u{fffd} \n"))),
+        ("thinking", &["caf\u{c3}", "\u{a9}"], Some(thinking("café"))),
+        ("tool_use", &[r#"{\"a\":\""#, "caf\u{e9}", r#"\"}"#], None),
+        ("tool_use", &[r#"{\"a\":\""#, "caf\u{c3}", "\u{a9}", r#"\"}"#], None),
+        ("text", &["a\",\"b\u{e9}\":\""], None),
+    ];
+    for (kind, deltas, wanted) in rows {
+        assert_eq!(reply(kind, deltas), wanted.map(|block| vec![block]), "{deltas:?}");
+    }
+}
+
+/// Some gateways keep the connection open by events of their own.
+#[test]
+fn events_that_the_messages_api_does_not_have_are_ignored_whatever_they_hold() {
+    let own = [
+        "event: vendor\ndata: not json\n\n",
+        "event: keepalive\ndata: keepalive\n\n",
+        "event: debug\ndata: {\"x\":\n\n",
+        "event: vendor\ndata: {\"x\":\"\u{e9}\"}\n\n",
+        "event: vendor\nid: \u{e9}\ndata: \u{e9}\n\n",
+        "event: ping\ndata: \u{e9}\n\n",
+        "event: ping\ndata: pong\n\n",
+        "event: message\ndata: keepalive\n\n",
+        "data: keepalive\n\n",
+        "data: :\n\n",
+        "data: \"\"\n\n",
+    ];
+    let body = format!("{}{}", block(Some(0), "text", &["o", "k"]), stop(Some(0)));
+    let cases = own.map(|event| (event, true)).into_iter().chain([
+        ("event: content_block_delta\ndata: keepalive\n\n", false),
+        ("event: message_stop\ndata: {\n\n", false),
+        ("data: {\"type\":\n\n", false),
+        ("event: message\ndata: {\"type\":\n\n", false),
+        ("data: \u{e9}\"type\":1}\n\n", false),
+    ]);
+    for (event, is_ignored) in cases {
+        for at in [0, body.find("\n\n").expect("an event") + 2, body.len()] {
+            let events = [&body[..at], event, &body[at..]].concat();
+            let start = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\"}}\n\n";
+            let end = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
+                       data: {\"type\":\"message_stop\"}\n\n";
+            // Each letter is one byte.
+            let bytes: Vec<u8> = [start, &events, end].concat().chars().map(byte).collect();
+            let content = replay([&bytes[..]]).0.map(|reply| reply.content).ok();
+            let wanted = is_ignored.then(|| vec![Block::text("ok")]);
+            assert_eq!(content, wanted, "{event} at {at}");
+        }
     }
 }
 

@@ -313,16 +313,31 @@ fn text_without_the_start_of_a_block_is_text() {
     assert_eq!(answer.content, [thinking, Block::text("no start")]);
 }
 
-/// Arguments with another byte than the model wrote must not reach a tool.
+/// Arguments with another byte than the model wrote must not reach a tool. A text may have U+FFFD
+/// instead of a letter, and nothing may be missing.
 #[test]
-fn a_stream_with_a_damaged_byte_is_no_reply() {
+fn a_stream_with_a_damaged_byte_is_no_reply_or_has_the_damage_in_its_text() {
+    let letters = |reply: &Result<ModelReply, FaultKind>| {
+        let content = &reply.as_ref().expect("a reply").content;
+        let text = serde_json::to_string(content).expect("JSON");
+        text.chars().filter(|letter| *letter != '\u{fffd}').count()
+    };
     for name in ["thinking_and_tools", "no_space_split_data", "no_message_stop", "text"] {
         let mut bytes = recorded(&format!("streams/{name}.sse"));
         let whole = replay([&bytes[..]]).0.map(without_made_up_ids);
         for at in 0..bytes.len() {
             let intact = std::mem::replace(&mut bytes[at], 0xff);
             let result = replay([&bytes[..]]).0.map(without_made_up_ids);
-            assert!(result.is_err() || result == whole, "{name} damaged at {at}: {result:?}");
+            let is_in_text = || {
+                let is_call = |block: &&Block| matches!(block, Block::ToolUse { .. });
+                let calls = |reply: &Result<ModelReply, FaultKind>| {
+                    let content = &reply.as_ref().expect("a reply").content;
+                    content.iter().filter(is_call).cloned().collect::<Vec<_>>()
+                };
+                calls(&result) == calls(&whole) && letters(&whole) - letters(&result) <= 2
+            };
+            let is_harmless = result.is_err() || result == whole || is_in_text();
+            assert!(is_harmless, "{name} damaged at {at}: {result:?}");
             bytes[at] = intact;
         }
     }

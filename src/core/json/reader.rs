@@ -1,6 +1,7 @@
 //! The one reader for JSON that other programs write.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use encoding_rs::Encoding;
 use serde::de::DeserializeOwned;
@@ -73,6 +74,20 @@ fn read_repaired<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Res
     let value = T::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
+}
+
+/// Decodes JSON in which a byte that is not UTF-8 becomes the escape of a surrogate: 0x80 becomes
+/// `\udc80`. So [`read_exact`] rejects it, except in a string that is read as bytes.
+pub fn escape_invalid_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // A string accepts every write.
+            let _ = write!(text, "\\udc{byte:02x}");
+        }
+    }
+    text
 }
 
 /// Decodes text that another program wrote: UTF-8, or UTF-16 if it begins with the byte order mark

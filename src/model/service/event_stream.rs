@@ -95,7 +95,7 @@ fn event_of(message: &Message) -> Result<Option<SseEvent>, DamagedFrame> {
 /// An exception in the form in which the Messages API reports errors within a stream.
 fn error_event(kind: &str, message: &str) -> SseEvent {
     let error = json!({ "type": "error", "error": { "type": kind, "message": message } });
-    SseEvent { event: "error".to_owned(), data: error.to_string(), is_damaged: false }
+    SseEvent { event: "error".to_owned(), data: error.to_string(), ..SseEvent::default() }
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {

@@ -1,0 +1,81 @@
+//! Checks of the events of a stream: which are those of the Messages API, and which are damaged. Pure.
+
+use serde::Deserialize;
+
+use crate::json;
+use crate::recovery::FaultKind;
+use crate::sse::SseEvent;
+use crate::transcript::OtherFields;
+
+use super::answer::invalid_response;
+use super::joined_text::Wtf8;
+
+/// The events of the Messages API.
+const EVENTS: [&str; 8] = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "error",
+    "ping",
+];
+
+pub(super) fn is_of_messages_api(kind: &str) -> bool {
+    EVENTS.contains(&kind)
+}
+
+/// True if an event that is not JSON is none of the Messages API's: some gateways keep the
+/// connection open by events with a name of their own, or without one.
+pub(super) fn is_foreign(frame: &SseEvent) -> bool {
+    match frame.event.as_str() {
+        "" | "message" => frame.invalid_data.is_none() && !frame.data.trim().starts_with('{'),
+        name => !is_of_messages_api(name),
+    }
+}
+
+/// A delta of text or thinking in which bytes are not UTF-8, but none of its other strings and names
+/// has such bytes.
+#[derive(Deserialize)]
+struct DamagedEvent {
+    delta: DamagedDelta,
+    #[serde(flatten)]
+    _others: OtherFields,
+}
+
+#[derive(Deserialize)]
+struct DamagedDelta {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(rename = "text")]
+    _text: Option<Wtf8>,
+    #[serde(rename = "thinking")]
+    _thinking: Option<Wtf8>,
+    #[serde(flatten)]
+    _others: OtherFields,
+}
+
+/// True if only a text of the model has bytes that are not UTF-8, as escapes. In another event, a
+/// tool might run with another name or path than the model wrote.
+pub(super) fn has_intact_frame(data: &str) -> bool {
+    json::read_exact::<DamagedEvent>(data)
+        .is_ok_and(|event| ["text_delta", "thinking_delta"].contains(&event.delta.kind.as_str()))
+}
+
+pub(super) fn damaged_event() -> FaultKind {
+    invalid_response("an event is not valid UTF-8".to_owned())
+}
+
+/// A `content_block_delta` event in which a string has unpaired surrogates.
+#[derive(Deserialize)]
+pub(super) struct SplitEvent {
+    pub(super) delta: SplitDelta,
+}
+
+#[derive(Deserialize)]
+pub(super) struct SplitDelta {
+    pub(super) text: Option<Wtf8>,
+    pub(super) thinking: Option<Wtf8>,
+    pub(super) partial_json: Option<Wtf8>,
+}
