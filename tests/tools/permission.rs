@@ -402,6 +402,19 @@ const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
     (Default, Allow(&["Edit"]), "Write", ".git/config", No),
     (Default, Allow(&["Write"]), "Edit", "src/a.rs", No),
     (Default, AllowDeny(&["Edit"], &["Edit(src/a.rs)"]), "Edit", "src/a.rs", No),
+    // Brackets and braces are also letters of names.
+    (Default, Deny(&["Read({{slug}}/**)"]), "Read", "{{slug}}/sub/f.py", No),
+    (Default, Deny(&["Read({{slug}}/**)"]), "Read", "slug/f.py", No),
+    (Default, Deny(&["Read(./{id}/x.py)"]), "Read", "{id}/x.py", No),
+    (Default, Deny(&["Read({a,b}.ts)"]), "Read", "src/{a,b}.ts", No),
+    (Default, Deny(&["Read({a,b}.ts)"]), "Read", "b.ts", No),
+    (Default, Deny(&["Read([id]/{x,y}/**)"]), "Read", "[id]/{x,y}/f", No),
+    (Default, Deny(&["Read([id]/{x,y}/**)"]), "Read", "[id]/y/f", No),
+    (Default, Deny(&["Read([id]/{x,y}/**)"]), "Read", "d/{x,y}/f", No),
+    (Default, Deny(&["Read(\\{id\\}/**)"]), "Read", "{id}/f", No),
+    (Default, Deny(&["Read({id}/**)"]), "Read", "id2/f", Yes),
+    (Default, Allow(&["Edit({{slug}}/**)"]), "Write", "{{slug}}/sub/b.rs", Yes),
+    (Default, Allow(&["Edit({{slug}}/**)"]), "Write", "other/b.rs", No),
 ];
 
 #[test]

@@ -28,16 +28,16 @@ struct PathReading {
     literal_prefix: PathBuf,
     /// True if it matches all paths below the prefix.
     is_whole: bool,
-    /// True if it takes brackets as characters of names, and not as a class.
-    is_bracketed: bool,
+    /// True if it takes brackets or braces as characters of names, and not as a class or a choice.
+    is_literal: bool,
     pattern: Gitignore,
 }
 
 impl PathPattern {
     /// Compiles a pattern. `//x` is absolute, `~/x` in the home folder, `/x` and `./x` in `cwd`.
     /// Any other pattern is relative to `cwd` in an allow rule, and matches at any depth in other
-    /// rules. It matches also where the links of its literal prefix lead to, and `[slug]` matches
-    /// also a file of that name.
+    /// rules. It matches also where the links of its literal prefix lead to, and `[slug]` and
+    /// `{id}` match also files of these names.
     pub(super) fn compile(
         spec: &str,
         list: RuleList,
@@ -69,12 +69,12 @@ impl PathPattern {
             RuleList::Allow => behind_fixed_links(path, cwd, home),
             RuleList::Ask | RuleList::Deny => resolve(path),
         };
-        let bracketed = without_classes(&pattern).map(|pattern| (pattern, true));
+        let literal = literal_readings(&pattern).into_iter().map(|pattern| (pattern, true));
         let mut readings = Vec::new();
-        for (pattern, is_bracketed) in [(pattern, false)].into_iter().chain(bracketed) {
-            readings.push(PathReading::compile(root, &pattern, is_bracketed)?);
+        for (pattern, is_literal) in [(pattern.clone(), false)].into_iter().chain(literal) {
+            readings.push(PathReading::compile(root, &pattern, is_literal)?);
             if let Some(real) = behind_links(root, &pattern, find_real) {
-                readings.push(PathReading::compile(Path::new("/"), &real, is_bracketed)?);
+                readings.push(PathReading::compile(Path::new("/"), &real, is_literal)?);
             }
         }
         Ok(Self { readings })
@@ -116,17 +116,17 @@ impl PathPattern {
     }
 
     /// The path at or below which all matches are, and true if it and all below it match. A file
-    /// with brackets in its name is what a pattern with that name means.
+    /// with brackets or braces in its name is what a pattern with that name means.
     pub(super) fn place(&self) -> (&Path, bool) {
         let exists = |it: &&PathReading| fs::symlink_metadata(&it.literal_prefix).is_ok();
-        let bracketed = self.readings.iter().find(|it| it.is_bracketed && it.is_whole);
-        let reading = bracketed.filter(exists).unwrap_or(&self.readings[0]);
+        let mut literal = self.readings.iter().filter(|it| it.is_literal && it.is_whole);
+        let reading = literal.find(exists).unwrap_or(&self.readings[0]);
         (&reading.literal_prefix, reading.is_whole)
     }
 }
 
 impl PathReading {
-    fn compile(root: &Path, pattern: &str, is_bracketed: bool) -> Result<Self, RuleError> {
+    fn compile(root: &Path, pattern: &str, is_literal: bool) -> Result<Self, RuleError> {
         let mut literal_prefix = root.to_path_buf();
         let rest = push_names(&mut literal_prefix, pattern);
         let is_whole = rest.split('/').all(|part| part.is_empty() || part == "**");
@@ -135,7 +135,7 @@ impl PathReading {
         builder.add_line(None, pattern).map_err(wrong)?;
         let gitignore = builder.build().map_err(wrong)?;
         let root = root.to_path_buf();
-        Ok(Self { root, literal_prefix, is_whole, is_bracketed, pattern: gitignore })
+        Ok(Self { root, literal_prefix, is_whole, is_literal, pattern: gitignore })
     }
 
     fn matches(&self, path: &Path) -> bool {
@@ -202,19 +202,30 @@ fn literal_name(part: &str) -> Option<String> {
     Some(name)
 }
 
-/// The pattern with its brackets as characters of names, if it has any. Frameworks for the web name
-/// folders `[slug]` and `[...all]`.
-fn without_classes(pattern: &str) -> Option<String> {
-    let (mut plain, mut is_escaped, mut has_class) = (String::new(), false, false);
+/// The pattern with its brackets, its braces, or both as characters of names, as far as it has them.
+/// Frameworks for the web name folders `[slug]` and `[...all]`, templates `{{name}}`.
+fn literal_readings(pattern: &str) -> Vec<String> {
+    let mut readings: Vec<String> = Vec::new();
+    for letters in [&['['][..], &['{', '}'], &['[', '{', '}']] {
+        let literal = with_literal(pattern, letters);
+        if literal != pattern && !readings.contains(&literal) {
+            readings.push(literal);
+        }
+    }
+    readings
+}
+
+/// Escapes these letters where they are not escaped.
+fn with_literal(pattern: &str, letters: &[char]) -> String {
+    let (mut literal, mut is_escaped) = (String::new(), false);
     for letter in pattern.chars() {
-        if letter == '[' && !is_escaped {
-            plain.push('\\');
-            has_class = true;
+        if letters.contains(&letter) && !is_escaped {
+            literal.push('\\');
         }
         is_escaped = letter == '\\' && !is_escaped;
-        plain.push(letter);
+        literal.push(letter);
     }
-    has_class.then_some(plain)
+    literal
 }
 
 /// The absolute pattern with the real path of its literal prefix, if that is another one.
