@@ -54,6 +54,21 @@ impl ToolSet {
         })
     }
 
+    /// Makes a search below a working folder relative to it. The name of the folder may have letters
+    /// that are special in a pattern.
+    pub(super) fn split_off_root(&self, request: &mut ToolRequest) {
+        let (path, pattern) = if let ToolRequest::Glob(glob) = request {
+            (&mut glob.path, &mut glob.pattern)
+        } else if let ToolRequest::Grep(GrepInput { path, glob: Some(glob), .. }) = request {
+            (path, glob)
+        } else {
+            return;
+        };
+        let Some((root, rest)) = self.places.split_off_root(pattern) else { return };
+        *path = Some(root);
+        *pattern = format!("./{rest}");
+    }
+
     /// Resolves the file or folder that a call is about, including the literal folder of a pattern.
     pub(super) fn place(&self, request: &ToolRequest, cwd: &Path) -> Option<ResolvedPath> {
         let path = path(request)?;

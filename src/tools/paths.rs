@@ -80,6 +80,21 @@ impl WorkFolders {
         self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
     }
 
+    /// Splits a pattern that begins with a working folder into that and the rest, if the name of the
+    /// folder has letters that are special in a pattern.
+    pub(super) fn split_off_root(&self, pattern: &str) -> Option<(String, String)> {
+        let roots = self.roots.iter().filter_map(|root| root.to_str());
+        let mut special = roots.filter(|root| root.contains(['*', '?', '[', '{', '\\']));
+        special.find_map(|root| {
+            let home = self.home.as_ref().and_then(|home| Path::new(root).strip_prefix(home).ok());
+            let short = home.and_then(Path::to_str).map(|below| format!("~/{below}"));
+            let rest = [Some(root), short.as_deref()].into_iter().flatten();
+            let rest = rest.filter_map(|root| pattern.strip_prefix(root));
+            let mut rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+            Some((root.to_owned(), rest.next()?.trim_start_matches('/').to_owned()))
+        })
+    }
+
     /// Resolves `path` against `base`, also if its name only looks like that of the file.
     pub(super) fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
         // Rules judge the name as written, too.

@@ -207,6 +207,7 @@ impl ToolSet {
             grep.multiline = true;
             notes.push("multiline was set, because the pattern matches line feeds".to_owned());
         }
+        self.split_off_root(&mut request);
         check(tool, &request)?;
         if let ToolRequest::Bash(bash) = &mut request {
             notes.extend(self.shell.lower_timeout(bash));

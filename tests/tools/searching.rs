@@ -353,6 +353,46 @@ async fn patterns_find_what_they_name() {
     assert_fails_with(&bench.run("Grep", outside).await, "outside");
 }
 
+/// A project may be called by characters that are special in a pattern.
+#[tokio::test]
+async fn a_pattern_that_begins_with_the_working_folder_is_searched_there() {
+    for name in ["[a]", "*", "{{slug}}", "{a,b}", "[2024] notes", "a?b", "[!x]", "a[b", "a\\b"] {
+        let bench = Bench::with(|settings| {
+            settings.cwd.push(name);
+            std::fs::create_dir(&settings.cwd).expect("a new folder");
+        });
+        let cwd = bench.cwd.join(name).display().to_string();
+        bench.file(&format!("{name}/src/f.ts"), "export\n");
+        bench.file(&format!("{name}/src/sub/g.ts"), "export\n");
+        for (pattern, expected) in [
+            ("/src/*.ts", &["src/f.ts"][..]),
+            ("/**/*.ts", &["src/f.ts", "src/sub/g.ts"]),
+            ("/*.ts", &[]),
+            ("/src/f.ts", &["src/f.ts"]),
+            ("/src", &["src/f.ts", "src/sub/g.ts"]),
+            ("", &["src/f.ts", "src/sub/g.ts"]),
+        ] {
+            let pattern = format!("{cwd}{pattern}");
+            let inputs = [
+                ("Glob", json!({ "pattern": pattern })),
+                ("Glob", json!({ "pattern": pattern, "path": "src" })),
+                ("Grep", json!({ "pattern": "export", "glob": pattern })),
+                ("Grep", json!({ "pattern": "export", "glob": pattern, "path": "src" })),
+            ];
+            for (tool, input) in inputs {
+                let shown = text(&bench.run(tool, input.clone()).await);
+                let found = sorted(&shown);
+                let found: Vec<_> = found.into_iter().filter(|it| it.ends_with(".ts")).collect();
+                assert_eq!(found, expected, "{tool} {input}: {shown}");
+            }
+        }
+        let input = json!({ "pattern": "export", "path": format!("{cwd}/src/sub") });
+        assert_eq!(text(&bench.run("Grep", input).await), "src/sub/g.ts", "{name}");
+        let sibling = json!({ "pattern": format!("{cwd}x/*.ts") });
+        assert_fails_with(&bench.run("Glob", sibling).await, "outside");
+    }
+}
+
 #[tokio::test]
 async fn ignore_files_of_a_repository_apply_and_an_ignored_folder_can_be_named() {
     let bench = Bench::with(|_| {});
