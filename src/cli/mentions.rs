@@ -62,11 +62,12 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     }
 }
 
-/// Adds images to the prompt. One that cannot be read becomes a warning, as a mention does.
-pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf], source: GrantSource) {
+/// Adds images to the prompt. One that cannot be read becomes a warning, as a mention does. The user
+/// has named each of them in a flag, so no rule has to allow it.
+pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
     for image in images {
         let path = image.display().to_string();
-        match setup.toolbox.attach(&path, None, source) {
+        match setup.toolbox.attach(&path, None, GrantSource::Prompt) {
             Ok(blocks) if blocks.iter().any(|block| matches!(block, Block::Image { .. })) => {
                 setup.prompt.attached.extend(presented(&path, blocks));
             }

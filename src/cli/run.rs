@@ -500,7 +500,7 @@ impl RunJob {
         let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
         mentions::prepare_images(&mut setup);
         mentions::attach(&mut setup, &task.names, source);
-        mentions::attach_images(&mut setup, &settings.prompt.images, source);
+        mentions::attach_images(&mut setup, &settings.prompt.images);
         if let Some(file) = &settings.output.result_file {
             file.remove().map_err(|error| {
                 let path = file.path().display();
