@@ -24,7 +24,8 @@ pub struct GatheredPrompt {
     pub prompt: String,
     /// Reason that standard input was left unread although it may hold data.
     pub unused: Option<Unused>,
-    /// Amount of standard input that was added to the argument.
+    /// Amount of standard input that was added to the argument, or that is the prompt of a resumed
+    /// session, which needs none.
     pub added: Option<AddedInput>,
     /// Position of the first byte of standard input that is not UTF-8.
     pub invalid: Option<String>,
@@ -67,22 +68,24 @@ impl GatheredPrompt {
 pub struct AddedInput {
     pub lines: usize,
     pub bytes: usize,
+    /// True if the prompt is nothing else.
+    pub is_all: bool,
 }
 
 impl AddedInput {
-    fn of(input: &[u8]) -> Self {
+    fn of(input: &[u8], is_all: bool) -> Self {
         let lines = input.split_inclusive(|byte| *byte == b'\n').count();
-        Self { lines, bytes: input.len() }
+        Self { lines, bytes: input.len(), is_all }
     }
 }
 
 impl fmt::Display for AddedInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lines, bytes } = *self;
+        let Self { lines, bytes, is_all } = *self;
         let (lines, counted_bytes) = (counted(lines, "line"), counted(bytes, "byte"));
         write!(f, "{lines}, {counted_bytes} of standard input ")?;
         f.write_str(if bytes == 1 { "was" } else { "were" })?;
-        f.write_str(" added to the prompt")
+        f.write_str(if is_all { " taken as the prompt" } else { " added to the prompt" })
     }
 }
 
@@ -163,9 +166,11 @@ pub async fn gather(
             }
         }
     }
-    let added = AddedInput::of(&input);
+    let is_all = source.argument.is_none();
+    let added = AddedInput::of(&input, is_all);
     let DecodedInput { text: input, invalid, nul } = decode(&input)?;
-    let added = (source.argument.is_some() && !input.trim().is_empty()).then_some(added);
+    let is_added = (!is_all || source.resumes) && !input.trim().is_empty();
+    let added = is_added.then_some(added);
     let prompt = match (&source.argument, input.trim().is_empty()) {
         (Some(argument), true) => argument.clone(),
         (Some(argument), false) => format!("{argument}\n{input}"),

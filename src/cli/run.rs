@@ -255,12 +255,12 @@ impl RunJob {
         let is_meant = self.settings.prompt.stdin == StdinMode::Insist;
         let warnings = gathered.warnings(|| !is_meant && is_shared_with_shell());
         Arc::make_mut(&mut self.settings).warnings.extend(warnings);
-        if let Some(added) = gathered.added
+        self.added_input = gathered.added.filter(|added| !added.is_all);
+        if let Some(added) = self.added_input
             && self.verbosity() > Verbosity::Waits
         {
             self.shared.stderr.send(&format!("outlast: {added}"));
         }
-        self.added_input = gathered.added;
         gathered.prompt
     }
 

@@ -25,6 +25,7 @@ fn source(argument: Option<&str>) -> PromptSource {
         argument: argument.map(ToOwned::to_owned),
         stdin: StdinMode::Auto,
         may_be_empty: false,
+        resumes: false,
         stdin_timeout: PATIENCE,
     }
 }
@@ -92,7 +93,7 @@ fn said(prompt: &str) -> GatheredPrompt {
 }
 
 fn with_input(prompt: &str, lines: usize, bytes: usize) -> GatheredPrompt {
-    GatheredPrompt { added: Some(AddedInput { lines, bytes }), ..said(prompt) }
+    GatheredPrompt { added: Some(AddedInput { lines, bytes, is_all: false }), ..said(prompt) }
 }
 
 fn unread(prompt: &str, unused: Option<Unused>) -> GatheredPrompt {
@@ -187,17 +188,32 @@ async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
         assert!(warnings.contains("while read") && warnings.contains(&format!("{bytes} byte")));
     }
     assert!(said("go").warnings(|| panic!("nothing was added")).is_empty());
-    let told = |lines, bytes| AddedInput { lines, bytes }.to_string();
+    let told = |lines, bytes| AddedInput { lines, bytes, is_all: false }.to_string();
     assert_eq!(told(3, 412), "3 lines, 412 bytes of standard input were added to the prompt");
     assert_eq!(told(1, 1), "1 line, 1 byte of standard input was added to the prompt");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_session_needs_no_prompt() {
-    let resumes = PromptSource { may_be_empty: true, ..source(None) };
+    let resumes = PromptSource { may_be_empty: true, resumes: true, ..source(None) };
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
     assert_eq!(gathered, Ok(unread("", UNUSED)));
     assert_eq!(took, ANCESTOR_GRACE);
+    // The ids of a loop, of which each was to be resumed.
+    let pieces = &[after(0, "id-2\nid-3\n"), end(0)];
+    for (resumes, warns) in [(true, true), (false, false)] {
+        let source = PromptSource { may_be_empty: resumes, resumes, ..source(None) };
+        let gathered = plays(&source, GRACE, pieces).await.0.unwrap();
+        assert_eq!(gathered.prompt, "id-2\nid-3\n");
+        let warnings = gathered.warnings(|| true).concat();
+        let words = "2 lines, 10 bytes of standard input were taken as the prompt";
+        assert_eq!(
+            warnings.contains(words) && warnings.contains("while read"),
+            warns,
+            "{warnings}"
+        );
+        assert!(gathered.warnings(|| false).is_empty());
+    }
 }
 
 #[tokio::test]

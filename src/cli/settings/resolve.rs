@@ -318,6 +318,7 @@ fn child_environment(inputs: &Inputs) -> ChildEnvironment {
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
+    let may_be_empty = args.session.go_on || args.session.resume.is_some();
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
         images: args.prompts.image.clone(),
@@ -326,7 +327,8 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
             (false, true) => StdinMode::Insist,
             (false, false) => StdinMode::Auto,
         },
-        may_be_empty: args.session.go_on || args.session.resume.is_some(),
+        may_be_empty,
+        resumes: may_be_empty || args.session.resume_or_start.is_some(),
         stdin_timeout: config.stdin_timeout,
     }
 }
