@@ -9,7 +9,7 @@ use super::args::Profile;
 use super::settings::Settings;
 use super::usage::{UsageError, UsageErrorKind};
 use crate::checkout::Worktree;
-use crate::journal::{RestoredSession, SessionId};
+use crate::journal::{RestoredSession, SessionId, recorded_path};
 use crate::recovery::LeftOff;
 use crate::text::quoted_word;
 
@@ -99,8 +99,10 @@ impl ResumedFolder<'_> {
 
 fn is_same(before: &Path, now: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
-    // The journal has a name that is not UTF-8 with U+FFFD.
-    let is_equal = before == now || before.to_str() == Some(&*now.to_string_lossy());
+    // The journal of another program has a name that is not UTF-8 with U+FFFD.
+    let is_recorded =
+        |name: &str| name == recorded_path(now) || name == now.to_string_lossy().as_ref();
+    let is_equal = before == now || before.to_str().is_some_and(is_recorded);
     is_equal || real(before).is_some_and(|before| real(now) == Some(before))
 }
 
@@ -118,6 +120,19 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+
+    #[test]
+    fn a_folder_is_the_same_if_its_name_is_not_utf_8() {
+        let now = Path::new(OsStr::from_bytes(b"/srv/caf\xe9"));
+        for (before, expected) in [
+            ("/srv/caf\u{fffd}e9", true),
+            ("/srv/caf\u{fffd}", true),
+            ("/srv/caf\u{fffd}e8", false),
+            ("/srv/caf", false),
+        ] {
+            assert_eq!(is_same(Path::new(before), now), expected, "{before}");
+        }
+    }
 
     #[test]
     fn the_resume_command_names_the_folder_where_it_works() {

@@ -74,7 +74,7 @@ pub use restore::{
     ResumePoint, WorkInProgress,
 };
 pub use resume::{LockedSession, ReadRequest, read_session};
-pub use session_folder::{MachineId, SessionFolder, SessionId, latest};
+pub use session_folder::{MachineId, SessionFolder, SessionId, latest, recorded_path};
 pub use sink::JournalHealth;
 pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
 pub use subagents::{SubagentHeader, SubagentJournal};

@@ -85,6 +85,20 @@ const SCAN_BYTES_MAX: u64 = 256 * 1024;
 /// The largest accepted clock difference for file times in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(10);
 
+/// The path of a folder as journals record it: each byte that is not UTF-8 becomes U+FFFD and its
+/// two hexadecimal digits, so that different folders have different texts.
+pub fn recorded_path(folder: &Path) -> String {
+    let mut text = String::new();
+    for chunk in folder.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // A string accepts every write.
+            let _ = write!(text, "{}{byte:02x}", char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text
+}
+
 impl SessionFolder {
     /// Resolves `cwd`, so that a session is found again through any symbolic link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
@@ -117,18 +131,9 @@ impl SessionFolder {
         &self.cwd
     }
 
-    /// The working directory as journals record it: each byte that is not UTF-8 becomes U+FFFD and
-    /// its two hexadecimal digits, so that different folders have different texts.
+    /// The working directory as journals record it.
     pub(super) fn recorded_cwd(&self) -> String {
-        let mut text = String::new();
-        for chunk in self.cwd.as_os_str().as_bytes().utf8_chunks() {
-            text.push_str(chunk.valid());
-            for byte in chunk.invalid() {
-                // A string accepts every write.
-                let _ = write!(text, "{}{byte:02x}", char::REPLACEMENT_CHARACTER);
-            }
-        }
-        text
+        recorded_path(&self.cwd)
     }
 
     /// Returns true if a session in one of the own folders belongs to this working directory:
