@@ -111,6 +111,8 @@ pub(super) struct ModelCaller {
     /// the Unix epoch.
     retry_at: Option<u64>,
     met: LimitsMet,
+    /// The number of token counts that have failed since the last one that was answered.
+    pub(super) failed_counts: u8,
 }
 
 /// The limits that the run has met with its last request.
@@ -143,6 +145,7 @@ impl ModelCaller {
             fault: None,
             retry_at: None,
             met: LimitsMet::default(),
+            failed_counts: 0,
         }
     }
 
