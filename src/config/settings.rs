@@ -26,8 +26,8 @@ use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
 use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, effort, memory, millis, names, no, per_cent, retries, text, thinking, tool_search,
-    tries, unattended,
+    count, effort, memory, millis, names, no, per_cent, retries, text, thinking, tokens,
+    tool_search, tries, unattended,
 };
 use crate::model::{Reasoning, RequestTimers};
 use crate::recovery::Limits;
@@ -365,7 +365,7 @@ settings! {
     /// The maximum number of tokens in a reply.
     max_output_tokens: Option<Tokens> = None, "maxOutputTokens"
         .flag("max-output-tokens", "N", MODEL)
-        .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", count).shown_as(limits().caps.first);
+        .variable("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "", tokens).shown_as(limits().caps.first);
 
     /// The output cap of the second attempt after a reply was cut off.
     limits.caps.escalated: Tokens, "escalatedOutputTokens";

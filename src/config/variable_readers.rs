@@ -26,6 +26,14 @@ pub(super) fn count(text: &str) -> Read {
     values::count(text).map(|count| Some(json!(count)))
 }
 
+/// Reads a number of tokens, as a flag does: `32k`. One that is too large, as programs write it for
+/// no limit, becomes the largest.
+pub(super) fn tokens(text: &str) -> Read {
+    values::tokens(text)
+        .or_else(|why| values::count(text).map_err(|_| why))
+        .map(|count| Some(json!(count)))
+}
+
 pub(super) fn memory(text: &str) -> Read {
     MemorySize::parse(text).map(|size| Some(json!(size)))
 }

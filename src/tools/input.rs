@@ -270,7 +270,7 @@ pub(super) fn parse(
     let has_own_folder = tool == BuiltinTool::Bash && bash_forms::take_adapted_folder(&mut input);
     let mut unknown = BTreeSet::new();
     remove_unknown(&mut input, &schema, &mut unknown);
-    notes.extend(lower_to_maximum(&mut input, &schema));
+    notes.extend(fit_numbers(&mut input, &schema));
     if !unknown.is_empty() {
         let names = Vec::from_iter(unknown).join("`, `");
         let known = known_fields(tool);
@@ -335,20 +335,29 @@ fn remove_unknown(value: &mut Value, schema: &Value, unknown: &mut BTreeSet<Stri
     }
 }
 
-/// Lowers numbers above the maximum of their fields. Returns a note for each.
-fn lower_to_maximum(input: &mut Value, schema: &Value) -> Vec<String> {
+/// Lowers numbers above the maximum of their fields, and removes those below the minimum of optional
+/// fields: programs write 0 or -1 for no choice. Returns a note for each.
+fn fit_numbers(input: &mut Value, schema: &Value) -> Vec<String> {
     let (Some(fields), Some(known)) = (input.as_object_mut(), schema["properties"].as_object())
     else {
         return Vec::new();
     };
     let mut notes = Vec::new();
-    for (name, field) in fields {
-        let most = known.get(name).and_then(|known| known["maximum"].as_u64());
+    let mut is_kept = |name: &String, field: &mut Value| {
+        let known = known.get(name).unwrap_or(&Value::Null);
+        let least = known["minimum"].as_i64().filter(|least| field.as_i64() < Some(*least));
+        if let Some(least) = least.filter(|_| field.is_i64()) {
+            notes.push(format!("`{name}` was ignored: it is at least {least}"));
+            return false;
+        }
+        let most = known["maximum"].as_u64();
         if let Some(most) = most.filter(|most| field.as_u64().is_some_and(|given| given > *most)) {
             notes.push(lowered(name, most));
             *field = most.into();
         }
-    }
+        true
+    };
+    fields.retain(|name, field| is_kept(name, field));
     notes
 }
 

@@ -13,10 +13,13 @@ use super::glob_readings::split_folder;
 /// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
 /// one that the tool has.
 #[rustfmt::skip]
-const ALIASES: [(&[&str], &[&str]); 21] = [
+const ALIASES: [(&[&str], &[&str]); 24] = [
     (&["path"], &["file_path", "notebook_path"]),
     (&["absolutepath"], &["file_path", "notebook_path", "path"]),
     (&["file", "filename", "targetfile"], &["file_path", "notebook_path"]),
+    (&["filepath"], &["notebook_path"]),
+    (&["source", "cellsource"], &["new_source"]),
+    (&["cell", "cellnumber", "cellindex"], &["cell_id"]),
     (&["directory", "dir", "folder", "directorypath", "dirpath"], &["path"]),
     (&["cmd"], &["command"]),
     (&["isbackground", "background"], &["run_in_background"]),
@@ -121,6 +124,8 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         }
         BuiltinTool::NotebookEdit => {
             adapt(fields, "new_source", |value| words(value).map(|lines| lines.concat()));
+            // A number counts from 0, as do the ids of cells that have none.
+            adapt(fields, "cell_id", |value| value.as_u64().map(|number| format!("cell-{number}")));
         }
         BuiltinTool::Glob => {
             adapt(fields, "pattern", pattern_of);

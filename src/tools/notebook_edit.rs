@@ -185,6 +185,10 @@ fn find(cells: &Array<'_>, id: &str) -> Result<usize, BadCell> {
     match found[..] {
         [index] => Ok(index),
         [] => {
+            let number = id.strip_prefix("cell-").and_then(|number| number.parse().ok());
+            if let Some(index) = number.filter(|index| *index < cells.elements.len()) {
+                return Ok(index);
+            }
             let known: Vec<String> = ids().take(IDS_NAMED).collect();
             let more = if cells.elements.len() > known.len() { ", …" } else { "" };
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -220,6 +220,9 @@ impl ToolSet {
         if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
             let path = undecorated_path(&path);
             let mut path = path.as_ref();
+            if self.has_only(path.trim(), path) {
+                path = path.trim();
+            }
             if let ToolRequest::Read(read) = &mut request
                 && let Some((file, first, last)) = named_lines(path)
                 && self.has_only(file, path)

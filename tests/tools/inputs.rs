@@ -167,6 +167,17 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
             json!({ "command": "echo x", "timeout": 900_000 }),
             "(`timeout` was lowered to 600000 ms, the most that is allowed.)",
         ),
+        (
+            "Bash",
+            json!({ "command": "echo x", "timeout": 0 }),
+            "(`timeout` was ignored: it is at least 1.)",
+        ),
+        (
+            "Read",
+            json!({ "file_path": "a", "offset": -1, "limit": 1 }),
+            "(`offset` was ignored: it is at least 0.)",
+        ),
+        ("Read", json!({ "file_path": " a\n" }), "     1\t"),
         ("Grep", json!({ "pattern": "2", "output_mode": "content", "-n": "true" }), "a:2:2"),
         ("Grep", json!({ "pattern": 2, "output_mode": "content", "head_limit": "" }), "a:2:2"),
         ("Grep", json!({ "pattern": "2", "output_mode": "", "type": "" }), "a"),

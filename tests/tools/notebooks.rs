@@ -40,7 +40,9 @@ const NOTEBOOK: &str = r#"{
 
 async fn edit(bench: &Bench, input: &Value) -> ToolOutcome {
     let mut input = input.clone();
-    input["notebook_path"] = json!("n.ipynb");
+    if input["file_path"].is_null() {
+        input["notebook_path"] = json!("n.ipynb");
+    }
     bench.run("NotebookEdit", input).await
 }
 
@@ -72,6 +74,12 @@ async fn one_cell_changes_and_no_byte_beside_it() {
         ),
         (json!({ "cell_id": "m1", "new_source": "Name" }), NOTEBOOK.replace("Title", "Name")),
         (json!({ "cell_id": "m1", "new_source": "y = 2", "cell_type": "code" }), as_code),
+        // By other names, and by the number of the cell.
+        (
+            json!({ "file_path": "n.ipynb", "cell_number": 0, "source": "Name" }),
+            NOTEBOOK.replace("Title", "Name"),
+        ),
+        (json!({ "cell_id": "cell-0", "new_source": "Name" }), NOTEBOOK.replace("Title", "Name")),
     ];
     for (input, expected) in table {
         let bench = known(NOTEBOOK).await;
