@@ -1,11 +1,16 @@
 //! The session and the settings of a host's next turn, as they are before it begins.
 
+use uuid::Uuid;
+
 use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::SessionChoice;
+use crate::cli::output::empty_result;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
 use crate::cli::usage::UsageError;
+use crate::host::SessionState;
 use crate::journal::Terms;
+use crate::messages::{MessageBody, RunMessage};
 
 use super::session::HostSession;
 
@@ -40,6 +45,18 @@ impl HostSession {
         }
     }
 
+    /// Begins a new conversation in a session of its own: the next turn is its first.
+    pub(super) fn clear(&mut self) {
+        let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
+        self.args.begin_session(&new);
+        self.session_id.set(new.clone());
+        self.out.send_message(reset_message(&old, &new), None);
+        self.out.send_message(empty_result(&new, &Uuid::new_v4().to_string()), None);
+        if self.queue.is_empty() {
+            (self.reports_state)(SessionState::Idle);
+        }
+    }
+
     /// Runs a step on the session of the next turn.
     pub(super) async fn step<T: Send + 'static>(
         &self,
@@ -55,4 +72,9 @@ impl HostSession {
     fn steps(&self) -> StartupSteps<'_> {
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
     }
+}
+
+fn reset_message(old: &str, new: &str) -> RunMessage {
+    let body = MessageBody::ConversationReset { new_conversation_id: new.to_owned() };
+    RunMessage::new(body, old, Uuid::new_v4())
 }

@@ -18,7 +18,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::use_shared_folder;
 use crate::cli::host_turn::{HostTurn, SessionResources};
 use crate::cli::output::{
-    PipeSender, StreamJson, TerminalFilter, empty_result, one_line, pipe, usage_error_result,
+    PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::usage::{UsageError, UsageErrorKind};
@@ -109,7 +109,7 @@ pub(in crate::cli) async fn drive(
 pub(super) struct SessionName(Arc<Mutex<String>>);
 
 impl SessionName {
-    fn set(&self, id: String) {
+    pub(super) fn set(&self, id: String) {
         *self.0.lock() = id;
     }
 
@@ -384,18 +384,6 @@ impl HostSession {
         }
     }
 
-    /// Begins a new conversation in a session of its own: the next turn is its first.
-    fn clear(&mut self) {
-        let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
-        self.args.begin_session(&new);
-        self.session_id.set(new.clone());
-        self.out.send_message(reset_message(&old, &new), None);
-        self.out.send_message(empty_result(&new, &Uuid::new_v4().to_string()), None);
-        if self.queue.is_empty() {
-            (self.reports_state)(SessionState::Idle);
-        }
-    }
-
     /// Copies of the session's journals, if the host requested them (PROTOCOL 9).
     fn mirror(&self) -> Option<JournalMirror> {
         if !self.args.run.compatibility.session_mirror {
@@ -570,11 +558,6 @@ async fn run_turn(
 fn error_result(error: &UsageError, session_id: &SessionName) -> ResultObject {
     let uuid = Uuid::new_v4().to_string();
     exit_code_of_result_for_hosts(usage_error_result(error, &session_id.get(), &uuid))
-}
-
-fn reset_message(old: &str, new: &str) -> RunMessage {
-    let body = MessageBody::ConversationReset { new_conversation_id: new.to_owned() };
-    RunMessage::new(body, old, Uuid::new_v4())
 }
 
 fn state_message(state: SessionState, session_id: &str) -> RunMessage {
