@@ -52,7 +52,7 @@ pub(super) enum Finished {
 
 /// Adds the servers' tools to the toolbox.
 pub fn with_mcp_tools(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
-    if servers.is_empty() {
+    if servers.stays_empty() {
         toolbox
     } else {
         toolbox.with_external_tools(Arc::new(McpToolProvider(Arc::clone(servers))))
@@ -209,7 +209,7 @@ impl RunWorld<'_> {
     /// Waits for the lists of servers that have just announced other tools, so that the next request
     /// offers them.
     pub(super) async fn await_tool_lists(&mut self) {
-        if self.tools.servers().is_empty() || self.caller.searches() {
+        if self.tools.servers().stays_empty() || self.caller.searches() {
             return;
         }
         let servers = Arc::clone(self.tools.servers());
@@ -224,7 +224,7 @@ impl RunWorld<'_> {
         for line in self.tools.toolbox().take_warnings() {
             self.monitor.emit(&RunEvent::Warning(line));
         }
-        if self.tools.servers().is_empty() || self.caller.searches() {
+        if self.tools.servers().stays_empty() || self.caller.searches() {
             return;
         }
         self.tools.report_warnings(&mut self.monitor);

@@ -124,6 +124,11 @@ impl Servers {
         self.members().is_empty()
     }
 
+    /// Returns true if there are no servers, and no host can add some during a run.
+    pub fn stays_empty(&self) -> bool {
+        self.is_empty() && self.around.as_ref().is_none_or(|around| around.host.is_none())
+    }
+
     /// Starts all servers in parallel. Does nothing when called again.
     pub fn start(&self) {
         let mut began = self.began.lock();

@@ -2,6 +2,7 @@
 //! hand; `sdk/` has the agent SDKs themselves.
 
 mod background;
+mod between_turns;
 mod driver;
 mod elicitation;
 mod faults;

@@ -134,7 +134,7 @@ async fn the_budget_for_thinking_changes_for_the_turns_to_come() {
 }
 
 /// A server with the tool `name`.
-fn mcp_server(tool: &str) -> Value {
+pub(super) fn mcp_server(tool: &str) -> Value {
     json!({ "command": python(), "args": ["-S", script(), "named", tool] })
 }
 
@@ -147,7 +147,7 @@ async fn statuses(host: &mut HostDriver) -> Vec<(String, String)> {
 }
 
 /// The names of the MCP tools in a request.
-fn mcp_tools(body: &Value) -> Vec<String> {
+pub(super) fn mcp_tools(body: &Value) -> Vec<String> {
     let tools = body["tools"].as_array().into_iter().flatten();
     let names = tools.filter_map(|tool| tool["name"].as_str());
     names.filter(|name| name.starts_with("mcp__")).map(ToOwned::to_owned).collect()
@@ -205,7 +205,7 @@ async fn a_server_is_disabled_enabled_and_connected_again() {
 }
 
 /// Sends a prompt with an id, and waits for the result of its turn.
-async fn prompt_with_id(host: &mut HostDriver, id: &str) {
+pub(super) async fn prompt_with_id(host: &mut HostDriver, id: &str) {
     host.send(&json!({ "type": "user", "uuid": id,
         "message": { "role": "user", "content": "go" } }))
         .await;

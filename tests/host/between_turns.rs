@@ -1,0 +1,51 @@
+//! What the turns of a host share, what `/clear` ends, and what changes in mid-turn.
+
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+
+use super::driver::HostDriver;
+use super::requests::{mcp_server, mcp_tools};
+use crate::support::{RunBuilder, serve};
+
+/// Waits for the next question about a permission.
+async fn permission_question(host: &mut HostDriver) -> Value {
+    host.wait_for("a question", |frame| frame["request"]["subtype"] == "can_use_tool").await
+}
+
+/// Allows the call of a question, with changes of permissions.
+async fn allow(host: &mut HostDriver, question: &Value, changes: &Value) {
+    let input = &question["request"]["input"];
+    let answer =
+        json!({ "behavior": "allow", "updatedInput": input, "updatedPermissions": changes });
+    reply(host, question, &answer).await;
+}
+
+async fn reply(host: &mut HostDriver, request: &Value, response: &Value) {
+    host.send(&json!({ "type": "control_response", "response": {
+        "subtype": "success", "request_id": request["request_id"], "response": response } }))
+        .await;
+}
+
+#[tokio::test]
+async fn servers_that_a_host_sets_in_mid_turn_are_offered_from_the_next_request_on() {
+    let touch = || json!({ "command": "touch made" });
+    let script = Scenario::new().tool("Bash", touch()).tool("Bash", touch()).reply("Done.");
+    let server = serve(script);
+    let run = RunBuilder::bare(&server.base_url()).args(["--sandbox", "off"]);
+    let mut host = HostDriver::with(run, &["--permission-prompt-tool", "stdio"]);
+    host.prompt("go").await;
+    let set = |servers: Value| json!({ "subtype": "mcp_set_servers", "servers": servers });
+    let question = permission_question(&mut host).await;
+    let reply = host.ask(&set(json!({ "z": mcp_server("one") }))).await;
+    assert_eq!(reply["response"]["added"], json!(["z"]), "{reply}");
+    // The answer comes when it is connected.
+    host.ask(&json!({ "subtype": "mcp_reconnect", "serverName": "z" })).await;
+    allow(&mut host, &question, &json!([])).await;
+    let question = permission_question(&mut host).await;
+    host.ask(&set(json!({}))).await;
+    allow(&mut host, &question, &json!([])).await;
+    assert_eq!(host.result().await["result"], "Done.");
+    let offered: Vec<_> = server.requests().iter().map(|it| mcp_tools(&it.body)).collect();
+    assert_eq!(offered, [vec![], vec!["mcp__z__one".to_owned()], vec![]]);
+    host.end().await;
+}
