@@ -373,6 +373,8 @@ pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliReque
     }
     match (&mut request, name) {
         (CliRequest::Run(args), ProgramName::Claude) => args.output.print = true,
+        // The SDKs run this to compare the version of the interface, whatever the program's name.
+        (CliRequest::Version(shown), _) if words == ["-v"] => *shown = ProgramName::Claude,
         (CliRequest::Version(shown), _) => *shown = name,
         _ => {}
     }
