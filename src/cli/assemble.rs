@@ -11,7 +11,7 @@ use crate::agent::{
     Clock, Delegation, FolderNote, FolderNotes, Housekeeping, ModelEndpoint, Prompt, Setup,
     Transport, agent_kinds, with_mcp_tools,
 };
-use crate::hooks::{CrashLog, HookEnvironment, Hooks};
+use crate::hooks::{CrashLog, HookEnvironment, Hooks, ModeSource};
 use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
@@ -34,7 +34,9 @@ use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain
 use super::subagent_setup::subagent_setup;
 use super::system::{EnvironmentFacts, add_acceptance_checks, add_part, compose};
 use super::timestamps::WallTime;
-use super::tool_setup::{prepare_scratch, scratch, tool_settings, tool_settings_error};
+use super::tool_setup::{
+    live_permissions, prepare_scratch, scratch, tool_settings, tool_settings_error,
+};
 use super::usage::UsageError;
 use crate::config::environment;
 use crate::config::kinds::BudgetMode;
@@ -308,11 +310,12 @@ fn hooks(
     if let Some(effort) = effort {
         environment.push(("CLAUDE_EFFORT".into(), effort.name().into()));
     }
+    let (live, own) = (live_permissions(host), settings.config.permissions.mode);
     let context = HookEnvironment {
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
-        permission_mode: settings.config.permissions.mode.name().to_owned(),
+        permission_mode: ModeSource::new(move || live.mode().unwrap_or(own)),
         effort,
         environment,
         log: CrashLog::in_folder(&settings.state_dir),

@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
-use crate::tools::{BadSettings, Offered, SandboxSettings, ToolSettings};
+use crate::tools::{BadSettings, LivePermissions, Offered, SandboxSettings, ToolSettings};
 
 use super::egress::upstream_proxy;
 use super::host_turn::HostTurn;
@@ -39,7 +39,7 @@ pub(super) fn tool_settings(
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         permissions: config.permissions.clone(),
         limits: rules.limits.clone(),
-        live: host.map(|host| host.resources.live.clone()).unwrap_or_default(),
+        live: live_permissions(host),
         stops: host.map(|host| host.resources.stops.clone()).unwrap_or_default(),
         kept_commands: host.map(|host| host.resources.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),
@@ -71,6 +71,11 @@ pub(super) fn tool_settings(
         tool_search: config.tool_search,
         web_search: settings.chain.can_search_web(),
     }
+}
+
+/// Returns the changes that a host makes to the permissions.
+pub(super) fn live_permissions(host: Option<&HostTurn>) -> LivePermissions {
+    host.map(|host| host.resources.live.clone()).unwrap_or_default()
 }
 
 /// Returns the folder for long output: beside the session, or a temporary one if no session is

@@ -45,6 +45,13 @@ pub enum SystemMessage {
         /// The `uuid` of each.
         uuids: Vec<String>,
     },
+    /// A host has changed the permission mode.
+    Status {
+        /// Always null: nothing is reported about requests.
+        status: Option<&'static str>,
+        #[serde(rename = "permissionMode")]
+        permission_mode: &'static str,
+    },
     /// A tool call was denied.
     PermissionDenied {
         tool_name: String,

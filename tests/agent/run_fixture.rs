@@ -7,7 +7,7 @@ use outlast::agent::{
     self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
     Prompt, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
-use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks};
+use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks, ModeSource};
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
 use outlast::recovery::{Backoff, Ledger, Limits, StopReason, Transition};
@@ -199,7 +199,7 @@ impl RunFixture {
             transcript: folder.join("journal.jsonl"),
             cwd: folder.to_owned(),
             effort: None,
-            permission_mode: self.setup.permission_mode.clone(),
+            permission_mode: ModeSource::new(|| PermissionMode::BypassPermissions),
             environment: self.tools.environment.clone(),
             log: CrashLog::in_folder(&folder.join("config")),
             state_folder: folder.join("config"),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing};
 use outlast::hooks::{
     CrashLog, HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, HookRuns,
-    HookSettings, Hooks,
+    HookSettings, Hooks, ModeSource,
 };
 use outlast::secrets::KnownSecrets;
+use outlast::types::PermissionMode;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,7 @@ impl HookFixture {
             transcript: self.folder.path().join("journal.jsonl"),
             cwd: self.cwd(),
             effort: None,
-            permission_mode: "default".to_owned(),
+            permission_mode: ModeSource::new(PermissionMode::default),
             environment: vec![("PATH".into(), search_path().into())],
             log: self.log(),
             state_folder: self.folder.path().join("state"),

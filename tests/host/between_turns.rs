@@ -26,6 +26,39 @@ async fn reply(host: &mut HostDriver, request: &Value, response: &Value) {
         .await;
 }
 
+/// Waits for the next hook before a tool, and returns the mode in its input.
+async fn hook_mode(host: &mut HostDriver) -> Value {
+    let hook =
+        host.wait_for("a hook", |frame| frame["request"]["subtype"] == "hook_callback").await;
+    reply(host, &hook, &json!({})).await;
+    hook["request"]["input"]["permission_mode"].clone()
+}
+
+#[tokio::test]
+async fn a_mode_that_comes_with_an_answer_is_told_to_hooks_messages_and_later_turns() {
+    let write = |path: &str| json!({ "file_path": path, "content": "x" });
+    let script = Scenario::new().tool("Write", write("a")).tool("Write", write("b")).reply("1");
+    let server = serve(script.reply("2"));
+    let run = RunBuilder::bare(&server.base_url());
+    let mut host = HostDriver::with(run, &["--permission-prompt-tool", "stdio"]);
+    let hooks = json!({ "PreToolUse": [{ "matcher": null, "hookCallbackIds": ["h"] }] });
+    host.ask(&json!({ "subtype": "initialize", "hooks": hooks })).await;
+    host.prompt("write").await;
+    assert_eq!(hook_mode(&mut host).await, "default");
+    let set = json!([{ "type": "setMode", "mode": "acceptEdits", "destination": "session" }]);
+    let question = permission_question(&mut host).await;
+    allow(&mut host, &question, &set).await;
+    let status = host.wait_for("the new mode", |frame| frame["subtype"] == "status").await;
+    assert_eq!(status["permissionMode"], "acceptEdits", "{status}");
+    assert_eq!(hook_mode(&mut host).await, "acceptEdits");
+    host.result().await;
+    host.prompt("again").await;
+    let init = host.wait_for("init", |frame| frame["subtype"] == "init").await;
+    assert_eq!(init["permissionMode"], "acceptEdits", "{init}");
+    host.result().await;
+    host.end().await;
+}
+
 #[tokio::test]
 async fn servers_that_a_host_sets_in_mid_turn_are_offered_from_the_next_request_on() {
     let touch = || json!({ "command": "touch made" });

@@ -45,6 +45,13 @@ impl HostSession {
         }
     }
 
+    /// Makes the mode that the host has set the one of the turns to come.
+    pub(super) fn adopt_mode(&mut self) {
+        if let Some(mode) = self.resources.live.mode() {
+            self.args.set_mode(mode);
+        }
+    }
+
     /// Begins a new conversation in a session of its own: the next turn is its first.
     pub(super) fn clear(&mut self) {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());

@@ -104,7 +104,7 @@ impl HostSession {
     fn set_mode(&mut self, mode: &str) -> anyhow::Result<Value> {
         let mode = TurnArgs::mode(mode)?;
         self.resources.live.set_mode(mode)?;
-        self.args.set_mode(mode);
+        self.adopt_mode();
         Ok(json!({ "mode": mode.name() }))
     }
 

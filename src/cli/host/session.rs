@@ -192,7 +192,12 @@ impl HostSession {
         });
         let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
         let replays_prompts = args.run.compatibility.replay_user_messages;
-        let resources = SessionResources::new(LivePermissions::new(args.may_bypass));
+        let (modes, id) = (out.clone(), session_id.clone());
+        let live = LivePermissions::new(args.may_bypass).announced_by(move |mode| {
+            let message = SystemMessage::Status { status: None, permission_mode: mode.name() };
+            modes.send_message(system_message(message, &id.get()), None);
+        });
+        let resources = SessionResources::new(live);
         Self {
             args,
             context,
@@ -306,6 +311,7 @@ impl HostSession {
     ) -> Result<u8, u8> {
         // A step of the turn before that was abandoned may have opened it since.
         self.resume_if_opened();
+        self.adopt_mode();
         // Without them the turn fails for the same reason, and reports it.
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
@@ -357,6 +363,7 @@ impl HostSession {
             }
         };
         self.resume_if_opened();
+        self.adopt_mode();
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
         self.report_commands().await;
         if self.queue.is_empty() {

@@ -1,5 +1,6 @@
 //! Permissions that a host changes during a run: rules, and the mode.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,17 @@ pub struct LivePermissions {
     may_bypass: bool,
     /// True if the mode does not change: that of a sub-agent with a mode of its own.
     keeps_mode: bool,
+    listener: Option<ModeListener>,
+}
+
+/// A function that is called with each new mode.
+#[derive(Clone)]
+struct ModeListener(Arc<dyn Fn(PermissionMode) + Send + Sync>);
+
+impl fmt::Debug for ModeListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModeListener")
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,6 +93,12 @@ impl LivePermissions {
         Self { may_bypass, ..Self::default() }
     }
 
+    /// Calls the function with each new mode.
+    #[must_use]
+    pub fn announced_by(self, listener: impl Fn(PermissionMode) + Send + Sync + 'static) -> Self {
+        Self { listener: Some(ModeListener(Arc::new(listener))), ..self }
+    }
+
     /// Returns these permissions for a sub-agent with a mode of its own.
     #[must_use]
     pub(in super::super) fn without_mode(&self) -> Self {
@@ -95,7 +113,13 @@ impl LivePermissions {
         if mode == PermissionMode::BypassPermissions && !self.may_bypass {
             return Err(UpdateError::NoBypass);
         }
-        self.change(|changes| changes.mode = Some(mode));
+        let mut before = None;
+        self.change(|changes| before = changes.mode.replace(mode));
+        if let Some(ModeListener(announce)) =
+            self.listener.as_ref().filter(|_| before != Some(mode))
+        {
+            announce(mode);
+        }
         Ok(())
     }
 
@@ -142,7 +166,7 @@ impl LivePermissions {
     }
 
     /// The mode, if it was changed.
-    pub(super) fn mode(&self) -> Option<PermissionMode> {
+    pub fn mode(&self) -> Option<PermissionMode> {
         let changes = self.changes.read();
         changes.mode.filter(|_| !self.keeps_mode)
     }
