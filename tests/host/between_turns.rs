@@ -82,3 +82,20 @@ async fn servers_that_a_host_sets_in_mid_turn_are_offered_from_the_next_request_
     assert_eq!(offered, [vec![], vec!["mcp__z__one".to_owned()], vec![]]);
     host.end().await;
 }
+
+/// The SDKs take any message after an error result for a crash.
+#[tokio::test]
+async fn no_message_follows_an_error_result_at_the_end_of_the_input() {
+    let call = json!({ "command": "sleep 3600", "run_in_background": true });
+    let server = serve(Scenario::new().tool("Bash", call));
+    let end = json!([{ "hooks": [{ "type": "command", "command": "exit 1" }] }]);
+    let settings = json!({ "hooks": { "SessionEnd": end } }).to_string();
+    let flags = ["--max-turns", "1", "--settings", &settings];
+    let mut host = HostDriver::start(&server, &flags);
+    host.prompt("go").await;
+    let (ended, frames) = host.end().await;
+    let last = frames.last().expect("a result");
+    assert_eq!((&last["type"], &last["subtype"]), (&json!("result"), &json!("error_max_turns")));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("SessionEnd"), "{}", ended.stderr);
+}

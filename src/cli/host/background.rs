@@ -37,6 +37,12 @@ impl HostSession {
         });
     }
 
+    /// Sends the host no further messages, except answers to its requests.
+    pub(super) fn end_messages(&mut self) {
+        self.is_silent = true;
+        self.resources.commands.report_to(|_| {});
+    }
+
     /// Begins a turn about commands that have ended: a host that reads the state of the session
     /// expects results without a prompt. With other hosts, the next prompt reports the commands to
     /// the model.

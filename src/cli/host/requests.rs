@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::assemble::start_shared_servers;
+use crate::cli::output::one_line;
 use crate::cli::settings::Settings;
 use crate::cli::startup::StartupSteps;
 use crate::cli::usage::UsageError;
@@ -194,8 +195,12 @@ impl HostSession {
         Ok(reply)
     }
 
-    /// Sends a warning to the host.
+    /// Sends a warning to the host, or to standard error once it gets no messages any more.
     pub(super) fn warn(&self, text: &str) {
+        if self.is_silent {
+            self.shared.stderr.send(&format!("outlast: warning: {}", one_line(text)));
+            return;
+        }
         let content = text.to_owned();
         let warning = InformationalMessage { content, level: "warning", hook_event: None };
         let message = SystemMessage::Informational(warning);

@@ -147,6 +147,9 @@ pub(super) struct HostSession {
     /// The ids of all prompts, if files are kept for each.
     pub(super) checkpoints: Option<Vec<String>>,
     pub(super) reports_state: StateReporter,
+    /// True after an error result at the end of the input: the SDKs take any later message for a
+    /// crash.
+    pub(super) is_silent: bool,
     /// True if the host has requested reports of the session's state.
     reads_state: bool,
     pub(super) replays_prompts: bool,
@@ -217,6 +220,7 @@ impl HostSession {
             last_turn_ended: Instant::now(),
             checkpoints,
             reports_state,
+            is_silent: false,
             reads_state,
             replays_prompts,
             private,
@@ -270,6 +274,9 @@ impl HostSession {
                 continue;
             }
             if !is_open {
+                if code != 0 {
+                    self.end_messages();
+                }
                 let ended = self.await_last_commands().await;
                 code = self.report_unused_input().unwrap_or(code);
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
@@ -430,7 +437,9 @@ impl HostSession {
         if !self.context_prompts.is_empty() {
             let warning = "the last messages with \"shouldQuery\": false have no effect: no prompt \
                            follows them";
-            self.warn(warning);
+            if !self.is_silent {
+                self.warn(warning);
+            }
             self.shared.stderr.send(&format!("outlast: warning: {warning}"));
         }
         if let Some(number) = self.cut_off_line {
