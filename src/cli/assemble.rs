@@ -92,6 +92,10 @@ pub(super) fn assemble(
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave the folder behind.
     prepare_scratch(settings, &tools.scratch)?;
+    if let Some((host, history)) = host.zip(tools.history.as_ref()) {
+        // A folder that cannot be written is reported when a file is to be kept in it.
+        let _ = history.begin(&host.prompt.added);
+    }
     let setup = Setup {
         hooks: Some(hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host)),
         session_id,

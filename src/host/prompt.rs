@@ -23,6 +23,8 @@ pub struct UserPrompt {
     pub uuid: Option<String>,
     /// The origin of the prompt, such as `human`, which is repeated in the result.
     pub origin: Option<Value>,
+    /// The ids of the messages that ask nothing and were put before it.
+    pub added: Vec<String>,
     /// True if it is only added to the conversation, before the next prompt.
     pub is_context: bool,
     /// True if the host has interrupted its turn before it began.
@@ -78,7 +80,8 @@ impl UserPrompt {
 
     /// Puts the content of a message that asks nothing before this prompt.
     pub fn follow(&mut self, context: Self) {
-        let Self { before, text, after, .. } = context;
+        let Self { before, text, after, uuid, .. } = context;
+        self.added.splice(0..0, uuid);
         let text = (!text.trim().is_empty()).then(|| Block::text(text));
         self.before.splice(0..0, before.into_iter().chain(text).chain(after));
     }
@@ -116,6 +119,7 @@ impl UserPrompt {
             after,
             is_verbatim: frame["client_composed"] == true,
             uuid: text(frame, "uuid"),
+            added: Vec::new(),
             is_context: frame["shouldQuery"] == false,
             is_interrupted: false,
             origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),

@@ -1,13 +1,13 @@
 //! Keeps the contents of files before the file tools change them, so that a host can restore them.
 //!
-//! The folder holds `index.jsonl`, a line for the first change of each file by each prompt, and the
-//! former contents in numbered files.
+//! The folder of a session holds `index.jsonl`, a line for the beginning of each prompt and one for its
+//! first change of each file, and the former contents in numbered files.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +23,9 @@ use super::replace_file::replace_atomically;
 /// The largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 10 << 20;
 
+/// The bits of a mode that are kept.
+const PERMISSIONS: u32 = 0o777;
+
 /// The files that one prompt changes. Clones share them: the run and its sub-agents.
 #[derive(Clone, Debug)]
 pub struct FileHistory {
@@ -32,6 +35,14 @@ pub struct FileHistory {
     kept: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
+/// A line of the index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum IndexLine {
+    Change(FileChange),
+    Begin { prompt: String },
+}
+
 /// The first change of a file by a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileChange {
@@ -39,6 +50,9 @@ struct FileChange {
     path: PathBuf,
     /// The name of the file with the former content. `None`: there was no file.
     content: Option<String>,
+    /// The mode of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<u32>,
 }
 
 /// The files that were restored, or would be in a dry run.
@@ -48,6 +62,8 @@ pub struct RestoredFiles {
     /// The number of added lines; like `deletions`, without the common lines at both ends.
     pub insertions: usize,
     pub deletions: usize,
+    /// Files that could not be restored, each with the reason.
+    pub failures: Vec<String>,
 }
 
 /// The reason that files were not restored.
@@ -59,8 +75,8 @@ pub enum RestoreError {
     Outside(PathBuf),
     #[error("cannot read the kept files: {0}")]
     Unreadable(io::Error),
-    #[error("cannot restore {}: {cause}", path.display())]
-    Unwritable { path: PathBuf, cause: io::Error },
+    #[error("cannot restore {}: {cause}; nothing was changed", path.display())]
+    Unrestorable { path: PathBuf, cause: io::Error },
 }
 
 /// The mode of a restore.
@@ -77,6 +93,22 @@ impl FileHistory {
         Self { folder, prompt, kept: Arc::default() }
     }
 
+    /// Records that the prompt begins, after others that were added to it. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be recorded.
+    pub fn begin(&self, added: &[String]) -> io::Result<()> {
+        let prompts = added.iter().chain([&self.prompt]);
+        prompts.cloned().try_for_each(|prompt| self.append(&IndexLine::Begin { prompt }))
+    }
+
+    fn append(&self, line: &IndexLine) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let line = serde_json::to_string(line)? + "\n";
+        let mut index = private().append(true).create(true).open(index(&self.folder))?;
+        index.write_all(line.as_bytes())
+    }
+
     /// Keeps the content of a file before its first change by this prompt. Blocks.
     ///
     /// # Errors
@@ -87,64 +119,84 @@ impl FileHistory {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let content = match open_real(real, OFlag::O_RDONLY) {
+        let (content, mode) = match open_real(real, OFlag::O_RDONLY) {
             Ok(mut file) => {
                 let name = uuid::Uuid::new_v4().to_string();
                 let mut copy = private().create_new(true).open(self.folder.join(&name))?;
                 io::copy(&mut file, &mut copy)?;
-                Some(name)
+                (Some(name), Some(file.metadata()?.mode() & PERMISSIONS))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
             Err(error) => return Err(error),
         };
         let path = PathBuf::from(file_names::shown(real));
-        let change = FileChange { prompt: self.prompt.clone(), path, content };
-        let line = serde_json::to_string(&change)? + "\n";
-        let mut index = private().append(true).create(true).open(index(&self.folder))?;
-        index.write_all(line.as_bytes())?;
+        let change = FileChange { prompt: self.prompt.clone(), path, content, mode };
+        self.append(&IndexLine::Change(change))?;
         kept.insert(real.to_owned());
         Ok(())
     }
 
-    /// Restores every file that was changed since a prompt. `prompts` are the ids of all prompts of
-    /// this process, in order, and `roots` the folders in which files may be restored. Blocks.
+    /// Restores every file that was changed since a prompt. `folders` are the histories of
+    /// consecutive sessions, in order, and `roots` the folders in which files may be restored. Blocks.
     ///
     /// # Errors
-    /// The prompt is not known, or a file cannot be restored.
+    /// The prompt is not known, or a file cannot be restored; nothing was changed.
     pub fn restore(
-        folder: &Path,
+        folders: &[PathBuf],
         prompt: &str,
-        prompts: &[String],
         roots: &[PathBuf],
         mode: RestoreMode,
     ) -> Result<RestoredFiles, RestoreError> {
-        let changes = read_index(folder).map_err(RestoreError::Unreadable)?;
-        let later = prompts.iter().position(|known| known == prompt);
-        let later = later.map_or(&[][..], |at| &prompts[at..]);
-        let is_since =
-            |change: &FileChange| change.prompt == prompt || later.contains(&change.prompt);
-        let first = changes.iter().position(is_since);
-        let since = match first {
-            Some(first) => &changes[first..],
-            None if !later.is_empty() => &[],
-            None => return Err(RestoreError::UnknownPrompt(prompt.to_owned())),
-        };
+        let mut lines = Vec::new();
+        for folder in folders {
+            let index = read_index(folder).map_err(RestoreError::Unreadable)?;
+            lines.extend(index.into_iter().map(|line| (folder, line)));
+        }
+        let first = lines.iter().position(|(_, line)| line.prompt() == prompt);
+        let first = first.ok_or_else(|| RestoreError::UnknownPrompt(prompt.to_owned()))?;
         let mut seen = BTreeSet::new();
-        let wanted: Vec<&FileChange> =
-            since.iter().filter(|change| seen.insert(&change.path)).collect();
+        let wanted: Vec<(&PathBuf, &FileChange)> = lines[first..]
+            .iter()
+            .filter_map(|(folder, line)| Some((*folder, line.change()?)))
+            .filter(|(_, change)| seen.insert(&change.path))
+            .collect();
         let roots: Vec<PathBuf> = roots.iter().map(|root| resolve(root)).collect();
         let is_inside = |path: &PathBuf| {
             resolve(path) == *path && roots.iter().any(|root| path.starts_with(root))
         };
-        if let Some(change) = wanted.iter().find(|change| !is_inside(&change.path)) {
+        if let Some((_, change)) = wanted.iter().find(|(_, change)| !is_inside(&change.path)) {
             return Err(RestoreError::Outside(change.path.clone()));
         }
+        let mut planned = RestoredFiles::default();
+        for (folder, change) in &wanted {
+            let failed = |cause| RestoreError::Unrestorable { path: change.path.clone(), cause };
+            restore_one(folder, change, RestoreMode::DryRun, &mut planned).map_err(failed)?;
+        }
+        if mode == RestoreMode::DryRun {
+            return Ok(planned);
+        }
         let mut restored = RestoredFiles::default();
-        for change in wanted {
-            let failed = |cause| RestoreError::Unwritable { path: change.path.clone(), cause };
-            restore_one(folder, change, mode, &mut restored).map_err(failed)?;
+        for (folder, change) in wanted {
+            if let Err(cause) = restore_one(folder, change, mode, &mut restored) {
+                restored.failures.push(format!("{}: {cause}", change.path.display()));
+            }
         }
         Ok(restored)
+    }
+}
+
+impl IndexLine {
+    fn prompt(&self) -> &str {
+        match self {
+            Self::Change(FileChange { prompt, .. }) | Self::Begin { prompt } => prompt,
+        }
+    }
+
+    fn change(&self) -> Option<&FileChange> {
+        match self {
+            Self::Change(change) => Some(change),
+            Self::Begin { .. } => None,
+        }
     }
 }
 
@@ -159,18 +211,22 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Reads the changes, oldest first. Incomplete lines are left out.
-fn read_index(folder: &Path) -> io::Result<Vec<FileChange>> {
+/// Reads the index, oldest lines first. Incomplete lines are left out.
+fn read_index(folder: &Path) -> io::Result<Vec<IndexLine>> {
     match fs::read_to_string(index(folder)) {
-        Ok(text) => Ok(text.lines().filter_map(read_change).collect()),
+        Ok(text) => Ok(text.lines().filter_map(read_line).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-fn read_change(line: &str) -> Option<FileChange> {
-    let change: FileChange = serde_json::from_str(line).ok()?;
-    Some(FileChange { path: file_names::find(&change.path), ..change })
+fn read_line(line: &str) -> Option<IndexLine> {
+    Some(match serde_json::from_str(line).ok()? {
+        IndexLine::Change(change) => {
+            IndexLine::Change(FileChange { path: file_names::find(&change.path), ..change })
+        }
+        begin @ IndexLine::Begin { .. } => begin,
+    })
 }
 
 fn restore_one(
@@ -196,6 +252,10 @@ fn restore_one(
                 let existing = fs::symlink_metadata(path).ok();
                 let never = CancellationToken::new();
                 replace_atomically(path, content, existing.as_ref(), &never)?;
+                if let Some(mode) = change.mode.filter(|_| existing.is_none()) {
+                    // File systems with one mode for all files refuse it; the content is there.
+                    let _ = set_mode(path, mode);
+                }
             }
             None => remove(path)?,
         }
@@ -204,6 +264,10 @@ fn restore_one(
     restored.insertions += added;
     restored.deletions += removed;
     Ok(())
+}
+
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    open_real(path, OFlag::O_RDONLY)?.set_permissions(Permissions::from_mode(mode & PERMISSIONS))
 }
 
 fn read_all(mut file: File) -> io::Result<Vec<u8>> {

@@ -1,11 +1,57 @@
 //! What the turns of a host share, what `/clear` ends, and what changes in mid-turn.
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
 use super::driver::HostDriver;
-use super::requests::{mcp_server, mcp_tools};
+use super::requests::{mcp_server, mcp_tools, prompt_with_id};
 use crate::support::{RunBuilder, serve};
+
+async fn prompt(host: &mut HostDriver, text: &str) -> Value {
+    host.prompt(text).await;
+    host.result().await
+}
+
+#[tokio::test]
+async fn files_from_before_a_new_conversation_are_restored_all_or_none() {
+    let edit = |path: &str| json!({ "file_path": path, "old_string": "old", "new_string": "new" });
+    let script = Scenario::new().tool("Edit", edit("a.sh")).reply("1");
+    let server = serve(script.tool("Edit", edit("b.txt")).reply("2"));
+    let run = RunBuilder::against(&server).env("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
+    let mut host = HostDriver::with(run, &[]);
+    let (a, b) = (host.process.work().join("a.sh"), host.process.work().join("b.txt"));
+    for file in [&a, &b] {
+        fs::write(file, "old").expect("a file");
+    }
+    fs::set_permissions(&a, fs::Permissions::from_mode(0o755)).expect("its owner sets it");
+    prompt_with_id(&mut host, "p-1").await;
+    prompt(&mut host, "/clear").await;
+    prompt_with_id(&mut host, "p-2").await;
+    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-1" });
+    // A folder in the place of the last file keeps all from being restored.
+    fs::remove_file(&b).expect("it is there");
+    fs::create_dir(&b).expect("a folder");
+    let reply = host.ask(&rewind).await["response"].clone();
+    assert_eq!(reply["canRewind"], false, "{reply}");
+    assert!(
+        reply["error"].as_str().is_some_and(|it| it.contains("nothing was changed")),
+        "{reply}"
+    );
+    assert_eq!(fs::read_to_string(&a).expect("it is there"), "new");
+
+    fs::remove_dir(&b).expect("it is empty");
+    fs::remove_file(&a).expect("it is there");
+    let reply = host.ask(&rewind).await["response"].clone();
+    assert_eq!(reply["canRewind"], true, "{reply}");
+    for file in [&a, &b] {
+        assert_eq!(fs::read_to_string(file).expect("it is there"), "old");
+    }
+    assert_eq!(fs::metadata(&a).expect("it is there").mode() & 0o777, 0o755);
+    host.end().await;
+}
 
 /// Waits for the next question about a permission.
 async fn permission_question(host: &mut HostDriver) -> Value {

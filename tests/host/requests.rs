@@ -246,7 +246,7 @@ async fn files_are_restored_as_they_were_before_a_prompt() {
 #[tokio::test]
 async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
     let write = json!({ "file_path": "made.txt", "content": "x" });
-    let server = serve(Scenario::new().tool("Write", write).reply("1"));
+    let server = serve(Scenario::new().reply("0").tool("Write", write).reply("1"));
     let keeps = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
     let run = RunBuilder::against(&server).env(keeps, "1");
     let (failing, again, last) = (
@@ -256,6 +256,8 @@ async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
     );
     let mut host = HostDriver::with(run, &[]);
     let made = host.process.work().join("made.txt");
+    // The first prompt changes nothing.
+    prompt_with_id(&mut host, "p-0").await;
     prompt_with_id(&mut host, "p-1").await;
     let session = host.frames.last().expect("a result")["session_id"].clone();
     let session = session.as_str().expect("an id").to_owned();
@@ -275,7 +277,7 @@ async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
     let mut host = HostDriver::with(again, &["--resume", &session]);
     host.prompt("").await;
     assert_eq!(host.next().await.expect("a message")["subtype"], "init");
-    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-1" });
+    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-0" });
     assert_eq!(host.ask(&rewind).await["response"]["canRewind"], true);
     assert_eq!(host.result().await["is_error"], false);
     assert_eq!(host.end().await.0.code, Some(0));
@@ -290,7 +292,7 @@ async fn files_are_restored_in_a_session_that_is_resumed_for_that() {
         ended.stderr
     );
     assert!(!made.exists());
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(server.requests().len(), 3);
     drop(first);
 }
 

@@ -29,7 +29,7 @@ impl HostSession {
         input: &mut mpsc::Receiver<HostInput>,
         is_open: &mut bool,
     ) -> Result<u8, u8> {
-        let may_restore = self.checkpoints.is_some() && self.args.run.session.resume.is_some();
+        let may_restore = self.keeps_files && self.args.run.session.resume.is_some();
         if may_restore && *is_open && self.send_init().await.is_ok() {
             let line = timeout(DEFERRED_PATIENCE, input.recv()).await;
             let restores =

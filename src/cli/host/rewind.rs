@@ -21,12 +21,18 @@ impl HostSession {
     /// Restores the files that were changed since a prompt. A failure is a reply, too.
     pub(super) async fn rewind(&self, prompt: String, is_dry_run: bool) -> Value {
         match self.restore_files(prompt, is_dry_run).await {
-            Ok(RestoredFiles { files, insertions, deletions }) => json!({
-                "canRewind": true,
-                "filesChanged": files,
-                "insertions": insertions,
-                "deletions": deletions,
-            }),
+            Ok(RestoredFiles { files, insertions, deletions, failures }) => {
+                let mut reply = json!({
+                    "canRewind": failures.is_empty(),
+                    "filesChanged": files,
+                    "insertions": insertions,
+                    "deletions": deletions,
+                });
+                if !failures.is_empty() {
+                    reply["error"] = json!(failure_message(&failures));
+                }
+                reply
+            }
             Err(error) => json!({ "canRewind": false, "error": error.to_string() }),
         }
     }
@@ -41,35 +47,38 @@ impl HostSession {
         prompt: String,
         is_dry_run: bool,
     ) -> Result<RestoredFiles, UsageError> {
-        let Some(prompts) = self.checkpoints.clone() else {
+        if !self.keeps_files {
             let why = "files are not kept: set CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING=true";
             return Err(UsageError::new(why));
-        };
+        }
         let settings = self.settings().await?;
         let mode = if is_dry_run { RestoreMode::DryRun } else { RestoreMode::Restore };
-        let session = self.session_id.get();
+        let sessions = [self.cleared_sessions.clone(), vec![self.session_id.get()]].concat();
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("restoring files", move || restore(&settings, &session, &prompt, &prompts, mode))
+            .step("restoring files", move || restore(&settings, &sessions, &prompt, mode))
             .await
     }
 }
 
-/// Restores files from the history of a session. `prompts` are the ids of all prompts that are known,
-/// in order. Blocks.
+/// Restores files from the histories of consecutive sessions. Blocks.
 fn restore(
     settings: &Settings,
-    session: &str,
+    sessions: &[String],
     prompt: &str,
-    prompts: &[String],
     mode: RestoreMode,
 ) -> Result<RestoredFiles, UsageError> {
     let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
-    let folder = place.folder().join(session).join(FILE_HISTORY);
+    let folder = |session: &String| place.folder().join(session).join(FILE_HISTORY);
+    let folders: Vec<_> = sessions.iter().map(folder).collect();
     let further = settings.config.permissions.additional_directories.iter();
     let further = further.map(|it| settings.cwd.join(it));
     let roots: Vec<_> = [settings.cwd.clone()].into_iter().chain(further).collect();
-    FileHistory::restore(&folder, prompt, prompts, &roots, mode)
+    FileHistory::restore(&folders, prompt, &roots, mode)
         .map_err(|error| UsageError::new(error.to_string()))
+}
+
+fn failure_message(failures: &[String]) -> String {
+    format!("not all files were restored: {}", failures.join("; "))
 }
 
 /// Restores the files that were changed since a prompt of an earlier session of a host
@@ -93,7 +102,10 @@ pub(in crate::cli) async fn rewind_files(
         let terms = choice.terms();
         let session = choice.read()?.source().to_string();
         let settings = settings::resolve(&args, variables, cwd, &terms)?;
-        let restored = restore(&settings, &session, &prompt, &[], RestoreMode::Restore)?;
+        let restored = restore(&settings, &[session], &prompt, RestoreMode::Restore)?;
+        if !restored.failures.is_empty() {
+            return Err(UsageError::new(failure_message(&restored.failures)));
+        }
         print_report(&format!("Restored files: {}\n", restored.files.len()))
     };
     let ended = tokio::task::spawn_blocking(work).await;

@@ -144,8 +144,10 @@ pub(super) struct HostSession {
     /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,
     pub(super) last_turn_ended: Instant,
-    /// The ids of all prompts, if files are kept for each.
-    pub(super) checkpoints: Option<Vec<String>>,
+    /// True if files are kept for each prompt.
+    pub(super) keeps_files: bool,
+    /// The sessions before each `/clear`, in order.
+    pub(super) cleared_sessions: Vec<String>,
     pub(super) reports_state: StateReporter,
     /// True after an error result at the end of the input: the SDKs take any later message for a
     /// crash.
@@ -181,7 +183,7 @@ impl HostSession {
         let reads_state = reads_state.is_some_and(|value| value == "1");
         let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
         let is_on = |value: &OsString| value == "true" || value == "1";
-        let checkpoints = keeps_files.is_some_and(is_on).then(Vec::new);
+        let keeps_files = keeps_files.is_some_and(is_on);
         let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
         let write: FrameWriter = Arc::new(move |message| to_host.send_unmasked(message));
         let reports_state: StateReporter = Arc::new(move |state| {
@@ -218,7 +220,8 @@ impl HostSession {
             resources,
             seen_ends: 0,
             last_turn_ended: Instant::now(),
-            checkpoints,
+            keeps_files,
+            cleared_sessions: Vec::new(),
             reports_state,
             is_silent: false,
             reads_state,
@@ -337,7 +340,7 @@ impl HostSession {
                 prompt,
                 channel: Arc::new(self.requests.clone()),
                 resources: self.resources.clone(),
-                keeps_files: self.checkpoints.is_some(),
+                keeps_files: self.keeps_files,
                 reads_state: self.reads_state,
                 out: self.out.clone(),
                 is_kept: self.private.is_none(),
@@ -388,9 +391,8 @@ impl HostSession {
     /// Gives a prompt an id if it needs one, and echoes the prompt if the host requested that.
     fn announce(&mut self, prompt: &mut UserPrompt) {
         let is_replayed = self.replays_prompts && prompt.is_of_host();
-        if is_replayed || self.checkpoints.is_some() {
-            let id = prompt.uuid.get_or_insert_with(|| Uuid::new_v4().to_string());
-            self.checkpoints.iter_mut().for_each(|known| known.push(id.clone()));
+        if is_replayed || self.keeps_files {
+            prompt.uuid.get_or_insert_with(|| Uuid::new_v4().to_string());
         }
         if is_replayed {
             let replay = prompt.replay(&self.session_id.get());
