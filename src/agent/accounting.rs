@@ -185,7 +185,7 @@ impl Accounting {
     /// Returns the most that the next call may cost; `None` when there is no ceiling.
     pub(super) fn left(&self) -> Option<Money> {
         match self.stop_after {
-            Some(limit) if self.ledger.ledger().spent() >= limit => Some(Money::ZERO),
+            Some(limit) if self.ledger.ledger().counted() >= limit => Some(Money::ZERO),
             Some(_) => None,
             None => self.ledger.ledger().left(),
         }

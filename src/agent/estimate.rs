@@ -35,7 +35,9 @@ impl RunWorld<'_> {
     /// else shows that the budget allows the request.
     async fn estimate(&mut self, purpose: CallPurpose, fast: bool) -> Result<TokenEstimate, Event> {
         let estimate = self.context_view().estimate_request(purpose, fast);
-        if !estimate.needs_count(self.limits.caps.floor) {
+        // No count helps if no money is left.
+        let is_spent = estimate.left == Some(Money::ZERO);
+        if is_spent || !estimate.needs_count(self.limits.caps.floor) {
             return Ok(estimate);
         }
         let (endpoint, fixed) = (self.caller.endpoint().clone(), self.caller.fixed());

@@ -326,6 +326,7 @@ impl RunWorld<'_> {
             spent: ledger.spent(),
             unsettled: ledger.unsettled(),
             cost_before: self.caller.cost_before(),
+            earlier: ledger.earlier(),
             budget: self.caller.accounting.ceiling(),
             agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.journal.health(),

@@ -164,7 +164,7 @@ pub struct RunOutcome {
     /// The call that a hook has deferred, if the run ended because of it.
     pub deferred: Option<DeferredCall>,
     pub stats: RunStats,
-    /// Everything that counts against the budget.
+    /// The spending of the run. All of it counts against the budget.
     pub spent: Money,
     /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
     /// did not count.
@@ -172,6 +172,8 @@ pub struct RunOutcome {
     /// The known cost of earlier prompts of the session, which do not count against the budget of
     /// this one.
     pub cost_before: Money,
+    /// What earlier prompts of a host have spent of the same budget.
+    pub earlier: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
     /// The service's rate limits, as far as it reported them.
@@ -210,6 +212,7 @@ impl RunOutcome {
             spent: Money::ZERO,
             unsettled: Money::ZERO,
             cost_before: Money::ZERO,
+            earlier: Money::ZERO,
             budget: None,
             journal: JournalHealth::Off,
             rate_limits: None,

@@ -290,7 +290,10 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
 }
 
 fn budget(outcome: &RunOutcome) -> String {
-    let mut spent = format!("{} was spent", outcome.spent);
+    let mut spent = format!("{} was spent", outcome.earlier + outcome.spent);
+    if outcome.earlier > Money::ZERO {
+        spent.push_str(" by this prompt and those before it");
+    }
     if outcome.unsettled > Money::ZERO {
         let _ = write!(
             spent,

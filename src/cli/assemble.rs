@@ -109,7 +109,7 @@ pub(super) fn assemble(
         lifecycle: host.map(|host| host.resources.lifecycle.clone()),
         host: channel,
         limits,
-        ledger: ledger(settings, &resumed.totals.prompt),
+        ledger: ledger(settings, &resumed.totals.prompt, host),
         clock,
         seed,
         permission_mode: settings.config.permissions.mode.name().to_owned(),
@@ -241,8 +241,10 @@ fn budget(Settings { config, .. }: &Settings, mode: BudgetMode) -> Option<Money>
     config.max_budget_usd.filter(|_| config.budget_mode == mode)
 }
 
-fn ledger(settings: &Settings, prompt: &SessionTotals) -> Ledger {
+/// Returns the ledger of a prompt. The budget of a host holds for all prompts of its conversation.
+fn ledger(settings: &Settings, prompt: &SessionTotals, host: Option<&HostTurn>) -> Ledger {
     Ledger::new(budget(settings, BudgetMode::Ceiling))
+        .with_earlier(host.map(|host| host.resources.usage.spent()).unwrap_or_default())
         .with_spent(prompt.spent.minus(prompt.upper_bounds))
         .with_unsettled(prompt.upper_bounds)
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::agent::{ContextGauge, ModelStats, SessionLifecycle};
+use crate::agent::{ContextGauge, ModelStats, RunOutcome, SessionLifecycle};
 use crate::hooks::HookHandler;
 use crate::host::UserPrompt;
 use crate::journal::JournalMirror;
 use crate::mcp::Servers;
 use crate::model::ProvenEndpoints;
 use crate::process::SessionEgress;
+use crate::recovery::Money;
 use crate::tools::{FileHistory, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
@@ -52,7 +53,7 @@ pub(super) struct SessionResources {
     pub gauge: ContextGauge,
     /// The MCP servers, once they are started.
     pub servers: Option<Arc<Servers>>,
-    /// Usage of the turns so far.
+    /// Usage of the conversation's turns so far.
     pub usage: HostUsage,
     /// The start and the end of the session for its hooks.
     pub lifecycle: SessionLifecycle,
@@ -79,6 +80,12 @@ impl SessionResources {
             opened: OpenedSession::default(),
         }
     }
+
+    /// Drops what belongs to the conversation so far: a new one begins.
+    pub(super) fn begin_conversation(&mut self) {
+        self.gauge = ContextGauge::default();
+        self.usage = HostUsage::default();
+    }
 }
 
 /// The id of the last session whose journal a turn has opened. Clones share it.
@@ -96,21 +103,48 @@ impl OpenedSession {
     }
 }
 
-/// Usage of a host's turns so far, by model. Clones share it.
+/// Usage of the turns of a host's conversation so far. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HostUsage(Arc<Mutex<Vec<ModelStats>>>);
+pub(super) struct HostUsage(Arc<Mutex<UsageTotals>>);
+
+/// Usage of several turns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsageTotals {
+    pub by_model: Vec<ModelStats>,
+    /// The amount that counts against the budget.
+    pub spent: Money,
+    /// The part of it that is an upper bound.
+    pub unsettled: Money,
+}
 
 impl HostUsage {
     /// Adds a turn that is over.
-    pub(super) fn add(&self, turn: &[ModelStats]) {
-        ModelStats::merge(&mut self.0.lock(), turn.iter().cloned());
+    pub(super) fn add(&self, turn: &RunOutcome) {
+        let sum = self.with(turn);
+        *self.0.lock() = sum;
     }
 
     /// The sum of the earlier turns and this one.
-    pub(super) fn with(&self, turn: &[ModelStats]) -> Vec<ModelStats> {
+    pub(super) fn with(&self, turn: &RunOutcome) -> UsageTotals {
         let mut sum = self.0.lock().clone();
-        ModelStats::merge(&mut sum, turn.iter().cloned());
+        ModelStats::merge(&mut sum.by_model, turn.stats.by_model.iter().cloned());
+        sum.spent += turn.spent;
+        sum.unsettled += turn.unsettled;
         sum
+    }
+
+    /// The money that the turns have spent.
+    pub(super) fn spent(&self) -> Money {
+        self.0.lock().spent
+    }
+}
+
+impl UsageTotals {
+    /// Returns the amounts for a result: all, and the part that is an upper bound. `None` if a price
+    /// is not known.
+    pub(super) fn known_amounts(&self) -> Option<(Money, Money)> {
+        let is_known = self.by_model.iter().all(|model| model.cost.is_some());
+        is_known.then_some((self.spent, self.unsettled))
     }
 }
 

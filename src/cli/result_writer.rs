@@ -18,7 +18,7 @@ use crate::host::{api_error_message, ends_as_asked, result_for_hosts};
 use crate::json::to_line;
 use crate::messages::ResultObject;
 use crate::process::last_panic;
-use crate::recovery::{Interrupt, StopReason};
+use crate::recovery::{Interrupt, Money, StopReason};
 
 use super::args::{OutputFormat, Verbosity};
 use super::exit_watchdog::{SLOW_DISK, SLOW_READER, WatchdogOutput, WatchdogReason};
@@ -189,7 +189,7 @@ impl RunJob {
             Some(_) | None => report,
         };
         if let Some(host) = &self.host {
-            host.resources.usage.add(&report.outcome.stats.by_model);
+            host.resources.usage.add(report.outcome);
         }
         let exit_code = self.exit_code(&report);
         self.exit_watchdog.mark_delivered(exit_code);
@@ -257,11 +257,16 @@ impl RunJob {
     /// Returns the result object, in the terms of its reader.
     fn object(&self, report: &ResultReport<'_>) -> ResultObject {
         let stdin = self.added_input.as_ref().map(ToString::to_string);
-        let object = ResultObject { stdin, ..report.object() };
+        let mut object = ResultObject { stdin, ..report.object() };
         let Some(host) = &self.host else { return object };
-        let usage = host.resources.usage.with(&report.outcome.stats.by_model);
+        let usage = host.resources.usage.with(report.outcome);
+        if let Some(run) = &mut object.run {
+            let (spent, unsettled) = usage.known_amounts().unzip();
+            run.budget.spent_usd = spent.map(Money::as_dollars);
+            run.budget.unsettled_usd = unsettled.map(Money::as_dollars);
+        }
         let object = ResultObject {
-            model_usage: model_usage(&usage),
+            model_usage: model_usage(&usage.by_model),
             user_message_uuid: host.prompt.uuid.clone(),
             origin: host.prompt.origin.clone(),
             ..result_for_hosts(object, report.outcome.reason)

@@ -6,13 +6,54 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
-use super::driver::HostDriver;
+use super::driver::{HostDriver, conversation};
 use super::requests::{mcp_server, mcp_tools, prompt_with_id};
 use crate::support::{RunBuilder, serve};
 
 async fn prompt(host: &mut HostDriver, text: &str) -> Value {
     host.prompt(text).await;
     host.result().await
+}
+
+/// The sum of the costs by model.
+fn cost_by_model(result: &Value) -> f64 {
+    let models = result["modelUsage"].as_object().expect("an object").values();
+    models.map(|usage| usage["costUSD"].as_f64().expect("a cost")).sum()
+}
+
+#[tokio::test]
+async fn a_budget_holds_for_all_prompts_until_a_new_conversation_begins() {
+    let reply = |script: Scenario, text: &str| script.reply(text).usage(20_000, 10);
+    let server =
+        serve(["1", "2", "3", "4"].iter().fold(Scenario::new(), |it, text| reply(it, text)));
+    let mut host = HostDriver::start(&server, &["--max-budget-usd", "0.1"]);
+    for text in ["one", "two"] {
+        assert_eq!(prompt(&mut host, text).await["subtype"], "success");
+    }
+    let spent = prompt(&mut host, "three").await;
+    assert_eq!(spent["terminal_reason"], "budget_exhausted", "{spent}");
+    assert_eq!(server.requests().len(), 2, "there is no request without money");
+    let why = spent["errors"][0].as_str().expect("a reason");
+    assert!(why.contains("by this prompt and those before it"), "{why}");
+    let amount = spent["budget"]["spent_usd"].as_f64().expect("an amount");
+    assert!(amount > 0.1 && (amount - cost_by_model(&spent)).abs() < 1e-6, "{spent}");
+    assert_eq!(spent["budget"]["ceiling_usd"], 0.1);
+
+    host.send(&json!({ "type": "user", "shouldQuery": false,
+        "message": { "role": "user", "content": "the word is cormorant" } }))
+        .await;
+    prompt(&mut host, "/clear").await;
+    let usage = host.ask(&json!({ "subtype": "get_context_usage" })).await["response"].clone();
+    let parts = usage["categories"].as_array().expect("a list");
+    let messages = parts.iter().find(|part| part["name"] == "Messages").expect("messages");
+    assert_eq!((&messages["tokens"], &usage["apiUsage"]), (&json!(0), &Value::Null), "{usage}");
+    let fresh = prompt(&mut host, "which word?").await;
+    assert_eq!(fresh["subtype"], "success", "{fresh}");
+    let total = fresh["total_cost_usd"].as_f64().expect("a cost");
+    assert!((total - cost_by_model(&fresh)).abs() < 1e-6, "{fresh}");
+    let sent = conversation(&server.requests()[2].body);
+    assert!(!sent.contains("cormorant"), "it belongs to the earlier conversation: {sent}");
+    host.end().await;
 }
 
 #[tokio::test]

@@ -187,4 +187,7 @@ fn spend_of_an_earlier_process_counts_against_the_budget() {
     assert_eq!((ledger.spent(), ledger.left()), (pico(70), Some(pico(30))));
     let overdrawn = Ledger::new(Some(pico(100))).with_spent(pico(170));
     assert_eq!(overdrawn.left(), Some(Money::ZERO));
+    let shared = ledger.with_earlier(pico(20));
+    assert_eq!((shared.spent(), shared.counted()), (pico(70), pico(90)));
+    assert_eq!(shared.left(), Some(pico(10)), "other runs share the ceiling");
 }

@@ -56,6 +56,8 @@ impl HostSession {
     pub(super) fn clear(&mut self) {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
         self.args.begin_session(&new);
+        self.context_prompts.clear();
+        self.resources.begin_conversation();
         self.cleared_sessions.push(old.clone());
         self.session_id.set(new.clone());
         self.out.send_message(reset_message(&old, &new), None);

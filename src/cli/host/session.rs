@@ -137,7 +137,7 @@ pub(super) struct HostSession {
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
     /// Messages that ask nothing, for the next prompt.
-    context_prompts: Vec<UserPrompt>,
+    pub(super) context_prompts: Vec<UserPrompt>,
     /// The ids of all prompts: a host that is not sure sends a prompt again.
     pub(super) prompt_ids: HashSet<String>,
     pub(super) resources: SessionResources,

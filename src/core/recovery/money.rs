@@ -158,6 +158,9 @@ impl fmt::Display for Spending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     ceiling: Option<Money>,
+    /// What other runs have spent that share the ceiling, before this one began.
+    #[serde(default)]
+    earlier: Money,
     spent: Money,
     reserved: Money,
     /// The part of `spent` that is an upper bound: of calls that broke off, and of tokens that a
@@ -175,6 +178,12 @@ impl Ledger {
         Self { ceiling, ..Self::default() }
     }
 
+    /// A ledger whose ceiling holds for this run and for others that have spent this much.
+    #[must_use]
+    pub fn with_earlier(self, spent: Money) -> Self {
+        Self { earlier: spent, ..self }
+    }
+
     /// A ledger that continues from the spending of an earlier process of the same run.
     #[must_use]
     pub fn with_spent(self, spent: Money) -> Self {
@@ -189,7 +198,7 @@ impl Ledger {
 
     /// The amount that can still be reserved; `None` without a ceiling.
     pub fn left(&self) -> Option<Money> {
-        self.ceiling.map(|ceiling| ceiling.minus(self.spent + self.reserved))
+        self.ceiling.map(|ceiling| ceiling.minus(self.counted() + self.reserved))
     }
 
     /// Reserves `amount`. `None` if it exceeds the amount that is left.
@@ -216,9 +225,19 @@ impl Ledger {
         *self = self.with_unsettled(amount);
     }
 
-    /// The total that counts against the ceiling.
+    /// The spending of the run.
     pub fn spent(&self) -> Money {
         self.spent
+    }
+
+    /// The spending of earlier runs that share the ceiling.
+    pub fn earlier(&self) -> Money {
+        self.earlier
+    }
+
+    /// The total that counts against the ceiling.
+    pub fn counted(&self) -> Money {
+        self.earlier + self.spent
     }
 
     pub fn unsettled(&self) -> Money {
