@@ -13,7 +13,7 @@ use crate::mcp::Servers;
 use crate::model::ProvenEndpoints;
 use crate::process::SessionEgress;
 use crate::recovery::Money;
-use crate::tools::{FileHistory, KeptCommands, LivePermissions, TaskStops};
+use crate::tools::{FileHistory, FilesRead, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
 use super::output::PipeSender;
@@ -55,6 +55,8 @@ pub(super) struct SessionResources {
     pub servers: Option<Arc<Servers>>,
     /// Usage of the conversation's turns so far.
     pub usage: HostUsage,
+    /// The files whose contents are in the conversation.
+    pub files_read: FilesRead,
     /// The start and the end of the session for its hooks.
     pub lifecycle: SessionLifecycle,
     /// The endpoints that have answered.
@@ -75,6 +77,7 @@ impl SessionResources {
             gauge: ContextGauge::default(),
             servers: None,
             usage: HostUsage::default(),
+            files_read: FilesRead::default(),
             lifecycle: SessionLifecycle::default(),
             proven: ProvenEndpoints::default(),
             opened: OpenedSession::default(),
@@ -85,6 +88,7 @@ impl SessionResources {
     pub(super) fn begin_conversation(&mut self) {
         self.gauge = ContextGauge::default();
         self.usage = HostUsage::default();
+        self.files_read = FilesRead::default();
     }
 }
 

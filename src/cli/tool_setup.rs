@@ -43,6 +43,7 @@ pub(super) fn tool_settings(
         stops: host.map(|host| host.resources.stops.clone()).unwrap_or_default(),
         kept_commands: host.map(|host| host.resources.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),
+        files_read: host.map(|host| host.resources.files_read.clone()).unwrap_or_default(),
         prompt_tool: rules.prompt_tool.clone(),
         commands: config.commands.clone(),
         results: config.results,

@@ -10,6 +10,7 @@ use super::background::TaskStops;
 use super::catalog::{AGENT, is_agent_tool};
 use super::coercion::coerce;
 use super::external::{ExternalResult, into_outcome_within};
+use super::files_read::FilesRead;
 use super::outcome::{ToolError, ToolOutcome};
 use super::permission::Denial;
 use super::settings::BadSettings;
@@ -289,6 +290,8 @@ impl Toolbox {
             |names: &[String]| SubagentToolsError::NoneExists { names: names.to_vec() };
         let mut settings = self.settings.clone();
         settings.answer = None;
+        // Its conversation is another one.
+        settings.files_read = FilesRead::default();
         settings.requirement = None;
         // Only the run's own commands are reported with their ids: those of sub-agents repeat them.
         settings.stops = TaskStops::default();

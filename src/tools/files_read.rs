@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -11,11 +12,12 @@ use parking_lot::Mutex;
 use super::outcome::ToolError;
 use super::text_file::{FileStyle, FormerStyle};
 
-#[derive(Debug, Default)]
-pub(super) struct FilesRead {
-    files: Mutex<HashMap<PathBuf, FileStamp>>,
+/// The files whose contents are in a conversation. Clones share them: the turns of a host.
+#[derive(Clone, Debug, Default)]
+pub struct FilesRead {
+    files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
     /// The formats of files as they were written last.
-    styles: Mutex<HashMap<PathBuf, (FileStamp, FileStyle)>>,
+    styles: Arc<Mutex<HashMap<PathBuf, (FileStamp, FileStyle)>>>,
 }
 
 /// The state of a file when it was read. Its mode and link count may change without harm.

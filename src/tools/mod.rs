@@ -96,6 +96,7 @@ pub use encoding::decode_text;
 pub use environment::hook_environment;
 pub use external::{ExternalResult, ExternalTools, Permission};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
+pub use files_read::FilesRead;
 pub use glob_limits::check_glob;
 pub use input::{ToolSearchInput, WebSearchInput};
 pub use line_diff::{DiffHunk, DiffLine, diff_lines, parse_patch};

@@ -11,6 +11,7 @@ use super::background::{KeptCommands, TaskStops};
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
 use super::file_history::FileHistory;
+use super::files_read::FilesRead;
 use super::permission::{LivePermissions, RuleError};
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
@@ -179,6 +180,8 @@ pub struct ToolSettings {
     pub kept_commands: Option<KeptCommands>,
     /// Keeps the contents of files before the file tools change them.
     pub history: Option<FileHistory>,
+    /// The files whose contents are in the conversation.
+    pub files_read: FilesRead,
     /// The tool that decides permission prompts.
     pub prompt_tool: Option<PermissionPrompt>,
     pub commands: CommandSettings,
@@ -222,6 +225,7 @@ impl ToolSettings {
             stops: TaskStops::default(),
             kept_commands: None,
             history: None,
+            files_read: FilesRead::default(),
             prompt_tool: None,
             commands: CommandSettings::default(),
             results: ResultLimits::default(),

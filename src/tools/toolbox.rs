@@ -102,7 +102,7 @@ impl Toolbox {
             acceptance: demands,
             web,
             searches_web: settings.has_service_of(BuiltinTool::WebSearch),
-            seen: FilesRead::default(),
+            seen: settings.files_read.clone(),
             history: settings.history.clone(),
             todos: TodoList::default(),
             results: settings.results,

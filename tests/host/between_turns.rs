@@ -57,6 +57,29 @@ async fn a_budget_holds_for_all_prompts_until_a_new_conversation_begins() {
 }
 
 #[tokio::test]
+async fn a_file_that_an_earlier_prompt_has_read_can_be_overwritten_until_the_conversation_ends() {
+    let write = |text: &str| json!({ "file_path": "a.txt", "content": text });
+    let script = Scenario::new()
+        .tool("Read", json!({ "file_path": "a.txt" }))
+        .reply("1")
+        .tool("Write", write("two"))
+        .reply("2")
+        .tool("Write", write("three"))
+        .reply("3");
+    let server = serve(script);
+    let mut host = HostDriver::start(&server, &[]);
+    let file = host.process.work().join("a.txt");
+    fs::write(&file, "one").expect("a file");
+    for text in ["read", "write", "/clear", "write again"] {
+        prompt(&mut host, text).await;
+    }
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "two");
+    let sent = conversation(&server.requests()[5].body);
+    assert!(sent.contains("has not been read yet"), "{sent}");
+    host.end().await;
+}
+
+#[tokio::test]
 async fn files_from_before_a_new_conversation_are_restored_all_or_none() {
     let edit = |path: &str| json!({ "file_path": path, "old_string": "old", "new_string": "new" });
     let script = Scenario::new().tool("Edit", edit("a.sh")).reply("1");

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use outlast::tools::ToolOutcome;
+use outlast::tools::{AgentTools, ToolOutcome};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::bench::{Bench, assert_fails_with, text};
+use super::bench::{Bench, assert_fails_with, call, run_call, text};
 
 async fn write(bench: &Bench, path: &str, content: &str) -> ToolOutcome {
     bench.run("Write", json!({ "file_path": path, "content": content })).await
@@ -53,6 +53,11 @@ async fn a_file_must_be_read_before_it_is_overwritten() {
     assert!(!edit(&bench, "a", "new", "newer").await.is_error);
     assert!(!edit(&bench, "a", "newer", "newest").await.is_error);
     assert_eq!(bench.content("a"), "newest\n");
+    // The conversation of a sub-agent is another one.
+    let agent = bench.toolbox.derive_subagent_toolbox(&AgentTools::default()).expect("tools");
+    let overwrite = call("Write", json!({ "file_path": "a", "content": "x" }));
+    let outcome = run_call(&agent, &overwrite, CancellationToken::new()).await;
+    assert_fails_with(&outcome, "has not been read yet");
 }
 
 #[tokio::test]
