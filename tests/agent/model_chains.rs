@@ -43,15 +43,11 @@ pub(crate) struct Fall {
 pub(crate) fn falls() -> Vec<Fall> {
     let fall = |what, next, requests, class, fails| Fall { what, next, fails, requests, class };
     vec![
-        // A model that has answered is asked once more.
-        fall("404 model", Next::Here, 2, ErrorClass::InvalidModel, |scenario| {
-            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None).times(2)
+        fall("404 model", Next::Here, 1, ErrorClass::InvalidModel, |scenario| {
+            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None)
         }),
-        fall("403 model", Next::Here, 2, ErrorClass::AuthError, |scenario| {
-            scenario
-                .status(403)
-                .error("permission_error", "This model is not for you.", None)
-                .times(2)
+        fall("403 model", Next::Here, 1, ErrorClass::AuthError, |scenario| {
+            scenario.status(403).error("permission_error", "This model is not for you.", None)
         }),
         fall("529", Next::Here, 3, ErrorClass::ServerOverload, |scenario| {
             scenario.status(529).times(3)
@@ -78,8 +74,8 @@ pub(crate) fn falls() -> Vec<Fall> {
         fall("invalid key", Next::There, 2, ErrorClass::InvalidApiKey, |scenario| {
             scenario.status(401).times(2)
         }),
-        fall("revoked token", Next::There, 2, ErrorClass::TokenRevoked, |scenario| {
-            scenario.status(403).error("permission_error", "token has been revoked", None).times(2)
+        fall("revoked token", Next::There, 1, ErrorClass::TokenRevoked, |scenario| {
+            scenario.status(403).error("permission_error", "token has been revoked", None)
         }),
         fall("credit", Next::There, 1, ErrorClass::CreditBalanceLow, |scenario| {
             let low = "Your credit balance is too low to access the API.";
