@@ -176,14 +176,6 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
             "upstream connect error or disconnect/reset before headers",
             StopReason::ModelError(ErrorClass::InvalidRequest),
         ),
-        (403, "permission_error", "no", StopReason::ModelError(ErrorClass::AuthError)),
-        (
-            403,
-            "permission_error",
-            "OAuth token has been revoked",
-            StopReason::ModelError(ErrorClass::TokenRevoked),
-        ),
-        (404, "not_found_error", "model: x", StopReason::ModelError(ErrorClass::InvalidModel)),
     ];
     for (status, kind, message, end) in refusals {
         let refused = |scenario: Scenario| scenario.status(status).error(kind, message, None);

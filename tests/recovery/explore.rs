@@ -131,8 +131,7 @@ fn every_failure() -> Vec<Failure> {
     let portal = failure(ErrorClass::Unknown);
     all.push(Failure { body: ErrorBody::Portal, ..portal });
     let (body, endpoint_status) = (ErrorBody::Api, EndpointStatus::Proven);
-    let of_access = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidModel];
-    all.extend(of_access.map(|class| Failure { body, endpoint_status, ..failure(class) }));
+    all.push(Failure { body, endpoint_status, ..failure(ErrorClass::InvalidApiKey) });
     let marked = AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE };
     let streamed = AvailableMitigations { streaming: true, ..AvailableMitigations::NONE };
     all.extend([

@@ -163,26 +163,17 @@ impl Failure {
     }
 
     /// True if known facts contradict a refusal of the API: the endpoint has accepted the
-    /// credential and answered for a model before, as one of several servers behind a gateway may
-    /// not, or the request lacks the content that it is refused for.
+    /// credential before, or the request lacks the content that it is refused for.
     pub(super) fn is_doubtful_refusal(self) -> bool {
         let is_about_request =
             matches!(self.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
-        let is_about_access =
-            matches!(self.class, ErrorClass::AuthError | ErrorClass::InvalidModel);
-        self.is_doubtful_rejection()
-            || (is_about_access && self.is_of_proven_api())
-            || (is_about_request && self.contradicted)
+        self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 
     /// True if the API rejects a credential although the endpoint has accepted one.
     pub(super) fn is_doubtful_rejection(self) -> bool {
-        matches!(self.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked)
-            && self.is_of_proven_api()
-    }
-
-    fn is_of_proven_api(self) -> bool {
-        (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
+        self.class == ErrorClass::InvalidApiKey
+            && (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
     }
 
     /// Removes contradictions from the failure of a call over `connection`: a retry-after of zero,
