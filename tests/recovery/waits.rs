@@ -140,17 +140,17 @@ fn every_failure_class_alone_ends_within_its_budgets() {
             ErrorClass::InvalidModel | ErrorClass::CreditBalanceLow | ErrorClass::SslCertError => 3,
             // Each model with marks for the cache and without.
             ErrorClass::AuthError => 3 * 2,
-            // The request, a smaller cap, the drain, a summary with three trims, and none.
-            ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3 + 1,
+            // The request, seven smaller caps, the drain, a summary with three trims, and none.
+            ErrorClass::PromptTooLong => 1 + 7 + 1 + 1 + 3 + 1,
             ErrorClass::RequestTooLarge => 1 + 5 + 1 + 1 + 3 + 1,
             // The request, five without what is named first, and without what is named then.
             ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 5 + 8,
             // The request, eight with a block repaired, and three without thinking, effort and the
             // thinking that no field asks for.
             ErrorClass::ToolUseMismatch => 1 + 8 + 3,
-            // One more with a smaller cap, five without the media that were added, the drain, a
+            // Seven more with smaller caps, five without the media that were added, the drain, a
             // summary with marks for the cache and without, and none.
-            ErrorClass::InvalidRequest => 1 + 8 + 3 + 1 + 5 + 1 + 2 + 1,
+            ErrorClass::InvalidRequest => 1 + 8 + 3 + 7 + 5 + 1 + 2 + 1,
             ErrorClass::Aborted
             | ErrorClass::Repeated529
             | ErrorClass::Refusal

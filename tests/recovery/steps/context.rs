@@ -292,7 +292,7 @@ fn an_overflow_is_compacted_once_per_turn() {
 }
 
 #[test]
-fn an_input_plus_output_overflow_lowers_the_output_cap_once_per_turn() {
+fn an_input_plus_output_overflow_lowers_the_output_cap_seven_times_per_turn() {
     let output = AvailableMitigations { output: true, ..AvailableMitigations::NONE };
     let all = AvailableMitigations { output: true, folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits());
@@ -302,10 +302,13 @@ fn an_input_plus_output_overflow_lowers_the_output_cap_once_per_turn() {
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
     assert_eq!((story.decision().edit.trim, story.retried_without_pause()), (None, true));
     assert_eq!(story.asks_for(CallPurpose::Reply).cap, 5_000);
-    story.then(overflow(output)).ends_as(StopReason::PromptTooLong);
-    let again = begin(ROOMY, limits()).measure_with(small).then(overflow(output));
+    let spent = (0..6).fold(story, |story, _| story.then(overflow(output)));
+    spent.asks_for(CallPurpose::Reply);
+    spent.then(overflow(output)).ends_as(StopReason::PromptTooLong);
+    let again = begin(ROOMY, limits()).measure_with(small);
+    let again = (0..7).fold(again, |story, _| story.then(overflow(output)));
     let again = again.works(small).then(overflow(output));
-    assert_eq!(again.times(RecoveryPlan::LowerCap), 2, "a turn that ended allows another");
+    assert_eq!(again.times(RecoveryPlan::LowerCap), 8, "a turn that ended allows another");
     again.then(ANSWER).ends_as(StopReason::Completed);
 }
 
@@ -315,7 +318,8 @@ fn an_overflowing_summary_request_first_lowers_its_output_cap() {
     let story = begin(CROWDED, limits()).then(refused());
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
     story.asks_for(AHEAD);
-    let story = story.then(refused());
+    let story = (0..7).fold(story, |story, _| story.then(refused()));
+    assert_eq!(story.times(RecoveryPlan::LowerCap), 7);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Trim));
 }
 
