@@ -17,9 +17,6 @@ use super::world::RunWorld;
 
 /// The time limit of a token count.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
-/// The number of attempts to have tokens counted, the retries of the run permitting. After them, the
-/// service is taken for one that does not count.
-const COUNT_ATTEMPTS: u8 = 3;
 
 /// True if the budget does not even allow the output of a request, whatever its input is.
 fn is_too_dear(estimate: TokenEstimate, floor: u32) -> bool {
@@ -75,13 +72,9 @@ impl RunWorld<'_> {
             );
         };
         let floor = self.limits.caps.floor;
-        let is_needed = estimate.shortfall(floor).is_some() && !is_too_dear(estimate, floor);
         match self.monitor.wait_for(&mut timer, show, counting).await? {
-            Ok(Some(tokens)) => {
-                self.caller.failed_counts = 0;
-                self.context_view().record_count(purpose, tokens);
-            }
-            Err(fault) if is_needed && self.may_count_again() => {
+            Ok(Some(tokens)) => self.context_view().record_count(purpose, tokens),
+            Err(fault) if estimate.shortfall(floor).is_some() && !is_too_dear(estimate, floor) => {
                 let endpoint_status = endpoint.client.endpoint_status();
                 let fault = ClassifiedFault::new(*fault);
                 let failure = Failure { endpoint_status, ..fault.failure };
@@ -91,13 +84,6 @@ impl RunWorld<'_> {
             Ok(None) | Err(_) => return Ok(estimate),
         }
         Ok(self.context_view().estimate_request(purpose, fast))
-    }
-
-    /// Counts a failed token count. Returns true if it is worth another attempt.
-    fn may_count_again(&mut self) -> bool {
-        let failed = self.caller.failed_counts.saturating_add(1);
-        self.caller.failed_counts = failed;
-        failed < COUNT_ATTEMPTS && failed <= self.limits.budgets.retries
     }
 
     /// Estimates the next request. Where several agents share one budget, most of the amount that

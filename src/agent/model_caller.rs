@@ -111,8 +111,6 @@ pub(super) struct ModelCaller {
     /// the Unix epoch.
     retry_at: Option<u64>,
     met: LimitsMet,
-    /// The number of token counts that have failed since the last one that was answered.
-    pub(super) failed_counts: u8,
 }
 
 /// The limits that the run has met with its last request.
@@ -145,7 +143,6 @@ impl ModelCaller {
             fault: None,
             retry_at: None,
             met: LimitsMet::default(),
-            failed_counts: 0,
         }
     }
 
