@@ -256,7 +256,7 @@ impl ContextView<'_> {
                 let crowded = self.history().estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
-                let found = AvailableMitigations {
+                AvailableMitigations {
                     media: has_media(messages),
                     block: block || self.caller.refused_tool(fault).is_some(),
                     output: output || refused_cap,
@@ -264,8 +264,7 @@ impl ContextView<'_> {
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
                     streaming,
                     ..makers
-                };
-                self.with_added_content(found, fault)
+                }
             }
         }
     }
@@ -448,7 +447,6 @@ impl ContextView<'_> {
                     summarising.request = None;
                 }
             }
-            Trim::Folds if self.was_refused_as_invalid() => self.shorten_results(),
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),

@@ -8,7 +8,6 @@
 
 mod acceptance;
 mod accounting;
-mod added_content;
 mod ask;
 mod background;
 mod clock;

@@ -16,9 +16,6 @@ impl ContextView<'_> {
     /// Removes the media that a refusal is about, so that the same request is not sent again.
     pub(super) fn strip_media(&mut self) {
         let Some(which) = self.caller.last_failure().map(which_media) else { return };
-        // For no reason that is recognised: the media before them were accepted.
-        let was_invalid = self.was_refused_as_invalid();
-        let which = if was_invalid { StripTarget::At(self.added_message()) } else { which };
         if which == StripTarget::ImagesOfAnySize {
             self.drop_refused_field(IMAGES);
         }

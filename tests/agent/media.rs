@@ -380,38 +380,6 @@ async fn a_rejection_that_cannot_be_repaired_is_final() {
     }
 }
 
-/// The last answered request was good, so what was added since is suspect, whatever the words of the
-/// refusal: an image is left out, and long results are shortened, old ones too.
-#[tokio::test]
-async fn what_was_added_is_changed_after_an_unexplained_refusal() {
-    let words = "This content is not what was expected.";
-    let refused =
-        |scenario: Scenario| scenario.status(400).error("invalid_request_error", words, None);
-    let scenario = refused(read(read(Scenario::new(), "old.png"), "new.png"));
-    let long = |first: u32| json!({ "command": format!("seq {first} 5000") });
-    let scenario = scenario.tool("Bash", long(1)).tool("Bash", long(2));
-    let fixture = RunFixture::of(refused(scenario).reply("Seen."));
-    picture(fixture.folder.path(), "old.png", 30, 20);
-    picture(fixture.folder.path(), "new.png", 30, 20);
-    let played = look(fixture).await;
-    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
-    let requests = played.server.requests();
-    assert_eq!(requests.len(), 7, "{:?}", played.trace());
-    let last = requests.last().expect("there were requests");
-    assert_eq!(in_results(last, "image").len(), 1, "the image that was accepted stays");
-    let outputs = |at: usize| -> Vec<usize> {
-        let texts = result_texts(&requests[at]);
-        texts.iter().filter(|text| text.contains("4999")).map(String::len).collect()
-    };
-    let (before, after) = (outputs(5), outputs(6));
-    assert!(before.len() == 2 && before.iter().all(|length| *length > 20_000), "{before:?}");
-    assert!(after.len() == 2 && after.iter().all(|length| *length < 9_000), "{after:?}");
-    // Nothing was answered before it: the settings may be wrong.
-    let played = look(RunFixture::of(refused(Scenario::new()).reply("Never said."))).await;
-    assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
-    assert_eq!(played.server.requests().len(), 1);
-}
-
 /// Each service says it in its own words; the model is not told to scale the image down.
 #[tokio::test]
 async fn a_model_that_takes_no_images_goes_on_without_them() {

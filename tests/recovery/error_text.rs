@@ -182,8 +182,6 @@ fn a_context_window_is_parsed_wherever_the_error_names_it() {
         (r#"context size: {\"n_prompt_tokens\":14429,\"n_ctx\":8192}"#, Some(8_192)),
         ("Your request exceeded model token limit: 131072 (requested: 140210)", Some(131_072)),
         ("Too many input tokens. Max input tokens: 128000, request: 140000", Some(128_000)),
-        ("input token count is 58000 but model only supports up to 32768. Reduce", Some(32_768)),
-        ("Input tokens exceed the configured limit of 32768 tokens. Reduce it", Some(32_768)),
         ("This model's maximum context length is 3 tokens.", None),
         ("Input is too long for requested model.", None),
         ("prompt is too long: 1 > 99999999999999999999", None),

@@ -121,7 +121,6 @@ const ANYTHING: AvailableMitigations = AvailableMitigations {
     thinking: true,
     cache_marks: true,
     streaming: true,
-    added: true,
 };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.

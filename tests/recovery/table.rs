@@ -17,10 +17,6 @@ use crate::support::golden;
 const RICH: Budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
 const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
 
-/// Content was added since the last answered request.
-const ADDED: AvailableMitigations =
-    AvailableMitigations { added: true, ..AvailableMitigations::NONE };
-
 /// What differs about the run.
 type Change = fn(Run) -> Run;
 
@@ -275,23 +271,7 @@ fn by_what_can_be_taken_out() -> String {
         Case::after("poor", anything).with(POOR),
         Case::after("in an hour, last model", far).with(Budgets::DEFAULT),
     ];
-    let of_added: [fn(Failure) -> Failure; 3] = [
-        |failure| Failure { mitigations: AvailableMitigations { media: true, ..ADDED }, ..failure },
-        |failure| Failure { mitigations: AvailableMitigations { folds: true, ..ADDED }, ..failure },
-        |failure| Failure {
-            mitigations: AvailableMitigations { rounds: true, ..ADDED },
-            ..failure
-        },
-    ];
-    let [media, folds, rounds] = of_added;
-    let added = [
-        Case::after("media", media),
-        Case::after("folds", folds),
-        Case::after("rounds", rounds),
-        Case::after("media, stripped already", media).with(Budgets { strips: 0, ..RICH }),
-    ];
     failures("What the conversation could do without", &remedies)
-        + &failures("What was added is suspect", &added)
         + &failures("It could do without all of that", &all)
         + &failures("It asks for thinking", &thinking)
         + &failures("It is sent as a stream", &streams)

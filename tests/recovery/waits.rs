@@ -148,9 +148,8 @@ fn every_failure_class_alone_ends_within_its_budgets() {
             // The request, eight with a block repaired, and three without thinking, effort and the
             // thinking that no field asks for.
             ErrorClass::ToolUseMismatch => 1 + 8 + 3,
-            // Seven more with smaller caps, five without the media that were added, the drain, a
-            // summary with marks for the cache and without, and none.
-            ErrorClass::InvalidRequest => 1 + 8 + 3 + 7 + 5 + 1 + 2 + 1,
+            // Seven more with smaller caps.
+            ErrorClass::InvalidRequest => 1 + 8 + 3 + 7,
             ErrorClass::Aborted
             | ErrorClass::Repeated529
             | ErrorClass::Refusal

@@ -62,10 +62,6 @@ pub struct AvailableMitigations {
     pub cache_marks: bool,
     /// Streaming, if the refusal is about it.
     pub streaming: bool,
-    /// Content that was added since the last answered request, if a refusal names no reason that is
-    /// recognised: `media` are those of this content then, and `rounds` are only offered if the
-    /// request may be too long.
-    pub added: bool,
 }
 
 impl AvailableMitigations {
@@ -78,7 +74,6 @@ impl AvailableMitigations {
         thinking: false,
         cache_marks: false,
         streaming: false,
-        added: false,
     };
 }
 

@@ -135,8 +135,7 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
         return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
     }
     let plans = plans_for_class(failure, run, limits).into_iter().flatten();
-    let plans = with_odd_retry(plans.collect(), failure, run, limits).into_iter();
-    let plans = plans.chain(plans_for_added_content(failure, run)).filter(payable);
+    let plans = with_odd_retry(plans.collect(), failure, run, limits).into_iter().filter(payable);
     // Plans that ask the same model, or refresh a key for it, respect its retry-after.
     let may_wait = |plan: &RecoveryPlan| *plan != RecoveryPlan::SwitchModel;
     let waits_only = plans.clone().any(|plan| may_wait(&plan));
@@ -294,21 +293,6 @@ fn with_odd_retry(
         plans.insert(place, RecoveryPlan::RetryOddRefusal);
     }
     plans
-}
-
-/// Plans against content that was added since the last answered request, for a refusal without a
-/// recognised reason: without it, the service probably accepts the request. Media go first, since
-/// more of them are refused than texts; then the request is treated as too long.
-fn plans_for_added_content(failure: Failure, run: &Run) -> Vec<RecoveryPlan> {
-    let found = failure.mitigations;
-    let is_of_reply = summarising(run).is_none() && !is_refreshing(run);
-    if !found.added || !is_of_reply || failure.class != ErrorClass::InvalidRequest {
-        return Vec::new();
-    }
-    let strip = found.media.then_some(RecoveryPlan::Strip);
-    let drain = found.folds.then_some(RecoveryPlan::CommitFolds);
-    let compact = found.rounds.then_some(RecoveryPlan::CompactReactively);
-    [strip, drain, compact].into_iter().flatten().collect()
 }
 
 /// Retries at once after a kept-alive connection died before any byte of the answer: that says

@@ -84,8 +84,6 @@ const BEFORE_THE_WINDOW: &[&str] = &[
     "token limit",
     "tokens limit",
     "in the prompt cannot exceed ",
-    "only supports up to ",
-    "configured limit of ",
     "must have less than ",
     "must be <= ",
     "> ",
@@ -219,21 +217,6 @@ impl Fault {
             return None;
         }
         named(&words, "messages").find_map(parse_block_path)
-    }
-
-    /// True if the API calls the request invalid, for whatever reason.
-    pub fn is_invalid_request(&self) -> bool {
-        let FaultKind::Refused { status: 200 | 400 | 413 | 415 | 422, .. } = self.kind else {
-            return false;
-        };
-        classify(self).class == ErrorClass::InvalidRequest
-    }
-
-    /// True if the refusal is about the subject of the conversation, and not about its form.
-    pub fn is_about_subject(&self) -> bool {
-        const SUBJECT: [&str; 5] = ["policy", "policies", "safety", "moderation", "content filter"];
-        let words = self.detail().to_ascii_lowercase().replace('_', " ");
-        SUBJECT.iter().any(|sign| words.contains(sign))
     }
 
     /// The index of the tool whose definition the refusal blames.

@@ -81,7 +81,6 @@ impl Conversation {
             thinking: self.thinking && purpose == CallPurpose::Reply,
             cache_marks: self.cache_marks && !self.thinking,
             streaming: false,
-            added: self.poison > 0 && !self.curable,
         }
     }
 

@@ -103,32 +103,6 @@ fn a_request_over_the_byte_limit_is_stripped_then_folded_then_compacted() {
     assert_eq!(story.requests(), 9);
 }
 
-/// The media that were added go first, then old results, then older messages; each of it once.
-#[test]
-fn an_unexplained_refusal_is_answered_by_changes_to_what_was_added() {
-    let suspect =
-        AvailableMitigations { added: true, media: true, folds: true, rounds: true, ..BLOCK };
-    let class = ErrorClass::InvalidRequest;
-    let end = StopReason::ModelError(class);
-    let mut story = Story::begin(limits());
-    for trim in [vec![Trim::Block; 8], vec![Trim::Media; 5], vec![Trim::Folds]].concat() {
-        story = story.then(refusal(class, suspect));
-        assert_eq!(story.decision().edit.trim, Some(trim));
-        assert!(story.retried_without_pause());
-    }
-    story = story.then(refusal(class, suspect));
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactReactively));
-    // The summary is no reply: nothing was added to its request.
-    let story = story.then(refusal(class, suspect));
-    assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactUnsummarised));
-    story.then(refusal(class, suspect)).ends_as(end);
-    let known = AvailableMitigations { added: false, block: false, ..suspect };
-    Story::begin(limits()).then(refusal(class, known)).ends_as(end);
-    let other = AvailableMitigations { block: false, ..suspect };
-    let class = ErrorClass::ToolUseMismatch;
-    Story::begin(limits()).then(refusal(class, other)).ends_as(StopReason::ModelError(class));
-}
-
 #[test]
 fn a_context_overflow_does_not_strip_media() {
     let story = Story::begin(limits()).then(refusal(ErrorClass::PromptTooLong, MEDIA));
@@ -186,7 +160,7 @@ fn a_resumed_run_may_strip_and_repair_again() {
 
 #[test]
 fn a_request_rejected_with_400_is_never_sent_again() {
-    let others = AvailableMitigations { block: false, thinking: false, added: false, ..ANYTHING };
+    let others = AvailableMitigations { block: false, thinking: false, ..ANYTHING };
     let others =
         AvailableMitigations { output: false, cache_marks: false, streaming: false, ..others };
     for class in POISONED {

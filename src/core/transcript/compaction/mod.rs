@@ -25,4 +25,4 @@ pub use rebuild::{CompactionInputs, RestoredFile, rebuild, restored_bytes};
 pub use render::{DROPS_MAX, render};
 pub(super) use root::is_root;
 pub use root::summary_of;
-pub use shrink::{can_quarter_results, can_shrink, quarter_results, shrink};
+pub use shrink::{can_shrink, shrink};

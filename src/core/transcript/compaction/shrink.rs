@@ -33,28 +33,6 @@ struct RoundShrink {
     without_media: bool,
 }
 
-/// Cuts the texts of all tool results to a quarter of what they have together. Media stay. Used when
-/// nothing is known of the size that is allowed.
-pub fn quarter_results(messages: &mut [Message], density: TokenDensity) {
-    let limit = size_with_quarter(messages, density);
-    cut_results(messages, limit, density);
-}
-
-/// True if [`quarter_results`] would change anything.
-pub fn can_quarter_results(messages: &[Message], density: TokenDensity) -> bool {
-    plan_cuts(messages, size_with_quarter(messages, density), density).is_some()
-}
-
-/// The size of `messages` with a quarter of the texts of their tool results.
-fn size_with_quarter(messages: &[Message], density: TokenDensity) -> u64 {
-    let contents = messages.iter().flat_map(|message| &message.content).filter_map(|block| {
-        if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
-    });
-    let texts = contents.flatten().filter_map(Block::as_text);
-    let tokens = texts.map(|text| density.of_text(text)).fold(0, u64::saturating_add);
-    density.of(messages).saturating_sub(tokens - tokens / 4)
-}
-
 /// Cuts the results in `messages` until all of it takes at most `limit` tokens, or cannot be cut
 /// further.
 pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDensity) {
