@@ -30,7 +30,7 @@ pub(super) fn is_of_messages_api(kind: &str) -> bool {
 /// connection open by events with a name of their own, or without one.
 pub(super) fn is_foreign(frame: &SseEvent) -> bool {
     match frame.event.as_str() {
-        "" | "message" => frame.invalid_data.is_none() && !frame.data.trim().starts_with('{'),
+        "" | "message" => frame.invalid_data.is_none() && !frame.data.contains('{'),
         name => !is_of_messages_api(name),
     }
 }

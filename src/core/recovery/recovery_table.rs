@@ -247,9 +247,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
             }
             QuerySource::Foreground => [sit_out, switch, None, None],
         },
-        C::InvalidModel => [if_retry_requested, switch, skip, None],
+        C::InvalidModel => [if_retry_requested, skip, switch, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_retry_requested, switch, None],
-        C::AuthError => [unmarked, if_retry_requested, switch, skip],
+        C::AuthError => [unmarked, if_retry_requested, skip, switch],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_retry_requested],
         C::RequestTooLarge => [strip, drain, compact, if_retry_requested],

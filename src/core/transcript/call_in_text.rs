@@ -116,16 +116,18 @@ pub fn find_call_in_text<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<
         .or_else(|| last_call(&prose, tools))
 }
 
-/// The tool of a code block that is nothing but a call. Code that only looks like one does not count.
+/// The tool of a code block that is nothing but a call. Code that only looks like one does not count,
+/// nor does JSON that names the tool otherwise than calls do: it may be an example of the input of a
+/// hook, or of a configuration.
 fn call_in_block<'a>(part: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let of_list = || written_call(part, tools).filter(|_| part.starts_with('['));
-    json_call(part, tools).or_else(of_list)
+    json_call(part, tools).filter(|_| part.contains("\"name\"")).or_else(of_list)
 }
 
 /// The tool of a text that ends with a call which begins with a tag: at the beginning of a line, or
 /// with a special token.
 fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
-    let lines = prose.match_indices("\n").map(|(at, _)| prose[at..].trim_start());
+    let lines = prose.match_indices('\n').map(|(at, _)| prose[at + 1..].trim_start_matches([' ', '\t']));
     let tags = lines.filter(|line| line.starts_with('<'));
     let tokens = prose.match_indices("<|").map(|(at, _)| &prose[at..]);
     tags.chain(tokens).find_map(|text| whole_call(text.trim_end(), tools))

@@ -18,6 +18,9 @@ const ENVELOPE: [&str; 6] = ["type", "id", "index", "call_id", "tool_call_id", "
 /// Fields for text beside a call.
 const TEXTS: [&str; 4] = ["content", "text", "thought", "reasoning_content"];
 
+/// Fields for the name of a tool, if its input is in a field beside it.
+const NAMES: [&str; 6] = ["name", "tool", "tool_name", "action", "recipient_name", "function"];
+
 /// Fields for the input of a call, which is taken for one even if its own fields are wrong.
 const INPUTS: [&str; 8] =
     ["arguments", "parameters", "input", "args", "params", "kwargs", "tool_input", "action_input"];
@@ -68,7 +71,8 @@ fn call_in_value<'a>(value: &Value, tools: &'a [ToolDefinition]) -> Option<&'a s
         let of_key = offered(key, tools).filter(|tool| is_input_of(tool, "", inner));
         return of_key.map(|tool| tool.name.as_str()).or_else(|| call_in_value(inner, tools));
     }
-    parts.iter().find_map(|(name_key, name)| {
+    let names = parts.iter().filter(|(key, _)| NAMES.contains(&key.as_str()));
+    names.into_iter().find_map(|(name_key, name)| {
         let tool = offered(name.as_str()?, tools)?;
         let mut others = parts.iter().filter(|(key, _)| key != name_key);
         let has_input =
@@ -104,7 +108,7 @@ fn offered<'a>(name: &str, tools: &'a [ToolDefinition]) -> Option<&'a ToolDefini
     let name = name.trim();
     let name = name.split_once(':').map_or(name, |(name, _)| name);
     let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
-    tools.iter().find(|tool| tool.name.eq_ignore_ascii_case(name))
+    tools.iter().find(|tool| tool.name == name)
 }
 
 fn has_field(tool: &ToolDefinition, field: &str) -> bool {
