@@ -20,7 +20,9 @@ use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, 
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::{AgentDefinition, ReadDenial, SandboxState, Toolbox, hook_environment};
+use crate::tools::{
+    AgentDefinition, ReadDenial, SandboxState, ToolSettings, Toolbox, hook_environment,
+};
 use crate::transcript::{Block, ToolDefinition};
 use crate::types::{HostChannel, PermissionPrompt};
 
@@ -90,12 +92,8 @@ pub(super) fn assemble(
     let damage = resumed.contract.damage.clone();
     let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
     let seed = Uuid::new_v4().as_u64_pair().0;
-    // Last, so that an error in the settings does not leave the folder behind.
-    prepare_scratch(settings, &tools.scratch)?;
-    if let Some((host, history)) = host.zip(tools.history.as_ref()) {
-        // A folder that cannot be written is reported when a file is to be kept in it.
-        let _ = history.begin(&host.prompt.added);
-    }
+    // Last, so that an error in the settings does not leave a folder behind.
+    prepare_folders(settings, &tools, host)?;
     let setup = Setup {
         hooks: Some(hooks(settings, (&session_id, journal.path()), secrets, &supervisor, host)),
         session_id,
@@ -130,6 +128,20 @@ pub(super) fn assemble(
         housekeeping: Housekeeping::default(),
     };
     Ok((setup, Resumption { changes: given.contract_changes(), damage }))
+}
+
+/// Makes the folders for output and, for a host, for the files before they are changed.
+fn prepare_folders(
+    settings: &Settings,
+    tools: &ToolSettings,
+    host: Option<&HostTurn>,
+) -> Result<(), UsageError> {
+    prepare_scratch(settings, &tools.scratch)?;
+    if let Some((host, history)) = host.zip(tools.history.as_ref()) {
+        // A folder that cannot be written is reported when a file is to be kept in it.
+        let _ = history.begin(&host.prompt.added);
+    }
+    Ok(())
 }
 
 /// Tells the host's later turns that the session exists.

@@ -39,15 +39,20 @@ pub(super) struct SessionChoice {
 
 /// Keeps settings and sessions where hosts keep them (`~/.claude`) if the session that is to be
 /// resumed is there, and not in outlast's own folder: a host began it, and the command in its result
-/// names only the id.
+/// names only the id. A session of another program, which has no contract, is not taken, and the
+/// user's own settings in outlast's folder are not left out.
 pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let session = &args.session;
     let name = session.resume_or_start.as_ref().or(session.resume.as_ref());
     let id = name.and_then(|name| uuid("", name).ok());
     let (Some(id), None) = (id, &session.own_folder) else { return };
-    let has = |folder: &Path| SessionFolder::new(folder, cwd).has(&id);
-    let shared = environment::shared_folder(variables);
-    if shared.is_some_and(|shared| has(&shared)) && !has(&environment::config_dir(variables)) {
+    let Some(shared) = environment::shared_folder(variables) else { return };
+    let own = environment::config_dir(variables);
+    if own.join("settings.json").exists() || SessionFolder::new(&own, cwd).has(&id) {
+        return;
+    }
+    let terms = read_terms(&SessionFolder::new(&shared, cwd), &id);
+    if terms.is_ok_and(|terms| terms.contract.is_some()) {
         use_shared_folder(variables);
     }
 }

@@ -270,6 +270,9 @@ impl Entry<'_> {
 fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for (line, text) in yaml.lines().enumerate() {
+        if text.starts_with('?') && may_restrict(text) {
+            return None;
+        }
         let parts = text.split_once(':');
         let continues = text.starts_with([' ', '\t', '-']) || parts.is_none();
         if text.trim().is_empty() || text.starts_with('#') {
@@ -308,6 +311,7 @@ fn may_restrict(line: &str) -> bool {
     let last_word = |words: &Vec<String>| words.iter().rfind(|word| !word.is_empty()).cloned();
     let name = before.first().cloned().unwrap_or_default();
     line.starts_with(['?', '<'])
+        || line.strip_prefix('*').is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
         || line.contains('\\')
         || is_restricting(&name.concat())
         || name.iter().any(|word| is_restricting(word))
@@ -486,6 +490,8 @@ mod tests {
                 format!("description: d\nA b: \"c\" d, {name}: Read"),
                 format!("description: \"c\" d\n{{{name}: Read}}"),
                 format!("description: \"c\" d\n? {name}"),
+                format!("description: \"c\" d\n? {name}\n: Read"),
+                format!("name: &n {name}\ndescription: \"c\" d\n*n : Read"),
                 format!("description: \"c\" d\n!!str {name}: Read"),
                 format!("description: \"c\" d\nbase: &b\n  {name}: Read\n<<: *b"),
                 format!("description: \"a\" b\n{name}: \"Read\" Edit"),

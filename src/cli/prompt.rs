@@ -169,7 +169,7 @@ pub async fn gather(
     let is_all = source.argument.is_none();
     let added = AddedInput::of(&input, is_all);
     let DecodedInput { text: input, invalid, nul } = decode(&input)?;
-    let is_added = (!is_all || source.resumes) && !input.trim().is_empty();
+    let is_added = (!is_all || source.may_be_empty) && !input.trim().is_empty();
     let added = is_added.then_some(added);
     let prompt = match (&source.argument, input.trim().is_empty()) {
         (Some(argument), true) => argument.clone(),

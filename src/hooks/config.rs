@@ -231,6 +231,12 @@ impl HookSettings {
                 let why = "it runs in the background and does not wake the model";
                 self.skip(&format!("{place}.asyncRewake"), why, source);
             }
+            if let Some(shell) = entry.unknown_shell() {
+                let why = format!(
+                    "the shell {shell:?} is not supported, so sh runs it; use \"bash\" or \"sh\""
+                );
+                self.skip(&format!("{place}.shell"), &why, source);
+            }
             match entry.into_handler(event, &matcher, (source, &place)) {
                 Ok(handler) if guards && handler.background => {
                     let why = "a background hook (async) cannot be a guard (failClosed)";
@@ -314,6 +320,13 @@ impl HookEntry {
         self.fail_closed && event.can_be_guarded()
     }
 
+    /// The name of the shell for its command line, if that is neither `bash` nor one like `sh`.
+    fn unknown_shell(&self) -> Option<&str> {
+        let is_line = self.kind == "command" && self.args.is_none();
+        let shell = self.shell.as_deref().map(shell_name).filter(|_| is_line)?;
+        (!matches!(shell, "" | "sh" | "dash" | "ash" | "bash")).then_some(shell)
+    }
+
     fn into_handler(
         self,
         event: HookEvent,
@@ -339,12 +352,8 @@ impl HookEntry {
         };
         let command = match (self.args, self.shell.as_deref().map(shell_name)) {
             (Some(arguments), _) => HookCommand::Program { path: command.into(), arguments },
-            (None, None | Some("sh")) => HookCommand::Script(command),
             (None, Some("bash")) => HookCommand::Bash(command),
-            (None, Some(other)) => {
-                let why = format!("the shell {other:?} is not supported; use \"bash\" or \"sh\"");
-                return Err(UnusableHook::Unsupported(why));
-            }
+            (None, None | Some(_)) => HookCommand::Script(command),
         };
         Ok(HookHandler {
             event,

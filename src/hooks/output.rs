@@ -45,6 +45,13 @@ impl HookOutput {
         allows || changes || self.context.is_some()
     }
 
+    /// Returns true if it denies, objects or ends the run.
+    pub(super) fn forbids(&self) -> bool {
+        let denies =
+            self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Deny);
+        denies || self.objection.is_some() || self.stop_run.is_some()
+    }
+
     /// Joins the objects of one output: of those after the first, prohibitions and texts count.
     pub(super) fn merge(says: Vec<Self>) -> Self {
         let joined = |one: Option<String>, other: Option<String>| match (one, other) {

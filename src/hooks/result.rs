@@ -140,7 +140,7 @@ pub(super) fn interpret_result(
     let failure = |kind, what: &str| Err(failure(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
-        // A shell that runs the program ends so, too.
+        // A shell that runs the program ends so, too. What was printed before is not all of it.
         HookEnd::Killed { signal } => SIGNAL_BASE + signal,
         HookEnd::Cancelled => return failure(HookFailureKind::Crash, "was ended with the run"),
         HookEnd::Released => return Ok(HookOutput::default()),
@@ -169,12 +169,13 @@ pub(super) fn interpret_result(
             find_denial(event, out, mask).map(Ok).or(other)
         }
     };
+    let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
         (2, parsed) => {
             let why = || truncate(hook.stderr.trim(), mask);
             Ok(block_decision(event, parsed.and_then(Result::ok), why))
         }
-        (_, Some(Ok(say))) => Ok(say),
+        (_, Some(Ok(say))) if !is_killed || say.forbids() => Ok(say),
         (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
@@ -195,10 +196,9 @@ pub(super) fn interpret_result(
                 ..HookOutput::default()
             })
         }
-        (code, None | Some(Err(_))) => {
+        (code, None | Some(Ok(_) | Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
             let kind = if missing { HookFailureKind::Missing } else { HookFailureKind::Crash };
-            let is_killed = matches!(hook.end, HookEnd::Killed { .. });
             let signal = is_killed.then(|| format!("killed by signal {}", code - SIGNAL_BASE));
             failure(kind, &signal.unwrap_or_else(|| format!("exit code {code}")))
         }
@@ -358,6 +358,9 @@ mod tests {
         assert_eq!(failure.detail, "killed by signal 9: last words");
         let denied = HookRun { stdout: block.to_owned(), ..killed.clone() };
         assert!(judged(HookEvent::PreToolUse, &denied).unwrap().objection.is_some());
+        let silent = HookRun { stdout: r#"{"systemMessage": "x"}"#.to_owned(), ..killed.clone() };
+        let failure = judged(HookEvent::PreToolUse, &silent).unwrap_err();
+        assert_eq!(failure.detail, "killed by signal 9: last words");
         let late = HookRun { end: HookEnd::TimedOut, ..killed };
         assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
     }

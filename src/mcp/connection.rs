@@ -438,9 +438,12 @@ impl ConnectionHandle {
 
     /// Lists the tools, as the server's raw JSON.
     pub(super) async fn list_tools(&self) -> Result<Listing, CallError> {
-        let tools = self.list("tools").await?;
-        self.peer.transport().set_tools(&tools.entries);
-        Ok(tools)
+        self.list("tools").await
+    }
+
+    /// Tells the transport of the tools that are used from now on.
+    pub(super) fn use_tools(&self, listed: &Listing) {
+        self.peer.transport().set_tools(&listed.entries);
     }
 
     /// Lists the prompts, as the server's raw JSON.

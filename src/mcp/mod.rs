@@ -53,8 +53,8 @@ pub use oauth::{
     LoginError, LoginFolder, LoginState, LoginWay, OAuthSettings, PendingLogin, begin_login,
     unknown_oauth_keys,
 };
-pub use prompts::{PromptError, call_prefixes};
-pub use remote_tool::tool_name_prefix;
+pub use prompts::PromptError;
+pub use remote_tool::{call_prefixes, tool_name_prefix};
 pub use required::RequiredServerError;
 pub use server_changes::ServerChangeError;
 pub use servers::{CallPermission, Servers};

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::ServerRequest;
 use super::content::{ContentPart, convert_item};
-use super::remote_tool::{sanitize_name, tool_name_prefix};
+use super::remote_tool::{call_prefixes, sanitize_name, tool_name_prefix};
 use super::server_task::ServerTask;
 use super::servers::Servers;
 use crate::transcript::Block;
@@ -78,12 +78,6 @@ impl RemotePrompt {
             text
         }
     }
-}
-
-/// The beginnings of calls of a server's prompts: with the name as the server has it, and as it is in
-/// names of tools.
-pub fn call_prefixes(server: &str) -> [String; 2] {
-    [format!("mcp__{server}__"), tool_name_prefix(server)]
 }
 
 impl Servers {

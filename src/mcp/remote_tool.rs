@@ -153,6 +153,12 @@ pub fn tool_name_prefix(server: &str) -> String {
     format!("mcp__{}__", sanitize_name(server))
 }
 
+/// The beginnings of calls of a server's prompts: with the name as the server has it, and as it is in
+/// names of tools.
+pub fn call_prefixes(server: &str) -> [String; 2] {
+    [format!("mcp__{server}__"), tool_name_prefix(server)]
+}
+
 /// Replaces characters that the API rejects in a tool name.
 pub(super) fn sanitize_name(name: &str) -> String {
     name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' }).collect()

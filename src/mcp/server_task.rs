@@ -274,7 +274,7 @@ impl ServerTask {
         };
         let why = match listed {
             Some(Ok(listed)) => {
-                self.set_tools(&listed);
+                self.set_tools(&wire, &listed);
                 let prompts =
                     if about.has_prompts { self.list_prompts(&wire).await } else { Vec::new() };
                 self.replace_loss(None);
@@ -313,7 +313,7 @@ impl ServerTask {
     async fn list_prompts(&self, wire: &ConnectionHandle) -> Vec<RemotePrompt> {
         match timeout_while_running(PROMPTS_MAX, wire.list_prompts()).await {
             Some(Ok(listed)) => {
-                self.warn_of_cut(&listed);
+                self.warn_of_cut(&listed, "the rest of them is missing");
                 convert_prompts(&self.config.name, &listed.entries)
             }
             Some(Err(_)) | None => Vec::new(),
@@ -325,14 +325,15 @@ impl ServerTask {
     }
 
     /// Warns of a list of which a part is missing.
-    fn warn_of_cut(&self, listed: &Listing) {
+    fn warn_of_cut(&self, listed: &Listing, effect: &str) {
         if let Some(why) = &listed.cut {
-            self.warn_once(&format!("{why}, so the rest of them is missing"));
+            self.warn_once(&format!("{why}, so {effect}"));
         }
     }
 
-    fn set_tools(&self, listed: &Listing) {
-        self.warn_of_cut(listed);
+    fn set_tools(&self, wire: &ConnectionHandle, listed: &Listing) {
+        self.warn_of_cut(listed, "the rest of them is missing");
+        wire.use_tools(listed);
         let has_headers = matches!(self.config.place, ServerAddress::Http(_));
         let entries = listed.entries.iter().cloned();
         let (listed, invalid): (Vec<Value>, Vec<Value>) =
@@ -399,7 +400,10 @@ impl ServerTask {
                         listed = listing => listed,
                     };
                     match listed {
-                        Some(Ok(listed)) => self.set_tools(&listed),
+                        Some(Ok(listed)) if listed.cut.is_some() => {
+                            self.warn_of_cut(&listed, "the tools of its last list are kept");
+                        }
+                        Some(Ok(listed)) => self.set_tools(&wire, &listed),
                         Some(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
                         // The tools of the last listing are kept.
                         Some(Err(_)) | None => {}

@@ -21,6 +21,17 @@ use super::event_checks::{
 use super::joined_text::JoinedText;
 use super::settlement::Received;
 
+/// The kind of an event: by its data or, without a type there, by its name.
+fn kind_of<'a>(frame: &'a SseEvent, value: &'a Value) -> &'a str {
+    match value["type"].as_str() {
+        // llama.cpp names only the event, and puts its own error type inside.
+        _ if frame.event == "error" => "error",
+        Some(kind) => kind,
+        None if value.get("error").is_some() => "error",
+        None => frame.event.as_str(),
+    }
+}
+
 /// The effect of an event on the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssemblyStep {
@@ -132,7 +143,8 @@ impl ReplyAssembly {
         if frame.is_damaged {
             return Err(damaged_event());
         }
-        if frame.event == "ping" {
+        // Damage may have joined it to the event before it.
+        if frame.event == "ping" && frame.invalid_data.is_none() {
             return Ok(self.on_ping());
         }
         let escaped = frame.invalid_data.as_deref().map(json::escape_invalid_bytes);
@@ -144,13 +156,7 @@ impl ReplyAssembly {
             Err(_) if is_foreign(frame) => return Ok(AssemblyStep::Idle),
             read => read?,
         };
-        let kind = match value["type"].as_str() {
-            // llama.cpp names only the event, and puts its own error type inside.
-            _ if frame.event == "error" => "error",
-            Some(kind) => kind,
-            None if value.get("error").is_some() => "error",
-            None => frame.event.as_str(),
-        };
+        let kind = kind_of(frame, &value);
         if kind == "ping" {
             return Ok(self.on_ping());
         }

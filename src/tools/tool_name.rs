@@ -4,7 +4,6 @@ use strsim::osa_distance;
 
 use super::catalog::{BuiltinTool, built_in_names, is_agent_tool};
 use super::permission::wildcard;
-use crate::json::is_comment;
 
 /// Tools of other clients that read the same settings files, and tools that are not always there. A
 /// rule for one that is not there has no effect, but is not a typo.
@@ -72,17 +71,21 @@ pub fn nearest_tool(name: &str) -> Option<&'static str> {
 /// The signs with which headings in a list end.
 const HEADING_ENDS: [char; 7] = ['-', '=', '#', '*', '~', '_', '+'];
 
+/// Signs with which paths, commands and quoted texts begin.
+const PATH_STARTS: [char; 8] = ['/', '~', '.', '$', '!', '\'', '"', '`'];
+
 /// True if an entry of a list of rules is a comment, which JSON does not have: `// Git`, `=== MCP ===`.
-/// After a sign that begins no comment, a rule may follow, as in `- Bash(rm *)`: this is none.
+/// After a sign that begins no comment, a rule may follow, as in `- Bash(rm *)`: this is none. Nor is
+/// what looks like a path or a command, such as `~/.ssh`, which may be meant to be denied.
 pub fn is_comment_rule(entry: &str) -> bool {
     let entry = entry.trim();
     let name = entry.split('(').next().unwrap_or_default();
     let is_pattern = !name.contains(char::is_whitespace) && name.contains(['*', '_']);
-    if is_comment(entry) {
+    if entry.is_empty() || has_mark(entry) {
         return true;
     }
     let may_be_rule = |letter: char| letter.is_alphanumeric() || letter == '(';
-    if entry.starts_with(may_be_rule) || is_pattern {
+    if entry.starts_with(may_be_rule) || is_pattern || is_like_a_path(entry) {
         return false;
     }
     let rest = entry.trim_start_matches(|letter: char| !letter.is_alphanumeric());
@@ -90,6 +93,27 @@ pub fn is_comment_rule(entry: &str) -> bool {
     let is_end = |letter: char| HEADING_ENDS.contains(&letter) && marks.contains(letter);
     let is_heading = marks.chars().nth(1).is_some() && entry.ends_with(is_end);
     is_heading || !is_like_a_rule(rest)
+}
+
+/// True if an entry begins as comments do in other languages, and is no path.
+fn has_mark(entry: &str) -> bool {
+    if let Some(rest) = entry.strip_prefix("//") {
+        let word = rest.split(char::is_whitespace).next().unwrap_or_default();
+        let is_line = word.chars().all(|letter| letter != '*' && HEADING_ENDS.contains(&letter));
+        let is_word = word.starts_with(char::is_alphabetic) && !word.contains(['/', '*']);
+        return is_line || is_word;
+    }
+    if let Some(rest) = entry.strip_prefix("/*") {
+        return rest.starts_with(char::is_whitespace) || rest.ends_with("*/");
+    }
+    entry.starts_with('#') || entry.starts_with("<!--")
+}
+
+/// True if an entry begins like a path, like a command, or like an item of a list with either.
+fn is_like_a_path(entry: &str) -> bool {
+    let item = entry.strip_prefix(['-', '*']).and_then(|rest| rest.chars().next());
+    let is_item = item.is_some_and(|letter| !HEADING_ENDS.contains(&letter) || letter == '~');
+    entry.starts_with(PATH_STARTS) || is_item
 }
 
 /// True if a text begins with what may be meant as the name of a tool, or is like a rule.
@@ -154,8 +178,32 @@ mod tests {
             ("=== Bash (dangerous) ===", true),
             ("--- 1. Search (Grep Family) ---", true),
             ("*** Git ***", true),
-            ("- Git -", true),
             ("\u{1f4c1} Files", true),
+            ("//", true),
+            ("//Bash(x)", true),
+            ("# ask", true),
+            ("<!-- Git -->", true),
+            ("/* end */", true),
+            ("/* Git", true),
+            ("--- Search (Grep) ---", true),
+            ("- Git -", false),
+            ("~/.ssh", false),
+            ("/etc/passwd", false),
+            ("./secrets", false),
+            ("$HOME/.ssh", false),
+            ("\"~/.ssh\"", false),
+            ("/**/.env", false),
+            ("//etc/**", false),
+            ("///etc", false),
+            ("//*.pem", false),
+            ("!rm -rf *", false),
+            ("- rm -rf *", false),
+            ("-rm -rf *", false),
+            ("* rm", false),
+            ("- ~/.ssh", false),
+            ("-/etc", false),
+            ("-Raed(x)", false),
+            ("'Bash(rm *)", false),
             ("Bash(rm *)", false),
             ("*", false),
             ("***", false),

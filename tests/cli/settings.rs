@@ -636,7 +636,7 @@ fn credentials_are_found_in_order_and_never_shown() {
 fn every_setting_is_checked_described_and_has_a_default_of_its_own_kind() {
     for setting in registry::settings() {
         let path = setting.path();
-        let wrong = serde_json::json!({ "": [[]] });
+        let wrong = serde_json::json!({ "x": [[]] });
         let wrong = path.iter().rev().fold(wrong, |inner, key| serde_json::json!({ key: inner }));
         let said = match resolve(&["hi"], &[], &wrong.to_string()) {
             // An unknown hook event may be one that another program supports.

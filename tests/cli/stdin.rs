@@ -25,7 +25,6 @@ fn source(argument: Option<&str>) -> PromptSource {
         argument: argument.map(ToOwned::to_owned),
         stdin: StdinMode::Auto,
         may_be_empty: false,
-        resumes: false,
         stdin_timeout: PATIENCE,
     }
 }
@@ -195,21 +194,22 @@ async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_session_needs_no_prompt() {
-    let resumes = PromptSource { may_be_empty: true, resumes: true, ..source(None) };
+    let resumes = PromptSource { may_be_empty: true, ..source(None) };
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
     assert_eq!(gathered, Ok(unread("", UNUSED)));
     assert_eq!(took, ANCESTOR_GRACE);
-    // The ids of a loop, of which each was to be resumed.
+    // The ids of a loop, of which each was to be resumed. A new session and --resume-or-start take
+    // their prompt from there.
     let pieces = &[after(0, "id-2\nid-3\n"), end(0)];
-    for (resumes, warns) in [(true, true), (false, false)] {
-        let source = PromptSource { may_be_empty: resumes, resumes, ..source(None) };
+    for may_be_empty in [true, false] {
+        let source = PromptSource { may_be_empty, ..source(None) };
         let gathered = plays(&source, GRACE, pieces).await.0.unwrap();
         assert_eq!(gathered.prompt, "id-2\nid-3\n");
         let warnings = gathered.warnings(|| true).concat();
         let words = "2 lines, 10 bytes of standard input were taken as the prompt";
         assert_eq!(
             warnings.contains(words) && warnings.contains("while read"),
-            warns,
+            may_be_empty,
             "{warnings}"
         );
         assert!(gathered.warnings(|| false).is_empty());

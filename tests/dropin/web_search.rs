@@ -100,11 +100,13 @@ fn a_failed_search_is_tried_again_like_every_request_and_then_said() {
     assert!(result_of(&caller.server().requests()[3]).0.contains(PAGE));
 
     let refusal = "tools.0: web search is not enabled for this organization";
+    // It is asked once more, as by an endpoint that has answered.
     let refused = searching().status(400).error("invalid_request_error", refusal, None);
+    let refused = refused.status(400).error("invalid_request_error", refusal, None);
     let caller = Caller::with(refused.reply("Done."));
     let (code, stdout, _) = caller.shell(line);
     assert_eq!((code, stdout.as_str()), (0, "Done.\n"), "the run goes on");
-    let (text, is_error) = result_of(&caller.server().requests()[2]);
+    let (text, is_error) = result_of(&caller.server().requests()[3]);
     assert!(is_error && text.contains("not enabled"), "{text}");
 
     let none = json!({ "type": "web_search_tool_result_error", "error_code": "unavailable" });

@@ -314,7 +314,7 @@ async fn a_denial_that_a_filter_passes_on_after_the_end_of_the_hook_counts() {
 #[tokio::test]
 async fn what_a_hook_starts_in_the_background_runs_on() {
     let stage = HookFixture::open();
-    // The first holds no pipe of the hook; the second writes to one that nobody needs.
+    // The first holds no pipe of the hook; the second writes to one that is no longer read.
     for (name, redirection) in [("one", ">/dev/null 2>&1"), ("two", "")] {
         let service =
             format!("(until [ -e go-{name} ]; do sleep 0.01; done; echo on; touch done-{name})");

@@ -23,7 +23,7 @@ fn cost_by_model(result: &Value) -> f64 {
 
 #[tokio::test]
 async fn a_budget_holds_for_all_prompts_until_a_new_conversation_begins() {
-    let reply = |script: Scenario, text: &str| script.reply(text).usage(20_000, 10);
+    let reply = |script: Scenario, text: &str| script.reply(text).usage(30_000, 10);
     let server =
         serve(["1", "2", "3", "4"].iter().fold(Scenario::new(), |it, text| reply(it, text)));
     let mut host = HostDriver::start(&server, &["--max-budget-usd", "0.1"]);

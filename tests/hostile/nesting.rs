@@ -141,7 +141,6 @@ fn broken_settings() -> Vec<(&'static str, Value)> {
         ("permissions.deny", rules("deny", format!("Read({braces})"))),
         ("permissions.deny", rules("deny", format!("Edit(//{})", nested("{a,", "}", SHALLOW)))),
         ("permissions.ask", rules("ask", format!("Write(~/{braces})"))),
-        ("permissions.allow", rules("allow", format!("Grep(./{braces})"))),
         ("trustedProjects", json!({ "trustedProjects": [format!("/tmp/{braces}")] })),
         (
             "trustedProjects",

@@ -64,11 +64,6 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
             "the field `command` is wrong: 5.5 is not of type \"string\"",
         ),
         ("Bash", json!({ "command": "ls", "timeout": "soon" }), "the field `timeout` is wrong"),
-        (
-            "Bash",
-            json!({ "command": "ls", "timeout": 0 }),
-            "the field `timeout` is wrong: 0 is less",
-        ),
         ("Bash", json!({ "command": "ls", "timeout": 1.5 }), "the field `timeout` is wrong"),
         ("Bash", json!({ "run": "ls" }), "Bash has no `run`: ignored; known are command, timeout"),
         (
@@ -81,7 +76,6 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ("Bash", Value::Null, "the input must be a JSON object"),
         ("Read", json!({ "target": "a" }), "the required field `file_path` (a string) is missing"),
         ("Read", json!({ "file_path": "" }), "the field `file_path` is wrong"),
-        ("Read", json!({ "file_path": "a", "offset": -1 }), "the field `offset` is wrong"),
         ("Read", json!({ "file_path": "a", "limit": 0 }), "the field `limit` is wrong"),
         (
             "Write",

@@ -91,7 +91,7 @@ struct MainArgs {
         ignore_case = true
     )]
     color: Option<ColorChoice>,
-    /// Print the version
+    /// Print the version; -v alone prints that of the interface first
     #[arg(short = 'v', visible_short_alias = 'V', long, help_heading = "Help")]
     version: bool,
 }

@@ -260,6 +260,8 @@ impl HostSession {
                 if prompt.clears() {
                     self.end_hooks("clear").await;
                     self.clear();
+                    // Its result, the last one so far, is a success.
+                    code = 0;
                     continue;
                 }
                 if prompt.is_of_host() {

@@ -164,8 +164,6 @@ pub struct PromptSource {
     pub stdin: StdinMode,
     /// True if a session is continued, so that no prompt is needed.
     pub may_be_empty: bool,
-    /// True if a session is continued, if there is one.
-    pub resumes: bool,
     /// Time that standard input may stay silent while it is waited for.
     pub stdin_timeout: Duration,
 }

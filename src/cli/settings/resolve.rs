@@ -328,7 +328,6 @@ fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
             (false, false) => StdinMode::Auto,
         },
         may_be_empty,
-        resumes: may_be_empty || args.session.resume_or_start.is_some(),
         stdin_timeout: config.stdin_timeout,
     }
 }

@@ -127,7 +127,8 @@ fn call_in_block<'a>(part: &str, tools: &'a [ToolDefinition]) -> Option<&'a str>
 /// The tool of a text that ends with a call which begins with a tag: at the beginning of a line, or
 /// with a special token.
 fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
-    let lines = prose.match_indices('\n').map(|(at, _)| prose[at + 1..].trim_start_matches([' ', '\t']));
+    let lines =
+        prose.match_indices('\n').map(|(at, _)| prose[at + 1..].trim_start_matches([' ', '\t']));
     let tags = lines.filter(|line| line.starts_with('<'));
     let tokens = prose.match_indices("<|").map(|(at, _)| &prose[at..]);
     tags.chain(tokens).find_map(|text| whole_call(text.trim_end(), tools))

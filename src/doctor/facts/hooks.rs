@@ -22,6 +22,9 @@ const BUILT_IN: [&str; 41] = [
 /// Commands whose argument is another command.
 const WRAPPERS: [&str; 5] = ["command", "env", "exec", "nohup", "time"];
 
+/// Interpreters that also run packages and tasks.
+const PACKAGE_INTERPRETERS: [&str; 2] = ["bun", "deno"];
+
 /// Flags of interpreters without a value.
 const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
 
@@ -118,7 +121,9 @@ impl HookContext<'_> {
         if BUILT_IN.contains(&program.as_str()) || program.starts_with('-') || program.is_empty() {
             return Vec::new();
         }
-        let runs_another = CODE_INTERPRETERS.contains(&program_name(&program).as_str());
+        let name = program_name(&program);
+        let runs_another = CODE_INTERPRETERS.contains(&name.as_str())
+            || PACKAGE_INTERPRETERS.contains(&name.as_str());
         while words.next_if(|word| word.as_deref().is_some_and(|it| FLAGS.contains(&it))).is_some()
         {
         }
@@ -230,7 +235,12 @@ fn first_command(script: &str) -> Vec<String> {
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let line = script.lines().map(str::trim).find(is_code).unwrap_or_default();
     // If the end is in quotes, they are not closed before it, which is an error for `shlex`.
-    let command = line.split([';', '&', '|', '<', '>']).next().unwrap_or_default();
+    let end = line.find([';', '&', '|', '<', '>']).unwrap_or(line.len());
+    let (command, rest) = line.split_at(end);
+    // A number of its own before a redirection is the descriptor.
+    let before = command.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let is_word = before.is_empty() || before.ends_with(char::is_whitespace);
+    let command = if is_word && rest.starts_with(['<', '>']) { before } else { command };
     if command.contains(['(', '`']) {
         return Vec::new();
     }
@@ -311,6 +321,11 @@ mod tests {
             ("./x && if y; then z; fi", vec![run("./x")]),
             ("python3 $FLAGS ./x.py", vec![run("python3")]),
             ("python3 2>/dev/null ./x.py", vec![run("python3")]),
+            ("exec 2>&1\n./x", vec![]),
+            ("2>/dev/null ./x", vec![]),
+            ("./x2>log", vec![run("./x2")]),
+            ("bun ./x.ts", vec![run("bun"), read("./x.ts")]),
+            ("deno run -A ./x.ts", vec![run("deno")]),
             ("sh \"./it's.sh\"", vec![run("sh"), read("./it's.sh")]),
             ("\"a\\\"b\\c\"/d", vec![run("a\"b\\c/d")]),
             ("'a;b' c", vec![]),

@@ -233,8 +233,8 @@ impl PermissionRule {
     }
 
     /// True if this ask or deny rule covers an external tool, or a call with this input: it names the
-    /// tool, or its server as `mcp__server`. A rule for one value of a parameter covers the calls with
-    /// that value, and no whole tool; another rule for some calls of a tool covers all of them.
+    /// tool, or its server as `mcp__server`. A rule for one value of a parameter of exactly this tool
+    /// covers the calls with that value, and no whole tool; another rule for some calls covers all.
     pub(super) fn covers_external(
         &self,
         name: ExternalName<'_>,
@@ -242,12 +242,14 @@ impl PermissionRule {
     ) -> bool {
         self.names_external_tool(name)
             && match &self.scope {
+                // Which parameters the tools of a server or a pattern have is not known.
+                RuleScope::Field(..) if self.tool != name.offered => true,
                 RuleScope::Field(field, value) => input.is_some_and(|given| {
                     let has_field = |schema: &Value| schema["properties"].get(field).is_some();
                     match given.input.get(field) {
                         Some(given) => covers_value(value, given),
                         // A parameter that the named tool does not have is mistyped, or no parameter.
-                        None => self.tool == name.offered && !given.schema.is_none_or(has_field),
+                        None => !given.schema.is_none_or(has_field),
                     }
                 }),
                 RuleScope::Everything
@@ -522,9 +524,10 @@ mod tests {
         for (text, covers) in [
             ("mcp__db__query(action:delete)", [true, false, false, false]),
             ("mcp__db__query( action : del* )", [true, false, false, false]),
-            ("mcp__db(action:delete)", [true, false, false, false]),
-            ("mcp__db__*(action:*)", [true, true, false, false]),
-            ("mcp__db__*(other:*)", [false, false, false, false]),
+            // No rule for exactly this tool.
+            ("mcp__db(action:delete)", [true, true, true, true]),
+            ("mcp__db__*(action:*)", [true, true, true, true]),
+            ("mcp__db__*(other:*)", [true, true, true, true]),
             ("mcp__db__get(action:delete)", [false, false, false, false]),
             // No parameter of the tool.
             ("mcp__db__query(DROP:*)", [true, true, true, false]),

@@ -398,10 +398,10 @@ impl Sandbox {
         if is_plain && self.can_hold_readers() {
             return is_denied.then(|| PLAIN_HINT.to_owned());
         }
-        if self.is_on() && UNSIGNED.iter().any(|message| output.contains(message)) {
+        if failed && self.is_on() && UNSIGNED.iter().any(|message| output.contains(message)) {
             return Some(SIGNING_HINT.to_owned());
         }
-        if self.is_on() && output.lines().any(is_about_signal) {
+        if self.is_on() && output.lines().filter(is_concerned).any(is_about_signal) {
             return Some(SIGNAL_HINT.to_owned());
         }
         (self.is_on() && is_denied).then(|| {
@@ -421,8 +421,12 @@ impl Sandbox {
 /// True for a line that a program or the shell prints of a refused system call: its name, what it
 /// was about, and the text of the error.
 fn is_message_of_refusal(line: &str) -> bool {
-    const ERRORS: [&str; 3] =
-        [": Permission denied", ": Operation not permitted", ": Read-only file system"];
+    const ERRORS: [&str; 4] = [
+        ": Permission denied",
+        ": Operation not permitted",
+        " - Operation not permitted",
+        ": Read-only file system",
+    ];
     ERRORS.iter().any(|error| line.trim_end().ends_with(error))
 }
 

@@ -50,7 +50,14 @@ const DATA: [&str; 13] = [
 ];
 
 /// Files that their programs need to start, below the home folder.
-const KEPT: [&str; 1] = [".composer/auth.json"];
+const KEPT: [&str; 6] = [
+    ".composer/auth.json",
+    ".android/debug.keystore",
+    ".conan2/credentials.json",
+    ".config/coursier/credentials.properties",
+    ".config/dart/pub-tokens.json",
+    ".office-addin-dev-certs/localhost.key",
+];
 
 /// Finds these files, as far as they can be closed to commands: in hidden folders of the home folder,
 /// and below the folders of settings and data. Checkouts and links are left out.

@@ -162,7 +162,7 @@ async fn read_body(
     let mut unpacked = match began.map_err(|_| late("the page did not begin"))? {
         Ok(unpacked) => unpacked,
         // Its status says enough.
-        Err(PackedError::UnknownForm(_) | PackedError::TooManyForms) if !status.is_success() => {
+        Err(PackedError::UnreadForm(_) | PackedError::TooManyForms(_)) if !status.is_success() => {
             return Ok(page);
         }
         Err(PackedError::Broken(error)) => return Err(broken(0, &error).into()),

@@ -8,8 +8,17 @@ use std::io;
 use async_compression::tokio::bufread::{DeflateDecoder, GzipDecoder, ZlibDecoder};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
 
-/// The most forms that are unpacked one after another.
-const FORMS_MAX: usize = 3;
+/// The most forms that are unpacked one after another. A form within another one would be unpacked
+/// in memory in one step, for which no limit of time could hold: a few kilobytes can be gigabytes in
+/// the form between.
+const FORMS_MAX: usize = 1;
+
+/// The forms that are unpacked.
+const READ: [&str; 3] = ["gzip", "x-gzip", "deflate"];
+
+/// The forms that are known, and are not unpacked. Other names, such as `identity` or that of a
+/// charset, say nothing.
+const NOT_READ: [&str; 6] = ["br", "zstd", "compress", "x-compress", "dcb", "dcz"];
 
 /// A body, or a part of it that is unpacked.
 pub(super) type PageBody = Box<dyn AsyncBufRead + Send + Unpin>;
@@ -18,9 +27,9 @@ pub(super) type PageBody = Box<dyn AsyncBufRead + Send + Unpin>;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PackedError {
     #[error("it is packed in a form that is not read ({0}); download it with a command")]
-    UnknownForm(String),
-    #[error("it is packed more than {FORMS_MAX} times")]
-    TooManyForms,
+    UnreadForm(&'static str),
+    #[error("it is packed more than once ({0}); download it with a command")]
+    TooManyForms(String),
     #[error(transparent)]
     Broken(#[from] io::Error),
 }
@@ -29,33 +38,36 @@ pub(super) enum PackedError {
 /// applied.
 ///
 /// # Errors
-/// A form is unknown, or the body cannot be read.
+/// A form is not read, there are too many, or the body cannot be read.
 pub(super) async fn unpack(
     mut body: PageBody,
     content_encoding: &str,
 ) -> Result<PageBody, PackedError> {
-    let forms = content_encoding.split(',').map(|form| form.trim().to_ascii_lowercase());
-    let forms: Vec<String> =
-        forms.filter(|form| !matches!(form.as_str(), "" | "identity")).collect();
+    let known = |text: &str| {
+        let text = text.trim();
+        let mut forms = READ.into_iter().chain(NOT_READ);
+        forms.find(|form| form.eq_ignore_ascii_case(text))
+    };
+    let forms: Vec<&'static str> = content_encoding.split(',').filter_map(known).collect();
+    let Some(form) = forms.last().copied() else { return Ok(body) };
+    // Nothing is packed as nothing by some servers.
+    let Some(first) = body.fill_buf().await?.first().copied() else { return Ok(body) };
+    if let Some(unread) = forms.iter().copied().find(|form| NOT_READ.contains(form)) {
+        return Err(PackedError::UnreadForm(unread));
+    }
     if forms.len() > FORMS_MAX {
-        return Err(PackedError::TooManyForms);
+        return Err(PackedError::TooManyForms(forms[..=FORMS_MAX].join(", ")));
     }
-    for form in forms.iter().rev() {
-        // Nothing is packed as nothing by some servers.
-        let Some(first) = body.fill_buf().await?.first().copied() else { return Ok(body) };
-        body = match form.as_str() {
-            "gzip" | "x-gzip" => {
-                let mut unpacked = GzipDecoder::new(body);
-                unpacked.multiple_members(true);
-                buffered(unpacked)
-            }
-            "deflate" if is_zlib(first) => buffered(ZlibDecoder::new(body)),
-            // Some servers leave out the header of zlib.
-            "deflate" => buffered(DeflateDecoder::new(body)),
-            _ => return Err(PackedError::UnknownForm(plain(form))),
-        };
-    }
-    Ok(body)
+    Ok(match form {
+        "deflate" if is_zlib(first) => buffered(ZlibDecoder::new(body)),
+        // Some servers leave out the header of zlib.
+        "deflate" => buffered(DeflateDecoder::new(body)),
+        _ => {
+            let mut unpacked = GzipDecoder::new(body);
+            unpacked.multiple_members(true);
+            buffered(unpacked)
+        }
+    })
 }
 
 fn buffered(unpacked: impl AsyncRead + Send + Unpin + 'static) -> PageBody {
@@ -66,10 +78,4 @@ fn buffered(unpacked: impl AsyncRead + Send + Unpin + 'static) -> PageBody {
 /// most 32 kB.
 fn is_zlib(first: u8) -> bool {
     first & 0x0f == 8 && first >> 4 <= 7
-}
-
-/// The name of a form, which appears in text that the model trusts.
-fn plain(form: &str) -> String {
-    let letter = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
-    form.chars().filter(letter).take(20).collect()
 }

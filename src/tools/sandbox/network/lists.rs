@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use crate::json::is_comment;
 use crate::process::RefusalReason;
 
 use super::super::super::domain::Domain;
@@ -63,19 +62,15 @@ impl DomainLists {
         allowed: &[String],
         denied: &[String],
     ) -> Result<Self, (&'static str, InvalidEntry)> {
-        let kept = |texts: &[String]| -> Vec<String> {
-            texts.iter().filter(|text| !is_comment(text)).cloned().collect()
-        };
-        let (allowed, denied) = (kept(allowed), kept(denied));
         let parse = |key, texts: &[String]| {
             let entries = texts.iter().map(|text| HostEntry::parse(text));
             entries.collect::<Result<Vec<_>, _>>().map_err(|error| (key, error))
         };
         let lists = Self {
-            allowed: parse("allowedDomains", &allowed)?,
-            denied: parse("deniedDomains", &denied)?,
-            allowed_texts: allowed,
-            denied_texts: denied,
+            allowed: parse("allowedDomains", allowed)?,
+            denied: parse("deniedDomains", denied)?,
+            allowed_texts: allowed.to_vec(),
+            denied_texts: denied.to_vec(),
         };
         let allows_all = lists.allowed.iter().any(|entry| entry.domain == Domain::All);
         if allows_all && lists.denied.is_empty() {
