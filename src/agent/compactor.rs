@@ -291,11 +291,15 @@ impl ContextView<'_> {
 
     /// Returns true if a refusal as too long contradicts the known window: the request is far
     /// smaller. A window that the refusal does not name may be smaller than the known one, so only
-    /// a small request contradicts it.
+    /// a small request contradicts it. If it may be the output that does not fit, less of it is
+    /// asked for.
     fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
-        let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
-        let window =
-            fault.named_window().unwrap_or_else(|| self.caller.window().min(2 * SMALL_REQUEST));
+        let (output, unnamed) = if fault.counts_output() {
+            (u64::from(ask.cap), 0)
+        } else {
+            (0, self.caller.window().min(2 * SMALL_REQUEST))
+        };
+        let window = fault.named_window().unwrap_or(unnamed);
         self.size_of(ask.purpose) + output < window / 2
     }
 

@@ -16,7 +16,7 @@ use super::answer::{
 };
 use super::error_body::parse_error;
 use super::event_checks::{
-    SplitDelta, SplitEvent, damaged_event, has_intact_frame, is_foreign, is_of_messages_api,
+    SplitDelta, SplitEvent, damaged_event, has_intact_frame, is_foreign, is_of_reply,
 };
 use super::joined_text::JoinedText;
 use super::settlement::Received;
@@ -143,8 +143,7 @@ impl ReplyAssembly {
         if frame.is_damaged {
             return Err(damaged_event());
         }
-        // Damage may have joined it to the event before it.
-        if frame.event == "ping" && frame.invalid_data.is_none() {
+        if frame.event == "ping" {
             return Ok(self.on_ping());
         }
         let escaped = frame.invalid_data.as_deref().map(json::escape_invalid_bytes);
@@ -160,7 +159,7 @@ impl ReplyAssembly {
         if kind == "ping" {
             return Ok(self.on_ping());
         }
-        if escaped.is_some() && is_of_messages_api(kind) && !(is_split && has_intact_frame(data)) {
+        if escaped.is_some() && is_of_reply(frame, kind) && !(is_split && has_intact_frame(data)) {
             return Err(damaged_event());
         }
         // Blocks are reported before the event that ends them.

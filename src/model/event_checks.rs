@@ -22,7 +22,7 @@ const EVENTS: [&str; 8] = [
     "ping",
 ];
 
-pub(super) fn is_of_messages_api(kind: &str) -> bool {
+fn is_of_messages_api(kind: &str) -> bool {
     EVENTS.contains(&kind)
 }
 
@@ -33,6 +33,11 @@ pub(super) fn is_foreign(frame: &SseEvent) -> bool {
         "" | "message" => frame.invalid_data.is_none() && !frame.data.contains('{'),
         name => !is_of_messages_api(name),
     }
+}
+
+/// True if an event of this kind belongs to the reply.
+pub(super) fn is_of_reply(frame: &SseEvent, kind: &str) -> bool {
+    is_of_messages_api(kind) || !is_foreign(frame)
 }
 
 /// A delta of text or thinking in which bytes are not UTF-8, but none of its other strings and names

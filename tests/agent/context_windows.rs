@@ -55,7 +55,7 @@ async fn the_output_cap_is_lowered_by_the_input_that_an_overflow_names() {
 async fn the_output_cap_is_halved_if_an_overflow_does_not_name_the_input() {
     let halves = [8_192, 4_096, 2_048, 1_024];
     for words in [
-        "max_tokens is more than the context window of 24000 tokens leaves",
+        "max_tokens is more than the context window of 16000 tokens leaves",
         "the context window is exceeded; lower max_tokens",
     ] {
         for answered_at in 2..=halves.len() + 1 {

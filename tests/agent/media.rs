@@ -372,7 +372,7 @@ async fn a_rejection_that_cannot_be_repaired_is_final() {
     };
     let nowhere = refuses("messages.17.content.3: the content of this block cannot be processed");
     let vague = refuses("Your request was malformed in some way.");
-    for (scenario, requests) in [(poisoned, 1), (nowhere, 2), (vague, 3)] {
+    for (scenario, requests) in [(poisoned, 1), (nowhere, 3), (vague, 3)] {
         let played = look(RunFixture::of(scenario)).await;
         assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
         assert_eq!(played.server.requests().len(), requests, "{:?}", played.trace());

@@ -320,7 +320,10 @@ async fn what_a_hook_starts_in_the_background_runs_on() {
             format!("(until [ -e go-{name} ]; do sleep 0.01; done; echo on; touch done-{name})");
         let hook =
             format!("setsid sh -c '{service}' </dev/null {redirection} & echo no >&2; exit 2");
-        assert_eq!(stage.before_bash(&[script(&hook)]).await.denial(), Some("no"));
+        // Without them, their supervisor ends.
+        let hooks = stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script(&hook)] }] }));
+        let verdict = run_hooks(&hooks, HookEvent::PreToolUse, "Bash").await;
+        assert_eq!(verdict.denial(), Some("no"));
         fs::write(stage.cwd().join(format!("go-{name}")), "").expect("written");
         let finished = async {
             while !stage.cwd().join(format!("done-{name}")).exists() {
