@@ -209,7 +209,7 @@ mod tests {
         );
         let surrogate = b"data: a\ndata: \xed\xa0\xbd\ndata: b\n\n";
         assert_eq!(damaged(surrogate), [invalid(b"a\n\xed\xa0\xbd\nb")]);
-        assert_eq!(damaged(b"event: \xff\ndata: a\n\n"), [elsewhere.clone()]);
+        assert_eq!(damaged(b"event: \xff\ndata: a\n\n"), std::slice::from_ref(&elsewhere));
         assert_eq!(damaged(b"dat\xe1: lost\n\ndata: next\n\n"), [elsewhere], "an event was lost");
         assert_eq!(damaged(b": \xff\ndata: a\n\n"), [valid], "a comment");
     }

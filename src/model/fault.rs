@@ -162,7 +162,8 @@ pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
 /// True if the decoder of a compressed body found that its data is damaged. A connection that breaks
 /// after the last event is no such error.
 pub(super) fn is_damaged(error: &reqwest::Error) -> bool {
-    let is_of_connection = causes(error).any(|cause| cause.is::<hyper::Error>());
+    let is_of_connection =
+        causes(error).any(|cause| cause.downcast_ref::<hyper::Error>().is_some());
     let is_invalid = |cause: &(dyn Error + 'static)| {
         let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))

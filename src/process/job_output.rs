@@ -48,6 +48,11 @@ impl Supervisor {
     /// # Errors
     /// It cannot be started, it printed more, or its exit status is unknown.
     pub async fn output(&self, job: &Job, stdout_max: usize) -> Result<JobOutput, OutputError> {
+        // Large, and part of many others.
+        Box::pin(self.run_to_end(job, stdout_max)).await
+    }
+
+    async fn run_to_end(&self, job: &Job, stdout_max: usize) -> Result<JobOutput, OutputError> {
         let mut running = self.start(job).await?;
         let receiver = |pipe| Receiver::from_owned_fd(pipe).map(Some);
         let out = running.stdout.take().map_or(Ok(None), |pipe| receiver(pipe.into()))?;

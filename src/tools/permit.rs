@@ -235,7 +235,7 @@ impl Toolbox {
     /// Runs a permitted call. Never fails: every failure, including a panic, is an outcome.
     pub async fn run(&self, permit: Permit, cancel: CancellationToken) -> ToolOutcome {
         let name = permit.call().name.clone();
-        self.redacted(run_guarded(&name, permit.run(cancel)).await)
+        self.redacted(Box::pin(run_guarded(&name, permit.run(cancel))).await)
     }
 }
 

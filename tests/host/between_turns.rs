@@ -51,8 +51,8 @@ async fn a_budget_holds_for_all_prompts_until_a_new_conversation_begins() {
     assert_eq!(fresh["subtype"], "success", "{fresh}");
     let total = fresh["total_cost_usd"].as_f64().expect("a cost");
     assert!((total - cost_by_model(&fresh)).abs() < 1e-6, "{fresh}");
-    let sent = conversation(&server.requests()[2].body);
-    assert!(!sent.contains("cormorant"), "it belongs to the earlier conversation: {sent}");
+    let third = conversation(&server.requests()[2].body);
+    assert!(!third.contains("cormorant"), "it belongs to the earlier conversation: {third}");
     host.end().await;
 }
 

@@ -119,6 +119,7 @@ impl SessionName {
 }
 
 /// The state of a host's session.
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct HostSession {
     pub(super) args: TurnArgs,
     pub(super) context: ProcessContext,

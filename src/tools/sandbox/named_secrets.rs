@@ -72,7 +72,7 @@ pub(super) fn find(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<Lin
         files.extend(in_folders.flat_map(|folder| entries(folder, |_| true).0));
         files
     };
-    let files = FOLDERS.iter().flat_map(|folder| of_programs(&folder));
+    let files = FOLDERS.iter().flat_map(of_programs);
     let is_kept = |path: &Path| KEPT.iter().any(|kept| *path == home.join(kept));
     let is_secret = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
