@@ -104,7 +104,12 @@ fn names_secret(name: &str) -> bool {
     };
     let is_word = |word: &str| WORDS.contains(&word);
     let mut words = stem.split(|one: char| !one.is_ascii_alphanumeric());
-    let of_data = (extension.is_empty() || DATA.contains(&extension)) && words.any(is_word);
+    // Without an extension it may be a program: `git-credential-store`.
+    let of_data = if extension.is_empty() {
+        words.next_back().is_some_and(is_word)
+    } else {
+        DATA.contains(&extension) && words.any(is_word)
+    };
     of_data
         || is_word(extension)
         || NAMES.contains(&name.as_str())
