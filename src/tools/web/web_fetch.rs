@@ -23,7 +23,7 @@ use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
 use super::address_guard::{AddressGuard, ListGuard, SystemResolver, check_literal, check_name};
 use super::fetch::{BODY_BYTES_MAX, FetchResult, FetchedPage, LargePages, get, send};
-use super::html::{PageConverter, PageLeads, refresh_target};
+use super::html::{PageConverter, PageTargets, refresh_target};
 use super::page::{PageKind, decode, media_type, page_type};
 use super::settings::WebSettings;
 use super::url_check::parse_url;
@@ -53,8 +53,8 @@ pub(in crate::tools) struct WebFetcher {
 /// The text of a page.
 struct PageText {
     text: String,
-    /// The pages to which it leads, for the model. They are not trusted.
-    leads: String,
+    /// The pages that it makes a browser load, for the model. They are not trusted.
+    targets: String,
     /// Remarks about the page, for the model.
     notes: Vec<String>,
 }
@@ -185,7 +185,7 @@ impl WebFetcher {
             page.url,
             plain_content_type(page.content_type.as_deref()),
             bytes,
-            extracted.leads
+            extracted.targets
         );
         let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
         capture.push(head.as_bytes()).await;
@@ -218,10 +218,10 @@ impl WebFetcher {
                 let mut made =
                     made.map_err(|why| format!("could not be turned into text: {why}"))?;
                 let title = made.title.map_or(String::new(), |title| format!("Title: {title}\n\n"));
-                let leads = describe_leads(page, made.leads, made.text.trim().is_empty());
+                let targets = describe_targets(page, made.targets, made.text.trim().is_empty());
                 made.text.insert_str(0, &title);
                 let cut = made.cut.map(|why| format!("the rest is left out, because {why}"));
-                Ok(PageText { text: made.text, leads, notes: cut.into_iter().collect() })
+                Ok(PageText { text: made.text, targets, notes: cut.into_iter().collect() })
             }
             PageKind::Text => {
                 let mut text = decode(content_type, kind, take(&mut page.body));
@@ -230,14 +230,15 @@ impl WebFetcher {
                         text = text.replace(line_end, "\n");
                     }
                 }
-                let leads = describe_leads(page, PageLeads::default(), text.trim().is_empty());
-                Ok(PageText { text, leads, notes: Vec::new() })
+                let targets =
+                    describe_targets(page, PageTargets::default(), text.trim().is_empty());
+                Ok(PageText { text, targets, notes: Vec::new() })
             }
             PageKind::File(what) if !page.is_cut => {
                 let kept = self.scratch.keep("page", &page.body).await;
                 let path = kept.map_err(|error| format!("is a {what}, and not saved: {error}"))?;
                 let text = format!("It is a {what}. Read it at {}", path.display());
-                Ok(PageText { text, leads: String::new(), notes: Vec::new() })
+                Ok(PageText { text, targets: String::new(), notes: Vec::new() })
             }
             PageKind::File(_) | PageKind::Other => {
                 let more = if page.is_cut { "more than " } else { "" };
@@ -276,17 +277,17 @@ impl WebFetcher {
     }
 }
 
-/// Names the pages to which a page leads browsers by itself, for the model, which gets nothing else of
+/// Names the pages that a page makes a browser load, for the model, which gets nothing else of
 /// a page without text.
-fn describe_leads(page: &FetchedPage, leads: PageLeads, is_empty: bool) -> String {
+fn describe_targets(page: &FetchedPage, targets: PageTargets, is_empty: bool) -> String {
     let address = |target: &String| {
         let url = parse_url(page.url.join(target).ok()?.as_str()).ok()?;
         (url != page.url).then(|| url.to_string())
     };
     let by_header = page.refresh.as_deref().and_then(refresh_target);
-    let refresh = leads.refresh.or(by_header).as_ref().and_then(address);
-    let inner = leads.inner_frames.iter().filter(|_| is_empty);
-    let frames: Vec<String> = leads.frames.iter().chain(inner).filter_map(address).collect();
+    let refresh = targets.refresh.or(by_header).as_ref().and_then(address);
+    let inner = targets.inner_frames.iter().filter(|_| is_empty);
+    let frames: Vec<String> = targets.frames.iter().chain(inner).filter_map(address).collect();
     let mut lines = Vec::from_iter(is_empty.then(|| "(The page has no text.)".to_owned()));
     lines.extend(refresh.map(|to| format!("The page sends browsers on. Fetch: {to}")));
     if !frames.is_empty() {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::ConvertedPage;
 use super::escape::destination;
 use super::flow::BlockGap;
-use super::leads::PageLeads;
+use super::page_targets::PageTargets;
 use super::tags::{InlineMark, KnownTag, TagRole, raw_content};
 use super::tokens::{PageToken, StartTag, TokenReader};
 use super::writer::MarkdownWriter;
@@ -65,7 +65,7 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     let is_huge = limit == TEXT_BYTES_MAX;
     let why = if is_huge { "as Markdown it is longer than 10 MB" } else { GROWN };
     let cut = is_cut.then_some(why);
-    ConvertedPage { text, title: page.title, leads: page.leads, cut }
+    ConvertedPage { text, title: page.title, targets: page.targets, cut }
 }
 
 /// An element that has not ended.
@@ -96,7 +96,7 @@ struct TokenConverter {
     skipped: Option<SkippedElement>,
     title: Option<String>,
     is_in_title: bool,
-    leads: PageLeads,
+    targets: PageTargets,
 }
 
 impl SkippedElement {
@@ -139,7 +139,7 @@ impl TokenConverter {
             skipped: None,
             title: None,
             is_in_title: false,
-            leads: PageLeads::default(),
+            targets: PageTargets::default(),
         }
     }
 
@@ -174,7 +174,7 @@ impl TokenConverter {
             return;
         }
         self.skipped = None;
-        self.leads.read(tag);
+        self.targets.read(tag);
         if let Some(known) = known {
             self.start_known(known, tag);
         }

@@ -3,7 +3,7 @@
 mod converter;
 mod escape;
 mod flow;
-mod leads;
+mod page_targets;
 #[cfg(all(test, feature = "html-oracle"))]
 mod reference;
 mod table;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::outcome::ToolError;
 use converter::to_markdown;
-pub(super) use leads::{PageLeads, refresh_target};
+pub(super) use page_targets::{PageTargets, refresh_target};
 
 /// The time limit for one conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ pub(super) struct ConvertedPage {
     pub(super) text: String,
     pub(super) title: Option<String>,
     /// The pages that browsers show instead of it, or within it.
-    pub(super) leads: PageLeads,
+    pub(super) targets: PageTargets,
     /// The reason that its end is missing, if it is.
     pub(super) cut: Option<&'static str>,
 }

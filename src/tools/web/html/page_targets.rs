@@ -1,4 +1,4 @@
-//! Other pages to which a page leads browsers by itself: refreshes and frames. Pure.
+//! Other pages that a browser loads by itself: targets of refreshes, and frames. Pure.
 
 use super::tokens::StartTag;
 
@@ -7,7 +7,7 @@ const FRAMES_MAX: usize = 20;
 
 /// The pages that browsers show instead of a page, or within it, as the page writes them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct PageLeads {
+pub(in super::super) struct PageTargets {
     pub(in super::super) refresh: Option<String>,
     /// The parts of a page that has no text of its own.
     pub(in super::super) frames: Vec<String>,
@@ -15,7 +15,7 @@ pub(in super::super) struct PageLeads {
     pub(in super::super) inner_frames: Vec<String>,
 }
 
-impl PageLeads {
+impl PageTargets {
     /// Reads the beginning of an element.
     pub(super) fn read(&mut self, tag: &StartTag) {
         let attribute = |name: &[u8]| tag.attribute(name).map(String::from_utf8_lossy);
