@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::process::file_reads;
+use crate::process::{checkout_root, file_reads};
 use crate::recovery::Moment;
 use crate::tools::STRUCTURED_OUTPUT;
 
@@ -126,11 +126,8 @@ pub fn add_acceptance_checks(mut text: String, demands: &AcceptanceSettings) -> 
 /// Describes the git repository of a folder, read from its files: starting git would take longer
 /// than all else before the first request.
 fn git(cwd: &Path) -> String {
-    let Some((root, dot_git)) =
-        cwd.ancestors().map(|folder| (folder, folder.join(".git"))).find(|(_, path)| path.exists())
-    else {
-        return "not a repository".to_owned();
-    };
+    let Some(root) = checkout_root(cwd) else { return "not a repository".to_owned() };
+    let dot_git = root.join(".git");
     let folder = match first_line(&dot_git) {
         // A worktree or a submodule: a file with the path of the folder.
         Some(pointer) => root.join(pointer.trim_start_matches("gitdir:").trim()),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::json;
-use crate::process::file_reads;
+use crate::process::{checkout_root, file_reads};
 use crate::text::{hex, in_home};
 use crate::tools::check_glob;
 
@@ -149,8 +149,7 @@ impl Trust {
 
 /// Returns the root of the repository that a folder belongs to; the folder itself if it is in none.
 pub fn root(folder: &Path) -> PathBuf {
-    let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
-    folder.ancestors().find(has_git).unwrap_or(folder).to_path_buf()
+    checkout_root(folder).unwrap_or(folder).to_path_buf()
 }
 
 fn is_about(path: &str, places: &[PathBuf], home: Option<&Path>) -> bool {

@@ -103,7 +103,9 @@ pub use pipes::{
     Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
 };
 pub use program_files::ProgramChange;
-pub use programs::{absolute_path, find_program, find_user_program, skipped_program};
+pub use programs::{
+    absolute_path, checkout_root, find_program, find_user_program, skipped_program,
+};
 pub use running_job::RunningJob;
 pub use running_time::{RunningClock, sleep_while_running, timeout_while_running};
 pub use signals::{is_ignored, reset_inherited_signals, restore_default};

@@ -59,12 +59,17 @@ pub fn find_user_program(
     find_program(&[name], path, cwd)
 }
 
+/// Returns the root of the git checkout that contains a folder. `None` if it is in none.
+pub fn checkout_root(folder: &Path) -> Option<&Path> {
+    // A dangling link, too, so that a checkout cannot pass for none.
+    folder.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok())
+}
+
 /// The folders of a run that commands can write to: the git checkout that contains its working
 /// folder, or else that folder.
 fn working_tree(cwd: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(cwd).ok()?;
-    let checkout = real.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
-    Some(checkout.unwrap_or(&real).to_path_buf())
+    Some(checkout_root(&real).unwrap_or(&real).to_path_buf())
 }
 
 /// The program of this name that [`find_program`] found but did not take.
@@ -106,9 +111,8 @@ fn is_closed_folder(folder: &Path, program: &Path, tree: &Path) -> bool {
     }
     let Ok(real) = fs::canonicalize(program) else { return false };
     let on_the_way = folder.ancestors().chain(real.ancestors());
-    let is_in_checkout = || folder.ancestors().any(|it| it.join(".git").symlink_metadata().is_ok());
     !on_the_way.filter(|it| it.starts_with(tree)).any(is_writable)
-        && (is_usual || !is_in_checkout())
+        && (is_usual || checkout_root(folder).is_none())
 }
 
 /// Returns true if the user can change a path, or its permissions.

@@ -2,8 +2,9 @@
 //! of their own, in which `git diff --cached` shows what is being committed.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::process::checkout_root;
 
 use super::paths::resolve;
 use super::permission::may_only_read;
@@ -36,8 +37,7 @@ impl HookIndex {
     /// Returns the index for a line whose commands are git in the same repository, and others that
     /// only read.
     pub(super) fn for_line(&self, line: &str, cwd: &Path) -> Option<&Path> {
-        let mut above = cwd.ancestors().map(|folder| folder.join(".git"));
-        let own = above.find(|path| fs::symlink_metadata(path).is_ok())?;
+        let own = checkout_root(cwd)?.join(".git");
         let parts = shell_lexer::split(line).ok().filter(|_| own == self.git_dir)?;
         let is_here = |part: &SimpleCommand| {
             let words = || part.words.iter().map(|word| word.plain.as_str());
@@ -53,6 +53,8 @@ impl HookIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -17,6 +17,8 @@ use ignore::{DirEntry, Match, WalkBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::checkout_root;
+
 use super::glob_limits::{check_glob, has_bounded_lines};
 use super::glob_readings::{alternatives, readings};
 use super::outcome::ToolError;
@@ -280,7 +282,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     builder
         .hidden(false)
         // The rules of a repository end at its root. Without one, all folders above have rules.
-        .require_git(root.ancestors().any(|folder| folder.join(".git").exists()))
+        .require_git(checkout_root(root).is_some())
         .ignore(is_filtered)
         .git_ignore(is_filtered)
         .git_global(is_global_readable)
@@ -335,7 +337,7 @@ fn is_ignored(folder: &Path) -> bool {
 
 /// Returns the repository that a folder is in, and its own ignore file, `.git/info/exclude`.
 fn exclude_file(folder: &Path) -> Option<(PathBuf, PathBuf)> {
-    let repository = folder.ancestors().find(|folder| folder.join(".git").exists())?;
+    let repository = checkout_root(folder)?;
     let git = repository.join(".git");
     let git = if git.is_dir() { git } else { common_folder(repository, &git)? };
     let exclude = git.join("info/exclude");

@@ -85,13 +85,20 @@ fn children_ms() -> f64 {
 }
 
 fn spawn_outlast(base: &str, scratch: &Path, sandbox: &str) -> Child {
+    let [home, work, temporary] = ["home", "work", "tmp"].map(|name| scratch.join(name));
+    for folder in [&home, &work, &temporary] {
+        std::fs::create_dir_all(folder).expect("the scratch folder is writable");
+    }
     Command::new(env!("CARGO_BIN_EXE_outlast"))
         .args(["--permission-mode", "bypassPermissions", "--model", "bench", "go"])
-        .args(["--sandbox", sandbox])
-        .current_dir(scratch)
+        .args(["--sandbox", sandbox, "--price", "bench=1/5"])
+        .current_dir(work)
         .env("ANTHROPIC_BASE_URL", base)
-        .env("ANTHROPIC_API_KEY", "bench")
-        .env("OUTLAST_CONFIG_DIR", scratch.join("config"))
+        .env("ANTHROPIC_API_KEY", "a-key-for-benches")
+        .env("HOME", home)
+        // Commands may write there, and not to the folder that has the configuration, too.
+        .env("TMPDIR", temporary)
+        .env_remove("OUTLAST_CONFIG_DIR")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::front_matter;
-use crate::process::{TrustedOwners, file_reads};
+use crate::process::{TrustedOwners, checkout_root, file_reads};
 use crate::text::in_home;
 use crate::tools::decode_text;
 
@@ -200,8 +200,7 @@ impl MemorySearch<'_> {
 
     /// The repository that the run works in, or its folder.
     fn project_root(&self) -> PathBuf {
-        let root = self.cwd.ancestors().find(|folder| folder.join(".git").exists());
-        root.unwrap_or(self.cwd).to_owned()
+        checkout_root(self.cwd).unwrap_or(self.cwd).to_owned()
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::plugins::Plugin;
 use crate::config::file;
-use crate::process::{TrustedOwners, file_reads};
+use crate::process::{TrustedOwners, checkout_root, file_reads};
 use crate::tools::decode_text;
 
 /// The searched folders of a project, highest precedence first.
@@ -341,7 +341,7 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
         });
     }
     if search.project {
-        let root = root(search.cwd);
+        let root = checkout_root(search.cwd).unwrap_or(search.cwd);
         let bound = (!search.anywhere).then(|| root.canonicalize().unwrap_or(root.to_owned()));
         let levels = search.cwd.ancestors().take_while(|folder| folder.starts_with(root));
         for (level, folder) in levels.enumerate() {
@@ -358,11 +358,6 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
         }
     }
     candidates
-}
-
-/// The repository that the run works in, or its folder.
-fn root(cwd: &Path) -> &Path {
-    cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd)
 }
 
 /// The Markdown files below a folder, by name.

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::process::checkout_root;
+
 use super::super::paths::resolve;
 
 /// The maximum size of a git file that points to a folder, in bytes.
@@ -21,7 +23,7 @@ pub(super) struct Repository {
 /// Finds the working tree around `cwd`, a real path. `None` if it would be the home folder or a
 /// parent of it, unless that is the working directory itself.
 pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Repository> {
-    let top = cwd.ancestors().find(|folder| fs::symlink_metadata(folder.join(".git")).is_ok())?;
+    let top = checkout_root(cwd)?;
     let whole = top.parent().is_none() || home.is_some_and(|home| home.starts_with(top));
     if top != cwd && (whole || !same_owner(top, cwd)) {
         return None;
@@ -46,8 +48,7 @@ pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path
 /// itself, or elsewhere if that refers back to it. A file or a link in place of `.git` could name the
 /// repository of another tree.
 pub fn owns_git_directory(cwd: &Path, common: &Path) -> bool {
-    let top = cwd.ancestors().find(|folder| fs::symlink_metadata(folder.join(".git")).is_ok());
-    top.is_some_and(|top| {
+    checkout_root(cwd).is_some_and(|top| {
         let own = top.join(".git");
         let is_folder = fs::symlink_metadata(&own).is_ok_and(|facts| facts.is_dir());
         if is_folder { own == common } else { git_dir(top).is_some_and(|data| data == common) }
