@@ -10,7 +10,8 @@ use crate::recovery::{
     Event, FOLDER_CHANGED, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus,
 };
 use crate::text::words_joined;
-use crate::tools::{BackgroundKind, BackgroundTask};
+use crate::tools::{BackgroundKind, BackgroundTask, ToolRefusal, Toolbox};
+use crate::transcript::ToolCall;
 
 use super::messages::join_list;
 use super::run_event::{RunEvent, WaitingFor};
@@ -93,6 +94,29 @@ impl RunWorld<'_> {
         self.start_shutdown(cut);
         let _ = tokio::time::timeout(cut.grace(), work).await;
         Err(cut)
+    }
+
+    /// Performs a check of a call, with heartbeats, since its paths may be on a file system that does
+    /// not answer.
+    ///
+    /// # Errors
+    /// The run was cut.
+    pub(super) async fn check_call<T: Send + 'static>(
+        &mut self,
+        call: &ToolCall,
+        check: impl FnOnce(&Toolbox) -> T + Send + 'static,
+    ) -> Result<Result<T, ToolRefusal>, CancelReason> {
+        let (toolbox, progress) = (Arc::clone(self.tools.toolbox()), self.caller.turn_progress());
+        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
+            let (name, id) = (call.name.clone(), call.id.clone());
+            monitor.emit_heartbeat(timer, WaitingFor::Tool { name, id }, progress, None);
+        };
+        let mut timer = self.monitor.begin();
+        let checked = self.monitor.wait_for(&mut timer, show, toolbox.check(check)).await;
+        if let Err(cut) = checked {
+            self.start_shutdown(cut);
+        }
+        checked
     }
 
     /// Begins to end hooks and background commands as soon as the run is cut off, in parallel with

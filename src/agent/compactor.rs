@@ -505,7 +505,7 @@ fn repair_reason(poison: RejectedContent) -> RejectedBlock {
 }
 
 /// Reads a file again, as the tool would, under the same permission rules.
-async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<RestoredFile> {
+async fn read_back(toolbox: &Arc<Toolbox>, reading: ReadFile, most: usize) -> Option<RestoredFile> {
     let mut input = json!({ "file_path": reading.path });
     if let Some(offset) = reading.offset {
         input["offset"] = json!(offset);
@@ -514,7 +514,7 @@ async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<
         input["limit"] = json!(limit);
     }
     let call = ToolCall { id: "read_back".to_owned(), name: "Read".to_owned(), input };
-    let permit = toolbox.admit(&call).ok()?;
+    let permit = toolbox.check(move |toolbox| toolbox.admit(&call)).await.ok()?.ok()?;
     let cancel = CancellationToken::new();
     let _cancelled_with_us = cancel.clone().drop_guard();
     // The text beside an image is not part of the file.

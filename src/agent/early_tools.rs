@@ -10,13 +10,16 @@ use tokio_util::sync::CancellationToken;
 use crate::tools::{Effect, ToolOutcome, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
+/// The work of a call. `None`: the rules alone do not permit it.
+pub(super) type EarlyTask = JoinHandle<Option<ToolOutcome>>;
+
 /// Tools that were started before the end of their reply. If the reply breaks, they are discarded:
 /// they are read-only, so nothing has changed.
 #[derive(Debug)]
 pub(super) struct EarlyTools {
     /// Concurrency permits of all tools.
     places: Arc<Semaphore>,
-    running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
+    running: HashMap<String, (CancellationToken, EarlyTask)>,
     /// True if a call that changes something was seen: later calls might depend on it.
     held: bool,
 }
@@ -40,24 +43,25 @@ impl EarlyTools {
             return;
         }
         let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
-        let Ok(permit) = toolbox.admit(&call) else { return };
         let cancel = CancellationToken::new();
         let task = {
             let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
             let places = Arc::clone(&self.places);
             tokio::spawn(async move {
+                let permit = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return None,
+                    checked = toolbox.check(move |toolbox| toolbox.admit(&call)) => checked.ok()?.ok()?,
+                };
                 let _place = places.acquire().await;
-                toolbox.run(permit, cancel).await
+                Some(toolbox.run(permit, cancel).await)
             })
         };
         self.running.insert(id.clone(), (cancel, task));
     }
 
     /// Removes and returns the task of a call that was started early.
-    pub(super) fn take(
-        &mut self,
-        id: &str,
-    ) -> Option<(CancellationToken, JoinHandle<ToolOutcome>)> {
+    pub(super) fn take(&mut self, id: &str) -> Option<(CancellationToken, EarlyTask)> {
         self.running.remove(id)
     }
 

@@ -66,7 +66,7 @@ impl RunWorld<'_> {
             ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
             ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
         };
-        if self.tools.toolbox().authorize(prepared, GrantSource::Prompt).is_err() {
+        if self.authorize(prepared, GrantSource::Prompt).await?.is_err() {
             return Ok(Err(refusal));
         }
         let call = prepared.call();
@@ -91,7 +91,7 @@ impl RunWorld<'_> {
                 let changed = input.map(|input| ToolCall { input, ..call.clone() });
                 let changed = changed.map(|call| toolbox.prepare(call));
                 let prepared = changed.as_ref().unwrap_or(prepared);
-                match toolbox.authorize(prepared, GrantSource::Prompt) {
+                match self.authorize(prepared, GrantSource::Prompt).await? {
                     Ok(permit) => return Ok(Ok(permit)),
                     Err(ToolRefusal::Denied { reason, .. }) => reason,
                     Err(ToolRefusal::Invalid(_)) => {

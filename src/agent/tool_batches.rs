@@ -189,9 +189,11 @@ impl RunWorld<'_> {
         }
         let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
-            let decided = match self.admit(&mut slot.prepared, &verdict) {
-                Err(refusal) => self.prompt_for_permission(&slot.prepared, &verdict, refusal).await,
-                Ok(permit) => Ok(Ok(permit)),
+            let decided = match self.admit(&mut slot.prepared, &verdict).await {
+                Ok(Err(refusal)) => {
+                    self.prompt_for_permission(&slot.prepared, &verdict, refusal).await
+                }
+                decided => decided,
             };
             let decided = match decided {
                 Ok(decided) => decided,

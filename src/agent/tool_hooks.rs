@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::text::millis;
-use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal};
+use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 use super::hook_runner::HookInput;
@@ -51,10 +51,14 @@ impl RunWorld<'_> {
         };
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(&calls[index])).collect();
         // A hook that guards a file guards it under each of its names, as permission rules do.
-        let linked: Vec<(usize, Arc<PreparedCall>)> = fitting
-            .iter()
-            .filter_map(|&index| Some((index, self.tools.toolbox().with_real_path(&calls[index])?)))
-            .collect();
+        let mut linked: Vec<(usize, Arc<PreparedCall>)> = Vec::new();
+        for &index in &fitting {
+            let prepared = Arc::clone(&calls[index]);
+            let resolve = move |toolbox: &Toolbox| toolbox.with_real_path(&prepared);
+            // A path that cannot be resolved in time is not permitted, either.
+            let resolved = self.check_call(calls[index].call(), resolve).await?.ok().flatten();
+            linked.extend(resolved.map(|call| (index, call)));
+        }
         let input = |call: &Arc<PreparedCall>| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| input(&calls[index]));
         let inputs = named.chain(linked.iter().map(|(_, call)| input(call))).collect();
@@ -70,12 +74,42 @@ impl RunWorld<'_> {
 
     /// Decides on a call by the hooks' verdicts and by the rules, which no hook overrides. A
     /// changed input is checked as if the model had chosen it.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn admit(
+    ///
+    /// # Errors
+    /// The run was cut.
+    pub(super) async fn admit(
         &mut self,
         prepared: &mut Arc<PreparedCall>,
         verdict: &HookDecision,
-    ) -> Result<Permit, ToolRefusal> {
+    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
+        let grant = match self.grant_of(prepared, verdict) {
+            Ok(grant) => grant,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.authorize(prepared, grant).await
+    }
+
+    /// Checks the permission of a call.
+    ///
+    /// # Errors
+    /// The run was cut.
+    pub(super) async fn authorize(
+        &mut self,
+        prepared: &Arc<PreparedCall>,
+        grant: GrantSource,
+    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
+        let checked = Arc::clone(prepared);
+        let check = move |toolbox: &Toolbox| toolbox.authorize(&checked, grant);
+        Ok(self.check_call(prepared.call(), check).await?.and_then(|permit| permit))
+    }
+
+    /// Returns what may permit a call by the hooks' verdicts, and changes its input as they say.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn grant_of(
+        &mut self,
+        prepared: &mut Arc<PreparedCall>,
+        verdict: &HookDecision,
+    ) -> Result<GrantSource, ToolRefusal> {
         if let Some(refusal) = self.tools.refusal_of_malformed(prepared.call()) {
             return Err(refusal);
         }
@@ -95,7 +129,7 @@ impl RunWorld<'_> {
             let call = ToolCall { input: input.clone(), ..prepared.call().clone() };
             *prepared = self.tools.toolbox().prepare(call);
         }
-        let grant = match &verdict.permission {
+        Ok(match &verdict.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
             Some((HookPermission::Defer, _)) if self.context.mark.is_none() => {
                 let warning = format!(
@@ -113,8 +147,7 @@ impl RunWorld<'_> {
                 )));
             }
             None => GrantSource::Rules,
-        };
-        self.tools.toolbox().authorize(prepared, grant)
+        })
     }
 
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.

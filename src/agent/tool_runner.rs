@@ -176,17 +176,20 @@ impl ToolRunner {
         async move {
             if let Some(delegated) = delegated {
                 let _place = if is_search { places.acquire().await.ok() } else { None };
-                Some(delegated.await)
-            } else if let Some((token, mut task)) = early {
-                tokio::select! {
-                    biased;
-                    () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
-                    outcome = &mut task => outcome.ok(),
-                }
-            } else {
-                let _place = places.acquire().await;
-                Some(toolbox.run(permit, cancel).await)
+                return Some(delegated.await);
             }
+            if let Some((token, mut task)) = early {
+                let outcome = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => { token.cancel(); (&mut task).await }
+                    outcome = &mut task => outcome,
+                };
+                if let Some(outcome) = outcome.ok()? {
+                    return Some(outcome);
+                }
+            }
+            let _place = places.acquire().await;
+            Some(toolbox.run(permit, cancel).await)
         }
     }
 

@@ -7,10 +7,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{self, Panic};
 
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolOutcome, ToolRefusal};
+
+/// Time limit of a check that looks paths up. A file system that takes longer does not answer.
+const CHECK_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum wait for a file change in progress after cancellation.
 const CHANGE_GRACE: Duration = Duration::from_secs(2);
+
+/// Runs a check that looks paths up on a blocking thread, so that a file system that does not
+/// answer delays nothing else: no heartbeat, deadline or other agent. Dropping the future does not
+/// wait for it.
+///
+/// # Errors
+/// The refusal of the call: the check did not end in time.
+pub(super) async fn check_paths<C, W>(check: W) -> Result<C, ToolRefusal>
+where
+    C: Send + 'static,
+    W: FnOnce() -> C + Send + 'static,
+{
+    match tokio::time::timeout(CHECK_MAX, tokio::task::spawn_blocking(check)).await {
+        Ok(Ok(checked)) => Ok(checked),
+        Ok(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_cancelled) => Err(ToolRefusal::invalid("not run: the run is ending")),
+        },
+        Err(_elapsed) => Err(ToolRefusal::invalid(format!(
+            "not run: the file system of a path in this call has not answered for {}s",
+            CHECK_MAX.as_secs()
+        ))),
+    }
+}
 
 /// Runs read-only work on a blocking thread. Cancellation does not wait for it.
 pub(super) async fn run_read<W>(cancel: CancellationToken, work: W) -> ToolOutcome

@@ -16,7 +16,7 @@ use super::catalog::{AGENT, BuiltinTool, TASK, is_agent_tool};
 use super::input::{ToolRequest, ToolSearchInput, WebSearchInput};
 use super::offered_name::ExternalInput;
 use super::outcome::{GrantSource, ToolOutcome, ToolRefusal};
-use super::panic_guard::{run_guarded, run_read};
+use super::panic_guard::{check_paths, run_guarded, run_read};
 use super::paths::{ResolvedPath, WorkFolders};
 use super::permission::{Access, Confinement, Denial};
 use super::prepared_call::{BuiltinCall, ParsedCall, PreparedCall};
@@ -142,7 +142,17 @@ impl Permit {
         let Self { tools, prepared, source, checked } = self;
         match &prepared.work {
             Ok(ParsedCall::BuiltIn(built_in)) => {
-                let checked = match tools.recheck(built_in, prepared.call(), source, checked) {
+                let rechecking = {
+                    let (tools, built_in) = (Arc::clone(&tools), Arc::clone(built_in));
+                    let prepared = Arc::clone(&prepared);
+                    move || tools.recheck(&built_in, prepared.call(), source, checked)
+                };
+                let rechecked = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return ToolOutcome::interrupted(),
+                    rechecked = check_paths(rechecking) => rechecked,
+                };
+                let checked = match rechecked.and_then(|checked| checked) {
                     Ok(checked) => checked,
                     Err(refusal) => return refusal.into_outcome(),
                 };
@@ -212,6 +222,19 @@ impl Toolbox {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<Permit, ToolRefusal> {
         self.authorize(&self.prepare(call.clone()), GrantSource::Rules)
+    }
+
+    /// Performs a check of a call on a blocking thread: its paths may be on a file system that does
+    /// not answer.
+    ///
+    /// # Errors
+    /// The refusal for the model: the check did not end in time.
+    pub async fn check<T: Send + 'static>(
+        self: &Arc<Self>,
+        check: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, ToolRefusal> {
+        let toolbox = Arc::clone(self);
+        check_paths(move || check(&toolbox)).await
     }
 
     /// True if a permission rule covers this call, or if that cannot be determined.

@@ -220,7 +220,7 @@ impl ToolSet {
         if let (Some(field), Some(path)) = (tool.path_field(), path(&request)) {
             let path = undecorated_path(&path);
             let mut path = path.as_ref();
-            if self.has_only(path.trim(), path) {
+            if path.trim() != path && self.has_only(path.trim(), path) {
                 path = path.trim();
             }
             if let ToolRequest::Read(read) = &mut request
