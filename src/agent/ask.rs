@@ -105,6 +105,7 @@ impl RunWorld<'_> {
         } else {
             let FixedContent { system, tools, search } = &*fixed;
             let (search, source) = (search.as_ref(), self.context.source.as_deref());
+            let messages = &messages;
             RequestContent { model, system, tools, messages, reasoning, search, fast, source }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
@@ -135,7 +136,7 @@ impl RunWorld<'_> {
                     start_early_work(&step, &mut self.tools, &self.hooks, housekeeping);
                     self.caller.record_progress(&step);
                     if streams {
-                        forward_progress(step, emitted, messages, &mut self.monitor);
+                        forward_progress(step, emitted, &messages, &mut self.monitor);
                     }
                 }
                 Ok(AfterAttempt::Over(result)) => break result.into(),
@@ -156,7 +157,7 @@ impl RunWorld<'_> {
         while let Ok(step) = steps.try_recv() {
             self.caller.record_progress(&step);
             if streams {
-                forward_progress(step, emitted, messages, &mut self.monitor);
+                forward_progress(step, emitted, &messages, &mut self.monitor);
             }
         }
         end
@@ -180,6 +181,9 @@ impl RunWorld<'_> {
             EndWords::OfAnyApi
         };
         let reply = classify_reply(&answer, end_words);
+        if ask.purpose == CallPurpose::Reply {
+            self.conversation.remove_omitted(&mut self.journal);
+        }
         let reply = match ask.purpose {
             CallPurpose::Reply => self.check_final_reply(&answer, reply),
             CallPurpose::Summary(_) => self.check_summary(&answer, reply),

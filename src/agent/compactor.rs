@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
-    AvailableMitigations, CallPurpose, ErrorClass, Fault, Limits, ModelCall, Money, Nudge,
-    OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate,
-    Trim,
+    AvailableMitigations, CallPurpose, ErrorClass, Fault, FaultKind, Limits, ModelCall, Money,
+    Nudge, OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE,
+    TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -255,16 +255,20 @@ impl ContextView<'_> {
                 // Lowering the output cap does not help above the compaction threshold.
                 let crowded = self.history().estimate() >= self.threshold();
                 let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let thinking = self.is_refused_for(REASONING, fault, ask.purpose);
-                AvailableMitigations {
+                let found = AvailableMitigations {
                     media: has_media(messages),
                     block: block || self.caller.refused_tool(fault).is_some(),
                     output: output || refused_cap,
-                    thinking,
+                    thinking: self.is_refused_for(REASONING, fault, ask.purpose),
                     cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
                     streaming,
                     ..makers
-                }
+                };
+                let is_explained =
+                    found.output || found.thinking || found.cache_marks || found.streaming;
+                let may_omit = matches!(fault.kind, FaultKind::Refused { .. })
+                    && self.conversation.next_omission().is_some();
+                AvailableMitigations { added: may_omit && !is_explained, ..found }
             }
         }
     }
@@ -454,6 +458,7 @@ impl ContextView<'_> {
             Trim::Folds => self.fold(),
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
+            Trim::Added => self.conversation.omit_added(),
             Trim::ThinkingParameter => self.drop_refused_field(REASONING),
             Trim::CacheMarks => self.drop_refused_field(CACHE_MARKS),
             Trim::Streaming => self.drop_refused_field(STREAMING),

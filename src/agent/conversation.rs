@@ -1,5 +1,6 @@
 //! The conversation with the model, in memory and in the journal; queries on its messages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -10,8 +11,8 @@ use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    Block, History, Message, RepairOutcome, Role, StripTarget, Usage, drop_citations, has_images,
-    has_uneven_citations, is_portable_id, make_calls_portable, repair, strip_media,
+    AddedContent, Block, History, Message, RepairOutcome, Role, StripTarget, Usage, drop_citations,
+    has_images, has_uneven_citations, is_portable_id, make_calls_portable, repair, strip_media,
     strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
 };
 
@@ -36,6 +37,9 @@ pub(super) struct Conversation {
     /// True if thinking was removed from the history, here or in an earlier process.
     thinking_stripped: bool,
     refused: RefusedParts,
+    /// The content that requests omit although the conversation has it, until an answer shows that
+    /// the service refused it.
+    omitted: Option<AddedContent>,
     /// Publishes its size to a host.
     gauge: ContextGauge,
     /// The token counts of the last reply.
@@ -76,6 +80,7 @@ impl Conversation {
         strip_thinking_that_lacks_signature(&mut messages);
         Self {
             refused: RefusedParts::default(),
+            omitted: None,
             thinking_stripped: !messages.is_empty(),
             history: History::resume(messages, last_usage),
             secrets,
@@ -99,10 +104,33 @@ impl Conversation {
 
     /// Returns the messages of a request, and the record of the blocks of its reply that are reported
     /// while it streams.
-    pub(super) fn streaming(&mut self) -> (&[Message], &mut EmittedBlocks) {
+    pub(super) fn streaming(&mut self) -> (Cow<'_, [Message]>, &mut EmittedBlocks) {
         self.emitted_blocks.drops_unsigned = self.drops_unsigned(&[]);
         self.emitted_blocks.makes_portable = self.refused.calls;
-        (self.history.messages(), &mut self.emitted_blocks)
+        let mut messages = Cow::Borrowed(self.history.messages());
+        if let Some(omitted) = self.omitted {
+            omitted.remove_from(messages.to_mut(), self.history.density());
+        }
+        (messages, &mut self.emitted_blocks)
+    }
+
+    /// Returns the added content that the next request can omit, beyond what the last one did.
+    pub(super) fn next_omission(&self) -> Option<AddedContent> {
+        AddedContent::next_after(self.omitted, self.messages(), self.history.density())
+    }
+
+    /// Omits the next added content from requests.
+    pub(super) fn omit_added(&mut self) {
+        self.omitted = self.next_omission().or(self.omitted);
+    }
+
+    /// Removes the content that the answered request omitted. Thinking stays: its signatures cover
+    /// what the service was sent.
+    pub(super) fn remove_omitted(&mut self, journal: &mut Journal) {
+        let Some(omitted) = self.omitted.take() else { return };
+        let density = self.history.density();
+        self.history.edit(|messages| omitted.remove_from(messages, density));
+        journal.rewrite(self.history.messages());
     }
 
     /// Publishes the size of the conversation to a host.
@@ -211,6 +239,7 @@ impl Conversation {
         });
         self.thinking_stripped = true;
         self.refused = RefusedParts::default();
+        self.omitted = None;
     }
 
     /// Returns true if thinking was removed from the history, here or in an earlier process.

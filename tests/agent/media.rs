@@ -9,16 +9,18 @@ use base64::engine::general_purpose::STANDARD;
 use image::{ImageFormat, Rgb, RgbImage};
 use lopdf::{Document, Object, dictionary};
 use outlast::agent::Prompt;
+use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read_session};
 use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::{
     AfterLast, MediaRules, ReceivedRequest, RejectedContent, Scenario, ServerRules, Signatures,
 };
+use outlast::transcript::has_images;
 use serde_json::{Value, json};
 
 use super::full_windows::{
     assert_valid_requests, part, refused, summing_requests, summing_up, window,
 };
-use super::run_fixture::{FinishedRun, RunFixture};
+use super::run_fixture::{FinishedRun, RunFixture, opening};
 use crate::support::requests::{blocks, messages, texts};
 
 /// A picture of stripes, so that it does not pack to nothing.
@@ -74,6 +76,10 @@ fn usual() -> MediaRules {
         many_images_pixels: Some(2_000),
         pdf_pages: Some(100),
     }
+}
+
+fn session_folder(folder: &Path) -> SessionFolder {
+    SessionFolder::new(&folder.join("config"), folder)
 }
 
 async fn look(mut fixture: RunFixture) -> FinishedRun {
@@ -378,6 +384,57 @@ async fn a_rejection_that_cannot_be_repaired_is_final() {
         assert_eq!(played.server.requests().len(), requests, "{:?}", played.trace());
         assert_valid_requests(&played.server);
     }
+}
+
+/// The request before was accepted, so what was added since is suspect, whatever the words of the
+/// refusal: the image is left out, then long results are shortened. The conversation keeps both
+/// unless the service accepts the request without them.
+#[tokio::test]
+async fn what_was_added_is_left_out_after_an_unexplained_refusal() {
+    let words = "This content is not what was expected.";
+    let refused =
+        |scenario: Scenario| scenario.status(400).error("invalid_request_error", words, None);
+    let long = json!({ "command": "seq 5000" });
+    let id = SessionId::generate();
+    let played = |scenario: Scenario| {
+        let mut fixture = RunFixture::of(scenario);
+        let place = session_folder(fixture.folder.path());
+        fixture.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
+        picture(fixture.folder.path(), "old.png", 30, 20);
+        picture(fixture.folder.path(), "new.png", 30, 20);
+        look(fixture)
+    };
+    let recorded = |played: &FinishedRun| {
+        let place = session_folder(played.folder.path());
+        let session = read_session(&place, &id, OnDamage::Refuse).expect("the journal is whole");
+        session.conversation.messages
+    };
+    let scenario = refused(read(read(Scenario::new(), "old.png"), "new.png"));
+    let scenario = refused(scenario.tool("Bash", long.clone()).tool("Bash", long.clone()));
+    let answered = played(scenario.reply("Seen.")).await;
+    assert_eq!(answered.ending.reason, StopReason::Completed, "{:?}", answered.trace());
+    let requests = answered.server.requests();
+    assert_eq!(requests.len(), 7, "{:?}", answered.trace());
+    let last = requests.last().expect("there were requests");
+    assert_eq!(in_results(last, "image").len(), 1, "the image that was accepted stays");
+    let outputs = |request: &ReceivedRequest| -> Vec<usize> {
+        let texts = result_texts(request);
+        texts.iter().filter(|text| text.contains("5000")).map(String::len).collect()
+    };
+    let (before, after) = (outputs(&requests[5]), outputs(last));
+    assert!(before.len() == 2 && before.iter().all(|length| *length > 20_000), "{before:?}");
+    assert!(after[0] == before[0] && after[1] < 9_000, "only what was added: {after:?}");
+    let kept = serde_json::to_string(&recorded(&answered)).expect("messages are JSON");
+    assert_eq!(kept.matches("\"type\":\"image\"").count(), 1, "the session has what was answered");
+    // Refused without it, too: the reason is another one, and nothing is lost.
+    let scenario = refused(refused(read(Scenario::new(), "new.png")));
+    let ended = played(scenario.reply("Never said.")).await;
+    assert_eq!(ended.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
+    let requests = ended.server.requests();
+    let images: Vec<usize> =
+        requests.iter().map(|request| in_results(request, "image").len()).collect();
+    assert_eq!(images, [0, 1, 0]);
+    assert!(has_images(&recorded(&ended)), "the session keeps the image");
 }
 
 /// Each service says it in its own words; the model is not told to scale the image down.

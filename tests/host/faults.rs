@@ -66,14 +66,25 @@ fn an_unreadable_reply_of_a_host_is_an_error_of_its_request() {
 #[tokio::test]
 async fn a_last_line_without_a_line_feed_counts_if_it_is_complete() {
     let prompt = r#"{"type":"user","message":{"role":"user","content":"go"}}"#;
-    // The last line, how many prompts are answered, and the exit code.
-    for (last, answers, code) in [(prompt, 2, 0), (" ", 1, 0), (&prompt[..20], 1, 1)] {
-        let server = serve(Scenario::new().reply("Done.").reply("Done."));
+    let answered = || Scenario::new().reply("Done.").reply("Done.");
+    let refused = || Scenario::new().status(403);
+    let cut = &prompt[..20];
+    // The last line, the number of results, that of answers, and the exit code.
+    for (scenario, last, results, answers, code) in [
+        (answered(), prompt, 2, 2, 0),
+        (answered(), " ", 1, 1, 0),
+        (answered(), cut, 2, 1, 1),
+        // No result follows that of the error, which the SDKs take for the last message.
+        (refused(), cut, 1, 0, 1),
+    ] {
+        let server = serve(scenario);
         let run = RunBuilder::against(&server);
         let input = format!("printf '%s\\n%s' '{prompt}' '{last}' | \"$@\"");
         let ended = run.args(FLAGS).in_shell(&input).run().await;
         assert_eq!(ended.code, Some(code), "{last:?}: {}", ended.stderr);
-        assert_eq!(ended.stdout.matches(r#""result":"Done.""#).count(), answers, "{last:?}");
+        let count = |text: &str| ended.stdout.matches(text).count();
+        assert_eq!(count(r#""type":"result""#), results, "{last:?}: {}", ended.stdout);
+        assert_eq!(count(r#""result":"Done.""#), answers, "{last:?}");
         let is_named = ended.stderr.contains("line 2 of standard input");
         assert_eq!(is_named, code == 1, "{last:?}: {}", ended.stderr);
     }

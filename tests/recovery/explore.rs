@@ -664,6 +664,7 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::SmallerCap) => after.smaller_caps + 1 == before.smaller_caps,
         Some(Budget::Strip) => after.strips + 1 == before.strips,
         Some(Budget::BlockRepair) => after.block_repairs + 1 == before.block_repairs,
+        Some(Budget::AddedContent) => after.added_content + 1 == before.added_content,
         Some(Budget::Thinking) => after.thinking + 1 == before.thinking,
         Some(Budget::CacheMarks) => after.cache_marks + 1 == before.cache_marks,
         Some(Budget::Streaming) => after.streaming + 1 == before.streaming,

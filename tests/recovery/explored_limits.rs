@@ -101,7 +101,8 @@ pub(super) fn unbounded_summaries() -> Limits {
 /// Requests that are refused for what is in them.
 fn poisoned() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, ..NOTHING };
-    let budgets = Budgets { strips: 1, block_repairs: 2, fold_commits: 1, ..budgets };
+    let budgets =
+        Budgets { strips: 1, block_repairs: 2, fold_commits: 1, added_content: 1, ..budgets };
     Limits { budgets, ..small() }
 }
 

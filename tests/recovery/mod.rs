@@ -75,6 +75,7 @@ const NOTHING: Budgets = Budgets {
     smaller_caps: 0,
     strips: 0,
     block_repairs: 0,
+    added_content: 0,
     thinking: 0,
     cache_marks: 0,
     streaming: 0,
@@ -121,6 +122,7 @@ const ANYTHING: AvailableMitigations = AvailableMitigations {
     thinking: true,
     cache_marks: true,
     streaming: true,
+    added: true,
 };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.

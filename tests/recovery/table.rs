@@ -85,6 +85,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::LowerCap
         | RecoveryPlan::Strip
         | RecoveryPlan::RepairBlock
+        | RecoveryPlan::OmitAdded
         | RecoveryPlan::DropThinking
         | RecoveryPlan::DropCacheMarks
         | RecoveryPlan::DropStreaming

@@ -218,6 +218,7 @@ fn any_strip() -> impl Strategy<Value = StripTarget> {
         Just(StripTarget::Documents),
         (0..3_usize).prop_map(|newest| StripTarget::ImagesBut { newest }),
         (0..200_u64).prop_map(|bytes| StripTarget::DownTo { bytes }),
+        (0..8_usize).prop_map(|message| StripTarget::From { message }),
         (0..8_usize, proptest::option::of(0..5_usize), inner).prop_map(
             |(message, block, inner)| StripTarget::At(BlockPath { message, block, inner })
         ),
@@ -293,6 +294,7 @@ proptest! {
                 leaves(&messages).iter().any(|(_, block)| matches!(block, Block::Image { .. }))
             }
             StripTarget::Documents | StripTarget::At(_) => false,
+            StripTarget::From { message } => has_media(&messages[message.min(messages.len())..]),
         };
         prop_assert!(!must_move || !gone.is_empty(), "{:?} took nothing out", which);
         if let StripTarget::DownTo { bytes } = which {

@@ -284,7 +284,8 @@ impl HostSession {
                     self.end_messages();
                 }
                 let ended = self.await_last_commands().await;
-                code = self.report_unused_input().unwrap_or(code);
+                let unused = self.report_unused_input();
+                code = if code == 0 { unused.unwrap_or(code) } else { code };
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
             let (waits, until) = (self.has_deferred, self.deferred_until);
@@ -504,9 +505,12 @@ impl HostSession {
         error.verdict().exit_code()
     }
 
-    /// Reports an error that belongs to no turn: a result, and a line on standard error.
+    /// Reports an error that belongs to no turn: a result, unless an error result was the last one,
+    /// and a line on standard error.
     pub(super) fn report(&self, error: &UsageError) {
-        self.out.send_message(error_result(error, &self.session_id), None);
+        if !self.is_silent {
+            self.out.send_message(error_result(error, &self.session_id), None);
+        }
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 

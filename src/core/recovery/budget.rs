@@ -118,6 +118,8 @@ budgets! {
     Strip => strips: u8 = 5, renewed by [Beginning, Turn];
     /// One retry with the refused block repaired.
     BlockRepair => block_repairs: u8 = 8, renewed by [Beginning, Turn];
+    /// One retry without some of the content that was added since the last answer.
+    AddedContent => added_content: u8 = 2, renewed by [Beginning, Turn, Switch];
     /// One of the fields for thinking and effort, each of which is dropped at most once, as is the
     /// default of a service that thinks without being asked.
     Thinking => thinking: u8 = 3, renewed by [Beginning, Switch];

@@ -429,6 +429,9 @@ pub enum Trim {
     Media,
     /// Repairs the refused block.
     Block,
+    /// Leaves out of the next requests some of the content that was added since the last answer, and
+    /// removes it when one of them is answered.
+    Added,
     /// Stops sending the refused field for thinking or effort.
     ThinkingParameter,
     /// Stops sending cache breakpoints.

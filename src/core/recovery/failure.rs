@@ -62,6 +62,8 @@ pub struct AvailableMitigations {
     pub cache_marks: bool,
     /// Streaming, if the refusal is about it.
     pub streaming: bool,
+    /// Content that was added since the last answer, if the refusal gives no recognised reason.
+    pub added: bool,
 }
 
 impl AvailableMitigations {
@@ -74,6 +76,7 @@ impl AvailableMitigations {
         thinking: false,
         cache_marks: false,
         streaming: false,
+        added: false,
     };
 }
 

@@ -215,6 +215,7 @@ impl Run {
             RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, context),
             RecoveryPlan::Strip => without(Trim::Media),
             RecoveryPlan::RepairBlock => without(Trim::Block),
+            RecoveryPlan::OmitAdded => without(Trim::Added),
             RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
             RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
             RecoveryPlan::DropStreaming => run.retry_without_streaming(failure, call, context),

@@ -168,6 +168,11 @@ plans! {
     RepairBlock => paid("block_repair_retry", Budget::BlockRepair,
         "repaired the message that was refused")
         .shown("a block was refused: repairing it, and asking again");
+    /// Ask again without some of the content that was added since the last answer. The conversation
+    /// keeps it until an answer shows that the service refused it.
+    OmitAdded => paid("added_content_retry", Budget::AddedContent,
+        "asked again without content that was added last").as_transition()
+        .shown("the request was refused for no known reason: asking again without what was added");
     /// Ask again without the refused field for thinking or effort.
     DropThinking => paid("thinking_off_retry", Budget::Thinking, "asked again without thinking")
         .shown("thinking was refused: asking again without it");

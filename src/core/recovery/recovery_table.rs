@@ -135,7 +135,8 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
         return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
     }
     let plans = plans_for_class(failure, run, limits).into_iter().flatten();
-    let plans = with_odd_retry(plans.collect(), failure, run, limits).into_iter().filter(payable);
+    let plans = with_odd_retry(plans.collect(), failure, run, limits).into_iter();
+    let plans = plans.chain(omit_added_content(failure)).filter(payable);
     // Plans that ask the same model, or refresh a key for it, respect its retry-after.
     let may_wait = |plan: &RecoveryPlan| *plan != RecoveryPlan::SwitchModel;
     let waits_only = plans.clone().any(|plan| may_wait(&plan));
@@ -293,6 +294,13 @@ fn with_odd_retry(
         plans.insert(place, RecoveryPlan::RetryOddRefusal);
     }
     plans
+}
+
+/// Omits content that was added since the last answer, where a request is refused as invalid for no
+/// recognised reason. Last, since the reason may be another one.
+fn omit_added_content(failure: Failure) -> Option<RecoveryPlan> {
+    let is_invalid = failure.class == ErrorClass::InvalidRequest;
+    (is_invalid && failure.mitigations.added).then_some(RecoveryPlan::OmitAdded)
 }
 
 /// Retries at once after a kept-alive connection died before any byte of the answer: that says

@@ -34,6 +34,10 @@ pub enum StripTarget {
     },
     /// The one at the reported position.
     At(BlockPath),
+    /// Those of this message and later ones.
+    From {
+        message: usize,
+    },
 }
 
 /// The position that an error refers to: a message, a block of it, a block inside a tool result.
@@ -246,6 +250,7 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
         }
         StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
         StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
+        StripTarget::From { message } => all.retain(|found| found.what.spot.message >= message),
         StripTarget::ImagesBut { newest } => {
             all.retain(|found| found.holds_images);
             // A limit that is not named may be far below `newest`.

@@ -1,6 +1,7 @@
 //! The conversation: its messages, their validity, their size, and ways to reduce it. Pure: no I/O,
 //! no clock.
 
+mod added_content;
 mod block_repair;
 mod call_in_text;
 mod citations;
@@ -20,6 +21,7 @@ mod unanswered;
 mod validity;
 mod whole_call;
 
+pub use added_content::AddedContent;
 pub use block_repair::{
     RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
 };

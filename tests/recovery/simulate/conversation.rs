@@ -27,6 +27,10 @@ pub(super) struct Conversation {
     pub(super) poison: u8,
     /// Whether they can be repaired.
     pub(super) curable: bool,
+    /// Parts of the added content that requests can omit, if no repair is possible.
+    pub(super) suspects: u8,
+    /// Whether requests without all of them are accepted.
+    pub(super) is_among_suspects: bool,
     /// Whether thinking is asked for, and refused.
     pub(super) thinking: bool,
     /// Whether the prompt cache is marked, and the marks are refused.
@@ -50,6 +54,8 @@ impl Conversation {
             oversize: false,
             poison: 0,
             curable: true,
+            suspects: 0,
+            is_among_suspects: false,
             thinking: false,
             cache_marks: false,
             revision: 0,
@@ -81,6 +87,7 @@ impl Conversation {
             thinking: self.thinking && purpose == CallPurpose::Reply,
             cache_marks: self.cache_marks && !self.thinking,
             streaming: false,
+            added: self.poison > 0 && self.suspects > 0 && purpose == CallPurpose::Reply,
         }
     }
 
@@ -158,6 +165,13 @@ impl Conversation {
             Trim::Block => {
                 assert!(self.poison > 0 && self.curable, "there is no block to repair");
                 self.poison -= 1;
+            }
+            Trim::Added => {
+                assert!(self.poison > 0 && self.suspects > 0, "there is no suspect content");
+                self.suspects -= 1;
+                if self.suspects == 0 && self.is_among_suspects {
+                    self.poison = 0;
+                }
             }
         }
         self.revision += 1;

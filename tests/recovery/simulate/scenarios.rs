@@ -598,6 +598,8 @@ impl Simulation {
         if anything || (self.day == ServiceScenario::Poisoned && self.dice.one_in(2)) {
             self.talk.poison += self.dice.small(3) + 1;
             self.talk.curable = !self.dice.one_in(40);
+            self.talk.suspects = if self.talk.curable { 0 } else { self.dice.small(3) };
+            self.talk.is_among_suspects = self.dice.one_in(2);
         }
         if anything || (self.day == ServiceScenario::TooLarge && self.dice.one_in(2)) {
             // Sometimes what is too large is nothing that could be taken out.

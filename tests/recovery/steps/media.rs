@@ -103,6 +103,23 @@ fn a_request_over_the_byte_limit_is_stripped_then_folded_then_compacted() {
     assert_eq!(story.requests(), 9);
 }
 
+/// Only where no repair is known, and only for a refused request.
+#[test]
+fn added_content_is_omitted_from_a_request_that_is_refused_for_no_known_reason() {
+    let suspect = AvailableMitigations { added: true, ..BLOCK };
+    let class = ErrorClass::InvalidRequest;
+    let mut story = Story::begin(limits());
+    for trim in [vec![Trim::Block; 8], vec![Trim::Added; 2]].concat() {
+        story = story.then(refusal(class, suspect));
+        assert_eq!(story.decision().edit.trim, Some(trim));
+        assert!(story.retried_without_pause());
+    }
+    story.then(refusal(class, suspect)).ends_as(StopReason::ModelError(class));
+    let class = ErrorClass::ToolUseMismatch;
+    let suspect = AvailableMitigations { block: false, ..suspect };
+    Story::begin(limits()).then(refusal(class, suspect)).ends_as(StopReason::ModelError(class));
+}
+
 #[test]
 fn a_context_overflow_does_not_strip_media() {
     let story = Story::begin(limits()).then(refusal(ErrorClass::PromptTooLong, MEDIA));
@@ -160,7 +177,7 @@ fn a_resumed_run_may_strip_and_repair_again() {
 
 #[test]
 fn a_request_rejected_with_400_is_never_sent_again() {
-    let others = AvailableMitigations { block: false, thinking: false, ..ANYTHING };
+    let others = AvailableMitigations { block: false, thinking: false, added: false, ..ANYTHING };
     let others =
         AvailableMitigations { output: false, cache_marks: false, streaming: false, ..others };
     for class in POISONED {
