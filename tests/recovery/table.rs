@@ -217,6 +217,10 @@ fn by_what_can_be_taken_out() -> String {
             mitigations: AvailableMitigations { output: true, ..AvailableMitigations::NONE },
             ..failure
         }),
+        Case::after("what was added", |failure| Failure {
+            mitigations: AvailableMitigations { added: true, ..AvailableMitigations::NONE },
+            ..failure
+        }),
     ];
     let contradicted = [
         Case::after("rich", |failure| Failure { contradicted: true, ..failure }),

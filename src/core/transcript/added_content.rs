@@ -2,8 +2,9 @@
 //! suspect if the service refuses the longer request for no reason that is recognised.
 
 use super::compaction::{can_shrink, shrink};
+use super::excerpt::EXCERPT_MIN;
 use super::media::{StripTarget, has_media, strip_media};
-use super::{Message, TokenDensity, unanswered};
+use super::{Block, Message, TokenDensity, unanswered};
 
 /// A part of the added content that a request can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +23,10 @@ impl AddedContent {
         messages: &[Message],
         density: TokenDensity,
     ) -> Option<Self> {
-        let has_media = has_media(unanswered(messages));
-        let can_shrink = can_shrink(messages, half_of_round(messages, density), density);
-        let media = has_media.then_some(Self::Media);
+        let added = unanswered(messages);
+        let can_shrink = has_long_result(added)
+            && can_shrink(messages, half_of_round(messages, density), density);
+        let media = has_media(added).then_some(Self::Media);
         let results = can_shrink.then_some(Self::LongResults);
         match tried {
             None => media.or(results),
@@ -46,6 +48,16 @@ impl AddedContent {
             }
         }
     }
+}
+
+/// True if a tool result has a text that [`shrink`] would cut. It would replace media, too.
+fn has_long_result(messages: &[Message]) -> bool {
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    let results = blocks.filter_map(|block| {
+        if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
+    });
+    let mut texts = results.flatten().filter_map(Block::as_text);
+    texts.any(|text| text.len() > 2 * EXCERPT_MIN)
 }
 
 /// Half of the size of the last round, in tokens: to that room, [`shrink`] leaves a quarter of it.
