@@ -158,6 +158,17 @@ pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_check_whose_file_system_does_not_answer_refuses_the_call() {
+        let (answer, awaited) = std::sync::mpsc::channel::<()>();
+        let checking = check_paths(move || awaited.recv());
+        let late = tokio::time::advance(CHECK_MAX + Duration::from_secs(1));
+        let (checked, ()) = tokio::join!(checking, late);
+        assert!(matches!(checked, Err(ToolRefusal::Invalid(_))), "{checked:?}");
+        drop(answer);
+        assert_eq!(check_paths(|| 1).await.expect("it is answered"), 1);
+    }
+
     #[tokio::test]
     async fn a_panic_in_a_tool_becomes_an_outcome() {
         let here = run_guarded("Bash", async { panic!("the floor is {}", "gone") }).await;
