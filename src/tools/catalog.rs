@@ -127,7 +127,7 @@ built_in_tools! {
         "Replaces, inserts or deletes a cell of a Jupyter notebook (.ipynb), which must have been \
          Read first.",
         required("notebook_path", Name, ""),
-        optional("cell_id", Text, "as Read shows it; a new cell follows it"),
+        optional("cell_id", Text, "as Read shows it (cell-0 is the first); a new cell follows it"),
         optional("new_source", Text, ""),
         optional("cell_type", Choice(&["code", "markdown"]), ""),
         optional("edit_mode", Choice(&["replace", "insert", "delete"]), "default replace");

@@ -82,6 +82,9 @@ pub(super) fn read(
         let note = format!("\n\n[more cells follow: continue with offset {}]", start + taken + 1);
         shown.push_str(&note);
     }
+    if cells.elements.iter().skip(start).take(taken).any(|cell| own_id(cell).is_none()) {
+        shown.push_str("\n\n[cells without an id have one by their position: cell-0 is cell 1]");
+    }
     let detail = json!({ "type": "notebook", "file": { "filePath": file_names::shown(path), "cells": count } });
     let mut outcome = ToolOutcome::text(shown, detail);
     outcome.content.extend(images.blocks);
@@ -157,8 +160,12 @@ pub(super) fn parse(text: &str) -> Option<Object<'_>> {
 
 /// Returns the id of a cell. Old notebooks have none: there it is made from the position.
 pub(super) fn cell_id(index: usize, cell: &Value<'_>) -> String {
-    let id = cell.as_object().and_then(|cell| cell.get_string("id"));
-    id.map_or_else(|| format!("cell-{index}"), |id| id.value.to_string())
+    own_id(cell).unwrap_or_else(|| format!("cell-{index}"))
+}
+
+/// Returns the id that the file gives to a cell.
+fn own_id(cell: &Value<'_>) -> Option<String> {
+    cell.as_object()?.get_string("id").map(|id| id.value.to_string())
 }
 
 fn show(index: usize, cell: &Value<'_>, images: &mut OutputImages) -> String {

@@ -142,6 +142,9 @@ async fn text_in_other_encodings_is_shown_and_named() {
     }
 }
 
+/// Ids by position count from 0.
+const POSITIONS_NOTE: &str = "[cells without an id have one by their position: cell-0 is cell 1]";
+
 #[tokio::test]
 async fn notebooks_are_shown_cell_by_cell() {
     let bench = Bench::open();
@@ -175,7 +178,8 @@ async fn notebooks_are_shown_cell_by_cell() {
         assert!(shown.contains(part), "{shown}");
     }
     let error = "[output]\nKeyError Traceback\n----> 3 row['a']\nKeyError: 'a'";
-    assert!(shown.ends_with(error) && !shown.contains("AAAA"), "{shown}");
+    let error = format!("{error}\n\n{POSITIONS_NOTE}");
+    assert!(shown.ends_with(&error) && !shown.contains("AAAA"), "{shown}");
     let part = |offset: u64| json!({ "file_path": "a.ipynb", "offset": offset, "limit": 1 });
     let shown = text(&bench.run("Read", part(1)).await);
     let more = "[more cells follow: continue with offset 2]";
@@ -193,7 +197,8 @@ async fn notebooks_of_other_programs_are_shown_and_broken_ones_as_text() {
         {"data": {"application/json": NaN}, "text": "y"}]}]}"#;
     bench.file("half.ipynb", half);
     let shown = text(&bench.read("half.ipynb").await);
-    assert_eq!(shown, "[cell 1: code, id cell-0]\nx = '\u{fffd}'\n[output]\ny");
+    let cell = "[cell 1: code, id cell-0]\nx = '\u{fffd}'\n[output]\ny";
+    assert_eq!(shown, format!("{cell}\n\n{POSITIONS_NOTE}"));
     let conflict = "{\n<<<<<<< HEAD\n \"cells\": [],\n";
     bench.file("bad.ipynb", conflict);
     let shown = text(&bench.read("bad.ipynb").await);
