@@ -71,9 +71,8 @@ pub struct MalformedCall {
 /// The error that the body reports, or that the body is not a message.
 pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let text = str::from_utf8(body)
-        .map_err(|error| invalid_response(format!("the body is not UTF-8 ({error})")))?;
-    let (value, is_split) = read_value(text, "the body")?;
+    let is_damaged = str::from_utf8(body).is_err();
+    let (value, is_split) = read_value(&String::from_utf8_lossy(body), "the body")?;
     if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
     }
@@ -86,7 +85,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
         return Err(invalid_response("the message has no stop reason".to_owned()));
     };
-    if is_split && blocks.iter().any(|block| block["type"] == "tool_use") {
+    if (is_split || is_damaged) && has_lost_characters_beside_texts(&value) {
         return Err(part_of_a_character());
     }
     let mut ids = ToolIds::default();
@@ -110,6 +109,18 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         request_id: None,
         first_token: None,
     })
+}
+
+/// True if part of a character was replaced by U+FFFD elsewhere than in the model's texts: a tool
+/// might run with another name or path than the model wrote.
+fn has_lost_characters_beside_texts(message: &Value) -> bool {
+    let mut rest = message.clone();
+    for block in rest["content"].as_array_mut().into_iter().flatten() {
+        if let Some(block) = block.as_object_mut() {
+            block.retain(|name, _| !matches!(name.as_str(), "text" | "thinking"));
+        }
+    }
+    rest.to_string().contains(char::REPLACEMENT_CHARACTER)
 }
 
 /// Reads the JSON that the service sent. True if it has unpaired surrogates, which are read as
@@ -339,7 +350,7 @@ pub(super) fn too_many_blocks() -> FaultKind {
     invalid_response(format!("the reply has more than {BLOCKS_MAX} content blocks"))
 }
 
-/// The fault of a reply in which a tool would run with another character than the model wrote.
+/// The fault of a reply in which a tool might run with another character than the model wrote.
 pub(super) fn part_of_a_character() -> FaultKind {
     invalid_response("a tool call has part of a character".to_owned())
 }

@@ -122,6 +122,29 @@ fn bytes_that_are_not_utf_8_are_read_as_text_and_never_run() {
     }
 }
 
+/// As in streams.
+#[test]
+fn a_body_with_bytes_that_are_not_utf_8_is_a_reply_if_they_are_in_its_texts() {
+    let call = |name: &str, path: &str| {
+        format!(r#"{{"type":"tool_use","id":"t","name":"{name}","input":{{"a":"{path}"}}}}"#)
+    };
+    let text = |name: &str| format!(r#"{{"type":"text","{name}":"caf{}"}}"#, '\u{e9}');
+    let rows = [
+        (text("text"), true),
+        (text("text") + "," + &call("Bash", "b"), true),
+        (text("text") + "," + &call("Bash", "b\u{e9}"), false),
+        (call("Bash", "\\\u{e9}"), false),
+        (call("B\u{e9}sh", "b"), false),
+        (text("te\u{e9}xt"), false),
+    ];
+    for (blocks, is_reply) in rows {
+        let body = format!(r#"{{"type":"message","content":[{blocks}],"stop_reason":"end_turn"}}"#);
+        let body: Vec<u8> = body.chars().map(byte).collect();
+        let text = parse_message(&body).ok().map(|reply| reply.content[0].clone());
+        assert_eq!(text, is_reply.then(|| Block::text("caf\u{fffd}")), "{blocks}");
+    }
+}
+
 /// Some gateways keep the connection open by events of their own.
 #[test]
 fn events_that_the_messages_api_does_not_have_are_ignored_whatever_they_hold() {

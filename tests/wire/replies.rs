@@ -162,7 +162,10 @@ async fn a_body_that_is_neither_reply_nor_error_is_a_bad_response() {
         (JSON, b"{\"content\":[],\"stop_reason\":null}"),
         (JSON, b"{\"content\":[],\"stop_reason\":\" \"}"),
         (JSON, b"\xef\xbb\xbf {\"content\":3}"),
-        (JSON, b"{\"content\":[{\"type\":\"text\",\"text\":\"caf\xc3\"}],\"stop_reason\":\"end_turn\"}"),
+        (
+            JSON,
+            b"{\"content\":[{\"type\":\"text\",\"text\":\"x\"}],\"stop_reason\":\"end_t\xffrn\"}",
+        ),
     ];
     for (headers, body) in bodies {
         let fault = fault_of(answer(200, headers, body)).await;
