@@ -226,9 +226,13 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
     let unmarked = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
     let unstreamed = failure.mitigations.streaming.then_some(P::DropStreaming);
-    // A filter in front of the service may refuse only this summary, which can wait.
-    let skip =
-        (summarising(run) == Some(CompactionTrigger::Threshold)).then_some(P::SkipCompaction);
+    // A filter in front of the service may refuse only this summary, which may be able to wait.
+    let [sooner, later] = match summarising(run).map(|trigger| (trigger, without_summary(trigger)))
+    {
+        None => [switch, None],
+        Some((CompactionTrigger::Threshold, without)) => [Some(without), switch],
+        Some((CompactionTrigger::Overflow, without)) => [switch, Some(without)],
+    };
     match failure.class {
         C::ConnectionError => [retry_stale_connection(failure), for_all, switch, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch, None, None],
@@ -248,9 +252,9 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
             }
             QuerySource::Foreground => [sit_out, switch, None, None],
         },
-        C::InvalidModel => [if_retry_requested, skip, switch, None],
+        C::InvalidModel => [if_retry_requested, sooner, later, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_retry_requested, switch, None],
-        C::AuthError => [unmarked, if_retry_requested, skip, switch],
+        C::AuthError => [unmarked, if_retry_requested, sooner, later],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_retry_requested],
         C::RequestTooLarge => [strip, drain, compact, if_retry_requested],
@@ -310,8 +314,7 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
     stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })
 }
 
-/// Plans for a refused summarising request: a smaller one, or none: it can wait, or the older part
-/// is removed without it.
+/// Plans for a refused summarising request: a smaller one, or none.
 fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
     let lower = of_cap && failure.mitigations.output;
@@ -323,16 +326,20 @@ fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<Re
     let unstreamed =
         (is_invalid && failure.mitigations.streaming).then_some(RecoveryPlan::DropStreaming);
     let trim = failure.is_overflow() && failure.mitigations.rounds;
-    let without = match trigger {
-        CompactionTrigger::Threshold => RecoveryPlan::SkipCompaction,
-        CompactionTrigger::Overflow => RecoveryPlan::CompactUnsummarised,
-    };
     [
         lower.then_some(RecoveryPlan::LowerCap),
         unmark.or(unthinking).or(unstreamed),
         trim.then_some(RecoveryPlan::Trim),
-        Some(without),
+        Some(without_summary(trigger)),
     ]
+}
+
+/// The plan to go on without a summary: it can wait, or the older part is removed without it.
+fn without_summary(trigger: CompactionTrigger) -> RecoveryPlan {
+    match trigger {
+        CompactionTrigger::Threshold => RecoveryPlan::SkipCompaction,
+        CompactionTrigger::Overflow => RecoveryPlan::CompactUnsummarised,
+    }
 }
 
 /// Plans a switch to the next model, if there is one and it may help.

@@ -434,13 +434,18 @@ fn a_refused_summary_is_skipped_if_automatic_and_left_out_once_after_overflow() 
 
 /// A filter may refuse a summary. If the credential may do nothing, the next request shows it.
 #[test]
-fn a_summary_that_is_not_permitted_is_skipped_if_it_can_wait() {
+fn a_run_goes_on_without_a_summary_that_is_not_permitted() {
     for class in [ErrorClass::AuthError, ErrorClass::InvalidModel] {
         let story = begin(CROWDED, limits()).fails(class);
         assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction), "{class}");
         story.asks_for(CallPurpose::Reply);
         story.fails(class).ends_as(StopReason::ModelError(class));
-        late().fails(class).ends_as(StopReason::ModelError(class));
+        let story = late().fails(class);
+        let told = (story.decision().plan, story.decision().edit.reply);
+        let expected = (Some(RecoveryPlan::CompactUnsummarised), ReplyDisposition::Summary);
+        assert_eq!(told, expected, "{class}");
+        story.asks_for(CallPurpose::Reply);
+        story.fails(class).ends_as(StopReason::ModelError(class));
     }
 }
 
