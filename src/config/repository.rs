@@ -155,9 +155,9 @@ impl IgnoredSettings {
                     kept.insert(name.clone(), good);
                 }
                 (Some(Untrusted::Rules), _) => self.key(file, &key, "it is no list of rules"),
-                (Some(Untrusted::Paths), Value::Array(paths)) => {
-                    let is_good = |path: &&str| is_sandbox_path(path);
-                    let good = self.select(file, &key, paths, is_good, "plain paths");
+                (Some(Untrusted::Paths), Value::Array(given)) => {
+                    let is_good = |path: &&str| is_sandbox_path(path, paths.cwd, paths.home);
+                    let good = self.select(file, &key, given, is_good, "plain paths");
                     kept.insert(name.clone(), good);
                 }
                 (Some(Untrusted::Only(word)), Value::String(text)) if text == word => {

@@ -263,9 +263,14 @@ async fn sandbox_settings_allow_and_deny_paths() {
         fs::write(root.join("outside/shut/file"), "the-secret\n").expect("a file");
         settings.sandbox.allow_read = vec!["~/.ssh/**".into()];
         settings.sandbox.allow_write = vec!["../outside".into(), "~/made".into()];
-        settings.sandbox.deny_read = vec!["~/notes".into()];
+        settings.sandbox.deny_read = vec!["~/notes".into(), "~/[a]*/**".into()];
         settings.sandbox.deny_write = vec![at("outside")];
         fs::create_dir(root.join("home/made")).expect("a folder");
+        // A name with the letters of a pattern.
+        for folder in ["home/[a]*", "home/ab"] {
+            fs::create_dir(root.join(folder)).expect("a folder");
+            fs::write(root.join(folder).join("file"), "text").expect("a file");
+        }
     });
     if !fenced.holds() {
         return;
@@ -274,6 +279,8 @@ async fn sandbox_settings_allow_and_deny_paths() {
         ("cat ~/.ssh/id_x", true),
         ("cat ~/.netrc", false),
         ("cat ~/notes", false),
+        ("cat ~/'[a]*'/file", false),
+        ("cat ~/ab/file", true),
         ("echo x > ~/made/new && mv ~/made/new ./new && mv ./new ~/made/", true),
         ("echo x > ../outside/new", false),
     ];

@@ -77,7 +77,7 @@ struct LoginBases {
 /// The reason that the sandbox cannot be set up as the settings require.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    #[error("sandbox.filesystem: {0:?} is a pattern; the sandbox takes folders and files")]
+    #[error("sandbox.filesystem: {0:?} is a pattern; the sandbox takes names of folders and files")]
     Pattern(String),
     #[error("sandbox.filesystem: {0:?}: there is no home folder")]
     NoHome(String),
@@ -117,17 +117,14 @@ impl SandboxContext<'_> {
     /// Resolves a path of the settings.
     pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, SandboxError> {
         let bare = without_wildcard_end(text);
-        if !is_sandbox_path(text) {
+        if !is_sandbox_path(text, self.cwd, self.home) {
             return Err(SandboxError::Pattern(text.to_owned()));
         }
-        let path = match in_home(bare, self.home) {
-            Some(path) => path,
-            None if bare == "~" || bare.starts_with("~/") => {
-                return Err(SandboxError::NoHome(text.to_owned()));
-            }
-            None => self.cwd.join(bare),
-        };
-        Ok(self.real(&path))
+        let has_no_home = self.home.is_none() && (bare == "~" || bare.starts_with("~/"));
+        if has_no_home {
+            return Err(SandboxError::NoHome(text.to_owned()));
+        }
+        Ok(self.real(&path_of_setting(bare, self.cwd, self.home)))
     }
 
     /// The working folders, the repository around them, and its git directory.
@@ -372,10 +369,17 @@ fn listed_homes(passwd: &[u8]) -> impl Iterator<Item = (u32, PathBuf)> {
     })
 }
 
-/// True if a path of the settings is accepted by the sandbox, and is not a pattern.
-pub fn is_sandbox_path(text: &str) -> bool {
+/// True if a path of the settings is accepted by the sandbox, and is not a pattern: a name with the
+/// letters of a pattern is that of a file if the file exists.
+pub fn is_sandbox_path(text: &str, cwd: &Path, home: Option<&Path>) -> bool {
     let bare = without_wildcard_end(text);
-    !bare.contains(['*', '?', '[', '\0']) && !bare.is_empty()
+    let is_there = || fs::symlink_metadata(path_of_setting(bare, cwd, home)).is_ok();
+    !bare.contains('\0') && !bare.is_empty() && (!bare.contains(['*', '?', '[']) || is_there())
+}
+
+/// The path that a text in the settings names.
+fn path_of_setting(bare: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
+    in_home(bare, home).unwrap_or_else(|| cwd.join(bare))
 }
 
 /// Strips `/**` and similar endings, which mean the whole folder.
