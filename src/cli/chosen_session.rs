@@ -57,6 +57,14 @@ pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, c
     }
 }
 
+/// True if [`use_folder_of_session`] does not find the sessions of a host in this folder.
+pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
+    environment::home(variables).is_some_and(|home| {
+        let own = home.join(environment::CONFIG_FOLDER);
+        config_dir == home.join(environment::SHARED_FOLDER) && own.join("settings.json").exists()
+    })
+}
+
 /// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
 /// variable names another folder.
 pub(super) fn use_shared_folder(variables: &mut Variables) {
@@ -126,6 +134,11 @@ impl SessionChoice {
             persist: !session.no_session_persistence,
             names_folder: session.names_folder,
         })
+    }
+
+    /// Returns the folder for the files beside the journal of the run's session.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.place.folder().join(self.id.as_str())
     }
 
     /// Reads the session, and locks it if the run will write to it. Changes nothing.

@@ -29,6 +29,15 @@ pub fn resume_command(
     format!("outlast{folder} --resume {session_id}{worktree}{profile}{flags}")
 }
 
+/// Returns the command with the folder of settings and sessions, if it has to name one. It also works
+/// without a shell.
+pub fn with_config_dir(command: String, config_dir: Option<&Path>) -> String {
+    match config_dir {
+        Some(folder) => format!("env OUTLAST_CONFIG_DIR={} {command}", quoted_path(folder)),
+        None => command,
+    }
+}
+
 /// Quotes a path for a shell: in the form `$'...'` if it is not UTF-8.
 fn quoted_path(path: &Path) -> String {
     if let Some(path) = path.to_str() {

@@ -21,6 +21,7 @@ use crate::process::last_panic;
 use crate::recovery::{Interrupt, Money, StopReason};
 
 use super::args::{OutputFormat, Verbosity};
+use super::chosen_session::is_overlooked;
 use super::exit_watchdog::{SLOW_DISK, SLOW_READER, WatchdogOutput, WatchdogReason};
 use super::output::{
     PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, Tone,
@@ -293,6 +294,9 @@ impl RunJob {
         warnings: &'a [String],
     ) -> ResultReport<'a> {
         let ResultSubject { session_id, sandbox, resumption } = subject;
+        let config_dir = self.settings.config_dir.as_path();
+        let has_to_name_folder =
+            self.host.is_some() && is_overlooked(config_dir, &self.settings.variables);
         ResultReport {
             outcome,
             session_id,
@@ -303,6 +307,7 @@ impl RunJob {
             resumption,
             ignored: &self.settings.ignored[..],
             cwd: &self.settings.cwd,
+            config_dir: has_to_name_folder.then_some(config_dir),
             profile: self.settings.tools.profile,
             given: &self.settings.given,
             mask: &self.shared.mask,

@@ -360,6 +360,9 @@ pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
 /// The name of the folder of settings and sessions in the home folder.
 pub const CONFIG_FOLDER: &str = ".outlast";
 
+/// The name of the folder that other tools have in the home folder, with the same kinds of files.
+pub const SHARED_FOLDER: &str = ".claude";
+
 /// Returns the folder of settings and sessions. It is determined before the settings are read,
 /// which may change other variables.
 ///
@@ -376,7 +379,7 @@ pub fn config_dir(variables: &Variables) -> PathBuf {
 /// another one.
 pub fn shared_folder(variables: &Variables) -> Option<PathBuf> {
     let home = home(variables).filter(|_| config_dir_variable(variables).is_none());
-    home.map(|home| home.join(".claude"))
+    home.map(|home| home.join(SHARED_FOLDER))
 }
 
 /// The folder that a variable names. A `~` at its start is left in it by all that set variables
@@ -390,7 +393,7 @@ fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
 /// outlast's own folder, then the one shared with other tools.
 pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
     let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
-    let shared = || home(variables).map(|home| home.join(".claude"));
+    let shared = || home(variables).map(|home| home.join(SHARED_FOLDER));
     let shared = moved.map(|moved| named_folder(moved, variables)).or_else(shared);
     [config_dir(variables)].into_iter().chain(shared).collect()
 }

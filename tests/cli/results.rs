@@ -181,6 +181,7 @@ pub(super) fn result(outcome: &RunOutcome) -> ResultObject {
         resumption: &Resumption::default(),
         ignored: &[],
         cwd: std::path::Path::new("/work"),
+        config_dir: None,
         profile: None,
         given: &GivenFlags::default(),
         mask: &Redactor::default(),

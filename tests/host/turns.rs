@@ -1,5 +1,6 @@
 //! Turns: prompts in order, what the host changes between and during them, and how they end.
 
+use std::fs;
 use std::time::Duration;
 
 use outlast::host::{FrameError, HostFrame};
@@ -168,7 +169,7 @@ async fn hooks_of_the_start_and_the_end_of_a_session_run_once_for_all_its_prompt
     let log = host.process.work().join("log");
     assert!(conversation(&server.requests()[2].body).contains("egret"), "exports are kept");
     let (_ended, _) = host.end().await;
-    let log = std::fs::read_to_string(log).expect("a log");
+    let log = fs::read_to_string(log).expect("a log");
     let events: Vec<String> = log
         .lines()
         .filter(|line| !line.is_empty())
@@ -206,9 +207,9 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
         .reply("plain");
     let server = serve(script);
     let first = crate::support::RunBuilder::bare(&server.base_url());
-    std::fs::create_dir_all(first.config()).expect("a folder");
+    fs::create_dir_all(first.config()).expect("a folder");
     let settings = json!({ "sandbox": { "mode": "off" } });
-    std::fs::write(first.config().join("settings.json"), settings.to_string()).expect("a file");
+    fs::write(first.config().join("settings.json"), settings.to_string()).expect("a file");
     let second = crate::support::RunBuilder::bare(&server.base_url())
         .env("OUTLAST_CONFIG_DIR", &first.config().display().to_string());
     let work = first.work().display().to_string();
@@ -232,23 +233,34 @@ async fn limits_demands_and_bypassed_permissions_end_with_the_process_of_a_host(
     host.end().await;
 }
 
-/// Hosts keep sessions in another folder than other runs.
+/// Hosts keep sessions in another folder than other runs, whose own settings are not left out.
 #[tokio::test]
 async fn the_resume_command_of_a_hosts_session_finds_it() {
-    let scenario = Scenario::new().status(429).header("retry-after", "5000").reply("Done.");
-    let server = serve(scenario);
-    let first = RunBuilder::against(&server).env("OUTLAST_CONFIG_DIR", "");
-    let home = first.work().parent().expect("the folder of the run").display().to_string();
-    let second = crate::support::RunBuilder::bare(&server.base_url());
-    let second = second.env("OUTLAST_CONFIG_DIR", "").env("HOME", &home);
-    let mut host = HostDriver::with(first, &[]);
-    host.prompt("one").await;
-    let result = host.result().await;
-    let (_first, _) = host.end().await;
-    let command = result["resume"]["command"].as_str().expect("a command");
-    let ended = second.args(command.split(' ').skip(1)).run().await;
-    assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
-    assert_eq!(ended.result()["result"], "Done.");
+    for has_own_settings in [false, true] {
+        let scenario = Scenario::new().status(429).header("retry-after", "5000").reply("Done.");
+        let server = serve(scenario);
+        let first = RunBuilder::against(&server).env("OUTLAST_CONFIG_DIR", "");
+        let home = first.work().parent().expect("the folder of the run").to_owned();
+        if has_own_settings {
+            fs::create_dir(home.join(".outlast")).expect("a folder");
+            fs::write(home.join(".outlast/settings.json"), "{}").expect("a file");
+        }
+        let second = crate::support::RunBuilder::bare(&server.base_url())
+            .env("HOME", &home.display().to_string());
+        let mut host = HostDriver::with(first, &[]);
+        host.prompt("one").await;
+        let result = host.result().await;
+        let (_first, _) = host.end().await;
+        let command = result["resume"]["command"].as_str().expect("a command");
+        let mut words = command.split(' ').peekable();
+        let folder = words.next_if_eq(&"env").and_then(|_| words.next()).unwrap_or_default();
+        assert_eq!(!folder.is_empty(), has_own_settings, "{command}");
+        let folder = folder.strip_prefix("OUTLAST_CONFIG_DIR=").unwrap_or_default();
+        let second = second.env("OUTLAST_CONFIG_DIR", folder);
+        let ended = second.args(words.skip(1)).run().await;
+        assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
+        assert_eq!(ended.result()["result"], "Done.");
+    }
 }
 
 #[tokio::test]
@@ -472,8 +484,8 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
         (skills.join("pdf/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
         (skills.join("art/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
     ] {
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        std::fs::write(file, text).expect("written");
+        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs::write(file, text).expect("written");
     }
     let mut host = HostDriver::with(run, &["--agent=lead", "--allowedTools", "Bash"]);
     let lead = json!({ "description": "Leads", "prompt": "You lead.", "tools": ["Bash"] });

@@ -6,7 +6,7 @@ use crate::agent::{JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
 use crate::cli::args::{GivenFlags, Profile};
 use crate::cli::exit::{self, ExitStatus};
-use crate::cli::moved_session::resume_command;
+use crate::cli::moved_session::{resume_command, with_config_dir};
 use crate::cli::timestamps::{WallTime, from_unix_seconds};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
@@ -47,6 +47,8 @@ pub struct ResultReport<'a> {
     pub ignored: &'a [IgnoredSetting],
     /// The working folder of the run.
     pub cwd: &'a Path,
+    /// The folder of settings and sessions, if the command that resumes the run has to name it.
+    pub config_dir: Option<&'a Path>,
     /// The restrictions of `--profile`, which a session does not keep.
     pub profile: Option<Profile>,
     /// The other flags of the command line that a session does not keep.
@@ -84,7 +86,8 @@ impl ResultReport<'_> {
         let can_go_on = self.outcome.has_messages && self.outcome.journal == JournalHealth::Durable;
         (unfinished && can_go_on).then(|| {
             let flags = self.given.as_command_line(self.mask);
-            resume_command(self.session_id, Some(self.cwd), self.profile, &flags)
+            let command = resume_command(self.session_id, Some(self.cwd), self.profile, &flags);
+            with_config_dir(command, self.config_dir)
         })
     }
 
