@@ -15,6 +15,13 @@ async fn prompt(host: &mut HostDriver, text: &str) -> Value {
     host.result().await
 }
 
+/// Begins a new conversation by a prompt with this id.
+async fn clear_with_id(host: &mut HostDriver, id: &str) {
+    let message = json!({ "role": "user", "content": "/clear" });
+    host.send(&json!({ "type": "user", "uuid": id, "message": message })).await;
+    host.result().await;
+}
+
 /// The sum of the costs by model.
 fn cost_by_model(result: &Value) -> f64 {
     let models = result["modelUsage"].as_object().expect("an object").values();
@@ -92,9 +99,13 @@ async fn files_from_before_a_new_conversation_are_restored_all_or_none() {
     }
     fs::set_permissions(&a, fs::Permissions::from_mode(0o755)).expect("its owner sets it");
     prompt_with_id(&mut host, "p-1").await;
-    prompt(&mut host, "/clear").await;
+    clear_with_id(&mut host, "p-clear").await;
     prompt_with_id(&mut host, "p-2").await;
-    let rewind = json!({ "subtype": "rewind_files", "user_message_id": "p-1" });
+    let rewind = |id: &str| json!({ "subtype": "rewind_files", "user_message_id": id });
+    let since_clear = host.ask(&rewind("p-clear")).await["response"].clone();
+    assert_eq!(since_clear["filesChanged"], json!([b]), "{since_clear}");
+    fs::write(&b, "new").expect("a file");
+    let rewind = rewind("p-1");
     // A folder in the place of the last file keeps all from being restored.
     fs::remove_file(&b).expect("it is there");
     fs::create_dir(&b).expect("a folder");

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::SessionChoice;
+use crate::cli::host_turn::FILE_HISTORY;
 use crate::cli::output::empty_result;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
@@ -11,6 +12,7 @@ use crate::cli::usage::UsageError;
 use crate::host::SessionState;
 use crate::journal::Terms;
 use crate::messages::{MessageBody, RunMessage};
+use crate::tools::FileHistory;
 
 use super::session::HostSession;
 
@@ -52,10 +54,14 @@ impl HostSession {
         }
     }
 
-    /// Begins a new conversation in a session of its own: the next turn is its first.
-    pub(super) fn clear(&mut self) {
+    /// Begins a new conversation in a session of its own: the next turn is its first. Files can be
+    /// restored as they are at the prompt with this id, which requested that.
+    pub(super) async fn clear(&mut self, prompt: Option<String>) {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
         self.args.begin_session(&new);
+        if let Some(prompt) = prompt.filter(|_| self.keeps_files) {
+            self.begin_file_history(prompt).await;
+        }
         self.context_prompts.clear();
         self.resources.begin_conversation();
         self.cleared_sessions.push(old.clone());
@@ -65,6 +71,18 @@ impl HostSession {
         if self.queue.is_empty() {
             (self.reports_state)(SessionState::Idle);
         }
+    }
+
+    /// Records a prompt that runs no turn in the history of the files of the next turn's session.
+    async fn begin_file_history(&self, prompt: String) {
+        let begin = move |session: SessionChoice| {
+            let history = FileHistory::new(session.folder().join(FILE_HISTORY), prompt);
+            // A folder that cannot be written is reported when a file is to be kept in it.
+            let _ = history.begin(&[]);
+            Ok(())
+        };
+        // A session that cannot be chosen is reported by its first turn.
+        let _ = self.step("keeping files", begin).await;
     }
 
     /// Runs a step on the session of the next turn.

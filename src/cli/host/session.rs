@@ -260,7 +260,8 @@ impl HostSession {
                 self.has_deferred = false;
                 if prompt.clears() {
                     self.end_hooks("clear").await;
-                    self.clear();
+                    self.announce(&mut prompt);
+                    self.clear(prompt.uuid).await;
                     // Its result, the last one so far, is a success.
                     code = 0;
                     continue;
