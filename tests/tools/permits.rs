@@ -101,6 +101,24 @@ async fn a_rule_that_the_host_adds_after_the_check_applies() {
     assert_eq!(text(&run(&bench, second).await), "     1\tthe second");
 }
 
+/// No permission is missing: the command would fail.
+#[test]
+fn a_command_in_a_missing_folder_is_a_failure_and_not_a_denial() {
+    for (mode, command) in [
+        (PermissionMode::Default, "cd nowhere && make x && cd .."),
+        (PermissionMode::AcceptEdits, "cd nowhere && touch x"),
+    ] {
+        let bench = bench(|settings| {
+            settings.permissions.mode = mode;
+            settings.permissions.allow = vec!["Bash(make *)".to_owned()];
+        });
+        let refusal = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+        let outcome = refusal.expect_err("it is not run").into_outcome();
+        assert!(text(&outcome).contains("there is no folder "), "{outcome:?}");
+        assert!(outcome.denied.is_none(), "{outcome:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_the_run_performs_does_not_run_in_a_toolbox() {
     let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);

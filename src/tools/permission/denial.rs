@@ -130,6 +130,10 @@ impl Denial {
 
 impl From<Denial> for ToolRefusal {
     fn from(denial: Denial) -> Self {
+        // No permission is missing: the command would fail.
+        if matches!(denial, Denial::MissingFolder { .. }) {
+            return Self::invalid(denial.to_string());
+        }
         Self::denied(denial.to_string())
     }
 }
