@@ -184,7 +184,7 @@ impl RunWorld<'_> {
 
     fn update_permissions(&self, update: &Value) -> Result<(), RefusedUpdate> {
         let update = PermissionUpdate::deserialize(update)?;
-        Ok(self.tools.toolbox().live_permissions().apply(&update)?)
+        Ok(self.tools.toolbox().update_permissions(&update)?)
     }
 
     /// Calls the prompt tool, with the time limit of a tool call.

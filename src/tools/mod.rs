@@ -5,6 +5,7 @@
 //! hangs or panics.
 
 mod acceptance;
+mod added_folders;
 mod agents;
 mod attach;
 mod background;

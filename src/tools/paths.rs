@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::Mode;
 
+use super::added_folders::AddedFolders;
 use super::file_names;
 use crate::text::in_home;
 
@@ -20,6 +21,7 @@ use crate::text::in_home;
 pub(super) struct WorkFolders {
     /// The first is the working directory. All are real paths.
     roots: Vec<PathBuf>,
+    added: AddedFolders,
     /// The folder for long outputs. Reading there needs no permission.
     scratch: PathBuf,
     /// Folders with instructions for the model. Reading there needs no permission.
@@ -28,7 +30,7 @@ pub(super) struct WorkFolders {
 }
 
 /// A path in a call: as written, and with symbolic links resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct ResolvedPath {
     /// Absolute, without `.` and `..`, symbolic links as written.
     pub(super) written: PathBuf,
@@ -36,6 +38,15 @@ pub(super) struct ResolvedPath {
     pub(super) real: PathBuf,
     pub(super) scope: PathScope,
 }
+
+/// A host may add folders, which changes the scope of a path and not the path.
+impl PartialEq for ResolvedPath {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.written, &self.real) == (&other.written, &other.real)
+    }
+}
+
+impl Eq for ResolvedPath {}
 
 impl ResolvedPath {
     /// The path without the links of its folder: what it names, be it a link, as an entry of that.
@@ -68,12 +79,23 @@ pub(super) const PATH_BYTES_MAX: usize = 4_096;
 impl WorkFolders {
     pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
         let roots = roots.iter().map(|root| resolve(root)).collect();
-        Self { roots, scratch: resolve(scratch), readable: Vec::new(), home }
+        Self {
+            roots,
+            added: AddedFolders::default(),
+            scratch: resolve(scratch),
+            readable: Vec::new(),
+            home,
+        }
     }
 
     /// Adds further folders in which reading needs no permission.
     pub(super) fn with_readable(self, folders: &[PathBuf]) -> Self {
         Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
+    }
+
+    /// Sets the folders that a host adds during the run.
+    pub(super) fn with_added(self, added: &AddedFolders) -> Self {
+        Self { added: added.clone(), ..self }
     }
 
     pub(super) fn cwd(&self) -> &Path {
@@ -83,7 +105,8 @@ impl WorkFolders {
     /// Splits a pattern that begins with a working folder into that and the rest, if the name of the
     /// folder has letters that are special in a pattern.
     pub(super) fn split_off_root(&self, pattern: &str) -> Option<(String, String)> {
-        let roots = self.roots.iter().filter_map(|root| root.to_str());
+        let roots = self.all_roots();
+        let roots = roots.iter().filter_map(|root| root.to_str());
         let mut special = roots.filter(|root| root.contains(['*', '?', '[', '{', '\\']));
         special.find_map(|root| {
             let home = self.home.as_ref().and_then(|home| Path::new(root).strip_prefix(home).ok());
@@ -140,12 +163,17 @@ impl WorkFolders {
     }
 
     pub(super) fn contains(&self, real: &Path) -> bool {
-        self.roots.iter().any(|root| real.starts_with(root))
+        self.roots.iter().any(|root| real.starts_with(root)) || self.added.contains(real)
     }
 
     /// Every folder in which reading needs no permission.
     pub(super) fn readable_folders(&self) -> Vec<PathBuf> {
-        self.roots.iter().chain([&self.scratch]).chain(&self.readable).cloned().collect()
+        let others = [&self.scratch].into_iter().chain(&self.readable).cloned();
+        self.all_roots().into_iter().chain(others).collect()
+    }
+
+    fn all_roots(&self) -> Vec<PathBuf> {
+        self.roots.iter().cloned().chain(self.added.list()).collect()
     }
 
     fn is_free_to_read(&self, real: &Path) -> bool {

@@ -12,7 +12,7 @@ use crate::secrets::KnownSecrets;
 
 use super::acceptance::Acceptance;
 use super::background::{BackgroundTasks, TaskStops};
-use super::permission::LivePermissions;
+use super::permission::{PermissionUpdate, UpdateError};
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
 use super::structured::{Delivery, OtherCalls};
@@ -103,9 +103,13 @@ impl Toolbox {
         tool.filter(|_| self.settings.permissions.mode != PermissionMode::DontAsk)
     }
 
-    /// The permissions that a host can change during the run.
-    pub fn live_permissions(&self) -> &LivePermissions {
-        &self.settings.live
+    /// Changes the permissions, for all calls from now on.
+    ///
+    /// # Errors
+    /// The change is not valid or not allowed; nothing was changed.
+    pub fn update_permissions(&self, update: &PermissionUpdate) -> Result<(), UpdateError> {
+        let places = &self.tools.places;
+        self.settings.live.apply(update, |folder| places.resolve(folder, places.cwd()).real)
     }
 
     /// Starts the supervisor of commands. Blocks briefly.

@@ -74,8 +74,9 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places =
-            WorkFolders::new(&roots, &settings.scratch, home).with_readable(&settings.readable);
+        let places = WorkFolders::new(&roots, &settings.scratch, home)
+            .with_readable(&settings.readable)
+            .with_added(settings.live.folders());
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home, &permissions)?;

@@ -181,6 +181,28 @@ async fn a_mode_that_comes_with_an_answer_is_told_to_hooks_messages_and_later_tu
 }
 
 #[tokio::test]
+async fn a_folder_that_comes_with_an_answer_is_a_working_folder_of_this_and_later_turns() {
+    let outside = tempfile::tempdir().expect("a temporary folder");
+    let read = |name: &str| json!({ "file_path": outside.path().join(name) });
+    for name in ["a", "b", "c"] {
+        fs::write(outside.path().join(name), "text").expect("a file");
+    }
+    let script = Scenario::new().tool("Read", read("a")).tool("Read", read("b")).reply("1");
+    let server = serve(script.tool("Read", read("c")).reply("2"));
+    let run = RunBuilder::bare(&server.base_url());
+    let mut host = HostDriver::with(run, &["--permission-prompt-tool", "stdio"]);
+    host.prompt("read").await;
+    let question = permission_question(&mut host).await;
+    let folders = json!([outside.path()]);
+    let add = json!({ "type": "addDirectories", "directories": folders, "destination": "session" });
+    allow(&mut host, &question, &json!([add])).await;
+    // No further question is asked.
+    assert_eq!(host.result().await["result"], "1");
+    assert_eq!(prompt(&mut host, "again").await["permission_denials"], json!([]));
+    host.end().await;
+}
+
+#[tokio::test]
 async fn servers_that_a_host_sets_in_mid_turn_are_offered_from_the_next_request_on() {
     let touch = || json!({ "command": "touch made" });
     let script = Scenario::new().tool("Bash", touch()).tool("Bash", touch()).reply("Done.");

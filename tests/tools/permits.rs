@@ -94,11 +94,37 @@ async fn a_rule_that_the_host_adds_after_the_check_applies() {
     let rule = json!({ "toolName": "Read", "ruleContent": "./first" });
     let update = json!({ "type": "addRules", "rules": [rule], "behavior": "deny" });
     let update: PermissionUpdate = serde_json::from_value(update).expect("an update");
-    bench.toolbox.live_permissions().apply(&update).expect("a valid rule");
+    bench.toolbox.update_permissions(&update).expect("a valid rule");
     let [first, second] = permits;
     let first = run(&bench, first).await;
     assert!(first.denied.is_some_and(|why| why.contains("denied")), "{:?}", first.content);
     assert_eq!(text(&run(&bench, second).await), "     1\tthe second");
+}
+
+#[tokio::test]
+async fn a_folder_that_the_host_adds_is_a_working_folder_until_it_is_removed() {
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::Default);
+    let outside = tempfile::tempdir().expect("a temporary folder");
+    fs::write(outside.path().join("file"), "text").expect("a file");
+    let read = |name: &str| call("Read", json!({ "file_path": outside.path().join(name) }));
+    let search = call("Glob", json!({ "pattern": outside.path().join("*") }));
+    let cat = call("Bash", json!({ "command": format!("cat {}/file", outside.path().display()) }));
+    let before = permit(&bench, "Read", json!({ "file_path": "first" }));
+    let change = |kind: &str, folder: &Path| {
+        let update = json!({ "type": kind, "directories": [folder], "destination": "session" });
+        bench.toolbox.update_permissions(&serde_json::from_value(update).expect("an update"))
+    };
+    let calls = [&read("file"), &search, &cat];
+    let admitted = || calls.map(|call| bench.toolbox.admit(call).is_ok());
+    assert_eq!(admitted(), [false; 3]);
+    let missing = outside.path().join("missing");
+    assert!(change("addDirectories", &missing).is_err(), "it does not exist");
+    change("addDirectories", outside.path()).expect("a folder");
+    assert_eq!(admitted(), [true; 3]);
+    assert!(!run(&bench, before).await.is_error, "its path is the same");
+    assert!(change("removeDirectories", &bench.cwd).is_err(), "the host did not add it");
+    change("removeDirectories", outside.path()).expect("it was added");
+    assert_eq!(admitted(), [false; 3]);
 }
 
 /// No permission is missing: the command would fail.

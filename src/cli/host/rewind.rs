@@ -1,6 +1,7 @@
 //! Answers a host's request to restore files.
 
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -53,16 +54,19 @@ impl HostSession {
         }
         let settings = self.settings().await?;
         let mode = if is_dry_run { RestoreMode::DryRun } else { RestoreMode::Restore };
+        let added = self.resources.live.existing_folders();
         let sessions = [self.cleared_sessions.clone(), vec![self.session_id.get()]].concat();
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("restoring files", move || restore(&settings, &sessions, &prompt, mode))
+            .step("restoring files", move || restore(&settings, &added, &sessions, &prompt, mode))
             .await
     }
 }
 
-/// Restores files from the histories of consecutive sessions. Blocks.
+/// Restores files from the histories of consecutive sessions. `added` are the folders that the host
+/// has added. Blocks.
 fn restore(
     settings: &Settings,
+    added: &[PathBuf],
     sessions: &[String],
     prompt: &str,
     mode: RestoreMode,
@@ -70,7 +74,7 @@ fn restore(
     let place = SessionFolder::new(&settings.session_dir, &settings.cwd);
     let folder = |session: &String| place.folder().join(session).join(FILE_HISTORY);
     let folders: Vec<_> = sessions.iter().map(folder).collect();
-    let further = settings.config.permissions.additional_directories.iter();
+    let further = settings.config.permissions.additional_directories.iter().chain(added);
     let further = further.map(|it| settings.cwd.join(it));
     let roots: Vec<_> = [settings.cwd.clone()].into_iter().chain(further).collect();
     FileHistory::restore(&folders, prompt, &roots, mode)
@@ -102,7 +106,7 @@ pub(in crate::cli) async fn rewind_files(
         let terms = choice.terms();
         let session = choice.read()?.source().to_string();
         let settings = settings::resolve(&args, variables, cwd, &terms)?;
-        let restored = restore(&settings, &[session], &prompt, RestoreMode::Restore)?;
+        let restored = restore(&settings, &[], &[session], &prompt, RestoreMode::Restore)?;
         if !restored.failures.is_empty() {
             return Err(UsageError::new(failure_message(&restored.failures)));
         }

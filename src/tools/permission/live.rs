@@ -1,12 +1,13 @@
-//! Permissions that a host changes during a run: rules, and the mode.
+//! Permissions that a host changes during a run: rules, folders, and the mode.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use serde::Deserialize;
 
+use super::super::added_folders::AddedFolders;
 use super::rule::{PermissionRule, check_rule};
 use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
@@ -16,6 +17,7 @@ use crate::types::PermissionMode;
 #[derive(Clone, Debug, Default)]
 pub struct LivePermissions {
     changes: Arc<RwLock<LiveChanges>>,
+    folders: AddedFolders,
     may_bypass: bool,
     /// True if the mode does not change: that of a sub-agent with a mode of its own.
     keeps_mode: bool,
@@ -74,8 +76,10 @@ pub enum UpdateError {
          --allow-dangerously-skip-permissions"
     )]
     NoBypass,
-    #[error("directories cannot be changed while a run goes on; start it with --add-dir")]
-    Directories,
+    #[error("{} is not a folder", .0.display())]
+    NoFolder(PathBuf),
+    #[error("the folder {} stays, as it was not added during the session", .0.display())]
+    NotAdded(PathBuf),
 }
 
 impl RuleText {
@@ -123,11 +127,16 @@ impl LivePermissions {
         Ok(())
     }
 
-    /// Makes a change, for all calls from now on.
+    /// Makes a change, for all calls from now on. `resolve` returns the real path of a folder.
     ///
     /// # Errors
     /// The change is not valid or not allowed; nothing was changed.
-    pub fn apply(&self, update: &PermissionUpdate) -> Result<(), UpdateError> {
+    pub(in super::super) fn apply(
+        &self,
+        update: &PermissionUpdate,
+        resolve: impl Fn(&str) -> PathBuf,
+    ) -> Result<(), UpdateError> {
+        let resolve = |folders: &[String]| folders.iter().map(|it| resolve(it)).collect::<Vec<_>>();
         match update {
             PermissionUpdate::AddRules { rules, behavior } => {
                 let rules = checked(rules, *behavior)?;
@@ -148,8 +157,20 @@ impl LivePermissions {
                 let known = PermissionMode::parse(mode);
                 self.set_mode(known.ok_or_else(|| UpdateError::UnknownMode(mode.clone()))?)?;
             }
-            PermissionUpdate::AddDirectories { .. }
-            | PermissionUpdate::RemoveDirectories { .. } => return Err(UpdateError::Directories),
+            PermissionUpdate::AddDirectories { directories } => {
+                let folders = resolve(directories);
+                if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
+                    return Err(UpdateError::NoFolder(missing.clone()));
+                }
+                self.change(|_| self.folders.add(folders));
+            }
+            PermissionUpdate::RemoveDirectories { directories } => {
+                let (folders, added) = (resolve(directories), self.folders.list());
+                if let Some(other) = folders.iter().find(|folder| !added.contains(folder)) {
+                    return Err(UpdateError::NotAdded(other.clone()));
+                }
+                self.change(|_| self.folders.remove(&folders));
+            }
         }
         Ok(())
     }
@@ -158,6 +179,16 @@ impl LivePermissions {
         let mut changes = self.changes.write();
         changes.count += 1;
         change(&mut changes);
+    }
+
+    /// The folders that were added. Clones share them.
+    pub(in super::super) fn folders(&self) -> &AddedFolders {
+        &self.folders
+    }
+
+    /// The folders that were added and still exist.
+    pub fn existing_folders(&self) -> Vec<PathBuf> {
+        self.folders.list().into_iter().filter(|folder| folder.is_dir()).collect()
     }
 
     /// The number of changes that were made.
