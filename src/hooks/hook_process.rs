@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json;
 use crate::process::{
-    Job, ProgramChange, RunningJob, Supervisor, looks_denied, sleep_while_running,
-    timeout_while_running,
+    Job, PipeName, ProgramChange, RunningJob, Supervisor, has_filter, looks_denied,
+    sleep_while_running, timeout_while_running,
 };
 
 use super::background::{Opening, Release};
@@ -30,9 +30,8 @@ const STREAM_BYTES_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
-/// The time limit for reading the remaining output after a hook has ended by itself. Its output may
-/// go through a filter that is still running (`exec > >(jq .)`); a process that it left in the
-/// background may hold the pipes for longer.
+/// The time limit for reading the remaining output after a hook has ended by itself, if the output
+/// goes through a filter that is still running (`exec > >(jq .)`).
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The most hooks whose processes run on after the hook has ended.
@@ -42,7 +41,8 @@ const LEFT_RUNNING_MAX: usize = 32;
 static LEFT_RUNNING: Semaphore = Semaphore::const_new(LEFT_RUNNING_MAX);
 
 /// Like [`DRAIN_MAX`], for a hook that was killed and whose output does not count, and for one whose
-/// output seems complete.
+/// output seems complete: only processes that it left in the background hold its pipes, or its answer
+/// is there.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The time that a hook has to end after SIGTERM.
@@ -72,6 +72,10 @@ pub(super) struct Following {
     streams: JoinSet<()>,
     out: StreamTail,
     err: StreamTail,
+    /// Its standard output and error.
+    outputs: Vec<PipeName>,
+    /// Its standard input.
+    input_pipe: Option<PipeName>,
     /// Ends when its time is up.
     time: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The input that it was given.
@@ -102,6 +106,12 @@ impl Following {
             let end = if changed.is_some() { HookEnd::ProgramChanged } else { HookEnd::Failed };
             HookRun::of(end(format!("cannot be started: {error}")))
         })?;
+        let input_pipe = running.stdin.as_ref().and_then(PipeName::of);
+        let outputs = [
+            running.stdout.as_ref().and_then(PipeName::of),
+            running.stderr.as_ref().and_then(PipeName::of),
+        ];
+        let outputs = outputs.into_iter().flatten().collect();
         let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
         let stdout =
             running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
@@ -119,7 +129,8 @@ impl Following {
         streams.spawn(err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         let time = Box::pin(sleep_while_running(limit));
-        Ok(Self { running, exit, stdin: writing, streams, out, err, time, input })
+        let stdin = writing;
+        Ok(Self { running, exit, stdin, streams, out, err, outputs, input_pipe, time, input })
     }
 
     /// Waits until the hook ends, or requests to continue in the background.
@@ -200,7 +211,7 @@ impl Following {
     /// Reads the output of a hook that has ended by itself: to its end, or until it is complete
     /// although a process still holds the pipes.
     async fn drain(&mut self, end: &HookEnd, cancel: &CancellationToken) {
-        let Self { streams, out, err, time, .. } = self;
+        let Self { streams, out, err, time, outputs, input_pipe, .. } = self;
         let drained = async { while streams.join_next().await.is_some() {} };
         let answered = async {
             while !has_answer(end, out, err) {
@@ -212,12 +223,23 @@ impl Following {
             // The rest of what the hook itself wrote may still be in the pipe.
             sleep_while_running(KILLED_DRAIN_MAX).await;
         };
+        let unfiltered = async {
+            loop {
+                sleep_while_running(KILLED_DRAIN_MAX).await;
+                let (outputs, input) = (outputs.clone(), input_pipe.clone());
+                let find = move || has_filter(&outputs, input.as_ref());
+                if tokio::task::spawn_blocking(find).await.is_ok_and(|is_there| !is_there) {
+                    return;
+                }
+            }
+        };
         let read = async {
             tokio::select! {
                 biased;
                 () = drained => {}
                 () = cancel.cancelled() => {}
                 () = answered => {}
+                () = unfiltered => {}
                 () = time => {}
             }
         };

@@ -100,7 +100,8 @@ pub use own_process::{
 };
 pub use panics::{Panic, catch_async_panic, catch_panic, last_panic, record_panics};
 pub use pipes::{
-    Kinship, PipeWriters, WriteEnd, is_shared_with_shell, pipe_writers, writers_of_stdin,
+    Kinship, PipeName, PipeWriters, WriteEnd, has_filter, is_shared_with_shell, pipe_writers,
+    writers_of_stdin,
 };
 pub use program_files::ProgramChange;
 pub use programs::{

@@ -1,9 +1,11 @@
-//! Finds the processes that can still write to the pipe on standard input.
+//! Finds the processes that can still write to a pipe: to the one on standard input, or to those of a
+//! program that has ended.
 //!
 //! A shell gives the write end to the producer of a pipeline and closes its own copy. A CI runner
 //! keeps it open for the life of the job and writes nothing. Only `/proc` distinguishes the two.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -107,6 +109,51 @@ fn has_hung_up() -> bool {
     ready.is_ok() && polled[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP))
 }
 
+/// A pipe, by the name that `/proc` has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipeName(PathBuf);
+
+impl PipeName {
+    /// Returns the name of the pipe of which this is one end. `None` outside Linux.
+    pub fn of(end: &impl AsFd) -> Option<Self> {
+        let number = end.as_fd().as_raw_fd();
+        std::fs::read_link(format!("/proc/self/fd/{number}")).ok().map(Self)
+    }
+}
+
+/// Returns true if a process that can write to one of the `outputs` of a program may pass on what the
+/// program has written: it reads from a pipe or a socket, as the right side of a shell pipeline does,
+/// and not from the `input` of the program. A process that the shell has started in the background
+/// reads from `/dev/null`. Blocks.
+#[cfg(target_os = "linux")]
+pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
+    let Ok(listed) = std::fs::read_dir("/proc") else { return true };
+    let own = nix::unistd::getpid();
+    let ids = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut others = ids.map(nix::unistd::Pid::from_raw).filter(|process| *process != own);
+    others.any(|process| {
+        let is_holder = |pipe: &PipeName| write_end(process, &pipe.0) == WriteEnd::Open;
+        outputs.iter().any(is_holder) && reads_elsewhere(process, input)
+    })
+}
+
+/// Outside Linux the descriptors of other processes cannot be listed.
+#[cfg(not(target_os = "linux"))]
+pub fn has_filter(_outputs: &[PipeName], _input: Option<&PipeName>) -> bool {
+    true
+}
+
+/// True if standard input of a process is a pipe or a socket, other than `input`.
+#[cfg(target_os = "linux")]
+fn reads_elsewhere(process: nix::unistd::Pid, input: Option<&PipeName>) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+
+    let stdin = PathBuf::from(format!("/proc/{process}/fd/0"));
+    let kind = std::fs::metadata(&stdin).map(|facts| facts.file_type());
+    let is_stream = kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket());
+    is_stream && std::fs::read_link(&stdin).ok() != input.map(|PipeName(name)| name.clone())
+}
+
 /// Every living process, with its relation to this one and the state of the pipe's write end in it.
 #[cfg(target_os = "linux")]
 fn processes() -> Vec<(Kinship, WriteEnd)> {
@@ -147,7 +194,7 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
 
 /// Determines whether a process has a pipe open for writing.
 #[cfg(target_os = "linux")]
-fn write_end(process: nix::unistd::Pid, pipe: &std::path::Path) -> WriteEnd {
+fn write_end(process: nix::unistd::Pid, pipe: &Path) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
         return WriteEnd::Unlisted;
     };
@@ -200,6 +247,33 @@ mod tests {
                 };
                 assert_eq!(pipe_writers(both), wanted, "{both:?}");
             }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_that_reads_from_another_pipe_may_be_a_filter() {
+        use std::process::{Command, Stdio};
+
+        for (reads_pipe, pipe_is_input, writes_output, expected) in [
+            (false, false, true, false),
+            (true, true, true, false),
+            (true, false, true, true),
+            (true, false, false, false),
+        ] {
+            let (beside, writer) = std::io::pipe().expect("a pipe");
+            let (reader, output) = std::io::pipe().expect("a pipe");
+            let input = PipeName::of(&writer).filter(|_| pipe_is_input);
+            let outputs: Vec<PipeName> = PipeName::of(&reader).into_iter().collect();
+            let mut sleep = Command::new("sleep");
+            sleep.arg("600").stderr(Stdio::null());
+            sleep.stdin(if reads_pipe { beside.into() } else { Stdio::null() });
+            sleep.stdout(if writes_output { output.into() } else { Stdio::null() });
+            let mut child = sleep.spawn().expect("a program");
+            let found = has_filter(&outputs, input.as_ref());
+            assert_eq!(found, expected, "{reads_pipe} {pipe_is_input} {writes_output}");
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
         }
     }
 

@@ -295,7 +295,8 @@ async fn hook_output_counts_even_if_a_child_process_keeps_the_pipe_open() {
 #[tokio::test]
 async fn a_denial_that_a_filter_passes_on_after_the_end_of_the_hook_counts() {
     let stage = HookFixture::open();
-    let late = "(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; ";
+    // A filter reads from a pipe.
+    let late = "sleep 1000 | (while kill -0 $$ 2>/dev/null; do sleep 0.01; done; ";
     let json = r#"echo '{"decision": "block", "reason": "no"}'"#;
     let mut by_bash =
         script(r#"exec > >(sed s/yes/no/); echo '{"decision": "block", "reason": "yes"}'"#);
@@ -309,6 +310,17 @@ async fn a_denial_that_a_filter_passes_on_after_the_end_of_the_hook_counts() {
         let verdict = stage.before_bash(std::slice::from_ref(&entry)).await;
         assert_eq!(verdict.denial(), Some("no"), "{entry}: {verdict:?}");
     }
+}
+
+/// Each would take its part of the 2 seconds that a filter has.
+#[tokio::test]
+async fn a_hook_that_prints_nothing_ends_although_a_background_process_holds_its_output() {
+    let stage = HookFixture::open();
+    let began = Stopwatch::start();
+    for _ in 0..8 {
+        assert_eq!(stage.before_bash(&[script("sleep 1000 &")]).await.denial(), None);
+    }
+    began.assert_within(Duration::from_secs(10), "the end of the hooks");
 }
 
 #[tokio::test]
