@@ -153,14 +153,15 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Records the start of background work in the journal, and a new folder of the shell, before
-    /// the model is told of them.
-    pub(super) fn record_started_work(&mut self) {
+    /// Records in the journal what a later process needs, before the model is told of it: the start of
+    /// background work, a new folder of the shell, and the files that were read.
+    pub(super) fn record_effects(&mut self) {
         let (commands, started) = self.tools.toolbox().background().take_started();
         let started = started.into_iter().map(work_of).collect();
         let folder = self.tools.toolbox().take_new_folder();
         let changes = BackgroundChanges { commands, started, reported: Vec::new(), folder };
         self.journal.background(changes);
+        self.journal.files_read(self.tools.toolbox().take_files_read());
     }
 
     /// Records in the journal the background work whose end was reported to the model.

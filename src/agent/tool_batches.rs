@@ -471,7 +471,7 @@ impl RunWorld<'_> {
         self.record_searches();
         blocks.extend(self.hooks.take_asides());
         blocks.extend(work_update);
-        self.record_started_work();
+        self.record_effects();
         if !blocks.is_empty() {
             self.add_user_message(blocks, details);
         }

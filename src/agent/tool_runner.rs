@@ -110,6 +110,7 @@ pub(super) struct ServerChanges {
 impl ToolRunner {
     /// Creates the runner of an agent that begins, or continues the work of an earlier process.
     pub(super) fn new(toolbox: Toolbox, servers: Arc<Servers>, work: WorkInProgress) -> Self {
+        toolbox.restore_files_read(work.files_read);
         Self {
             deferred_tools: toolbox.deferred_tools(),
             toolbox: Arc::new(toolbox),

@@ -12,6 +12,7 @@ use crate::recovery::{
 };
 use crate::secrets::KnownSecrets;
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
+use crate::types::ReadFile;
 
 use super::contract::{Contract, FirstPrompt};
 use super::ended_calls::UndoneCalls;
@@ -132,6 +133,10 @@ pub enum JournalRecord {
     /// Changes of background work: commands and sub-agents that were started, or whose end was
     /// reported to the model.
     Background(BackgroundChanges),
+    /// Files that the model has read or written since the last record of them.
+    FilesRead {
+        files: Vec<ReadFile>,
+    },
     /// A failed check of `--require`, for reports.
     FailedCheck(FailedCheck),
     /// The state of the last prompt of the session that this one was forked from.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::recovery::{Interrupt, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
+use crate::types::ReadFile;
 
 use super::ended_calls::UndoneCalls;
 use super::entry::{
@@ -23,9 +24,10 @@ use super::lease::{FileLock, LeaseRequest, SessionLease};
 use super::lease_claim::LeaseRefusal;
 use super::lock::{lock, locked_error};
 use super::mirror::JournalMirror;
+use super::past_background::PastBackground;
 use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
 use super::redact::Redaction;
-use super::restore::{PastBackground, RestoredSession};
+use super::restore::RestoredSession;
 use super::session_folder::{host_name, sync_folders};
 use super::sink::{JournalHealth, JournalSink};
 use super::step_lines::StepLines;
@@ -129,6 +131,7 @@ impl Journal {
             let changes = BackgroundChanges { commands, started, reported: Vec::new(), folder };
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }
+        journal.files_read(work.files_read.clone());
         journal.remove_if_lost()
     }
 
@@ -405,6 +408,13 @@ impl Journal {
         let BackgroundChanges { commands: _, started, reported, folder } = &changes;
         if !started.is_empty() || !reported.is_empty() || folder.is_some() {
             self.record(&JournalRecord::Background(changes), Sync::Later);
+        }
+    }
+
+    /// Appends the files that the model has read or written, if there are any.
+    pub fn files_read(&mut self, files: Vec<ReadFile>) {
+        if !files.is_empty() {
+            self.record(&JournalRecord::FilesRead { files }, Sync::Later);
         }
     }
 

@@ -17,6 +17,7 @@ mod damage;
 mod ended_calls;
 mod entry;
 mod error;
+mod files_read;
 mod learned_facts;
 mod lease;
 mod lease_claim;
@@ -28,6 +29,7 @@ mod log;
 mod mirror;
 mod parsed_line;
 mod past_agents;
+mod past_background;
 mod prompt_fold;
 mod prune;
 mod raw_lines;
@@ -65,13 +67,14 @@ pub use log::Journal;
 pub use mirror::JournalMirror;
 pub use parsed_line::{JournalEntry, MessageEntry};
 pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
+pub use past_background::PastBackground;
 pub use prompt_fold::PromptFold;
 pub use prune::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
 pub use reader::RefusalReason;
 pub use recorded_prompt::RecordedPrompt;
 pub use restore::{
-    PastBackground, RestoredContract, RestoredConversation, RestoredSession, RestoredTotals,
-    ResumePoint, WorkInProgress,
+    RestoredContract, RestoredConversation, RestoredSession, RestoredTotals, ResumePoint,
+    WorkInProgress,
 };
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{MachineId, SessionFolder, SessionId, latest, recorded_path};

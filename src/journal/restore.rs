@@ -14,16 +14,17 @@ use crate::recovery::{
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, Usage, answer_calls, repair_history, strip_thinking,
 };
+use crate::types::ReadFile;
 
 use super::SessionId;
 use super::damage::Rest;
-use super::entry::{
-    BackgroundChanges, BackgroundWork, CarryOver, Damage, OpenRecord, SpendRecord, ToolStarted,
-};
+use super::entry::{BackgroundChanges, CarryOver, Damage, OpenRecord, SpendRecord, ToolStarted};
 use super::error::JournalError;
+use super::files_read::files_read;
 use super::learned_facts::LearnedFacts;
 use super::parsed_line::MessageEntry;
 use super::past_agents::{self, PastAgent};
+use super::past_background::PastBackground;
 use super::prompt_fold::PromptFold;
 use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
@@ -115,6 +116,8 @@ pub struct WorkInProgress {
     /// The sub-agents of the last prompt.
     pub agents: Vec<PastAgent>,
     pub background: PastBackground,
+    /// The files whose content is in the conversation.
+    pub files_read: Vec<ReadFile>,
 }
 
 /// The facts that the session was started with, and the state of its file.
@@ -128,26 +131,6 @@ pub struct RestoredContract {
     pub cwd: Option<PathBuf>,
     /// The damage of the file, if only the part before it is used.
     pub damage: Option<Damage>,
-}
-
-/// The background work of earlier processes, and the folder of their shell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PastBackground {
-    /// Number of commands that they started.
-    pub commands: usize,
-    /// The work whose end was not reported to the model.
-    pub lost: Vec<BackgroundWork>,
-    /// The folder in which the next command would have started. `None`: that of the session.
-    pub folder: Option<PathBuf>,
-}
-
-impl PastBackground {
-    fn apply(&mut self, changes: &BackgroundChanges) {
-        self.commands = self.commands.max(changes.commands);
-        self.lost.extend(changes.started.iter().cloned());
-        self.lost.retain(|work| !changes.reported.iter().any(|id| id == work.id()));
-        self.folder = changes.folder.clone().or(self.folder.take());
-    }
 }
 
 /// The message up to which a session is restored.
@@ -231,6 +214,7 @@ pub(super) fn restore(
     let work = WorkInProgress {
         ended: story.work.ended.or(story.planned_end),
         agents: agents.iter().filter(|agent| agent.meta.epoch >= prompt_epoch).cloned().collect(),
+        files_read: files_read(&contents.entries, point.map(|point| point.message.as_str())),
         ..story.work
     };
     let contract = RestoredContract {

@@ -3,6 +3,7 @@
 
 use crate::recovery::{RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition};
 use crate::transcript::Message;
+use crate::types::ReadFile;
 
 use super::contract::{Contract, FirstPrompt};
 use super::ended_calls::UndoneCalls;
@@ -33,6 +34,7 @@ pub trait JournalView<'a> {
     fn learned_output_limit(&mut self, model: &'a str, tokens: u32) {}
     fn refused_field(&mut self, refused: &'a RefusedField) {}
     fn background(&mut self, changes: &'a BackgroundChanges) {}
+    fn files_read(&mut self, files: &'a [ReadFile]) {}
     fn failed_check(&mut self, check: &'a FailedCheck) {}
     fn forked(&mut self, recorded: &'a RecordedPrompt) {}
     fn end(&mut self, reason: StopReason, error: Option<&'a str>) {}
@@ -70,6 +72,7 @@ impl JournalRecord {
             Self::OutputLimit { model, tokens } => view.learned_output_limit(model, *tokens),
             Self::RefusedField(refused) => view.refused_field(refused),
             Self::Background(changes) => view.background(changes),
+            Self::FilesRead { files } => view.files_read(files),
             Self::FailedCheck(check) => view.failed_check(check),
             Self::Forked(recorded) => view.forked(recorded),
             Self::End { reason, error } => view.end(*reason, error.as_deref()),

@@ -1,47 +1,64 @@
 //! Tracks the files that the model has read, so that no unread or changed file is overwritten, and
 //! the formats of those that it has changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
 
 use super::outcome::ToolError;
 use super::text_file::{FileStyle, FormerStyle};
+use crate::types::{FileStamp, ReadFile};
 
 /// The files whose contents are in a conversation. Clones share them: the turns of a host.
 #[derive(Clone, Debug, Default)]
 pub struct FilesRead {
     files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
+    /// The files that were added or removed since this was last asked.
+    changed: Arc<Mutex<BTreeSet<PathBuf>>>,
     /// The formats of files as they were written last.
     styles: Arc<Mutex<HashMap<PathBuf, (FileStamp, FileStyle)>>>,
 }
 
-/// The state of a file when it was read. Its mode and link count may change without harm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
-    bytes: u64,
-    modified: Option<SystemTime>,
-}
-
-impl FileStamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self { bytes: metadata.len(), modified: metadata.modified().ok() }
-    }
+fn stamp(metadata: &Metadata) -> FileStamp {
+    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let modified = modified.and_then(|since| u64::try_from(since.as_nanos()).ok());
+    FileStamp { bytes: metadata.len(), modified }
 }
 
 impl FilesRead {
     pub(super) fn note(&self, real: &Path, metadata: &Metadata) {
-        let mut files = self.files.lock();
-        files.insert(real.to_path_buf(), FileStamp::of(metadata));
+        self.files.lock().insert(real.to_path_buf(), stamp(metadata));
+        self.changed.lock().insert(real.to_path_buf());
     }
 
     /// Requires another Read: what the model knows of the file no longer applies.
     pub(super) fn forget(&self, real: &Path) {
         self.files.lock().remove(real);
+        self.changed.lock().insert(real.to_path_buf());
+    }
+
+    /// Takes the changes since the last call. Files whose names are not UTF-8 are left out.
+    pub(super) fn take_changes(&self) -> Vec<ReadFile> {
+        let changed = std::mem::take(&mut *self.changed.lock());
+        let files = self.files.lock();
+        let read_file = |real: &PathBuf| {
+            Some(ReadFile { path: real.to_str()?.to_owned(), stamp: files.get(real).copied() })
+        };
+        changed.iter().filter_map(read_file).collect()
+    }
+
+    /// Adds the files that an earlier process has recorded, except those that are known.
+    pub(super) fn restore(&self, recorded: Vec<ReadFile>) {
+        let mut files = self.files.lock();
+        for ReadFile { path, stamp } in recorded {
+            if let Some(stamp) = stamp {
+                files.entry(PathBuf::from(path)).or_insert(stamp);
+            }
+        }
     }
 
     /// Remembers the format of a file that was written. `None`: it was created.
@@ -49,7 +66,7 @@ impl FilesRead {
         let mut styles = self.styles.lock();
         match style {
             Some(style) => {
-                styles.insert(real.to_path_buf(), (FileStamp::of(metadata), style));
+                styles.insert(real.to_path_buf(), (stamp(metadata), style));
             }
             None => drop(styles.remove(real)),
         }
@@ -59,9 +76,7 @@ impl FilesRead {
     pub(super) fn former_style(&self, real: &Path, metadata: &Metadata) -> FormerStyle {
         match self.styles.lock().get(real) {
             None => FormerStyle::Unknown,
-            Some((stamp, style)) if *stamp == FileStamp::of(metadata) => {
-                FormerStyle::Unchanged(*style)
-            }
+            Some((known, style)) if *known == stamp(metadata) => FormerStyle::Unchanged(*style),
             Some((_, style)) => FormerStyle::Changed(*style),
         }
     }
@@ -74,7 +89,7 @@ impl FilesRead {
         let files = self.files.lock();
         match files.get(real) {
             None => Err("the file has not been read yet: Read it first".into()),
-            Some(stamp) if *stamp != FileStamp::of(metadata) => {
+            Some(known) if *known != stamp(metadata) => {
                 Err("the file has changed since it was read: Read it again".into())
             }
             Some(_) => Ok(()),

@@ -18,7 +18,7 @@ use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::{ToolSet, Toolbox};
 use super::withheld::{names, withheld_variable};
-use crate::types::{OnDenied, PermissionMode, PermissionPrompt};
+use crate::types::{OnDenied, PermissionMode, PermissionPrompt, ReadFile};
 
 impl Toolbox {
     /// Names of variables that are hidden from commands because they are, or look like, secrets.
@@ -149,6 +149,16 @@ impl Toolbox {
     /// The reason that commands do not run in bash, as one line for a warning. `None` if they do.
     pub fn shell_warning(&self) -> Option<String> {
         self.tools.shell.program.warning()
+    }
+
+    /// Returns the files that the model has read or written since the last call.
+    pub fn take_files_read(&self) -> Vec<ReadFile> {
+        self.tools.seen.take_changes()
+    }
+
+    /// Adds the files that the model has read or written in an earlier process.
+    pub fn restore_files_read(&self, files: Vec<ReadFile>) {
+        self.tools.seen.restore(files);
     }
 
     /// Returns the folder in which the next command starts, if it is another one than at the last

@@ -40,6 +40,32 @@ async fn the_printed_resume_command_keeps_a_failed_requirement() {
     asked(&none, 0);
 }
 
+/// Unless it has changed since.
+#[tokio::test]
+async fn a_file_that_was_read_before_a_resume_is_not_read_again() {
+    let (read, write) = (
+        |path: &str| json!({ "file_path": path }),
+        |path: &str| json!({ "file_path": path, "content": "new" }),
+    );
+    let script = Scenario::new().tool("Read", read("same")).tool("Read", read("changed"));
+    let script = script.reply("Read.").tool("Write", write("same"));
+    let server = serve(script.tool("Write", write("changed")).reply("Written."));
+    let run = RunBuilder::against(&server);
+    for name in ["same", "changed"] {
+        fs::write(run.work().join(name), "old").expect("a file");
+    }
+    let ended = run.args(["Read."]).run().await;
+    let id = ended.result()["session_id"].as_str().expect("an id").to_owned();
+    let files = ["same", "changed"].map(|name| ended.work().join(name));
+    fs::write(&files[1], "other").expect("a file");
+    let ended = ended.again(&server.base_url()).args(["--resume", &id, "Write."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let contents = files.map(|file| fs::read_to_string(file).expect("it is there"));
+    assert_eq!(contents, ["new", "other"]);
+    let told = server.requests()[5].body.to_string();
+    assert!(told.contains("has changed since it was read"), "{told}");
+}
+
 /// A guard of `--settings` guards the resumed session, too.
 #[tokio::test]
 async fn the_printed_resume_command_repeats_what_a_session_does_not_keep() {

@@ -6,6 +6,7 @@ mod agent_limits;
 mod error_class;
 mod host_channel;
 mod modes;
+mod read_file;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
@@ -15,4 +16,5 @@ pub use modes::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
     ThinkingDisplay, ToolSearchMode,
 };
+pub use read_file::{FileStamp, ReadFile};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};
