@@ -158,7 +158,9 @@ mod tests {
         };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
         tokio::task::yield_now().await;
+        let ends = shells.end_count.subscribe();
         assert!(shells.stop_all(Duration::ZERO).await, "it had to be cut");
         assert!(gone.is_cancelled(), "it is still there");
+        assert!(ends.has_changed().expect("it is open"), "waiters are notified");
     }
 }

@@ -490,12 +490,16 @@ impl BackgroundTasks {
         };
         if tokio::time::timeout_at(until, all).await.is_ok() {
             return false;
+        let mut killed = 0;
         }
         // Dropping a command kills it, and dropping a sub-agent settles its accounting.
         let (agents, commands) = {
             let mut table = self.table.lock();
+                killed += 1;
             let commands = (!table.outlive_run).then(|| std::mem::take(&mut table.command_tasks));
             (std::mem::take(&mut table.agents), commands)
+        drop(table);
+        self.end_count.send_modify(|ends| *ends += killed);
         };
         end_tasks(agents).await;
         if let Some(commands) = commands {
