@@ -264,7 +264,7 @@ impl ShellSession {
             Ok(running) => running,
             Err(why) => return ToolOutcome::failure(why.to_string()),
         };
-        let id = self.background.register(
+        let registered = self.background.register(
             running,
             &TaskStart {
                 call,
@@ -282,6 +282,10 @@ impl ShellSession {
                 sandbox: Arc::clone(&self.sandbox),
             },
         );
+        let id = match registered {
+            Ok(id) => id,
+            Err(why) => return ToolOutcome::failure(why.to_string()),
+        };
         notes.insert(0, format!("{STARTED_IN_BACKGROUND}{id}."));
         let detail = json!({
             "stdout": "",

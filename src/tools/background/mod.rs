@@ -4,6 +4,7 @@
 
 mod background_agents;
 mod background_tools;
+mod command_ends;
 mod descriptions;
 mod kept_commands;
 mod live_output;

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
-use super::super::command::{AwaitedEnd, CommandEnd, EndedCommand, exit_code, wait_for_end};
+use super::super::command::{AwaitedEnd, exit_code, wait_for_end};
 use super::super::panic_guard::end_tasks;
 use super::super::sandbox::Sandbox;
 use super::super::text;
@@ -240,11 +240,14 @@ impl BackgroundTasks {
     }
 
     /// Registers a started command. Returns its id.
+    ///
+    /// # Errors
+    /// The run began to end while the command was started. The command is stopped.
     pub(in super::super) fn register(
         self: &Arc<Self>,
         running: RunningJob,
         begin: &TaskStart<'_>,
-    ) -> String {
+    ) -> Result<String, CapacityError> {
         let live = Arc::new(LiveOutput::new(begin.output_limit));
         let stop = CancellationToken::new();
         let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
@@ -252,6 +255,9 @@ impl BackgroundTasks {
         let (egress, sandbox) = (running.egress.clone(), Arc::clone(&begin.sandbox));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut table = self.table.lock();
+        if table.closing.is_some() {
+            return Err(CapacityError::Closed);
+        }
         table.commands += 1;
         let id = format!("bash_{}", table.earlier + table.commands);
         let task = BackgroundTask::running(
@@ -264,9 +270,10 @@ impl BackgroundTasks {
         let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
         table.entries[index].keeper = Some(begin.keeper.clone());
-        table.command_tasks.spawn(async move {
+        let tasks = Weak::clone(&shells);
+        let work = async move {
             let note_first = |status: Option<ExitStatus>| {
-                if let Some(shells) = shells.upgrade() {
+                if let Some(shells) = tasks.upgrade() {
                     shells.table.lock().entries[index].task.first_exit = status.map(exit_code);
                 }
             };
@@ -280,29 +287,10 @@ impl BackgroundTasks {
             // Before the end is reported: a host that was informed of it can no longer stop the
             // task.
             drop(stoppable);
-            if let Some(shells) = shells.upgrade() {
-                shells.record_command_end(index, &ended, captured);
-            }
-        });
-        id
-    }
-
-    fn record_command_end(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
-        let mut table = self.table.lock();
-        let closing = table.closing.is_some() && !table.outlive_run;
-        let code = ended.status.map(exit_code);
-        let end = match (ended.cause, code) {
-            (CommandEnd::Exited, Some(0)) => BackgroundEnd::Completed,
-            (CommandEnd::Exited, _) => BackgroundEnd::Failed,
-            (CommandEnd::TimedOut, _) => BackgroundEnd::TimedOut,
-            (CommandEnd::MemoryExceeded(taken), _) => BackgroundEnd::MemoryExceeded(taken),
-            (CommandEnd::KilledForMemory, _) => BackgroundEnd::Failed,
-            (CommandEnd::Cancelled, _) if closing => BackgroundEnd::RunEnded,
-            (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
+            (ended, captured)
         };
-        table.record_end(index, end, ended.status, Some(captured));
-        drop(table);
-        self.end_count.send_modify(|ends| *ends += 1);
+        table.command_tasks.spawn(Self::record_end_of(shells, index, work));
+        Ok(id)
     }
 
     /// Returns the output since the last read, and the state of the task.
@@ -490,28 +478,28 @@ impl BackgroundTasks {
         };
         if tokio::time::timeout_at(until, all).await.is_ok() {
             return false;
-        let mut killed = 0;
         }
         // Dropping a command kills it, and dropping a sub-agent settles its accounting.
         let (agents, commands) = {
             let mut table = self.table.lock();
-                killed += 1;
             let commands = (!table.outlive_run).then(|| std::mem::take(&mut table.command_tasks));
             (std::mem::take(&mut table.agents), commands)
-        drop(table);
-        self.end_count.send_modify(|ends| *ends += killed);
         };
         end_tasks(agents).await;
         if let Some(commands) = commands {
             end_tasks(commands).await;
         }
         let mut table = self.table.lock();
+        let mut killed = 0;
         for index in 0..table.entries.len() {
             let entry = &table.entries[index];
             if entry.task.end.is_none() && table.ends_with_run(entry) {
                 table.record_end(index, BackgroundEnd::RunEnded, None, None);
+                killed += 1;
             }
         }
+        drop(table);
+        self.end_count.send_modify(|ends| *ends += killed);
         true
     }
 }
