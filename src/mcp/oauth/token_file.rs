@@ -236,8 +236,8 @@ impl SavedLogin {
 
     /// The expiry of the token, if it is known.
     pub(super) fn ends(&self) -> Option<SystemTime> {
-        let begun = UNIX_EPOCH + Duration::from_secs(self.credentials.token_received_at?);
-        begun.checked_add(self.lifetime()?)
+        let received = Duration::from_secs(self.credentials.token_received_at?);
+        UNIX_EPOCH.checked_add(received)?.checked_add(self.lifetime()?)
     }
 
     /// Returns true if the token is still valid after `margin`, as far as its expiry is known.

@@ -124,11 +124,22 @@ impl FolderStamp {
     /// Returns the stamp of a folder whose last change is old enough at `now`.
     fn settled(folder: &Path, now: SystemTime) -> Option<Self> {
         let found = fs::metadata(folder).ok()?;
-        let changed = found.mtime().max(found.ctime());
-        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(changed).ok()? + 1);
+        if !is_settled(found.mtime().max(found.ctime()), now) {
+            return None;
+        }
         let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
-        (changed + SETTLED <= now).then_some(Self(times, [found.dev(), found.ino()]))
+        Some(Self(times, [found.dev(), found.ino()]))
     }
+}
+
+/// True if a change at this time, in seconds since the epoch, is old enough at `now`. The commands
+/// can set the time to any value.
+fn is_settled(changed: i64, now: SystemTime) -> bool {
+    let end = || {
+        let seconds = u64::try_from(changed).ok()?.checked_add(1)?;
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?.checked_add(SETTLED)
+    };
+    end().is_some_and(|end| end <= now)
 }
 
 /// The entries of a folder. `None`: it cannot be listed, but paths below it may be accessible.
@@ -327,6 +338,15 @@ mod tests {
         };
         assert_eq!(granted("home"), [PathRule::new(at("home/.cache"), PathAccess::Read)]);
         assert_eq!(granted("beside"), [PathRule::new(at("beside"), PathAccess::Read)]);
+    }
+
+    #[test]
+    fn an_implausible_time_of_a_change_is_not_settled() {
+        let now = SystemTime::now();
+        assert!(is_settled(0, now));
+        for changed in [i64::MIN, -1, i64::MAX, i64::MAX - 1, i64::MAX - 2] {
+            assert!(!is_settled(changed, now), "{changed}");
+        }
     }
 
     #[test]
