@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -104,9 +104,11 @@ impl FileHistory {
 
     fn append(&self, line: &IndexLine) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let line = serde_json::to_string(line)? + "\n";
-        let mut index = private().append(true).create(true).open(index(&self.folder))?;
-        index.write_all(line.as_bytes())
+        let line = serde_json::to_string(line)?;
+        let mut index = private().read(true).append(true).create(true).open(index(&self.folder))?;
+        // The last line is incomplete if the disk was full or the process was killed.
+        let gap = if ends_within_line(&index)? { "\n" } else { "" };
+        index.write_all(format!("{gap}{line}\n").as_bytes())
     }
 
     /// Keeps the content of a file before its first change by this prompt. Blocks.
@@ -211,10 +213,18 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Reads the index, oldest lines first. Incomplete lines are left out.
+fn ends_within_line(file: &File) -> io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
+}
+
+/// Reads the index, oldest lines first. Incomplete lines are left out: a file is changed only after
+/// its line was written as a whole.
 fn read_index(folder: &Path) -> io::Result<Vec<IndexLine>> {
-    match fs::read_to_string(index(folder)) {
-        Ok(text) => Ok(text.lines().filter_map(read_line).collect()),
+    match fs::read(index(folder)) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).lines().filter_map(read_line).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -302,4 +312,24 @@ fn count_lines(from: Option<&[u8]>, to: Option<&[u8]>) -> (usize, usize) {
     let (from, to) = (&from[head..], &to[head..]);
     let tail = from.iter().rev().zip(to.iter().rev()).take_while(|(a, b)| a == b).count();
     (to.len() - tail, from.len() - tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_after_a_torn_one_is_read() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let history = FileHistory::new(scratch.path().to_owned(), "b".to_owned());
+        history.begin(&["a".to_owned()]).expect("it can be written");
+        // The end is within a character.
+        let torn = [&b"{\"prompt\":\"c\",\"path\":\"/x"[..], &"é".as_bytes()[..1]].concat();
+        let mut file = OpenOptions::new().append(true).open(index(scratch.path())).expect("a file");
+        file.write_all(&torn).expect("it can be written");
+        history.begin(&[]).expect("it can be written");
+        let lines = read_index(scratch.path()).expect("it can be read");
+        let prompts: Vec<&str> = lines.iter().map(IndexLine::prompt).collect();
+        assert_eq!(prompts, ["a", "b", "b"]);
+    }
 }
