@@ -89,7 +89,7 @@ pub(super) fn send_report(mut socket: &UnixStream, report: JobReport) {
     let _ = socket.write_all(&report.encode());
 }
 
-fn errno_of(error: &io::Error) -> i32 {
+pub(super) fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(Errno::EINVAL as i32)
 }
 

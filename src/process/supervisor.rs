@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, dup2_stdin, fork, setsid};
 
@@ -71,12 +72,24 @@ fn run_supervisor() -> io::Result<()> {
         if !ordered {
             continue;
         }
-        let Some((control, bound)) = receive_job(&line) else { break };
+        let (control, bound) = match receive_job(&line) {
+            Ok(Some(job)) => job,
+            Ok(None) => continue,
+            Err(RunEnded) => break,
+        };
         let job_init = if let Some(idle) = job_inits.pass_on(&control) {
             idle
         } else {
-            let (socket, theirs) = UnixStream::pair()?;
-            socket.set_nonblocking(true)?;
+            let (socket, theirs) = match job_init_sockets() {
+                Ok(pair) => pair,
+                Err(error) => {
+                    job_init::send_report(
+                        &control,
+                        JobReport::StartFailed(job_init::errno_of(&error)),
+                    );
+                    continue;
+                }
+            };
             // SAFETY: this process has one thread, so the child may call anything.
             match unsafe { fork() } {
                 Ok(ForkResult::Child) => {
@@ -154,11 +167,30 @@ fn reap_children(job_inits: &mut JobInits) -> bool {
     left
 }
 
-/// Receives the socket of the next job, and its memory limit in bytes. `None` at the end.
-fn receive_job(line: &UnixStream) -> Option<(UnixStream, Option<u64>)> {
+/// Creates the socket to a new job init process, which does not block, and its other end.
+fn job_init_sockets() -> io::Result<(UnixStream, UnixStream)> {
+    let (socket, theirs) = UnixStream::pair()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, theirs))
+}
+
+/// The run is over, or outlast is gone.
+struct RunEnded;
+
+/// Receives the socket of the next job, and its memory limit in bytes. `None` if this process may
+/// open no more files: the kernel has closed the socket, which outlast notices.
+fn receive_job(line: &UnixStream) -> Result<Option<(UnixStream, Option<u64>)>, RunEnded> {
     let mut order = [0; wire::JOB_BYTES];
-    let (count, mut descriptors) = wire::receive(line, &mut order).ok()?;
-    let [wire::JOB, bound @ ..] = order else { return None };
-    let bound = (count == order.len()).then(|| u64::from_le_bytes(bound))?;
-    Some((descriptors.pop()?.into(), Some(bound).filter(|bound| *bound < u64::MAX)))
+    let (count, mut descriptors) = match wire::receive(line, &mut order) {
+        Ok(received) => received,
+        Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => return Ok(None),
+        Err(_) => return Err(RunEnded),
+    };
+    let [wire::JOB, bound @ ..] = order else { return Err(RunEnded) };
+    if count < order.len() {
+        return Err(RunEnded);
+    }
+    let bound = u64::from_le_bytes(bound);
+    let control = descriptors.pop().ok_or(RunEnded)?.into();
+    Ok(Some((control, Some(bound).filter(|bound| *bound < u64::MAX))))
 }
