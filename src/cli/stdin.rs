@@ -137,6 +137,7 @@ fn duplicate() -> io::Result<File> {
 /// read, so that unread data stays available to other programs.
 pub fn start_reading() -> Pieces {
     let (send, pieces) = mpsc::channel(4);
+    let failed = send.clone();
     let reading = spawn_detached(thread::Builder::new(), move || {
         // The terminal stops a process in the background that reads it, unless the signal is blocked:
         // then the read fails.
@@ -167,7 +168,10 @@ pub fn start_reading() -> Pieces {
             }
         }
     });
-    reading.expect("the system has room for another thread");
+    if let Err(error) = reading {
+        // The channel is empty, so it has room.
+        let _ = failed.try_send(Err(error));
+    }
     pieces
 }
 

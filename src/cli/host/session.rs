@@ -85,7 +85,8 @@ pub(in crate::cli) async fn drive(
         .map_err(|error| UsageError::no_thread(&error))?;
     let shared = SharedOutput { secrets, mask, stderr };
     let mut session = HostSession::new(args, context, shared, out);
-    let mut code = Box::pin(session.serve()).await;
+    let input = session.start_reading().map_err(|error| UsageError::no_thread(&error))?;
+    let mut code = Box::pin(session.serve(input)).await;
     let faults = check(code, "");
     if !faults.is_empty() {
         let error = UsageError::of(UsageErrorKind::RehearsalFailed, faults.join("; "));
@@ -232,9 +233,8 @@ impl HostSession {
     }
 
     /// Serves the host, and returns the exit code.
-    async fn serve(&mut self) -> u8 {
+    async fn serve(&mut self, mut input: mpsc::Receiver<HostInput>) -> u8 {
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
-        let mut input = self.start_reading();
         match self.start().await {
             Ok((id, has_deferred)) => {
                 self.session_id.set(id);
@@ -517,11 +517,11 @@ impl HostSession {
 
     /// Starts the thread that reads standard input. It hands replies to the requests that wait for
     /// them, even while the session is busy.
-    fn start_reading(&self) -> mpsc::Receiver<HostInput> {
+    fn start_reading(&self) -> io::Result<mpsc::Receiver<HostInput>> {
         let (sender, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();
         let thread = thread::Builder::new().stack_size(STACK_BYTES);
-        let reading = spawn_detached(thread, move || {
+        spawn_detached(thread, move || {
             read_lines(io::stdin().lock(), |line| match &line {
                 HostInput::Line { text, .. } => match parse(text) {
                     Ok(HostFrame::Reply { id, reply }) => {
@@ -535,9 +535,8 @@ impl HostSession {
                     sender.blocking_send(line).is_ok()
                 }
             });
-        });
-        reading.expect("the system has room for another thread");
-        input
+        })?;
+        Ok(input)
     }
 }
 

@@ -27,7 +27,9 @@ pub(in crate::cli) fn read_in_parallel<T: Send>(
         std::iter::from_fn(taken).collect::<Vec<_>>()
     };
     let mut found: Vec<(usize, T)> = thread::scope(|scope| {
-        let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
+        // Without further threads, this one reads everything.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..readers).map_while(start).collect();
         let mut found = work();
         let panicked = "a panic of a reader is a bug, which the caller reports";
         found.extend(others.into_iter().flat_map(|reader| reader.join().expect(panicked)));
