@@ -1,6 +1,7 @@
 //! The flags of the turns to come, with the changes that a host makes to them.
 
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
@@ -53,6 +54,16 @@ impl TurnArgs {
         let model = run.flags.texts("model").last().cloned();
         let thinking = THINKING.map(|flag| (flag, run.flags.texts(flag).last().cloned()));
         Self { run, model, thinking, servers: Map::new(), may_bypass }
+    }
+
+    /// Without a kept session, the turns share one in a folder of their own: each resumes the one
+    /// before. If that folder cannot be created, each turn begins without the earlier messages.
+    pub(super) fn use_private_sessions(&mut self) -> Option<TempDir> {
+        let session = &mut self.run.session;
+        let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
+        session.no_session_persistence = false;
+        session.own_folder = Some(private.path().to_owned());
+        Some(private)
     }
 
     /// Applies what the host sets before its first prompt. Flags of the command line win.

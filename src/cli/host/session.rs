@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
+use crate::cli::signals::SignalState;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
@@ -173,7 +175,7 @@ pub(super) enum InputStep {
 impl HostSession {
     fn new(args: &RunArgs, context: ProcessContext, shared: SharedOutput, out: PipeSender) -> Self {
         let mut args = TurnArgs::new(args);
-        let private = private_sessions(&mut args);
+        let private = args.use_private_sessions();
         let session = &mut args.run.session;
         let is_new =
             !session.go_on && session.resume.is_none() && session.resume_or_start.is_none();
@@ -190,7 +192,9 @@ impl HostSession {
         let write: FrameWriter = Arc::new(move |message| to_host.send_unmasked(message));
         let reports_state: StateReporter = Arc::new(move |state| {
             if reads_state {
-                states.send_message(state_message(state, &id.get()), None);
+                let (state, sdk_host_only) = (state.into_str(), true);
+                let message = SystemMessage::SessionStateChanged { state, sdk_host_only };
+                states.send_message(system_message(message, &id.get()), None);
             }
         });
         let (messages, id) = (out.clone(), session_id.clone());
@@ -335,34 +339,33 @@ impl HostSession {
         if prompt.is_interrupted {
             agent::interrupt(&interrupter, Interrupt::HostRequest);
         }
-        let context = ProcessContext {
-            began: Instant::now(),
-            variables: self.context.variables.clone(),
-            cwd: self.context.cwd.clone(),
-            signals,
-            exit_watchdog: self.context.exit_watchdog.clone(),
-            host: Some(HostTurn {
-                prompt,
-                channel: Arc::new(self.requests.clone()),
-                resources: self.resources.clone(),
-                keeps_files: self.keeps_files,
-                reads_state: self.reads_state,
-                out: self.out.clone(),
-                is_kept: self.private.is_none(),
-                mirror: self.mirror(),
-            }),
-        };
+        let context = self.turn_context(prompt, signals);
         let (args, shared) = (self.args.run.clone(), self.shared.clone());
         let (out, id) = (self.out.clone(), self.session_id.clone());
         let running = run_turn(args, context, shared, out, id);
         tokio::pin!(running);
-        let mut fatal = None;
+        let (mut fatal, mut ended) = (None, None);
         let code = loop {
+            if let Some(code) = ended {
+                break code;
+            }
             tokio::select! {
                 biased;
                 code = &mut running => break code,
                 line = input.recv(), if *is_open => {
-                    match self.handle(line, Some(&interrupter)).await {
+                    // The turn goes on while the message is handled.
+                    let handled = {
+                        let mut handling = pin!(self.handle(line, Some(&interrupter)));
+                        tokio::select! {
+                            biased;
+                            step = &mut handling => step,
+                            code = &mut running => {
+                                ended = Some(code);
+                                handling.await
+                            }
+                        }
+                    };
+                    match handled {
                         InputStep::GoesOn => {}
                         InputStep::Ended => {
                             *is_open = false;
@@ -390,6 +393,26 @@ impl HostSession {
             (None, Some(interrupt)) if code == 0 => Err(interrupt.exit_code()),
             (None, Some(_)) => Err(code),
             (None, None) => Ok(code),
+        }
+    }
+
+    fn turn_context(&self, prompt: UserPrompt, signals: SignalState) -> ProcessContext {
+        ProcessContext {
+            began: Instant::now(),
+            variables: self.context.variables.clone(),
+            cwd: self.context.cwd.clone(),
+            signals,
+            exit_watchdog: self.context.exit_watchdog.clone(),
+            host: Some(HostTurn {
+                prompt,
+                channel: Arc::new(self.requests.clone()),
+                resources: self.resources.clone(),
+                keeps_files: self.keeps_files,
+                reads_state: self.reads_state,
+                out: self.out.clone(),
+                is_kept: self.private.is_none(),
+                mirror: self.mirror(),
+            }),
         }
     }
 
@@ -540,16 +563,6 @@ impl HostSession {
     }
 }
 
-/// Without a kept session, the turns share one in a folder of their own: each resumes the one before.
-/// If that folder cannot be created, each turn begins without the earlier messages.
-fn private_sessions(args: &mut TurnArgs) -> Option<TempDir> {
-    let session = &mut args.run.session;
-    let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
-    session.no_session_persistence = false;
-    session.own_folder = Some(private.path().to_owned());
-    Some(private)
-}
-
 /// Runs one turn. It always ends with a result. Returns the exit code.
 async fn run_turn(
     args: RunArgs,
@@ -583,11 +596,6 @@ async fn run_turn(
 fn error_result(error: &UsageError, session_id: &SessionName) -> ResultObject {
     let uuid = Uuid::new_v4().to_string();
     exit_code_of_result_for_hosts(usage_error_result(error, &session_id.get(), &uuid))
-}
-
-fn state_message(state: SessionState, session_id: &str) -> RunMessage {
-    let (state, sdk_host_only) = (state.into_str(), true);
-    system_message(SystemMessage::SessionStateChanged { state, sdk_host_only }, session_id)
 }
 
 /// Returns a message of the session, outside of a turn.
