@@ -212,17 +212,13 @@ impl PipeSender {
 
     /// Queues a line. Never blocks: a run must be able to end regardless of the reader.
     pub fn send(&self, line: &str) {
-        if self.queue(line) > BACKLOG {
-            self.backlog.give_up();
-        }
+        self.queue(self.mask.redact(line));
     }
 
     /// Queues an object, redacted first, then with its texts cut if it is longer than this, in
     /// bytes. If it were cut first, half a secret could remain.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
-        if self.enqueue(self.masked(object, longest), PipeJob::Line) > BACKLOG {
-            self.backlog.give_up();
-        }
+        self.queue(self.masked(object, longest));
     }
 
     /// Queues a message, as [`Self::send_json`].
@@ -233,10 +229,7 @@ impl PipeSender {
     /// Queues a message as it is: a request to the host, whose tools, hooks and servers need the
     /// values themselves.
     pub fn send_unmasked(&self, message: HostMessage) {
-        let line = to_line(&StreamMessage::from(message).to_value());
-        if self.enqueue(line, PipeJob::Line) > BACKLOG {
-            self.backlog.give_up();
-        }
+        self.queue(to_line(&StreamMessage::from(message).to_value()));
     }
 
     /// Waits until everything queued so far is written, for at most `patience`. The sink stays
@@ -257,7 +250,7 @@ impl PipeSender {
 
     /// Queues the final object; later messages of other senders are dropped.
     pub fn send_last(&self, object: Value, longest: Option<usize>) {
-        let _ = self.enqueue(self.masked(object, longest), PipeJob::Last);
+        self.enqueue(self.masked(object, longest), PipeJob::Last);
         self.backlog.closed.store(true, Ordering::SeqCst);
     }
 
@@ -275,33 +268,38 @@ impl PipeSender {
         self.mask.stream()
     }
 
-    /// Returns true if everything has been written.
+    /// Returns true if everything has been written, or nothing more can be.
     pub fn is_idle(&self) -> bool {
-        self.backlog.bytes.load(Ordering::SeqCst) == 0
+        self.backlog.failure.get().is_some() || self.backlog.bytes.load(Ordering::SeqCst) == 0
     }
 
     /// Queues a line, or drops it when the reader is far behind.
     pub fn offer(&self, line: &str) {
         if self.backlog.bytes.load(Ordering::Relaxed) < SMALL_BACKLOG {
-            self.queue(line);
+            self.send(line);
         }
     }
 
-    /// Queues a line, redacted, and returns the size of the queue in bytes.
-    fn queue(&self, line: &str) -> usize {
-        self.enqueue(self.mask.redact(line), PipeJob::Line)
+    /// Queues a redacted line. A line for a reader that is too far behind is dropped, so that the
+    /// queue does not grow without limit; the last line is not.
+    fn queue(&self, masked: String) {
+        if self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG {
+            return;
+        }
+        self.enqueue(masked, PipeJob::Line);
+        if self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG {
+            self.backlog.give_up();
+        }
     }
 
-    fn enqueue(&self, masked: String, job: impl FnOnce(String) -> PipeJob) -> usize {
+    fn enqueue(&self, masked: String, job: impl FnOnce(String) -> PipeJob) {
         if self.backlog.closed.load(Ordering::SeqCst) {
-            return 0;
+            return;
         }
         let line = masked + "\n";
-        let bytes = line.len();
-        let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.backlog.bytes.fetch_add(line.len(), Ordering::Relaxed);
         // The error means that the sink failed, which was already reported.
         let _ = self.jobs.send(job(line));
-        before + bytes
     }
 }
 
@@ -339,6 +337,41 @@ mod tests {
         }
     }
 
+    /// A sink whose reader has stopped, until the sender is dropped.
+    struct StuckSink(Receiver<()>);
+
+    impl Write for StuckSink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_for_a_reader_that_has_stopped_are_dropped_beyond_a_limit() {
+        let (release, released) = channel();
+        let notified = Arc::new(AtomicBool::new(false));
+        let notify = Arc::clone(&notified);
+        let broken = move || notify.store(true, Ordering::SeqCst);
+        let mask = Arc::new(Redactor::default());
+        let (sender, drain) = pipe(StuckSink(released), mask, broken).expect("a thread");
+        let line = "x".repeat(BACKLOG / 4);
+        for _ in 0..20 {
+            sender.send(&line);
+        }
+        let queued = sender.backlog.bytes.load(Ordering::SeqCst);
+        assert!(queued <= BACKLOG + 2 * line.len(), "{queued}");
+        assert!(notified.load(Ordering::SeqCst), "the reader counts as gone");
+        sender.send_last(json!({}), None);
+        drop(release);
+        assert!(drain.finish(Duration::from_mins(1)).await.is_ok());
+        assert!(sender.is_idle(), "everything was written");
+    }
+
     #[tokio::test]
     async fn a_full_disk_is_distinguished_from_a_reader_that_is_gone() {
         for (kind, is_gone) in
@@ -357,6 +390,7 @@ mod tests {
             }
             let end = drain.finish(Duration::from_mins(1)).await;
             assert_eq!(end.map_err(|error| error.kind()), Err(kind));
+            assert!(sender.is_idle(), "nothing more can be written");
             assert_eq!(notified.load(Ordering::SeqCst), is_gone, "{kind}: also after more output");
         }
     }
