@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,6 +35,9 @@ use super::tool_setup::temporary_folder;
 
 /// The minimum time for a reader of standard output when the time of the run is over.
 const READER_TIME_AFTER_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The time limit for the removal of temporary files after the result.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The interval of checks whether all output has been written.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -135,10 +139,6 @@ impl RunJob {
         if let Some(programs) = &programs {
             outcome.text = programs.undelivered(&outcome.text);
         }
-        if !self.settings.persist {
-            // The folder usually does not exist.
-            let _none = std::fs::remove_dir_all(temporary_folder(&subject.session_id));
-        }
         // Removes the progress bar from the terminal.
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&self.clock));
@@ -199,6 +199,9 @@ impl RunJob {
         }
         self.annotate(&report);
         self.write_step_summary(&report).await;
+        if !self.settings.persist {
+            remove_folder(temporary_folder(&subject.session_id)).await;
+        }
         exit_code
     }
 
@@ -463,6 +466,13 @@ impl RunJob {
         let place = || format!("the result file {} could not be written", file.path().display());
         written.with_context(place)
     }
+}
+
+/// Removes the temporary folder of a session that is not kept; usually it does not exist. A disk that
+/// hangs leaves the folder behind.
+async fn remove_folder(folder: PathBuf) {
+    let removal = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder));
+    let _ = tokio::time::timeout(REMOVAL_LIMIT, removal).await;
 }
 
 /// Returns true if the answer is lost unless standard error has it: there is no session, and the
