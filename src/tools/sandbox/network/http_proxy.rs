@@ -37,6 +37,8 @@ pub(super) enum HttpRequest {
 pub(super) struct ForwardedRequest {
     pub(super) to: Destination,
     method: String,
+    /// The minor version of HTTP: a client of 1.0 does not understand chunked answers.
+    version: u8,
     /// Path and query.
     path: String,
     /// Names and values, without those that the relay sets.
@@ -84,8 +86,8 @@ pub(super) fn parse(
     for header in kept {
         headers.extend([header.name.as_bytes(), b": ", header.value, b"\r\n"].concat());
     }
-    let method = method.to_owned();
-    let request = ForwardedRequest { to, method, path, headers, body };
+    let (method, version) = (method.to_owned(), head.version.unwrap_or(1));
+    let request = ForwardedRequest { to, method, version, path, headers, body };
     Ok(Some((length, HttpRequest::Forward(request))))
 }
 
@@ -97,8 +99,8 @@ impl ForwardedRequest {
         let place = if proxy.is_some() { format!("http://{host}") } else { String::new() };
         let login = proxy.and_then(UpstreamProxy::authorization);
         let login = login.map_or(String::new(), |it| format!("Proxy-Authorization: {it}\r\n"));
-        let Self { method, path, .. } = self;
-        let first = format!("{method} {place}{path} HTTP/1.1\r\nHost: {host}\r\n{login}");
+        let Self { method, version, path, .. } = self;
+        let first = format!("{method} {place}{path} HTTP/1.{version}\r\nHost: {host}\r\n{login}");
         [first.as_bytes(), &self.headers, b"Connection: close\r\n\r\n"].concat()
     }
 }
@@ -196,12 +198,16 @@ mod tests {
     #[test]
     fn a_connection_without_a_proxy_keeps_its_destination() {
         let known = destination("a.example", 80);
-        let text = "GET /x HTTP/1.1\r\nHost: b.example\r\n\r\n";
-        let Ok(HttpRequest::Forward(request)) = parsed(text, Some(&known)) else {
-            panic!("it is plain")
-        };
-        let head = String::from_utf8(request.head(None)).expect("text");
-        assert_eq!(head, "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+        for version in ["HTTP/1.1", "HTTP/1.0"] {
+            let text = format!("GET /x {version}\r\nHost: b.example\r\n\r\n");
+            let Ok(HttpRequest::Forward(request)) = parsed(&text, Some(&known)) else {
+                panic!("it is plain")
+            };
+            let head = String::from_utf8(request.head(None)).expect("text");
+            let expected =
+                format!("GET /x {version}\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+            assert_eq!(head, expected);
+        }
         for wrong in ["CONNECT b.example:443", "GET http://b.example/"] {
             let text = format!("{wrong} HTTP/1.1\r\n\r\n");
             assert_eq!(parsed(&text, Some(&known)), Err(BadRequest), "{wrong}");

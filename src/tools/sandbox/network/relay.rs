@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, copy_bidirectional,
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+    copy_bidirectional,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -29,9 +30,12 @@ const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
 /// The port of plain HTTP, on which requests are parsed.
 const HTTP_PORT: u16 = 80;
 
-/// The time that a connection stays open after its job has ended, or waits for an answer after its
-/// client has closed the connection or will send no more.
+/// The time that a connection stays open after its job has ended, or waits for further bytes of an
+/// answer after its client has closed the connection or will send no more.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// The size of the pieces of an answer, in bytes.
+const CHUNK: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -203,18 +207,27 @@ impl Client {
         let (from_client, mut to_client) = self.stream.split();
         let (mut from_server, mut to_server) = server.split();
         let mut body = BufReader::new(rest.chain(from_client));
-        let grace = self.relay.grace;
+        let sent = CancellationToken::new();
         let upload = async {
             // A server answers or closes the connection if the rest of a body is missing.
             let _ = copy_body(&mut body, &mut to_server, request.body).await;
             read_to_end(&mut body).await;
-            tokio::time::sleep(grace).await;
+            sent.cancel();
+            std::future::pending().await
         };
-        tokio::select! {
-            () = upload => {}
-            copied = copy(&mut from_server, &mut to_client) => drop(copied?),
+        let grace = self.relay.grace;
+        let answered = tokio::select! {
+            never = upload => never,
+            answered = copy_answer(&mut from_server, &mut to_client, &sent, grace) => answered,
+        };
+        match answered {
+            Ok(()) => to_client.shutdown().await,
+            Err(error) => {
+                // The end of the connection may mean that the answer is complete.
+                reset(&self.stream);
+                Err(error)
+            }
         }
-        to_client.shutdown().await
     }
 
     async fn connect(&self, to: &Destination) -> Result<TcpStream, ConnectError> {
@@ -259,6 +272,34 @@ impl Client {
         );
         self.stream.write_all(response.as_bytes()).await?;
         self.stream.shutdown().await
+    }
+}
+
+/// Copies an answer to the client until the server closes the connection.
+///
+/// # Errors
+/// A connection failed; or nothing came for the time `grace` after the client had `sent` everything.
+async fn copy_answer(
+    server: &mut (impl AsyncRead + Unpin),
+    client: &mut (impl AsyncWrite + Unpin),
+    sent: &CancellationToken,
+    grace: Duration,
+) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let silence = async {
+            sent.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        let count = tokio::select! {
+            biased;
+            count = server.read(&mut buffer) => count?,
+            () = silence => return Err(io::ErrorKind::TimedOut.into()),
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        client.write_all(&buffer[..count]).await?;
     }
 }
 
@@ -387,5 +428,41 @@ mod tests {
         }
         drop(client);
         assert!(is_closed(&mut server).await, "{}", String::from_utf8_lossy(&head));
+    }
+
+    /// Its end would otherwise mean that the answer is complete.
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_ends_with_a_reset() {
+        let fixture = Fixture::open().await;
+        let end = CancellationToken::new();
+        let mut client = fixture.connect(ConnectionTarget::Proxy, &end).await;
+        let request = b"GET http://a.example/ HTTP/1.1\r\n\r\n";
+        client.write_all(request).await.expect("it is open");
+        let (_server, _) = fixture.outside.accept().await.expect("it is connected");
+        client.shutdown().await.expect("it is open");
+        let read = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("the grace is over");
+        assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_goes_on_after_its_client_has_sent_everything() {
+        let (mut server, mut from_server) = tokio::io::duplex(64);
+        let (mut to_client, mut client) = tokio::io::duplex(64);
+        let (sent, grace) = (CancellationToken::new(), Duration::from_secs(30));
+        sent.cancel();
+        let pieces = async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                server.write_all(b"piece").await.expect("it is open");
+            }
+            server
+        };
+        let copied = copy_answer(&mut from_server, &mut to_client, &sent, grace);
+        let (copied, server) = tokio::join!(copied, pieces);
+        assert_eq!(copied.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        drop((to_client, server));
+        let mut received = String::new();
+        client.read_to_string(&mut received).await.expect("text");
+        assert_eq!(received, "piece".repeat(5));
     }
 }
