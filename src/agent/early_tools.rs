@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::tools::{Effect, ToolOutcome, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 /// The work of a call. `None`: the rules alone do not permit it.
-pub(super) type EarlyTask = JoinHandle<Option<ToolOutcome>>;
+pub(super) type EarlyTask = JoinSet<Option<ToolOutcome>>;
 
 /// Tools that were started before the end of their reply. If the reply breaks, they are discarded:
 /// they are read-only, so nothing has changed.
@@ -19,6 +19,7 @@ pub(super) type EarlyTask = JoinHandle<Option<ToolOutcome>>;
 pub(super) struct EarlyTools {
     /// Concurrency permits of all tools.
     places: Arc<Semaphore>,
+    /// By id of the call: the one task of each set ends when the set is dropped.
     running: HashMap<String, (CancellationToken, EarlyTask)>,
     /// True if a call that changes something was seen: later calls might depend on it.
     held: bool,
@@ -44,19 +45,18 @@ impl EarlyTools {
         }
         let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
         let cancel = CancellationToken::new();
-        let task = {
-            let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
-            let places = Arc::clone(&self.places);
-            tokio::spawn(async move {
-                let permit = tokio::select! {
-                    biased;
-                    () = cancel.cancelled() => return None,
-                    checked = toolbox.check(move |toolbox| toolbox.admit(&call)) => checked.ok()?.ok()?,
-                };
-                let _place = places.acquire().await;
-                Some(toolbox.run(permit, cancel).await)
-            })
-        };
+        let mut task = JoinSet::new();
+        let (toolbox, token, places) =
+            (Arc::clone(toolbox), cancel.clone(), Arc::clone(&self.places));
+        task.spawn(async move {
+            let permit = tokio::select! {
+                biased;
+                () = token.cancelled() => return None,
+                checked = toolbox.check(move |toolbox| toolbox.admit(&call)) => checked.ok()?.ok()?,
+            };
+            let _place = places.acquire().await;
+            Some(toolbox.run(permit, token).await)
+        });
         self.running.insert(id.clone(), (cancel, task));
     }
 
@@ -75,9 +75,8 @@ impl EarlyTools {
     /// Discards everything that was started for a reply.
     pub(super) fn discard(&mut self) {
         self.held = false;
-        for (_, (cancel, task)) in self.running.drain() {
+        for (_, (cancel, _task)) in self.running.drain() {
             cancel.cancel();
-            task.abort();
         }
     }
 }

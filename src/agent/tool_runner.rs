@@ -180,12 +180,12 @@ impl ToolRunner {
                 return Some(delegated.await);
             }
             if let Some((token, mut task)) = early {
-                let outcome = tokio::select! {
+                let ended = tokio::select! {
                     biased;
-                    () = cancel.cancelled() => { token.cancel(); (&mut task).await }
-                    outcome = &mut task => outcome,
+                    () = cancel.cancelled() => { token.cancel(); task.join_next().await }
+                    ended = task.join_next() => ended,
                 };
-                if let Some(outcome) = outcome.ok()? {
+                if let Some(outcome) = ended?.ok()? {
                     return Some(outcome);
                 }
             }
