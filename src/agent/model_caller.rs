@@ -83,7 +83,8 @@ impl ModelChain {
             let (window, output) = (&mut self.windows[index], &mut self.output_limits[index]);
             *window = learned.window(&endpoint.label).map_or(*window, |known| known.min(*window));
             let known = learned.output_limit(&endpoint.label);
-            *output = known.map_or(*output, |known| known.min(*output));
+            // Journals of earlier versions may contain 0.
+            *output = known.map_or(*output, |known| known.clamp(1, (*output).max(1)));
         }
     }
 }
@@ -304,7 +305,8 @@ impl ModelCaller {
     /// Changes the output limit of the model in use, in the journal too.
     pub(super) fn learn_output_limit(&mut self, limit: u32, journal: &mut Journal) {
         let model = self.chain.position(self.chain.in_use);
-        self.chain.output_limits[model] = limit.max(1);
+        let limit = limit.max(1);
+        self.chain.output_limits[model] = limit;
         journal.output_limit(&self.endpoint().label, limit);
     }
 
