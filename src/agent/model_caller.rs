@@ -500,12 +500,18 @@ impl ModelCaller {
     /// Waits for work that serves other runs only: a login that is being renewed, a notice of a rate
     /// limit.
     pub(super) async fn finish_shared_work(&mut self, limit: Duration) {
-        if let Some(shared) = &mut self.shared {
-            shared.flush().await;
-        }
-        for endpoint in &self.chain.endpoints {
-            endpoint.client.finish_renewal(limit).await;
-        }
+        let flush = async {
+            if let Some(shared) = &mut self.shared {
+                shared.flush().await;
+            }
+        };
+        let renew = async {
+            for endpoint in &self.chain.endpoints {
+                endpoint.client.finish_renewal(limit).await;
+            }
+        };
+        // A disk that hangs must not take the time of a renewal: it would lose the login.
+        tokio::join!(flush, renew);
     }
 
     /// Reports once that rate limits are not shared. This run is not affected.

@@ -81,10 +81,8 @@ pub async fn run(
 /// Waits for work that serves other runs only, within one time limit.
 async fn settle_shared_work(world: &mut RunWorld<'_>) {
     let limit = if world.monitor.cut().is_some() { LATE_SETTLE_LIMIT } else { SETTLE_LIMIT };
-    let settling = async {
-        world.caller.finish_shared_work(limit).await;
-        world.context.deps.housekeeping.finish().await;
-    };
+    let (caller, housekeeping) = (&mut world.caller, &world.context.deps.housekeeping);
+    let settling = async { tokio::join!(caller.finish_shared_work(limit), housekeeping.finish()) };
     let _ = tokio::time::timeout(limit, settling).await;
 }
 
