@@ -105,10 +105,11 @@ impl ExitWatchdog {
 
     /// Prepares for the next turn of a host, whose result `words` writes if the turn cannot.
     pub(super) fn begin_turn(&self, words: WatchdogOutput) {
-        *self.writer.lock() = Some(words);
+        let mut writer = self.writer.lock();
         *self.success_replacement.lock() = None;
         self.deadline.send_replace(None);
         self.stage.send_replace(WatchdogStage::Pending);
+        *writer = Some(words);
     }
 
     /// Replaces the watchdog's result writer, unless the result was already claimed.
@@ -127,7 +128,10 @@ impl ExitWatchdog {
     /// Claims the right to write the result. `false`: the watchdog has written it, and nothing may
     /// follow.
     pub(super) fn claim(&self, code: u8) -> bool {
-        let may_speak = self.writer.lock().take().is_some();
+        // The lock is held until the stage is set: without a writer and in the stage `Pending`, the
+        // watchdog would end the process without a result.
+        let mut writer = self.writer.lock();
+        let may_speak = writer.take().is_some();
         if may_speak {
             self.stage.send_replace(WatchdogStage::Writing(code));
         }
