@@ -58,6 +58,19 @@ pub enum GitError {
     Foreign { path: String, place: String },
 }
 
+/// Returns the end of git's output. Its errors come last.
+fn report(stdout: &[u8], stderr: &[u8]) -> String {
+    let end_of = |bytes: &[u8]| {
+        // A character has four bytes at most.
+        let end = &bytes[bytes.len().saturating_sub(4 * REPORT_MAX)..];
+        String::from_utf8_lossy(end).trim().to_owned()
+    };
+    let both = format!("{}\n{}", end_of(stdout), end_of(stderr));
+    let both = both.trim();
+    let start = both.char_indices().rev().nth(REPORT_MAX - 1).map_or(0, |(start, _)| start);
+    both[start..].to_owned()
+}
+
 /// Runs git for one repository. Dropping the future of a step ends git and its child processes.
 pub(super) struct Git {
     program: PathBuf,
@@ -123,9 +136,22 @@ impl Git {
         if status.success() {
             return Ok(stdout);
         }
-        let output = String::from_utf8_lossy(&[stderr, stdout].concat()).into_owned();
-        let letters: Vec<char> = output.trim().chars().collect();
-        let output = letters[letters.len().saturating_sub(REPORT_MAX)..].iter().collect();
+        let output = report(&stdout, &stderr);
         Err(GitError::Failed { step, place: self.place.clone(), output })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_git_is_quoted_after_its_other_output() {
+        assert_eq!(report(b"", b"fatal: no\n"), "fatal: no");
+        assert_eq!(report(b"one\n", b""), "one");
+        let long = "é".repeat(100_000);
+        let quoted = report(long.as_bytes(), b"fatal: no\n");
+        assert_eq!(quoted.chars().count(), REPORT_MAX);
+        assert!(quoted.ends_with("é\nfatal: no"), "{quoted}");
     }
 }
