@@ -106,7 +106,7 @@ pub(super) async fn run_program(
         Ok(Err(error)) => Err(UsageError::new(format!("{name} could not be run: {error}"))),
         Err(_) => Err(UsageError::of(
             UsageErrorKind::Temporary,
-            format!("{name} did not end within {} s; try later", limit.as_secs()),
+            format!("{name} did not end within {} s", limit.as_secs()),
         )),
     }
 }

@@ -227,7 +227,11 @@ fn report_submission(
 ) -> Result<u8, UsageError> {
     let mut overview = BatchOverview::of_files(folder, plan);
     if let Some(submission) = submission {
-        folder.record_submission(&submission).map_err(|error| folder_error(&error))?;
+        folder.record_submission(&submission).map_err(|error| {
+            // It names the job, which no file does.
+            print_message(engine_output.trim());
+            folder_error(&error)
+        })?;
         overview = overview.with_job(submission, JobState::Active);
     }
     print_overview(args, &overview, engine_output)?;
@@ -258,11 +262,14 @@ async fn hand_over(
 ) -> Result<String, UsageError> {
     let all: Vec<OsString> =
         options.iter().map(OsString::from).chain(words.iter().cloned()).collect();
-    let output = run_program(program, &all, world, SUBMIT_MAX).await?;
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let output = match run_program(program, &all, world, SUBMIT_MAX).await {
+        Ok(output) => output,
+        Err(error) => return Err(without_answer(error, &name)),
+    };
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
     let (why, others) = output.error_lines();
     for line in others {
         print_message(line);
@@ -273,6 +280,21 @@ async fn hand_over(
     } else {
         UsageError::new(format!("{name} refused the batch ({}): {why}", output.status))
     })
+}
+
+/// Returns the error of a submission without an answer. A program that was stopped may have
+/// submitted the batch before.
+fn without_answer(error: UsageError, name: &str) -> UsageError {
+    let was_stopped =
+        matches!(error.cause, UsageErrorKind::Interrupted(_) | UsageErrorKind::Temporary);
+    if !was_stopped {
+        return error;
+    }
+    let what = format!(
+        "{error}; {name} was stopped, and the batch may be queued all the same: check the queue \
+         before you start it again"
+    );
+    UsageError::of(error.cause, what)
 }
 
 #[cfg(test)]
