@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::process::timeout_while_running;
 use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Timer};
 
 use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
@@ -86,11 +87,10 @@ impl Attempt {
             ReplyMode::Streaming => self.send_and_read(http, request, progress).await,
             ReplyMode::Whole => {
                 let limit = self.timers.whole;
-                match timeout(limit, self.send_and_read(http, request, progress)).await {
-                    Ok(result) => result,
-                    Err(_) => {
-                        Err(Fault::new(timed_out(Timer::Whole), self.stage_without_response()))
-                    }
+                let reply = self.send_and_read(http, request, progress);
+                match timeout_while_running(limit, reply).await {
+                    Some(result) => result,
+                    None => Err(Fault::new(timed_out(Timer::Whole), self.stage_without_response())),
                 }
             }
         };
@@ -121,15 +121,18 @@ impl Attempt {
     async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
         let sending = self.dialled.track(http.execute(request));
         let result = match self.mode {
-            ReplyMode::Whole => Ok(sending.await),
-            ReplyMode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
+            ReplyMode::Whole => Some(sending.await),
+            ReplyMode::Streaming => {
+                let left = self.first_byte.saturating_sub(self.began.elapsed());
+                timeout_while_running(left, sending).await
+            }
         };
         match result {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) => {
                 Err(fault_without_response(error, &self.destination, self.stage_without_response()))
             }
-            Err(_) => Err(Fault::new(timed_out(Timer::FirstByte), self.stage_without_response())),
+            None => Err(Fault::new(timed_out(Timer::FirstByte), self.stage_without_response())),
         }
     }
 
