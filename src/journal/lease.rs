@@ -21,10 +21,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use nix::libc::O_NOFOLLOW;
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
@@ -121,10 +121,12 @@ impl SessionLease {
         let (stop, stopped) = mpsc::channel();
         let fence = Arc::new(fence);
         let renewed = Arc::clone(&fence);
+        // If it cannot be renewed, dropping it removes its file: no other process waits for it.
+        let lease = Self { fence, _renewal: stop };
         let thread = thread::Builder::new().name("lease".to_owned());
         spawn_detached(thread, move || renewed.renew_until(&stopped))
             .map_err(|_no_thread| LeaseRefusal::Unavailable)?;
-        Ok((Self { fence, _renewal: stop }, takeover))
+        Ok((lease, takeover))
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -150,16 +152,13 @@ impl LeaseFence {
     /// Publishes the lease under its name, in one step.
     fn publish(path: PathBuf, record: LeaseRecord) -> io::Result<Self> {
         let content = record.json();
-        let staged = path.with_extension("lease.new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(O_NOFOLLOW)
-            .open(&staged)?;
-        file.write_all(&content)?;
-        fs::rename(&staged, &path)?;
+        // A process that was suspended in the middle must not find the file of its successor.
+        let staged = path.with_extension(format!("lease.{}.new", Uuid::new_v4().simple()));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
+        if let Err(error) = file.write_all(&content).and_then(|()| fs::rename(&staged, &path)) {
+            let _stays = fs::remove_file(&staged);
+            return Err(error);
+        }
         Ok(Self { path, record, content, file, lost: watch::Sender::new(None) })
     }
 
