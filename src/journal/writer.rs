@@ -15,6 +15,8 @@ use super::session_folder::sync_folders;
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
 /// Number of bytes added by another process that are searched for a takeover.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
+/// The most memory that is kept for lines to come once all lines are synced, in bytes.
+const UNSYNCED_CAPACITY_MAX: usize = 1 << 20;
 /// The maximum size of the lines that are kept in memory while writing fails, in bytes.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
@@ -162,6 +164,7 @@ impl JournalWriter {
     fn mark_synced(&mut self) {
         self.synced = self.len;
         self.unsynced.clear();
+        self.unsynced.shrink_to(UNSYNCED_CAPACITY_MAX);
     }
 
     /// Keeps a line in memory that follows one which could not be written. Returns whether there was
@@ -205,7 +208,9 @@ impl JournalWriter {
             return Err(io::Error::other("another program shortened the file").into());
         }
         let mut added = Vec::new();
-        self.file.seek(SeekFrom::Start(self.len))?;
+        // The last check may have seen the beginning of the record only.
+        let overlap = TAKE_OVER.len() as u64 - 1;
+        self.file.seek(SeekFrom::Start(self.len.saturating_sub(overlap)))?;
         Read::by_ref(&mut *self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
         if added.windows(TAKE_OVER.len()).any(|window| window == TAKE_OVER) {
             let why = "another process took the session over".to_owned();
