@@ -110,7 +110,8 @@ fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) ->
     });
     closed.unwrap_or_else(|error| {
         world.broken = Some(error.to_string());
-        world.close(StopReason::InternalError);
+        // The same panic may come again; the outcome is still needed.
+        let _ = catch_panic(|| world.close(StopReason::InternalError));
         StopReason::InternalError
     })
 }
