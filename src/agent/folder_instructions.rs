@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::process::last_panic;
 use crate::recovery::FOLDER_INSTRUCTIONS;
 use crate::tools::PreparedCall;
 use crate::transcript::Block;
@@ -29,9 +30,16 @@ impl RunWorld<'_> {
         let found = tokio::task::spawn_blocking(move || {
             files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
         });
-        let Ok(Ok(notes)) = tokio::time::timeout(READ_LIMIT, found).await else {
-            let warning = "folder instructions were not read: the disk did not answer in time";
-            return self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
+        let notes = match tokio::time::timeout(READ_LIMIT, found).await {
+            Ok(Ok(notes)) => notes,
+            Ok(Err(_)) => {
+                let warning = format!("folder instructions were not read: {}", last_panic());
+                return self.monitor.emit(&RunEvent::Warning(warning));
+            }
+            Err(_) => {
+                let warning = "folder instructions were not read: the disk did not answer in time";
+                return self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
+            }
         };
         for note in notes {
             let known = match &note {
