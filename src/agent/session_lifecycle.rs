@@ -50,7 +50,9 @@ impl SessionLifecycle {
 
     /// Keeps the variables that hooks export for the commands of later runs.
     pub(super) fn keep_exports(&self, exports: &[(String, String)]) {
-        self.0.lock().exports.extend_from_slice(exports);
+        let kept = &mut self.0.lock().exports;
+        kept.retain(|(name, _)| exports.iter().all(|(new, _)| new != name));
+        kept.extend_from_slice(exports);
     }
 
     /// Runs the hooks for the end of the session, if it has begun. The next run begins another one
