@@ -142,12 +142,12 @@ impl Egress {
         let relay = Arc::new(Relay::new(Arc::clone(&run), outgoing));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let end = self.0.end.clone();
+        let listener = {
+            let _in_runtime = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
         let serve = move || {
-            runtime.block_on(async {
-                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                    relay.serve(listener, end).await;
-                }
-            });
+            runtime.block_on(relay.serve(listener, end));
             // A lookup that hangs must not keep the process alive.
             runtime.shutdown_background();
         };
