@@ -304,6 +304,7 @@ fn agent_files_are_limited_in_number_and_total_size() {
     }
     let library = home.read();
     assert_eq!(commands(&library).len(), (8 << 20) / (250 << 10));
+    assert_eq!(library.warnings.len(), 8, "{:?}", library.warnings);
     assert!(library.warnings.iter().all(|line| line.contains("larger than 8 MB")));
 }
 

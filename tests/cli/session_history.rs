@@ -92,6 +92,7 @@ async fn a_history_has_waits_setbacks_and_the_change_of_the_model() {
     let tool = history.tools().next().expect("a call");
     assert_eq!((tool.state, tool.exit_code()), (ToolRunState::Failed, Some(4)));
     assert!(tool.took().is_some() && tool.output_text().contains("Exit code 4"), "{tool:?}");
+    assert!(history.turns().next().is_some(), "{history:#?}");
     assert!(history.turns().all(|turn| turn.took.is_some() && turn.cost.is_some()));
 }
 

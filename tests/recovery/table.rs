@@ -55,7 +55,9 @@ impl Case {
         let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
         let run = (self.run)(Run { phase, failures: 1, overloads: 1, ..begun });
         let setback = RecoveryCause::Failed((self.failure)(failure(class)));
-        show(plan(setback, &run, Moment::default(), &self.limits))
+        let plan = plan(setback, &run, Moment::default(), &self.limits);
+        assert_ne!(plan, RecoveryPlan::Stop(StopReason::InternalError), "{class}: no plan applies");
+        show(plan)
     }
 }
 
