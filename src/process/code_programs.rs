@@ -10,72 +10,36 @@ pub const INTERPRETERS: [&str; 20] = [
     "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
 ];
 
-/// Programs that run code from the working folder or a cache: packages, build files, hooks of git.
-pub(super) const RUNNERS: [&str; 64] = [
-    "npx",
-    "npm",
-    "pnpm",
-    "pnpx",
-    "yarn",
-    "corepack",
-    "bun",
-    "bunx",
-    "deno",
-    "uv",
-    "uvx",
-    "pipx",
-    "pip",
-    "poetry",
-    "pdm",
-    "hatch",
-    "rye",
-    "tox",
-    "nox",
-    "pytest",
-    "cargo",
-    "go",
-    "make",
-    "cmake",
-    "ninja",
-    "just",
-    "task",
-    "rake",
-    "bundle",
-    "gem",
-    "mvn",
-    "gradle",
-    "dotnet",
-    "composer",
-    "eslint",
-    "prettier",
-    "mise",
-    "pre-commit",
-    "lefthook",
-    "git",
-    "hg",
-    "husky",
-    "lint-staged",
-    "commitlint",
-    "gitleaks",
-    "jest",
-    "vitest",
-    "mocha",
-    "stylelint",
-    "ts-node",
-    "nx",
-    "turbo",
-    "mypy",
-    "pylint",
-    "flake8",
-    "invoke",
-    "scons",
-    "rubocop",
-    "rspec",
-    "phpunit",
-    "phpstan",
-    "mix",
-    "sbt",
-    "Rscript",
+/// Programs that run code from the working folder or a cache (packages, build files, hooks of git), or
+/// what files and their input tell them.
+#[rustfmt::skip]
+pub(super) const RUNNERS: &[&str] = &[
+    "npx", "npm", "pnpm", "pnpx", "yarn", "corepack", "bun", "bunx", "deno", "uv", "uvx", "pipx",
+    "pip", "poetry", "pdm", "hatch", "rye", "tox", "nox", "pytest", "cargo", "go", "make", "cmake",
+    "ninja", "just", "task", "rake", "bundle", "gem", "mvn", "gradle", "dotnet", "composer",
+    "eslint", "prettier", "mise", "pre-commit", "lefthook", "git", "hg", "husky", "lint-staged",
+    "commitlint", "gitleaks", "jest", "vitest", "mocha", "stylelint", "ts-node", "nx", "turbo",
+    "mypy", "pylint", "flake8", "invoke", "scons", "rubocop", "rspec", "phpunit", "phpstan", "mix",
+    "sbt", "Rscript", "parallel", "run-parts", "vi", "vim", "nvim", "ex", "ed", "emacs", "expect",
+    "tclsh", "gdb", "lldb",
+];
+
+/// Programs that run their operands as a command.
+#[rustfmt::skip]
+pub(super) const WRAPPERS: &[&str] = &[
+    "builtin", "busybox", "chrt", "command", "doas", "env", "eval", "exec", "ionice", "nice",
+    "nohup", "setsid", "stdbuf", "strace", "sudo", "taskset", "timeout", "unshare", "xargs",
+];
+
+/// What gives words of an input to the command that follows it.
+pub(super) const FEEDERS: [&str; 5] = ["xargs", "-exec", "-execdir", "-ok", "-okdir"];
+
+/// Programs that run none of their operands.
+#[rustfmt::skip]
+pub(super) const DATA_PROGRAMS: &[&str] = &[
+    "[", "[[", "basename", "cd", "curl", "cut", "date", "dirname", "echo", "egrep", "fgrep", "grep",
+    "jq", "logger", "mkdir", "notify-send", "printf", "stat", "tee", "test", "touch", "tr", "uniq",
+    "wc",
 ];
 
 /// Returns true if the argument after this one is a line of commands for a shell.

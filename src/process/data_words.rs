@@ -1,147 +1,85 @@
-//! Removes from a command line the words that are never run: operands of programs that only show,
-//! compare or send them (`echo`, `jq`, `date`). Such a word with a slash that leads to no file is no
-//! program that a command could put there.
+//! Removes from a command line the operands of programs that only show, compare or send them
+//! (`echo`, `jq`, `date`): no command can make a program of them.
 //!
 //! No shell is emulated: a line that is not certainly understood stays as it is.
 
-use super::code_operands::{
-    ANY_FILE, Wrapped, code_options, has_code_options, push_run_files, takes_words_of_input,
-    wrapped,
+use super::code_programs::{
+    DATA_PROGRAMS, FEEDERS, SHELLS, WRAPPERS, is_command_flag, program_name,
 };
-use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
 
-/// Programs that run none of their operands.
-const DATA_PROGRAMS: [&str; 32] = [
-    "echo",
-    "printf",
-    "date",
-    "cut",
-    "tr",
-    "grep",
-    "egrep",
-    "fgrep",
-    "test",
-    "[",
-    "[[",
-    "tee",
-    "logger",
-    "jq",
-    "wc",
-    "basename",
-    "dirname",
-    "uniq",
-    "sed",
-    "awk",
-    "gawk",
-    "mawk",
-    "curl",
-    "notify-send",
-    "terminal-notifier",
-    "say",
-    "osascript",
-    "cd",
-    "mkdir",
-    "touch",
-    "ls",
-    "stat",
-];
+/// A file that may lie in the working folder, under any name. No file has this one.
+const ANY_FILE: &str = "./\0";
 
 /// Words after which a command begins.
 const BEFORE_COMMANDS: [&str; 11] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}"];
 
-/// What runs its input, a text or files, besides interpreters, and what is read differently here.
-const EXECUTORS: [&str; 10] =
-    ["xargs", "parallel", "at", "batch", "trap", "alias", "ssh", "coproc", "case", "find"];
+/// Programs that run a file of code that an option names, and letters of options with a value.
+const CODE_READERS: [(&str, &str); 4] =
+    [("sed", "eil"), ("awk", "vF"), ("gawk", "veFW"), ("mawk", "vF")];
 
 /// The most substitutions, and shells, inside each other.
 const DEPTH_MAX: usize = 8;
-
-/// Programs that run files which no word names, for lines that cannot be read.
-const FINDERS: [&str; 7] = ["xargs", "parallel", "run-parts", "-exec", "-execdir", "-ok", "-okdir"];
 
 /// The words of a command line that may be run.
 #[derive(Debug, Default)]
 pub(super) struct RunWords {
     /// The arguments, without data.
     pub(super) arguments: Vec<String>,
-    /// Further files that it may run.
+    /// Programs among them, and further files that it may run.
     pub(super) files: Vec<String>,
-}
-
-/// What the commands of a line run besides their words.
-#[derive(Debug, Default)]
-struct Findings {
-    files: Vec<String>,
-    /// True if any word of the line may be run.
-    is_any_word: bool,
 }
 
 /// The arguments of a program without the words that are never run.
 pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
-    let mut findings = Findings::default();
+    let mut run = RunWords { arguments: arguments.to_vec(), files: Vec::new() };
     let flag = arguments.iter().position(|it| is_command_flag(it));
-    let mut reduced = arguments.to_vec();
     if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1)
         && let Some(text) = arguments.get(line)
     {
-        match reduced_line(text, 0, &mut findings) {
-            Some(less) if !findings.is_any_word => reduced[line] = less,
-            Some(_) => {}
-            None => {
-                let is_finder = |word: &str| FINDERS.contains(&word);
-                let may_find = text.split_whitespace().any(is_finder);
-                findings.files.extend(may_find.then(|| ANY_FILE.to_owned()));
-            }
+        if let Some(less) = reduced_line(text, 0, &mut run.files) {
+            run.arguments[line] = less;
+        } else if text.split_whitespace().any(|word| FEEDERS.contains(&word)) {
+            run.files.push(ANY_FILE.to_owned());
         }
-    } else {
-        let operands: Vec<Word> = arguments.iter().map(|text| Word::literal(text)).collect();
-        push_run_files(program, &operands, false, &mut findings.files);
-        let head = Some(Word::literal(program));
-        if (SimpleCommand { head, operands, is_fed: false }).is_data() {
-            reduced.clear();
-        }
+    } else if is_data_program(program) {
+        run.arguments.clear();
     }
-    RunWords { arguments: reduced, files: findings.files }
+    run
 }
 
 fn is_shell(program: &str) -> bool {
     SHELLS.contains(&program_name(program).as_str())
 }
 
+fn is_data_program(program: &str) -> bool {
+    let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| program.strip_prefix(it));
+    DATA_PROGRAMS.contains(&name.unwrap_or(program))
+}
+
 /// The line without words that are never run. `None` if it cannot be read.
-fn reduced_line(line: &str, depth: usize, findings: &mut Findings) -> Option<String> {
+fn reduced_line(line: &str, depth: usize, files: &mut Vec<String>) -> Option<String> {
     // A here-document may hold anything.
     if depth > DEPTH_MAX || line.contains("<<") {
         return None;
     }
-    LineReader { rest: line, depth, is_fed: false, findings }.commands(None)
+    LineReader { rest: line, depth, files }.commands(None)
 }
 
 /// A word of a line.
 #[derive(Debug, Default)]
-pub(super) struct Word {
+struct Word {
     /// The fixed part of its text, without quotes.
-    pub(super) text: String,
+    text: String,
     /// Its source, with reduced substitutions.
-    pub(super) source: String,
+    source: String,
     /// Its reduced substitutions alone.
     substitutions: String,
     /// True if it has a variable or a substitution.
-    pub(super) varies: bool,
+    varies: bool,
 }
 
 impl Word {
-    pub(super) fn literal(text: &str) -> Self {
-        Self { text: text.to_owned(), source: text.to_owned(), ..Self::default() }
-    }
-
-    pub(super) fn is_assignment(&self) -> bool {
-        self.text.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
-        })
-    }
-
     /// Adds a substitution, of which `inner` may be run.
     fn substitute(&mut self, inner: &str) {
         let inner = format!(" ( {inner} ) ");
@@ -150,164 +88,68 @@ impl Word {
         self.varies = true;
     }
 
-    /// Returns true if it begins like the path of a file.
-    fn is_path(&self) -> bool {
-        let source = self.source.trim_start_matches('"');
-        ["./", "../", "~", "$"].iter().any(|begin| source.starts_with(begin))
+    fn is_assignment(&self) -> bool {
+        self.text.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
+        })
+    }
+
+    /// Returns true if a word of the input may stand in its place.
+    fn is_placeholder(&self) -> bool {
+        self.text.starts_with(['{', '%', '@'])
     }
 }
 
-/// A program and its operands.
-#[derive(Debug, Default)]
-struct SimpleCommand {
-    head: Option<Word>,
-    operands: Vec<Word>,
-    /// True if the output of another command is its input.
-    is_fed: bool,
-}
-
-impl SimpleCommand {
-    fn head(&self) -> &str {
-        self.head.as_ref().map_or("", |head| &head.text)
-    }
-
-    /// Moves the words before the command that this one runs (`timeout 5`) to a line.
-    fn unwrap(&mut self, reduced: &mut String) {
-        loop {
-            let name = program_name(self.head());
-            let Some(Wrapped { words: [head, operands @ ..], is_certain: true }) =
-                wrapped(&name, &self.operands)
-            else {
-                return;
-            };
-            // `parallel` gives the words to a shell.
-            let only_shows =
-                is_data_program(&head.text) && !has_code_options(&head.text) && name != "parallel";
-            if takes_words_of_input(&name) && !only_shows {
-                return;
-            }
-            let rest = operands.len() + 1;
-            let command = self.operands.split_off(self.operands.len() - rest);
-            for word in &self.operands {
-                push_word(reduced, &word.source);
-            }
-            let mut command = command.into_iter();
-            self.head = command.next();
-            self.operands = command.collect();
-            push_word(reduced, self.head.as_ref().map_or("", |head| &head.source));
+/// The number of words before the program of a command (`then A=b timeout 5`). With options among
+/// them it is not certain.
+fn words_before_program(words: &[Word]) -> usize {
+    let mut wraps = false;
+    let is_before = |place: &usize| {
+        let word = &words[*place];
+        let is_placeholder_name = *place > 0 && words[place - 1].text == "-I";
+        let is_option = is_placeholder_name
+            || word.text.starts_with(|it: char| it == '-' || it.is_ascii_digit());
+        if word.is_assignment() || wraps && is_option {
+            return true;
         }
-    }
-
-    /// Returns true if it runs no operand.
-    fn is_data(&self) -> bool {
-        let head = self.head();
-        let name = without_usual_folder(head);
-        let runs_text = |word: &Word| match name {
-            "sed" => may_execute(script_of(&word.text)),
-            // `do shell script`, `load script`, and a file of code.
-            "osascript" => word.text.contains("script") || self.operands[0].text != "-e",
-            "awk" | "gawk" | "mawk" => {
-                ["system", "|", "getline", "@"].iter().any(|it| word.text.contains(it))
-            }
-            _ => false,
-        };
-        is_data_program(head)
-            && code_options(name, &self.operands).is_empty()
-            && !self.operands.iter().any(runs_text)
-    }
-
-    /// Adds the words of it that may be run to a line, and begins the next one. `None` if it is a
-    /// shell with a line that cannot be read.
-    fn finish(&mut self, reduced: &mut String, findings: &mut Findings) -> Option<()> {
-        let mut command = std::mem::take(self);
-        command.unwrap(reduced);
-        // What a variable leads to is not known.
-        if let Some(head) = command.head.as_ref().filter(|head| head.varies) {
-            findings.is_any_word = true;
-            let is_printed = !head.substitutions.is_empty();
-            let file = if is_printed { ANY_FILE } else { &head.source };
-            findings.files.push(file.to_owned());
-        }
-        let name = program_name(command.head());
-        push_run_files(command.head(), &command.operands, false, &mut findings.files);
-        if is_shell(&name)
-            && let [flag, line, rest @ ..] = &command.operands[..]
-            && is_command_flag(&flag.text)
-            && !line.varies
-            && !command.is_fed
-        {
-            push_word(reduced, &flag.source);
-            push_word(reduced, &reduced_line(&line.text, 1, findings)?);
-            for word in rest {
-                push_word(reduced, &word.source);
-            }
-            return Some(());
-        }
-        let is_data = command.is_data();
-        // It may run the words that data programs print, or files that a pattern finds.
-        let is_open = |word: &Word| word.varies || word.text.contains(['*', '?', '[']);
-        let takes_output = command.is_fed || command.operands.iter().any(is_open);
-        findings.is_any_word |= EXECUTORS.contains(&name.as_str())
-            || INTERPRETERS.contains(&name.as_str())
-            || (!is_data && takes_output && command.head.is_some());
-        // What they write of a file could be run by what reads it.
-        let stays = |word: &Word| !is_data || word.is_path() && reads_files(&name);
-        for word in &command.operands {
-            push_word(reduced, if stays(word) { &word.source } else { &word.substitutions });
-        }
-        Some(())
-    }
-}
-
-fn without_usual_folder(program: &str) -> &str {
-    let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| program.strip_prefix(it));
-    name.unwrap_or(program)
-}
-
-fn is_data_program(program: &str) -> bool {
-    DATA_PROGRAMS.contains(&without_usual_folder(program))
-}
-
-fn reads_files(name: &str) -> bool {
-    ["jq", "grep", "egrep", "fgrep", "sed", "awk", "gawk", "mawk", "cut", "uniq"].contains(&name)
-}
-
-fn push_word(reduced: &mut String, word: &str) {
-    reduced.push_str(word);
-    reduced.push(' ');
-}
-
-/// Returns true if a script of sed may have the command or the flag `e`, which runs a program.
-fn may_execute(script: &str) -> bool {
-    let letters: Vec<char> = script.chars().collect();
-    let is_flag = |letter: char| "gpiImMw0123456789".contains(letter);
-    let has_letter_for_slash =
-        script.starts_with('s') && letters.get(1).is_some_and(|it| it.is_alphanumeric());
-    let is_command = |place: usize| {
-        let before = letters[..place].iter().rev().find(|it| !is_flag(**it));
-        let after = letters.get(place + 1);
-        before.is_none_or(|it| !it.is_alphanumeric())
-            && after.is_none_or(|it| !it.is_alphanumeric() || is_flag(*it))
+        let has_line = words.get(place + 1).is_some_and(|it| is_command_flag(&it.text));
+        let is_wrapper = WRAPPERS.contains(&program_name(&word.text).as_str())
+            || has_line && is_shell(&word.text);
+        wraps |= is_wrapper;
+        !word.varies && (is_wrapper || BEFORE_COMMANDS.contains(&word.text.as_str()))
     };
-    has_letter_for_slash
-        || (0..letters.len()).any(|place| letters[place] == 'e' && is_command(place))
+    (0..words.len()).take_while(is_before).count()
 }
 
-/// The script in a word of a call of sed: `-es/a/b/`, `--expression=p`, or the word itself.
-fn script_of(word: &str) -> &str {
-    let long =
-        word.strip_prefix("--").map(|it| it.split_once('=').map_or("", |(_, script)| script));
-    let short =
-        word.strip_prefix('-').map(|it| it.split_once('e').map_or("", |(_, script)| script));
-    long.or(short).unwrap_or(word)
+/// Returns true if a command that gets words of an input may run one of them.
+fn runs_input(before: &[Word], program: Option<&Word>) -> bool {
+    runs_line(before) || program.is_none_or(Word::is_placeholder)
+}
+
+/// Returns true if a shell takes the next word for a line.
+fn runs_line(before: &[Word]) -> bool {
+    before.last().is_some_and(|it| is_command_flag(&it.text))
+        && before.iter().any(|word| is_shell(&word.text))
+}
+
+/// The files of code that options of `sed` and `awk` name: `-f x`, `-fx`, `--file=x`.
+fn code_files(operands: &[Word], other: &str) -> impl Iterator<Item = String> {
+    operands.iter().enumerate().filter_map(move |(place, word)| {
+        let long = word.text.strip_prefix("--file").map(|it| it.trim_start_matches('='));
+        let short = || {
+            let (before, value) = word.text.strip_prefix('-')?.split_once('f')?;
+            (!before.contains(|it| it == '-' || other.contains(it))).then_some(value)
+        };
+        let value = long.or_else(short)?;
+        let next = operands.get(place + 1).map_or(ANY_FILE, |next| next.source.as_str());
+        Some(if value.is_empty() { next } else { value }.to_owned())
+    })
 }
 
 struct LineReader<'a> {
     rest: &'a str,
     depth: usize,
-    /// True if the output of a command is the input of another one.
-    is_fed: bool,
-    findings: &'a mut Findings,
+    files: &'a mut Vec<String>,
 }
 
 impl LineReader<'_> {
@@ -323,25 +165,20 @@ impl LineReader<'_> {
 
     /// Reads commands up to `end`, which is consumed, and returns the words that may be run.
     fn commands(&mut self, end: Option<char>) -> Option<String> {
-        let mut reduced = String::new();
-        let mut command = SimpleCommand { is_fed: self.is_fed, ..SimpleCommand::default() };
+        let (mut reduced, mut words) = (String::new(), Vec::new());
         loop {
             let Some(letter) = self.peek() else {
-                command.finish(&mut reduced, self.findings)?;
+                self.finish(&std::mem::take(&mut words), &mut reduced)?;
                 return end.is_none().then_some(reduced);
             };
             if letter.is_whitespace() && letter != '\n' {
                 self.next();
-            } else if Some(letter) == end {
-                self.next();
-                command.finish(&mut reduced, self.findings)?;
-                return Some(reduced);
             } else if ['\n', ';', '|', '&', '(', ')'].contains(&letter) {
                 self.next();
-                command.finish(&mut reduced, self.findings)?;
-                // Also for what follows: the commands of a loop all have its input.
-                self.is_fed |= letter == '|';
-                command.is_fed = self.is_fed;
+                self.finish(&std::mem::take(&mut words), &mut reduced)?;
+                if Some(letter) == end {
+                    return Some(reduced);
+                }
                 reduced.push(letter);
                 if letter == '(' {
                     reduced.push_str(&self.nested()?);
@@ -353,20 +190,57 @@ impl LineReader<'_> {
                 // Quotes in a comment are none.
                 self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
             } else {
-                let word = self.word()?;
-                let is_before_head = word.is_assignment()
-                    || !word.varies && BEFORE_COMMANDS.contains(&word.text.as_str());
-                if command.head.is_some() {
-                    command.operands.push(word);
-                    continue;
-                }
-                push_word(&mut reduced, &word.source);
-                if is_before_head {
-                    continue;
-                }
-                command.head = Some(word);
+                words.push(self.word()?);
             }
         }
+    }
+
+    /// Adds the words of a command that may be run to a line. `None` if they are not certain.
+    fn finish(&mut self, words: &[Word], reduced: &mut String) -> Option<()> {
+        let (before, command) = words.split_at(words_before_program(words));
+        let is_feeder = |word: &&Word| FEEDERS.contains(&word.text.as_str());
+        let is_fed = before.iter().any(|word| is_feeder(&word));
+        let any_file = || ANY_FILE.to_owned();
+        self.files.extend((is_fed && runs_input(before, command.first())).then(any_file));
+        for word in before {
+            push_word(reduced, &word.source);
+        }
+        let Some((program, operands)) = command.split_first() else { return Some(()) };
+        if program.text == "case" {
+            return None;
+        }
+        let is_line = runs_line(before);
+        let may_be_file = if is_line {
+            program.source.trim_start_matches('"').starts_with('$')
+        } else {
+            program.varies || program.text.contains('/')
+        };
+        if !program.substitutions.is_empty() {
+            self.files.push(any_file());
+        } else if may_be_file {
+            self.files.push(program.source.clone());
+        }
+        if [".", "source"].contains(&program.text.as_str()) {
+            self.files.extend(operands.first().map(|word| word.source.clone()));
+        }
+        let reader = CODE_READERS.iter().find(|(name, _)| program_name(&program.text) == *name);
+        self.files.extend(reader.iter().flat_map(|(_, other)| code_files(operands, other)));
+        let of_find = operands.iter().enumerate().filter(|(_, word)| is_feeder(word));
+        for (place, _) in of_find {
+            let words = &operands[place + 1..];
+            let (before, command) = words.split_at(words_before_program(words));
+            self.files.extend(runs_input(before, command.first()).then(any_file));
+        }
+        let line = (is_line && !program.varies)
+            .then(|| reduced_line(&program.text, self.depth + 1, self.files));
+        push_word(reduced, line.unwrap_or_else(|| Some(program.source.clone()))?.as_str());
+        // The value of an option may seem to be the program.
+        let is_certain = !before.iter().any(|word| word.text.starts_with('-'));
+        let is_data = is_certain && is_data_program(&program.text);
+        for word in operands {
+            push_word(reduced, if is_data { &word.substitutions } else { &word.source });
+        }
+        Some(())
     }
 
     /// Commands in parentheses, of which the first has been read.
@@ -383,15 +257,11 @@ impl LineReader<'_> {
     /// A redirection and its file. `None` for the output of a command in place of a file.
     fn redirection(&mut self) -> Option<String> {
         let begin = self.next()?;
-        while self.peek().is_some_and(|it| "<>&|".contains(it)) {
-            self.next();
-        }
+        self.rest = self.rest.trim_start_matches(['<', '>', '&', '|']);
         if self.peek() == Some('(') {
             return None;
         }
-        while self.peek().is_some_and(|it| it == ' ' || it == '\t') {
-            self.next();
-        }
+        self.rest = self.rest.trim_start_matches([' ', '\t']);
         Some(format!("{begin} {}", self.word()?.source))
     }
 
@@ -406,9 +276,8 @@ impl LineReader<'_> {
             self.next();
             match letter {
                 '\\' => {
-                    word.source.push(letter);
                     let next = self.next()?;
-                    word.source.push(next);
+                    word.source.extend([letter, next]);
                     word.text.push(next);
                 }
                 '"' => {
@@ -423,11 +292,19 @@ impl LineReader<'_> {
                 }
                 '`' => {
                     let (inner, rest) = self.rest.split_once('`')?;
-                    let inner = reduced_line(inner, self.depth + 1, self.findings)?;
-                    word.substitute(&inner);
+                    word.substitute(&reduced_line(inner, self.depth + 1, self.files)?);
                     self.rest = rest;
                 }
-                '$' => self.variable(&mut word)?,
+                '$' if self.peek() == Some('(') => {
+                    self.next();
+                    word.substitute(&self.nested()?);
+                }
+                '$' if self.peek() == Some('\'') => return None,
+                '$' => {
+                    word.source.push(letter);
+                    let is_name = |it: char| it.is_ascii_alphanumeric() || "_{".contains(it);
+                    word.varies |= self.peek().is_some_and(is_name);
+                }
                 _ => {
                     word.source.push(letter);
                     word.text.push(letter);
@@ -436,33 +313,9 @@ impl LineReader<'_> {
         }
         (!is_quoted).then_some(word)
     }
+}
 
-    /// What follows a dollar sign: a substitution, or the name of a variable.
-    fn variable(&mut self, word: &mut Word) -> Option<()> {
-        match self.peek() {
-            Some('(') => {
-                self.next();
-                let inner = self.nested()?;
-                word.substitute(&inner);
-            }
-            Some('{') => {
-                let (inner, rest) = self.rest.split_once('}')?;
-                if inner.contains(['$', '`', '\'', '"']) {
-                    return None;
-                }
-                word.source.extend(["$", inner, "}"]);
-                word.varies = true;
-                self.rest = rest;
-            }
-            Some('\'') => return None,
-            _ => {
-                let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-                let length = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
-                word.source.extend(["$", &self.rest[..length]]);
-                word.varies |= length > 0;
-                self.rest = &self.rest[length..];
-            }
-        }
-        Some(())
-    }
+fn push_word(reduced: &mut String, word: &str) {
+    reduced.push_str(word);
+    reduced.push(' ');
 }

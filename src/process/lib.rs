@@ -28,7 +28,6 @@
 //! Outside Linux there are no subreapers: orphans are lost there.
 
 mod closed_stdout;
-mod code_operands;
 mod code_programs;
 mod code_variables;
 mod command_process;

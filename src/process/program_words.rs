@@ -15,7 +15,7 @@ const SEPARATORS: &[char] =
 
 /// The placeholder for the value of an unknown variable: a word that begins with it is treated as a
 /// path in the working folder.
-const UNKNOWN: &str = "\u{0}";
+pub(super) const UNKNOWN: &str = "\u{0}";
 
 /// The words of a job.
 #[derive(Debug, Default)]
@@ -41,10 +41,10 @@ impl ProgramWords {
             job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
         let run = without_data(&job.program.to_string_lossy(), &arguments);
         let mut words = Self::in_arguments(job, run.arguments, programs);
-        for file in run.files.iter().flat_map(|file| cut(file, true, job)) {
-            let is_unknown = file.starts_with(UNKNOWN) && !file.contains('/');
-            words.further.push(if is_unknown { format!("./{file}") } else { file });
-        }
+        let files = run.files.iter().flat_map(|file| cut(file, true, job));
+        words
+            .further
+            .extend(files.map(|it| if is_path_alone(&it) { it } else { format!("./{it}") }));
         words
     }
 
@@ -72,17 +72,19 @@ impl ProgramWords {
         self.written().chain(&self.of_scripts)
     }
 
-    /// The first operand of each interpreter among the words. A shell with `-c` is left out: its
+    /// Each interpreter among the words, with its first operand. A shell with `-c` is left out: its
     /// line of commands is cut into words like the others.
-    pub(super) fn interpreted(&self) -> impl Iterator<Item = Option<&String>> {
+    pub(super) fn interpreted(&self) -> impl Iterator<Item = (&String, Option<&String>)> {
         [(&self.in_order, false), (&self.of_scripts, true)].into_iter().flat_map(
             |(all, are_lines)| {
                 all.iter().enumerate().filter_map(move |(place, word)| {
                     let (name, rest) = (program_name(word), &all[place + 1..]);
                     let is_shell = SHELLS.contains(&name.as_str());
                     let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
-                    (INTERPRETERS.contains(&name.as_str()) && !runs_line)
-                        .then(|| if are_lines { operand(&name, rest) } else { plain_operand(rest) })
+                    let first =
+                        || if are_lines { operand(&name, rest) } else { plain_operand(rest) };
+                    let is_given_file = INTERPRETERS.contains(&name.as_str()) && !runs_line;
+                    is_given_file.then(|| (word, first()))
                 })
             },
         )
@@ -120,7 +122,7 @@ fn operand<'a>(interpreter: &str, words: &'a [String]) -> Option<&'a String> {
 }
 
 /// Returns true if a text begins like a path that needs no folder before it.
-fn is_path_alone(text: &str) -> bool {
+pub(super) fn is_path_alone(text: &str) -> bool {
     ["/", "~/", "./", "../"].iter().any(|begin| text.starts_with(begin))
 }
 

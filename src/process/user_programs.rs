@@ -21,7 +21,7 @@ use super::job::Job;
 use super::job_paths::{FoundPrograms, absolute, joined, search_path};
 use super::landlock_policy::{LandlockPolicy, PathRule};
 use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
-use super::program_words::ProgramWords;
+use super::program_words::{ProgramWords, UNKNOWN, is_path_alone};
 use super::writable_folders::WritableFolders;
 
 /// The most folders in which the words of a job are looked up.
@@ -162,7 +162,10 @@ impl UserPrograms {
         let may_run = ProgramWords::that_may_run(job, &self.found);
         let may_be_put: BTreeSet<PathBuf> = starts
             .iter()
-            .flat_map(|start| may_run.all().filter_map(|word| self.locate(start, word, job)))
+            .flat_map(|start| {
+                let paths = may_run.all().filter(|word| may_be_path(start, word));
+                paths.filter_map(|word| self.locate(start, word, job))
+            })
             .collect();
         let known = self.known();
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
@@ -219,7 +222,7 @@ impl UserPrograms {
 
     /// The path of a word with a slash, if commands can write to it or to a folder on the way.
     fn locate(&self, start: &Path, word: &str, job: &Job) -> Option<PathBuf> {
-        let word = word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1);
+        let word = without_option(word);
         let is_open = word.contains('/') && self.writable.can_change(&joined(start, word, job));
         is_open.then(|| absolute(start, word, job))
     }
@@ -261,16 +264,37 @@ impl UserPrograms {
             let path = absolute(&job.cwd, word, job);
             path.is_file() && !self.writable.can_change(&path)
         };
-        let mut names =
-            words.in_order.iter().chain(&words.of_scripts).map(|word| program_name(word));
-        names.any(|name| RUNNERS.contains(&name.as_str()))
-            || words.interpreted().any(|script| !script.is_some_and(lies_elsewhere))
+        // A text with a slash is seldom one (`s/a/git`).
+        let is_program =
+            |word: &&String| !word.contains('/') || absolute(&job.cwd, word, job).is_file();
+        let mut programs = words.in_order.iter().chain(&words.of_scripts).filter(is_program);
+        programs.any(|word| RUNNERS.contains(&program_name(word).as_str()))
+            || words
+                .interpreted()
+                .any(|(program, it)| is_program(&program) && !it.is_some_and(lies_elsewhere))
     }
+}
+
+/// The value of an option (`--config=x`), or the word.
+fn without_option(word: &str) -> &str {
+    word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1)
+}
+
+/// Returns true if a word may be meant as a path in a folder, and not as `s/a/b/`.
+fn may_be_path(folder: &Path, word: &str) -> bool {
+    let word = without_option(word);
+    let mut parts = word.split('/');
+    let first = parts.next().unwrap_or_default();
+    if first.starts_with(UNKNOWN) {
+        // `$1/$2` is rather a text.
+        return !parts.next_back().is_some_and(|name| name.contains(UNKNOWN));
+    }
+    is_path_alone(word) || folder.join(first).exists()
 }
 
 /// The program itself, and the scripts that interpreters are given, in each of these folders.
 fn run_files(words: &ProgramWords, starts: &[PathBuf], job: &Job) -> Vec<PathBuf> {
-    let run = [&words.in_order[0]].into_iter().chain(words.interpreted().flatten());
+    let run = [&words.in_order[0]].into_iter().chain(words.interpreted().filter_map(|it| it.1));
     run.flat_map(|word| starts.iter().map(|start| absolute(start, word, job))).collect()
 }
 
