@@ -1,13 +1,13 @@
-//! The programs that run files which they are given, or find.
+//! Programs by what they run, for everything that judges a command by the names in it.
 
 /// Shells: the argument after their `-c` (or `-ec`) is a line of commands.
-pub(super) const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+pub const SHELLS: [&str; 7] = ["ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"];
 
-/// Programs that run the first file they are given, without versions (`python3.13`). With another
-/// first argument, or none, they may take code from the working folder.
-pub const INTERPRETERS: [&str; 20] = [
-    "source", "eval", "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node",
-    "nodejs", "ruby", "perl", "php", "lua", "java", "pwsh", "tsx",
+/// Programs besides shells that run the first file they are given, without versions (`python3.13`).
+/// With another first argument, or none, they may take code from the working folder.
+const INTERPRETERS: [&str; 14] = [
+    "source", "eval", "fish", "python", "pypy", "node", "nodejs", "ruby", "perl", "php", "lua",
+    "java", "pwsh", "tsx",
 ];
 
 /// Programs that run code from the working folder or a cache (packages, build files, hooks of git), or
@@ -26,9 +26,11 @@ pub(super) const RUNNERS: &[&str] = &[
 
 /// Programs that run their operands as a command.
 #[rustfmt::skip]
-pub(super) const WRAPPERS: &[&str] = &[
-    "builtin", "busybox", "chrt", "command", "doas", "env", "eval", "exec", "ionice", "nice",
-    "nohup", "setsid", "stdbuf", "strace", "sudo", "taskset", "timeout", "unshare", "xargs",
+pub const WRAPPERS: &[&str] = &[
+    "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "eval", "exec", "fakeroot",
+    "ionice", "ltrace", "nice", "nohup", "nsenter", "pkexec", "prlimit", "runuser", "setarch",
+    "setpriv", "setsid", "stdbuf", "strace", "sudo", "systemd-run", "taskset", "time", "timeout",
+    "unshare", "xargs", "xvfb-run",
 ];
 
 /// What gives words of an input to the command that follows it.
@@ -41,6 +43,11 @@ pub(super) const DATA_PROGRAMS: &[&str] = &[
     "jq", "logger", "mkdir", "notify-send", "printf", "stat", "tee", "test", "touch", "tr", "uniq",
     "wc",
 ];
+
+/// Returns true if a program of this name runs the first file that it is given.
+pub fn is_interpreter(name: &str) -> bool {
+    SHELLS.contains(&name) || INTERPRETERS.contains(&name)
+}
 
 /// Returns true if the argument after this one is a line of commands for a shell.
 pub(super) fn is_command_flag(flag: &str) -> bool {

@@ -11,8 +11,8 @@ use super::code_programs::{
 const ANY_FILE: &str = "./\0";
 
 /// Words after which a command begins.
-const BEFORE_COMMANDS: [&str; 11] =
-    ["if", "then", "else", "elif", "do", "while", "until", "!", "time", "{", "}"];
+const BEFORE_COMMANDS: [&str; 10] =
+    ["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}"];
 
 /// Programs that run a file of code that an option names, and letters of options with a value.
 const CODE_READERS: [(&str, &str); 4] =

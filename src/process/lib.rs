@@ -76,7 +76,7 @@ mod worker_process;
 mod writable_folders;
 
 pub use closed_stdout::{break_closed_stdout, was_stdout_closed};
-pub use code_programs::{INTERPRETERS as CODE_INTERPRETERS, program_name};
+pub use code_programs::{SHELLS, WRAPPERS, is_interpreter, program_name};
 pub use egress::{
     ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, PROBE_ARGUMENT, ProbeResult,
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,

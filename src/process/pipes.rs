@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::code_programs::SHELLS;
+
 /// The processes that can write to a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PipeWriters {
@@ -65,10 +67,6 @@ pub fn writers_of_stdin() -> PipeWriters {
     pipe_writers(processes())
 }
 
-/// Shells: their loops read standard input.
-#[cfg(target_os = "linux")]
-const SHELLS: [&str; 8] = ["ash", "bash", "busybox", "dash", "ksh", "mksh", "sh", "zsh"];
-
 /// The most ancestors that are checked, such as `timeout`, which pass their standard input on.
 #[cfg(target_os = "linux")]
 const ANCESTORS_MAX: usize = 16;
@@ -85,7 +83,8 @@ pub fn is_shared_with_shell() -> bool {
             return false;
         }
         let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-        if SHELLS.contains(&name.trim()) {
+        // Loops of a shell read standard input.
+        if SHELLS.contains(&name.trim()) || name.trim() == "busybox" {
             return true;
         }
         let stat = std::fs::read(format!("/proc/{process}/stat")).ok();

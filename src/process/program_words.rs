@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use super::code_programs::{INTERPRETERS, SHELLS, is_command_flag, program_name};
+use super::code_programs::{SHELLS, is_command_flag, is_interpreter, program_name};
 use super::data_words::without_data;
 use super::job::Job;
 use super::job_paths::{FoundPrograms, variable};
@@ -83,7 +83,7 @@ impl ProgramWords {
                     let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
                     let first =
                         || if are_lines { operand(&name, rest) } else { plain_operand(rest) };
-                    let is_given_file = INTERPRETERS.contains(&name.as_str()) && !runs_line;
+                    let is_given_file = is_interpreter(&name) && !runs_line;
                     is_given_file.then(|| (word, first()))
                 })
             },

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::HookLine;
 use crate::hooks::HookCommand;
-use crate::process::{CODE_INTERPRETERS, find_program, program_name};
+use crate::process::{find_program, is_interpreter, program_name};
 use crate::secrets::Variables;
 
 /// Shell builtins and keywords, which need no program.
@@ -122,8 +122,7 @@ impl HookContext<'_> {
             return Vec::new();
         }
         let name = program_name(&program);
-        let runs_another = CODE_INTERPRETERS.contains(&name.as_str())
-            || PACKAGE_INTERPRETERS.contains(&name.as_str());
+        let runs_another = is_interpreter(&name) || PACKAGE_INTERPRETERS.contains(&name.as_str());
         while words.next_if(|word| word.as_deref().is_some_and(|it| FLAGS.contains(&it))).is_some()
         {
         }

@@ -3,16 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::super::shell_lexer::{ShellWord, base_name};
+use crate::process::{SHELLS, WRAPPERS};
 
-/// Programs whose arguments are, or contain, a command.
-#[rustfmt::skip]
-const WRAPPERS: &[&str] = &[
-    "bash", "builtin", "busybox", "chroot", "chrt", "command", "dash", "doas", "entr", "env",
-    "eval", "exec", "fakeroot", "find", "fish", "flock", "ionice", "ksh", "ltrace", "nice", "nohup",
-    "nsenter", "parallel", "pkexec", "prlimit", "runuser", "script", "setarch", "setpriv", "setsid",
-    "sh", "ssh", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout",
-    "trap", "unshare", "watch", "xargs", "xvfb-run", "zsh",
-];
+/// Programs whose arguments contain a command, besides [`WRAPPERS`] and [`SHELLS`].
+const CONTAINERS: [&str; 10] =
+    ["entr", "find", "fish", "flock", "parallel", "script", "ssh", "su", "trap", "watch"];
 
 /// Programs that run a command of a project, in a container or with secrets; the verbs behind which
 /// they do, if they have any; and the number of operands before the command.
@@ -34,7 +29,8 @@ const WORDS_MAX: usize = 128;
 
 /// True if the arguments of a program are, or contain, a command.
 pub(super) fn is_wrapper(program: &str) -> bool {
-    WRAPPERS.contains(&base_name(program))
+    let name = &base_name(program);
+    CONTAINERS.contains(name) || WRAPPERS.contains(name) || SHELLS.contains(name)
 }
 
 /// The positions of the words at which a command may begin that a runner runs. Unknown flags may
