@@ -481,7 +481,7 @@ pub(super) fn servers(
         folders: settings.config.permissions.additional_directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
-        mask: Redactor::new(toolbox.secrets().clone()),
+        redactor: Redactor::new(toolbox.secrets().clone()),
         secrets: toolbox.secrets().clone(),
         http: Arc::new(http),
         config_dir: settings.config_dir.clone(),

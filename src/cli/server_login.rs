@@ -50,15 +50,15 @@ pub(super) async fn login(
     }
     add_client_secret(&mut address.oauth, survey);
     let secrets = KnownSecrets::new(survey.secrets());
-    let mask = Redactor::new(secrets.clone());
-    let around = LoginEnvironment {
+    let redactor = Redactor::new(secrets.clone());
+    let environment = LoginEnvironment {
         config_dir: survey.config_dir.clone(),
         http: http_clients(survey),
         secrets,
-        mask: mask.clone(),
+        redactor: redactor.clone(),
     };
     let way = if args.device { LoginWay::Device } else { LoginWay::Browser };
-    let working = log_in(name, &address, &around, way, args.wait.unwrap_or(WAIT_MAX));
+    let working = log_in(name, &address, &environment, way, args.wait.unwrap_or(WAIT_MAX));
     let ended = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
@@ -70,7 +70,7 @@ pub(super) async fn login(
             Ok(0)
         }
         Err(error) => {
-            say(&mask.redact(&format!("no login at {name:?}: {error}")));
+            say(&redactor.redact(&format!("no login at {name:?}: {error}")));
             Ok(1)
         }
     }
@@ -79,11 +79,11 @@ pub(super) async fn login(
 async fn log_in(
     name: &str,
     address: &HttpAddress,
-    around: &LoginEnvironment,
+    environment: &LoginEnvironment,
     way: LoginWay,
     wait: Duration,
 ) -> Result<Result<(), LoginError>, UsageError> {
-    let pending = match begin_login(name, address, way, around).await {
+    let pending = match begin_login(name, address, way, environment).await {
         Ok(pending) => pending,
         Err(error) => return Ok(Err(error)),
     };

@@ -51,7 +51,7 @@ impl CrashLog {
         handler: &HookHandler,
         failure: &HookFailure,
         session: &str,
-        mask: &Redactor,
+        redactor: &Redactor,
     ) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -74,7 +74,7 @@ impl CrashLog {
             "kind": failure.kind,
             "detail": failure.detail,
         });
-        mask.redact_json(&mut line);
+        redactor.redact_json(&mut line);
         let line = to_line(&line) + "\n";
         if facts.len() + line.len() as u64 > BYTES_MAX {
             return Err(io::Error::other("it is full; read and delete it"));

@@ -46,7 +46,7 @@ pub struct HookRuns {
 impl HookDecision {
     /// Adds the decision of one hook. Of several: deny beats defer, defer beats ask, ask beats
     /// allow, and a later input replaces an earlier one.
-    pub(super) fn add(&mut self, say: HookOutput) {
+    pub(super) fn add(&mut self, output: HookOutput) {
         let HookOutput {
             stop_run: halt,
             objection,
@@ -57,7 +57,7 @@ impl HookDecision {
             message,
             hides_prompt,
             updates,
-        } = say;
+        } = output;
         append_reason(&mut self.halt, halt);
         append_reason(&mut self.objection, objection);
         if let Some((word, why)) = permission {

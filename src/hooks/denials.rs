@@ -27,8 +27,8 @@ const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decisi
 const LIST: [char; 3] = ['[', ',', ']'];
 
 /// Returns the prohibitions in the output of a hook. `None` if there are none.
-pub(super) fn find_denial(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
-    denial_in(event, out, mask).or_else(|| denial_in(event, &as_displayed(out), mask))
+pub(super) fn find_denial(event: HookEvent, out: &str, redactor: &Redactor) -> Option<HookOutput> {
+    denial_in(event, out, redactor).or_else(|| denial_in(event, &as_displayed(out), redactor))
 }
 
 /// The output without terminal sequences, and with a line for each part that a carriage return ends:
@@ -45,7 +45,7 @@ pub(super) fn mentions_decision(event: HookEvent, out: &str) -> bool {
     event.can_be_guarded() && (denies(out) || stops() || !event.takes_plain_text() && decides())
 }
 
-fn denial_in(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput> {
+fn denial_in(event: HookEvent, out: &str, redactor: &Redactor) -> Option<HookOutput> {
     let mut found = HookOutput::default();
     let (mut rest, mut misses) = (out, 0);
     while let Some(text) = next_object(rest) {
@@ -58,7 +58,7 @@ fn denial_in(event: HookEvent, out: &str, mask: &Redactor) -> Option<HookOutput>
                 Some(_) | None => misses += 1,
             }
         }
-        found.restrict(denial_of(event, object, mask));
+        found.restrict(denial_of(event, object, redactor));
         rest = &text[object.len()..];
     }
     (found != HookOutput::default()).then_some(found)
@@ -77,12 +77,12 @@ fn next_object(text: &str) -> Option<&str> {
 }
 
 /// The prohibitions in one object.
-fn denial_of(event: HookEvent, object: &str, mask: &Redactor) -> HookOutput {
-    match parse_output(event, object, mask) {
-        Ok(say) => say,
+fn denial_of(event: HookEvent, object: &str, redactor: &Redactor) -> HookOutput {
+    match parse_output(event, object, redactor) {
+        Ok(output) => output,
         Err(why) if denies(object) && event.objection() != ObjectionUse::Ignored => {
             let why = format!("it denies by invalid output ({why}): {object}");
-            HookOutput { objection: Some(truncate(&why, mask)), ..HookOutput::default() }
+            HookOutput { objection: Some(truncate(&why, redactor)), ..HookOutput::default() }
         }
         Err(_) => HookOutput::default(),
     }
@@ -155,10 +155,10 @@ mod tests {
                 "decision": {"behavior": "deny", "message": "no"}}}"#
                 .to_owned(),
         ] {
-            let say = found(HookEvent::PreToolUse, &out).expect(&out);
-            let denied = say.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
-            assert!(say.objection.as_deref() == Some("no") || denied, "{out}");
-            assert_eq!((say.input, say.context), (None, None), "{out}");
+            let output = found(HookEvent::PreToolUse, &out).expect(&out);
+            let denied = output.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
+            assert!(output.objection.as_deref() == Some("no") || denied, "{out}");
+            assert_eq!((output.input, output.context), (None, None), "{out}");
         }
     }
 
@@ -180,11 +180,12 @@ mod tests {
             assert_eq!(found(HookEvent::PreToolUse, &out), None, "{out}");
         }
         for word in ["ask", "defer"] {
-            let say = found(HookEvent::PreToolUse, &format!("x\n{}", specific(word))).expect(word);
-            assert!(say.permission.is_some_and(|(found, _)| found > HookPermission::Allow));
+            let output =
+                found(HookEvent::PreToolUse, &format!("x\n{}", specific(word))).expect(word);
+            assert!(output.permission.is_some_and(|(found, _)| found > HookPermission::Allow));
         }
         let stop = found(HookEvent::Stop, "x\n{\"continue\": false, \"stopReason\": \"late\"}");
-        assert_eq!(stop.and_then(|say| say.stop_run).as_deref(), Some("late"));
+        assert_eq!(stop.and_then(|output| output.stop_run).as_deref(), Some("late"));
     }
 
     #[test]
@@ -217,8 +218,8 @@ mod tests {
             "{\"decision\": \"block\", \"reason\": \"cut \\x\"}",
             "{\"decision\": \"BLOCK\", \"reason\": \"cut \\x\"}",
         ] {
-            let say = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
-            let why = say.objection.expect(out);
+            let output = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
+            let why = output.objection.expect(out);
             assert!(why.contains("invalid output") && why.contains(&out[..20]), "{why}");
             assert_eq!(found(HookEvent::SessionEnd, out), None);
         }

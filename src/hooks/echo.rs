@@ -84,26 +84,26 @@ impl GivenText {
 
     /// Returns true if the text has all words of the reason for a permission. Documents and
     /// programs may show grants like that of a hook, but hardly with its reason.
-    fn has_reason_of(&self, say: &HookOutput) -> bool {
-        let reason = say.permission.as_ref().map_or("", |(_, reason)| reason);
+    fn has_reason_of(&self, output: &HookOutput) -> bool {
+        let reason = output.permission.as_ref().map_or("", |(_, reason)| reason);
         let mut words = reason.split(|letter: char| !letter.is_ascii_alphanumeric());
         reason.len() > REASON_MAX || words.all(|word| self.contains(word))
     }
 
     /// Returns true if the grants or additions of a hook repeat its input.
-    fn is_echoed(&self, say: &HookOutput) -> bool {
+    fn is_echoed(&self, output: &HookOutput) -> bool {
         let text = |context: &String| Value::from(context.as_str());
         let allows =
-            say.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Allow);
+            output.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Allow);
         let has = |key: &str, value: &Option<Value>| {
             value.as_ref().is_some_and(|value| self.holds(key, value))
         };
         allows && ALLOWANCES.iter().any(|one| self.contains(one))
-            || has("updatedInput", &say.input)
-            || has("updatedToolOutput", &say.output)
-            || has("updatedMCPToolOutput", &say.output)
-            || has("additionalContext", &say.context.as_ref().map(text))
-            || !say.updates.is_empty() && self.contains("updatedPermissions")
+            || has("updatedInput", &output.input)
+            || has("updatedToolOutput", &output.output)
+            || has("updatedMCPToolOutput", &output.output)
+            || has("additionalContext", &output.context.as_ref().map(text))
+            || !output.updates.is_empty() && self.contains("updatedPermissions")
     }
 }
 
@@ -225,11 +225,11 @@ mod tests {
         let file = folder.path().join("job.sh").to_string_lossy().into_owned();
         let cwd = folder.path().to_string_lossy();
         let repeats = |call: &Value, reason: &str| {
-            let say = HookOutput {
+            let output = HookOutput {
                 permission: Some((HookPermission::Allow, reason.to_owned())),
                 ..grant()
             };
-            super::repeats(&[say], &json!({ "cwd": cwd, "tool_input": call }))
+            super::repeats(&[output], &json!({ "cwd": cwd, "tool_input": call }))
         };
         for call in [
             json!({ "command": "bash job.sh" }),

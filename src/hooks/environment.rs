@@ -62,11 +62,11 @@ pub struct HookEnvironment {
 impl HookEnvironment {
     /// Logs a failed hook. Errors are ignored: the result reports the failure as well.
     pub(super) fn log_failure(&self, handler: &HookHandler, failure: &HookFailure) {
-        let _ = self.log.add(handler, failure, &self.session_id, &self.mask());
+        let _ = self.log.add(handler, failure, &self.session_id, &self.redactor());
     }
 
     /// Masks secrets in printed or stored texts.
-    pub(super) fn mask(&self) -> Redactor {
+    pub(super) fn redactor(&self) -> Redactor {
         Redactor::new(self.secrets.clone())
     }
 }

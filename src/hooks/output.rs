@@ -58,11 +58,11 @@ impl HookOutput {
             (Some(one), Some(other)) => Some(format!("{one}\n\n{other}")),
             (one, other) => one.or(other),
         };
-        let merge = |mut all: Self, mut say: Self| {
-            all.context = joined(all.context.take(), say.context.take());
-            all.message = joined(all.message.take(), say.message.take());
-            all.hides_prompt |= say.hides_prompt;
-            all.restrict(say);
+        let merge = |mut all: Self, mut output: Self| {
+            all.context = joined(all.context.take(), output.context.take());
+            all.message = joined(all.message.take(), output.message.take());
+            all.hides_prompt |= output.hides_prompt;
+            all.restrict(output);
             all
         };
         says.into_iter().reduce(merge).unwrap_or_default()
@@ -186,14 +186,14 @@ pub(super) enum InvalidHookOutput {
 pub(super) fn parse_outputs(
     event: HookEvent,
     text: &str,
-    mask: &Redactor,
+    redactor: &Redactor,
 ) -> Result<Vec<HookOutput>, InvalidHookOutput> {
-    let whole = parse_output(event, text, mask);
+    let whole = parse_output(event, text, redactor);
     match event.takes_plain_text().then(|| objects(text)).flatten() {
         Some(objects) if whole.is_err() => {
-            objects.into_iter().map(|object| parse_output(event, object, mask)).collect()
+            objects.into_iter().map(|object| parse_output(event, object, redactor)).collect()
         }
-        Some(_) | None => whole.map(|say| vec![say]),
+        Some(_) | None => whole.map(|output| vec![output]),
     }
 }
 
@@ -215,36 +215,36 @@ fn objects(text: &str) -> Option<Vec<&str>> {
 pub(super) fn parse_output(
     event: HookEvent,
     text: &str,
-    mask: &Redactor,
+    redactor: &Redactor,
 ) -> Result<HookOutput, InvalidHookOutput> {
-    let clipped = |text: &str| truncate(text, mask);
-    let output: HookJson = json::read_str(text)?;
-    let reason = output.reason.as_deref().map(&clipped);
-    let mut say = HookOutput {
-        stop_run: (output.continues == Some(false))
-            .then(|| output.stop_reason.as_deref().map(&clipped).unwrap_or_default()),
-        message: output.system_message.as_deref().map(&clipped),
-        hides_prompt: output.suppress_original_prompt,
+    let clipped = |text: &str| truncate(text, redactor);
+    let given: HookJson = json::read_str(text)?;
+    let reason = given.reason.as_deref().map(&clipped);
+    let mut output = HookOutput {
+        stop_run: (given.continues == Some(false))
+            .then(|| given.stop_reason.as_deref().map(&clipped).unwrap_or_default()),
+        message: given.system_message.as_deref().map(&clipped),
+        hides_prompt: given.suppress_original_prompt,
         ..HookOutput::default()
     };
-    let misplaced = output.misplaced_restriction(event, clipped);
-    match (output.decision.as_deref().map(decision_word).as_deref(), event) {
+    let misplaced = given.misplaced_restriction(event, clipped);
+    match (given.decision.as_deref().map(decision_word).as_deref(), event) {
         (None, _) => {}
         (Some("approve" | "allow"), HookEvent::PreToolUse) => {
-            say.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
+            output.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
         }
         (Some("approve"), _) => {}
         (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Ignored => {}
         (Some("block" | "deny"), _) => {
-            say.objection = Some(reason.unwrap_or_default());
+            output.objection = Some(reason.unwrap_or_default());
         }
         (Some(other), _) => return Err(InvalidHookOutput::Decision(other.to_owned())),
     }
-    if let Some(specific) = output.specific {
-        specific.apply_to(&mut say, event, clipped)?;
+    if let Some(specific) = given.specific {
+        specific.apply_to(&mut output, event, clipped)?;
     }
-    say.restrict(HookOutput { permission: misplaced, ..HookOutput::default() });
-    Ok(say)
+    output.restrict(HookOutput { permission: misplaced, ..HookOutput::default() });
+    Ok(output)
 }
 
 /// A decision as it is compared. Restrictions may be written in any case. Grants may not: an echo
@@ -292,7 +292,7 @@ const INITIAL_MESSAGE: &str = "The user also asks, before the rest of the prompt
 impl HookSpecificOutput {
     fn apply_to(
         self,
-        say: &mut HookOutput,
+        output: &mut HookOutput,
         event: HookEvent,
         clipped: impl Fn(&str) -> String,
     ) -> Result<(), InvalidHookOutput> {
@@ -309,23 +309,23 @@ impl HookSpecificOutput {
             Some(other) => return Err(InvalidHookOutput::Permission(other.to_owned())),
         };
         if let Some(permission) = permission {
-            say.permission = Some((permission, why));
+            output.permission = Some((permission, why));
         }
-        say.input = self.updated_input;
+        output.input = self.updated_input;
         if let Some(decision) = self.decision.filter(|_| event == HookEvent::PermissionRequest) {
-            decision.apply_to(say, &clipped)?;
+            decision.apply_to(output, &clipped)?;
         }
-        if say.input.as_ref().is_some_and(|input| !input.is_object()) {
+        if output.input.as_ref().is_some_and(|input| !input.is_object()) {
             return Err(InvalidHookOutput::Input);
         }
-        say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
+        output.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
         let message = self.initial_user_message.filter(|_| event == HookEvent::SessionStart);
         let message = message.filter(|message| !message.trim().is_empty());
         let message = message.map(|text| format!("{INITIAL_MESSAGE}{text}"));
         let texts = [self.additional_context, message].map(|text| text.as_deref().map(&clipped));
         let texts = texts.into_iter().flatten().filter(|text| !text.trim().is_empty());
-        say.context = texts.reduce(|context, message| format!("{context}\n{message}"));
-        say.hides_prompt |= self.suppress_original_prompt;
+        output.context = texts.reduce(|context, message| format!("{context}\n{message}"));
+        output.hides_prompt |= self.suppress_original_prompt;
         Ok(())
     }
 }
@@ -333,7 +333,7 @@ impl HookSpecificOutput {
 impl RequestDecision {
     fn apply_to(
         self,
-        say: &mut HookOutput,
+        output: &mut HookOutput,
         clipped: impl Fn(&str) -> String,
     ) -> Result<(), InvalidHookOutput> {
         let permission = match &*decision_word(&self.behavior) {
@@ -343,11 +343,11 @@ impl RequestDecision {
         };
         let why = self.message.as_deref().map(clipped).unwrap_or_default();
         if permission == HookPermission::Deny && self.interrupt {
-            say.stop_run = Some(why.clone());
+            output.stop_run = Some(why.clone());
         }
-        say.permission = Some((permission, why));
-        say.input = self.updated_input;
-        say.updates = self.updated_permissions;
+        output.permission = Some((permission, why));
+        output.input = self.updated_input;
+        output.updates = self.updated_permissions;
         Ok(())
     }
 }
@@ -372,10 +372,10 @@ pub(super) fn has_misplaced_json(event: HookEvent, out: &str) -> bool {
 
 /// Cuts a text that is too long. Secrets are masked before a cut, since half a secret could not be
 /// recognised later; an uncut text is masked by its readers.
-pub(super) fn truncate(text: &str, mask: &Redactor) -> String {
+pub(super) fn truncate(text: &str, redactor: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
     }
     let cut_note = format!(" [… cut after {TEXT_MAX} characters]");
-    shortened(&mask.redact(text), TEXT_MAX, &cut_note)
+    shortened(&redactor.redact(text), TEXT_MAX, &cut_note)
 }

@@ -43,7 +43,7 @@ pub enum HookOutcome {
 pub(super) struct HookReporter {
     progress: HookProgress,
     receiver: Option<UnboundedSender<HookProgress>>,
-    mask: Redactor,
+    redactor: Redactor,
     is_finished: bool,
 }
 
@@ -60,8 +60,12 @@ impl HookReporter {
             format!("{}:{subject}", event.name())
         };
         let progress = HookProgress { id: Uuid::new_v4().to_string(), event, name, finished: None };
-        let report =
-            Self { progress, receiver, mask: Redactor::new(secrets.clone()), is_finished: false };
+        let report = Self {
+            progress,
+            receiver,
+            redactor: Redactor::new(secrets.clone()),
+            is_finished: false,
+        };
         report.send(report.progress.clone());
         report
     }
@@ -74,7 +78,7 @@ impl HookReporter {
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };
-        let words = |text: &str| self.mask.redact(&truncate(text, &self.mask));
+        let words = |text: &str| self.redactor.redact(&truncate(text, &self.redactor));
         let (stdout, stderr) = (words(&hook_run.stdout), words(&hook_run.stderr));
         self.is_finished = true;
         let over = Some(HookFinished { stdout, stderr, exit_code, outcome });

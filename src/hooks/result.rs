@@ -135,9 +135,9 @@ pub(super) fn interpret_result(
     event: HookEvent,
     hook: &HookRun,
     input: &Value,
-    mask: &Redactor,
+    redactor: &Redactor,
 ) -> Result<HookOutput, HookFailure> {
-    let failure = |kind, what: &str| Err(failure(kind, what, hook, mask));
+    let failure = |kind, what: &str| Err(failure(kind, what, hook, redactor));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
         // A shell that runs the program ends so, too. What was printed before is not all of it.
@@ -162,17 +162,17 @@ pub(super) fn interpret_result(
     };
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
-    let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, mask)) {
+    let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, redactor)) {
         Some(Ok(says)) if !repeats(&says, input) => Some(Ok(HookOutput::merge(says))),
         other => {
             let other = other.map(|says| says.and(Err(InvalidHookOutput::Echo)));
-            find_denial(event, out, mask).map(Ok).or(other)
+            find_denial(event, out, redactor).map(Ok).or(other)
         }
     };
     let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
         (2, parsed) => {
-            let why = || truncate(hook.stderr.trim(), mask);
+            let why = || truncate(hook.stderr.trim(), redactor);
             Ok(block_decision(event, parsed.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) if !is_killed || say.forbids() => Ok(say),
@@ -192,7 +192,7 @@ pub(super) fn interpret_result(
         (0, None) => {
             let is_used = event.takes_plain_text() && !out.is_empty();
             Ok(HookOutput {
-                context: is_used.then(|| truncate(out, mask)),
+                context: is_used.then(|| truncate(out, redactor)),
                 ..HookOutput::default()
             })
         }
@@ -224,9 +224,9 @@ fn block_decision(
     }
 }
 
-fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -> HookFailure {
+fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, redactor: &Redactor) -> HookFailure {
     let first = |text: &str| {
-        let text = mask.redact(text.trim());
+        let text = redactor.redact(text.trim());
         text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
     };
     let (what, stderr_line) = (first(what), first(&hook.stderr));
@@ -459,9 +459,9 @@ mod tests {
             let stop = result_of(event, 0, &format!("{text}{{\"continue\": false}}"), "");
             assert!(stop.stop_run.is_some());
             let input = json!({ "prompt": text });
-            let mask = Redactor::new(KnownSecrets::default());
+            let redactor = Redactor::new(KnownSecrets::default());
             let echoed = performed(0, &format!("{{}}{text}"), "");
-            assert!(interpret_result(event, &echoed, &input, &mask).is_err());
+            assert!(interpret_result(event, &echoed, &input, &redactor).is_err());
             assert_eq!(
                 failed(event, 0, &format!("{{}}{text} text")),
                 HookFailureKind::InvalidOutput
@@ -483,10 +483,10 @@ mod tests {
     fn a_hook_that_repeats_its_input_grants_nothing_and_denies() {
         let json = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
             "permissionDecision": "allow", "updatedInput": {"command": "touch RAN"}}}"#;
-        let mask = Redactor::new(KnownSecrets::default());
+        let redactor = Redactor::new(KnownSecrets::default());
         let result = |out: &str, code, command: &str| {
             let input = serde_json::json!({ "tool_input": { "command": command } });
-            interpret_result(HookEvent::PreToolUse, &performed(code, out, "no"), &input, &mask)
+            interpret_result(HookEvent::PreToolUse, &performed(code, out, "no"), &input, &redactor)
         };
         let failed = result(json, 0, &format!("echo {json}")).unwrap_err();
         assert!(failed.detail.contains("repeats what the hook was given"), "{}", failed.detail);

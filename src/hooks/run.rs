@@ -173,12 +173,12 @@ impl Hooks {
             let runs = cancelled_runs(&handlers, &performances);
             return HookDecision { runs, ..HookDecision::default() };
         }
-        let mask = self.environment.mask();
+        let redactor = self.environment.redactor();
         for (handler, hook_run) in handlers.into_iter().zip(performances) {
             // The output of a background hook has no effect.
             let Some(hook_run) = hook_run else { continue };
             verdict.runs.ran += 1;
-            let judged = interpret_result(context.event, &hook_run, &input.json, &mask);
+            let judged = interpret_result(context.event, &hook_run, &input.json, &redactor);
             match (hook_run.runs_in_background(&input.json), judged) {
                 (true, _) if handler.is_guard() => {
                     self.handle_failure(handler, HookFailure::background_guard(), &mut verdict);
@@ -467,9 +467,9 @@ impl Background {
 
     fn end(&self, hook_run: &HookRun) {
         let is_cut = hook_run.end == HookEnd::Cancelled || self.run_ended.is_cancelled();
-        let mask = self.environment.mask();
+        let redactor = self.environment.redactor();
         // Its decision does not count, so its input does not matter.
-        match interpret_result(self.handler.event, hook_run, &Value::Null, &mask) {
+        match interpret_result(self.handler.event, hook_run, &Value::Null, &redactor) {
             Err(failure) if !is_cut => self.environment.log_failure(&self.handler, &failure),
             Ok(_) | Err(_) => {}
         }

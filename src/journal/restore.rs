@@ -166,56 +166,56 @@ pub(super) fn restore(
     point: Option<&ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
     let ParsedFile { contents, rest, terms, agents } = file;
-    let mut story = SessionReplay::of(file);
+    let mut replay = SessionReplay::of(file);
     if let Some(point) = point {
-        story.cut(id, point)?;
+        replay.cut(id, point)?;
     }
-    let chain = story.chain();
+    let chain = replay.chain();
     let (leaf, is_recorded) =
-        (chain.last().map(|entry| entry.uuid.clone()), story.records_last_prompt(&chain));
+        (chain.last().map(|entry| entry.uuid.clone()), replay.records_last_prompt(&chain));
     let answered_by = chain.iter().rev().find_map(|entry| entry.model.clone());
     let cwd = chain.last().and_then(|entry| entry.cwd.clone());
     let own = chain.iter().filter(|entry| entry.ours);
     let ours: HashSet<&str> = own.flat_map(|entry| call_ids(&entry.message)).collect();
-    let mut messages = story.join(&chain, answered_by.as_deref());
+    let mut messages = replay.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| {
         // Its intent may be among the lines that were left out.
-        rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
+        rest.is_some() || !ours.contains(id) || replay.intents.contains_key(id)
     };
-    let deferred = story.deferred && rest.is_none() && ends_with_calls(&messages);
+    let deferred = replay.deferred && rest.is_none() && ends_with_calls(&messages);
     let held = if deferred { messages.pop() } else { None };
-    let outcome = |id: &str| interrupted_answer(story.intents.get(id).copied(), unknown(id));
+    let outcome = |id: &str| interrupted_answer(replay.intents.get(id).copied(), unknown(id));
     let describe = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, describe);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, describe);
-    let last_usage = story.last_usage(&chain).filter(|_| repairs.is_empty());
+    let last_usage = replay.last_usage(&chain).filter(|_| repairs.is_empty());
     messages.extend(held);
-    let mut recorded = mem::take(&mut story.fold).recorded();
+    let mut recorded = mem::take(&mut replay.fold).recorded();
     if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
         recorded.add_user_message(std::slice::from_ref(&note), None);
         append_to_user(&mut messages, note);
     }
     let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
-    past_agents::add_spending(agents, &mut story.totals.session, 0);
-    past_agents::add_spending(agents, &mut story.totals.prompt, story.prompt_epoch);
-    story.book_in_flight();
-    let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = story;
+    past_agents::add_spending(agents, &mut replay.totals.session, 0);
+    past_agents::add_spending(agents, &mut replay.totals.prompt, replay.prompt_epoch);
+    replay.book_in_flight();
+    let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = replay;
     let totals = RestoredTotals {
-        recovery: story.totals.recovery.resumed(),
-        worked: story.totals.worked + Moment::default().until(now),
+        recovery: replay.totals.recovery.resumed(),
+        worked: replay.totals.worked + Moment::default().until(now),
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
         dropped_records: rest
             .as_ref()
             .map_or(contents.torn_lines, |rest| rest.damage.dropped_records),
-        ..story.totals
+        ..replay.totals
     };
     let work = WorkInProgress {
-        ended: story.work.ended.or(story.planned_end),
+        ended: replay.work.ended.or(replay.planned_end),
         agents: agents.iter().filter(|agent| agent.meta.epoch >= prompt_epoch).cloned().collect(),
         files_read: files_read(&contents.entries, point.map(|point| point.message.as_str())),
-        ..story.work
+        ..replay.work
     };
     let contract = RestoredContract {
         terms: terms.clone(),
@@ -234,7 +234,7 @@ pub(super) fn restore(
         signed_by,
         last_usage,
     };
-    let learned_facts = story.learned_facts;
+    let learned_facts = replay.learned_facts;
     let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
     Ok((restored, RestoreRemarks { leaf, answers }))
 }
@@ -418,17 +418,17 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
 impl<'a> SessionReplay<'a> {
     /// Replays a file.
     fn of(file: &'a ParsedFile) -> Self {
-        let mut story = Self::default();
+        let mut replay = Self::default();
         for entry in &file.contents.entries {
-            entry.show(&mut story.fold);
-            entry.show(&mut story.learned_facts);
-            entry.show(&mut story);
+            entry.show(&mut replay.fold);
+            entry.show(&mut replay.learned_facts);
+            entry.show(&mut replay);
         }
         for spend in file.rest.iter().flat_map(Rest::spending_records) {
-            spend.show(&mut story.fold);
-            spend.show(&mut story);
+            spend.show(&mut replay.fold);
+            spend.show(&mut replay);
         }
-        story
+        replay
     }
 
     /// Adds the worst-case cost of the call that was in flight.

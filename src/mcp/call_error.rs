@@ -103,7 +103,7 @@ impl ExchangeFault {
 }
 
 /// Classifies why a connection over HTTP could not be made.
-pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> ConnectionLoss {
+pub(super) fn classify_connect_loss(fault: &RequestFault, redactor: &Redactor) -> ConnectionLoss {
     match fault {
         RequestFault::Exchange(
             ExchangeFault::NeedsAuth(why) | ExchangeFault::MissingScope(why),
@@ -131,17 +131,17 @@ pub(super) fn classify_connect_loss(fault: &RequestFault, mask: &Redactor) -> Co
         | RequestFault::Refused(_)
         | RequestFault::Mismatch
         | RequestFault::Closed(_) => {
-            ConnectionLoss::Transient(describe_handshake_fault(fault, mask))
+            ConnectionLoss::Transient(describe_handshake_fault(fault, redactor))
         }
     }
 }
 
 /// Describes a failed handshake. Empty if the server only closed the connection.
-pub(super) fn describe_handshake_fault(fault: &RequestFault, mask: &Redactor) -> String {
+pub(super) fn describe_handshake_fault(fault: &RequestFault, redactor: &Redactor) -> String {
     match fault {
         // The reason is part of the server's output.
         RequestFault::Closed(_) => String::new(),
-        RequestFault::Refused(error) => sanitize_start(&error.text(), mask),
+        RequestFault::Refused(error) => sanitize_start(&error.text(), redactor),
         RequestFault::Mismatch => "it answered the first message with something else".to_owned(),
         RequestFault::Exchange(ExchangeFault::Expired(why)) => {
             format!("it forgot the session at once: {why}")
@@ -236,12 +236,12 @@ pub(super) fn classify_status(
     code: StatusCode,
     body: &str,
     retry_after: Option<&str>,
-    mask: &Redactor,
+    redactor: &Redactor,
 ) -> ExchangeFault {
     let mut why = format!("it answered HTTP {code}");
     // An HTML page is not worth quoting.
     if !body.trim().is_empty() && !body.contains('<') {
-        why = format!("{why} (it said: {})", sanitize_start(body, mask));
+        why = format!("{why} (it said: {})", sanitize_start(body, redactor));
     }
     if code.is_redirection() {
         why = format!(
@@ -250,7 +250,7 @@ pub(super) fn classify_status(
         );
     }
     if let Some(retry_after) = retry_after {
-        why = format!("{why} (it asks to wait: {})", sanitize_start(retry_after, mask));
+        why = format!("{why} (it asks to wait: {})", sanitize_start(retry_after, redactor));
     }
     ExchangeFault::Status(code, why)
 }
@@ -278,9 +278,9 @@ pub(super) fn describe_missing_scope(code: StatusCode, scope: Option<&str>) -> S
 }
 
 /// Classifies why an HTTP request has no response.
-pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
+pub(super) fn classify_client_error(error: &reqwest::Error, redactor: &Redactor) -> ExchangeFault {
     if let Some(refusal) = ConnectRefusal::of(error) {
-        return ExchangeFault::Barred(sanitize_start(&describe_refusal(refusal), mask));
+        return ExchangeFault::Barred(sanitize_start(&describe_refusal(refusal), redactor));
     }
     let inner = innermost(error);
     let kind =
@@ -289,7 +289,7 @@ pub(super) fn classify_client_error(error: &reqwest::Error, mask: &Redactor) -> 
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
-            format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), mask))
+            format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), redactor))
         }
         _ => return connection_broken(),
     };
@@ -342,7 +342,7 @@ mod tests {
                 format!("gone: {why}")
             }
         };
-        let mask = Redactor::default();
+        let redactor = Redactor::default();
         for (code, body, wanted) in [
             (500, "<html>oops", "it answered HTTP 500 Internal Server Error"),
             (
@@ -353,9 +353,9 @@ mod tests {
             (403, "<p>", "it answered HTTP 403 Forbidden"),
         ] {
             let code = StatusCode::from_u16(code).expect("a status");
-            assert_eq!(words(classify_status(code, body, None, &mask)), wanted);
+            assert_eq!(words(classify_status(code, body, None, &redactor)), wanted);
         }
-        let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &mask));
+        let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &redactor));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 

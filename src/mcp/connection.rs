@@ -67,7 +67,7 @@ pub(super) struct ConnectionHandle {
     host: Option<HostInbox>,
     about: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
-    mask: Redactor,
+    redactor: Redactor,
 }
 
 /// The reason that a connection could not be made.
@@ -144,12 +144,12 @@ async fn open_connection(
     .map_err(ConnectError::Lost)?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
     let peer = Peer::start(transport, inbox, received, roots(around), Arc::clone(elicitor));
-    let handshake = handshake(&peer, lifecycle, &around.mask);
+    let handshake = handshake(&peer, lifecycle, &around.redactor);
     let begun = timeout_while_running(patience, handshake).await;
-    let mask = around.mask.clone();
+    let redactor = around.redactor.clone();
     let fault = match begun {
         Some(Ok(about)) => {
-            let handle = ConnectionHandle { peer, host, about: Arc::new(about), mask };
+            let handle = ConnectionHandle { peer, host, about: Arc::new(about), redactor };
             let is_stream = matches!(
                 config.place,
                 ServerAddress::Http(HttpAddress { kind: HttpKind::Sse, .. })
@@ -160,7 +160,7 @@ async fn open_connection(
         None => {
             let why = format!("it did not answer within {} s", patience.as_secs_f32());
             let why = match &program {
-                Some(program) => program.output.describe_end(&why, "", &mask),
+                Some(program) => program.output.describe_end(&why, "", &redactor),
                 None => why,
             };
             let loss = ConnectionLoss::Transient(why);
@@ -173,16 +173,16 @@ async fn open_connection(
     let loss = match (&config.place, &program) {
         (ServerAddress::Program { .. } | ServerAddress::Host, Some(program)) => {
             tokio::time::sleep(LAST_OUTPUT_WAIT).await;
-            let why = describe_handshake_fault(&fault, &mask);
-            let why = program.output.describe_end("it did not start up", &why, &mask);
+            let why = describe_handshake_fault(&fault, &redactor);
+            let why = program.output.describe_end("it did not start up", &why, &redactor);
             ConnectionLoss::Transient(why)
         }
-        (ServerAddress::Http(_), _) => classify_connect_loss(&fault, &mask),
+        (ServerAddress::Http(_), _) => classify_connect_loss(&fault, &redactor),
         (ServerAddress::Program { .. } | ServerAddress::Host, None) if peer.is_closed() => {
             host_loss()
         }
         (ServerAddress::Program { .. } | ServerAddress::Host, None) => {
-            let why = describe_handshake_fault(&fault, &mask);
+            let why = describe_handshake_fault(&fault, &redactor);
             ConnectionLoss::Transient(format!("it did not start up: {why}"))
         }
     };
@@ -247,9 +247,9 @@ fn http_transport(
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
     let permanent = |why: String| ConnectionLoss::Permanent(why);
     let url = Url::parse(&address.url).map_err(|error| permanent(error.to_string()))?;
-    let (http, renewal, mask) =
-        (Arc::clone(&around.http), Arc::clone(renewal), around.mask.clone());
-    let server = ServerClient::new(http, url, &address.headers, renewal, mask);
+    let (http, renewal, redactor) =
+        (Arc::clone(&around.http), Arc::clone(renewal), around.redactor.clone());
+    let server = ServerClient::new(http, url, &address.headers, renewal, redactor);
     let server = server.map_err(|error| permanent(error.to_string()))?;
     Ok(match address.kind {
         HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),
@@ -354,7 +354,7 @@ impl Connection {
     /// Adds the server's last output to the reason of its end.
     pub(super) fn with_last_output(&self, what: &str) -> String {
         match &self.program {
-            Some(program) => program.output.describe_end(what, "", &self.handle.mask),
+            Some(program) => program.output.describe_end(what, "", &self.handle.redactor),
             None => what.to_owned(),
         }
     }
@@ -458,7 +458,7 @@ impl ConnectionHandle {
         for number in 1..=MOST_PAGES {
             let page = match self.list_page(kind, cursor.as_ref(), &mut entries).await {
                 Err(CallError::Refused(why)) if number > 1 => {
-                    let why = sanitize_start(&why, &self.mask);
+                    let why = sanitize_start(&why, &self.redactor);
                     let cut = Some(format!("it refuses page {number} of its {kind}: {why}"));
                     return Ok(Listing { entries, cut });
                 }

@@ -24,7 +24,7 @@ pub struct LoginEnvironment {
     pub http: Arc<HttpClientFactory>,
     /// Receives the tokens, which are redacted in all output.
     pub secrets: KnownSecrets,
-    pub mask: Redactor,
+    pub redactor: Redactor,
 }
 
 /// The environment that servers are started in.
@@ -37,7 +37,7 @@ pub struct ServerEnvironment {
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
     /// Masks secrets in server output before it is cut.
-    pub mask: Redactor,
+    pub redactor: Redactor,
     /// Receives secrets that become available only during the run, for redaction.
     pub secrets: KnownSecrets,
     /// Creates the HTTP client for an address.
@@ -56,7 +56,7 @@ impl ServerEnvironment {
             config_dir: self.config_dir.clone(),
             http: Arc::clone(&self.http),
             secrets: self.secrets.clone(),
-            mask: self.mask.clone(),
+            redactor: self.redactor.clone(),
         }
     }
 

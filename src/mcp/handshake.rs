@@ -61,7 +61,7 @@ pub(super) fn rejects(lifecycle: Lifecycle, fault: &RequestFault) -> bool {
 pub(super) async fn handshake(
     peer: &Peer,
     lifecycle: Lifecycle,
-    mask: &Redactor,
+    redactor: &Redactor,
 ) -> Result<ServerInfo, RequestFault> {
     let client = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
     // Only a host has a user to ask, and none has a model to offer: no sampling.
@@ -74,7 +74,7 @@ pub(super) async fn handshake(
         Lifecycle::Stateless => discover(peer, client, abilities).await?,
     };
     peer.set_connected();
-    Ok(server_info(&answer, mask))
+    Ok(server_info(&answer, redactor))
 }
 
 /// Agrees on a version. A server that refuses the newest one and names those that it supports is
@@ -132,9 +132,9 @@ async fn discover(peer: &Peer, client: Value, abilities: Value) -> Result<Value,
     Ok(answer)
 }
 
-fn server_info(answer: &Value, mask: &Redactor) -> ServerInfo {
+fn server_info(answer: &Value, redactor: &Redactor) -> ServerInfo {
     let server = &answer["serverInfo"];
-    let field = |name: &str| server[name].as_str().map(|text| sanitize_start(text, mask));
+    let field = |name: &str| server[name].as_str().map(|text| sanitize_start(text, redactor));
     let identity = field("name").map(|name| {
         let version = field("version").unwrap_or_default();
         ServerIdentity { name, version }

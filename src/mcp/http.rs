@@ -209,7 +209,7 @@ impl HttpSession {
     fn foreign_type(&self, kind: &str) -> ExchangeFault {
         let kind = match kind {
             "" => "content of no type".to_owned(),
-            kind => sanitize_start(kind, &self.server.mask),
+            kind => sanitize_start(kind, &self.server.redactor),
         };
         let why = format!("it answered with {kind}, which is none of the protocol's");
         ExchangeFault::InvalidAnswer(why)
@@ -291,7 +291,7 @@ impl HttpSession {
     fn lost_session(&self, outcome: &Result<Value, RpcError>) -> Option<ExchangeFault> {
         let error = outcome.as_ref().err().filter(|error| is_session_error(error))?;
         self.id.get()?;
-        Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.mask)))
+        Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.redactor)))
     }
 
     /// Puts a JSON answer into the inbox, and the messages that came with it. The only answer is that

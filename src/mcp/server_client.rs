@@ -64,7 +64,7 @@ pub(super) struct ServerClient {
     /// The configured headers.
     headers: HeaderMap,
     renewal: Arc<HeaderRenewal>,
-    pub(super) mask: Redactor,
+    pub(super) redactor: Redactor,
 }
 
 /// The source of headers that expire.
@@ -97,7 +97,7 @@ impl ServerClient {
         url: Url,
         headers: &[(String, String)],
         renewal: Arc<HeaderRenewal>,
-        mask: Redactor,
+        redactor: Redactor,
     ) -> Result<Self, HeaderError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers = header_map(pairs)?;
@@ -106,7 +106,7 @@ impl ServerClient {
             return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
         }
         let client = http(url.as_str()).map_err(HeaderError::NoClient)?;
-        Ok(Self { http, client, is_reset: AtomicBool::new(false), url, headers, renewal, mask })
+        Ok(Self { http, client, is_reset: AtomicBool::new(false), url, headers, renewal, redactor })
     }
 
     /// A client for the next request.
@@ -155,7 +155,7 @@ impl ServerClient {
             let response = match request.send().await {
                 Ok(response) => response,
                 Err(error) if self.record_reset(&error, message) => continue,
-                Err(error) => return Err(classify_client_error(&error, &self.mask)),
+                Err(error) => return Err(classify_client_error(&error, &self.redactor)),
             };
             if let Some(next) =
                 redirect_target(&response, &url).filter(|_| redirects < REDIRECTS_MAX)
@@ -184,7 +184,7 @@ impl ServerClient {
             let challenge = challenge(&response).unwrap_or_default();
             if lacks_scope(&response) {
                 let scope = demanded_scope(challenge, &self.url);
-                let scope = scope.map(|scope| sanitize_start(&scope, &self.mask));
+                let scope = scope.map(|scope| sanitize_start(&scope, &self.redactor));
                 let why = describe_missing_scope(status, scope.as_deref());
                 return Err(ExchangeFault::MissingScope(why));
             }
@@ -202,13 +202,13 @@ impl ServerClient {
         let text = refusal.text();
         // Texts of gateways about servers behind them are of no use.
         let quoted = if refusal.is_before_begin() { &*text } else { "" };
-        classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.mask)
+        classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.redactor)
     }
 
     /// Like [`Self::classify_refusal`], for a session that the server no longer has.
     pub(super) fn classify_lost_session(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
-        let fault = classify_status(refusal.status, &text, None, &self.mask);
+        let fault = classify_status(refusal.status, &text, None, &self.redactor);
         if let ExchangeFault::Status(_, why) = fault { ExchangeFault::Expired(why) } else { fault }
     }
 }

@@ -297,7 +297,7 @@ impl ServerTask {
                 | CallError::Lost(why)
                 | CallError::NotSent(why),
             )) => {
-                format!("it does not list its tools: {}", sanitize_start(&why, &around.mask))
+                format!("it does not list its tools: {}", sanitize_start(&why, &around.redactor))
             }
             Some(Err(CallError::Expired(why))) => {
                 format!("it forgot the session before listing its tools: {why}")

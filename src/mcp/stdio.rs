@@ -127,12 +127,12 @@ impl ServerOutput {
     }
 
     /// Adds the last output to the description of an end: what happened, and why.
-    pub(super) fn describe_end(&self, what: &str, why: &str, mask: &Redactor) -> String {
+    pub(super) fn describe_end(&self, what: &str, why: &str, redactor: &Redactor) -> String {
         if let Some(fault) = self.fault() {
             return format!("{what}: {fault}");
         }
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        match self.last_lines(mask) {
+        match self.last_lines(redactor) {
             Some(lines) => format!("{what}{why} (it said: {lines})"),
             None => format!("{what}{why}"),
         }
@@ -140,17 +140,17 @@ impl ServerOutput {
 
     /// The last lines, on one, for messages. Runtimes print the reason of an end some lines before
     /// the last one.
-    fn last_lines(&self, mask: &Redactor) -> Option<String> {
+    fn last_lines(&self, redactor: &Redactor) -> Option<String> {
         let mut output = self.0.lock();
         let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
         // Before the lines are taken apart: a secret may have several.
-        let text = mask.redact(&text);
+        let text = redactor.redact(&text);
         let text = if output.truncated { after_cut_key(&text) } else { &text };
         let is_cut = |place| output.truncated && place == 0;
         let quoted = text.lines().enumerate().filter(|(_, line)| is_worth_quoting(line)).map(
             |(place, line)| {
                 let quote = if is_cut(place) { sanitize_end } else { sanitize_start };
-                quote(line, mask)
+                quote(line, redactor)
             },
         );
         let (mut lines, mut length) = (VecDeque::new(), 0);
@@ -381,22 +381,22 @@ mod tests {
     #[test]
     fn a_secret_whose_beginning_was_cut_off_is_masked() {
         let (output, secret) = (ServerOutput::default(), "correct-horse-battery");
-        let mask = Redactor::new(KnownSecrets::new([secret]));
+        let redactor = Redactor::new(KnownSecrets::new([secret]));
         let line = format!("{secret}{}", "x".repeat(OUTPUT_BYTES_MAX - 7));
         output.append(line.as_bytes());
-        let shown = output.last_lines(&mask).expect("a line");
+        let shown = output.last_lines(&redactor).expect("a line");
         assert!(shown.chars().all(|letter| letter == 'x'), "{shown}");
         output.append(format!("\nwith {secret}\n").as_bytes());
-        let shown = output.last_lines(&mask).expect("two lines");
+        let shown = output.last_lines(&redactor).expect("two lines");
         assert!(shown.ends_with("x / with [redacted]"), "{shown}");
     }
 
     #[test]
     fn a_secret_of_several_lines_is_masked() {
-        let mask = Redactor::new(KnownSecrets::new(["first half\nsecond half"]));
+        let redactor = Redactor::new(KnownSecrets::new(["first half\nsecond half"]));
         let output = ServerOutput::default();
         output.append(b"bad key:\nfirst half\nsecond half\n");
-        assert_eq!(output.last_lines(&mask).as_deref(), Some("bad key: / [redacted]"));
+        assert_eq!(output.last_lines(&redactor).as_deref(), Some("bad key: / [redacted]"));
         // A key whose first line was dropped.
         let lines = format!(
             "{}\n-----END PRIVATE KEY-----\nbad key\n",

@@ -75,7 +75,7 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         folders: Vec::new(),
         environment: vec![("PATH".into(), search_path().into())],
         supervisor: supervisor(),
-        mask: Redactor::new(secrets.clone()),
+        redactor: Redactor::new(secrets.clone()),
         secrets,
         http: Arc::new(|url| {
             let timers = outlast::model::RequestTimers::default();

@@ -248,8 +248,8 @@ type Words<'a> = Peekable<slice::Iter<'a, String>>;
 /// # Errors
 /// A flag of related tools that is not supported.
 pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
-    let mut even: Vec<String> = Vec::with_capacity(words.len());
-    let mut prose = Vec::new();
+    let mut normalised: Vec<String> = Vec::with_capacity(words.len());
+    let mut texts = Vec::new();
     let mut words = words.iter().peekable();
     // True once a word is certainly the prompt: it is the first, or follows a flag without a value.
     let mut has_prompt = false;
@@ -260,31 +260,31 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         let printed = word.strip_prefix("-p=").or_else(|| word.strip_prefix("--print="));
         if let Some(text) = printed.filter(|text| is_run && text.contains(char::is_whitespace)) {
             has_prompt = true;
-            even.push("--print".to_owned());
-            prose.push(text.to_owned());
+            normalised.push("--print".to_owned());
+            texts.push(text.to_owned());
             continue;
         }
         if word == "--" {
-            prose.extend(words.by_ref().cloned());
-            even.push(word.clone());
+            texts.extend(words.by_ref().cloned());
+            normalised.push(word.clone());
             break;
         }
-        if is_prose(word) {
-            if let Some(flag) = even.last_mut().filter(|flag| needs_value(flag)) {
+        if is_text(word) {
+            if let Some(flag) = normalised.last_mut().filter(|flag| needs_value(flag)) {
                 *flag = format!("{flag}={word}");
             } else {
                 has_prompt = true;
-                prose.push(word.clone());
+                texts.push(word.clone());
             }
             continue;
         }
         let word = long_form(word);
         if !word.starts_with("--") {
-            let is_value = even.last().is_some_and(|last| {
+            let is_value = normalised.last().is_some_and(|last| {
                 last.starts_with('-') && last != "--print" && !is_print_switch(last)
             });
             has_prompt |= !word.starts_with('-') && !is_value;
-            even.push(word.to_owned());
+            normalised.push(word.to_owned());
             continue;
         }
         let (flag, inline) = match word.split_once('=') {
@@ -300,31 +300,31 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
             words.next_if(|_| inline.is_none());
             let continues = value_list(&flag).zip(words.peek());
             if continues.is_some_and(|(continues, next)| continues(next)) {
-                push_flag(flag, &mut words, has_prompt, &mut even);
+                push_flag(flag, &mut words, has_prompt, &mut normalised);
             }
             continue;
         }
         let Some(value) = inline else {
-            push_flag(flag, &mut words, has_prompt, &mut even);
+            push_flag(flag, &mut words, has_prompt, &mut normalised);
             continue;
         };
         if flag == "--model" && value.trim().contains(char::is_whitespace) {
             odd_model = Some(value);
         }
-        even.push(format!("{flag}={value}"));
+        normalised.push(format!("{flag}={value}"));
     }
     // It is rather the prompt, unless there is another one.
-    if let Some(model) = odd_model.filter(|_| prose.is_empty() && !has_plain_word(&even)) {
+    if let Some(model) = odd_model.filter(|_| texts.is_empty() && !has_plain_word(&normalised)) {
         return Err(UsageError::new(format!(
             "--model: {:?} is no name of a model{PROMPT_HINT}",
             shortened(model, 60, "...")
         )));
     }
-    if !prose.is_empty() && !even.iter().any(|word| word == "--") {
-        even.push("--".to_owned());
+    if !texts.is_empty() && !normalised.iter().any(|word| word == "--") {
+        normalised.push("--".to_owned());
     }
-    even.extend(prose);
-    Ok(even)
+    normalised.extend(texts);
+    Ok(normalised)
 }
 
 /// Returns true if a word is neither a flag nor the value of one.
@@ -335,14 +335,14 @@ fn has_plain_word(words: &[String]) -> bool {
 }
 
 /// Adds a flag without `=`, with the words after it that are certainly its values.
-fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, even: &mut Vec<String>) {
+fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, normalised: &mut Vec<String>) {
     let takes_rules = RULE_LISTS.contains(&flag.as_str());
     if let Some(continues) = value_list(&flag)
         && let Some(first) = words.next_if(|next| !next.starts_with("--"))
     {
-        even.push(format!("{flag}={first}"));
+        normalised.push(format!("{flag}={first}"));
         while let Some(next) = words.next_if(|next| continues(next)) {
-            even.push(format!("{flag}={next}"));
+            normalised.push(format!("{flag}={next}"));
         }
         return;
     }
@@ -350,22 +350,22 @@ fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, even: &mut V
         let is_value =
             |next: &&String| !next.starts_with('-') && !next.contains(char::is_whitespace);
         let value = words.next_if(is_value);
-        even.push(value.map_or(flag.clone(), |value| format!("{flag}={value}")));
+        normalised.push(value.map_or(flag.clone(), |value| format!("{flag}={value}")));
         return;
     }
-    even.push(flag);
+    normalised.push(flag);
     if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
         let mut rules = first.clone();
         while let Some(rule) = words.next_if(|next| is_rule(next, has_prompt)) {
             rules = rules + "," + rule;
         }
-        even.push(rules);
+        normalised.push(rules);
     }
 }
 
 /// Returns true if a word begins like a flag but is text: it contains a blank, unlike any flag
 /// name.
-fn is_prose(word: &str) -> bool {
+fn is_text(word: &str) -> bool {
     let name = word.split('=').next().unwrap_or_default();
     name.starts_with('-') && name.contains(char::is_whitespace)
 }

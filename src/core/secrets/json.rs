@@ -62,20 +62,20 @@ impl Redactor {
     }
 }
 
-fn walk(mask: &Redactor, value: &mut Value, zone: JsonZone) {
+fn walk(redactor: &Redactor, value: &mut Value, zone: JsonZone) {
     match value {
         Value::String(text) => {
             if !FORMAT_WORDS.contains(&text.as_str()) {
-                mask.redact_in_place(text);
+                redactor.redact_in_place(text);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| walk(mask, item, zone)),
-        Value::Object(members) => walk_members(mask, members, zone),
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(redactor, item, zone)),
+        Value::Object(members) => walk_members(redactor, members, zone),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZone) {
+fn walk_members(redactor: &Redactor, members: &mut Map<String, Value>, zone: JsonZone) {
     let kind = members.get("type").and_then(Value::as_str);
     // Base64, and encrypted thinking.
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
@@ -86,7 +86,7 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
             && zone == JsonZone::Message
         {
             if is_sealed {
-                if let Some(hidden) = mask.redact_long_values(text) {
+                if let Some(hidden) = redactor.redact_long_values(text) {
                     *text = hidden;
                 }
                 continue;
@@ -96,18 +96,18 @@ fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZon
             }
         }
         let is_free = FREE_FORM_FIELDS.contains(&name.as_str());
-        walk(mask, value, if is_free { JsonZone::Free } else { zone });
+        walk(redactor, value, if is_free { JsonZone::Free } else { zone });
     }
-    if members.keys().any(|name| mask.redact(name) != *name) {
+    if members.keys().any(|name| redactor.redact(name) != *name) {
         let renamed = std::mem::take(members).into_iter();
-        *members = renamed.map(|(name, value)| (redact_name(mask, name), value)).collect();
+        *members = renamed.map(|(name, value)| (redact_name(redactor, name), value)).collect();
     }
 }
 
 /// Redacts secrets in a field name. Names of letters and underscores only are kept: they may belong
 /// to the format, and no API key consists of these characters only.
-fn redact_name(mask: &Redactor, name: String) -> String {
-    if is_plain(&name) { name } else { mask.redact(&name) }
+fn redact_name(redactor: &Redactor, name: String) -> String {
+    if is_plain(&name) { name } else { redactor.redact(&name) }
 }
 
 fn is_plain(word: &str) -> bool {

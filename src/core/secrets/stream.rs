@@ -7,7 +7,7 @@ use super::stream_pass::{KeyFinder, StreamPass, ValueFinder};
 /// a secret is held back, at most 32 KiB.
 #[derive(Debug)]
 pub struct StreamRedactor {
-    mask: Redactor,
+    redactor: Redactor,
     values: StreamPass,
     keys: StreamPass,
 }
@@ -16,7 +16,7 @@ impl Redactor {
     /// Creates a redactor for text that arrives in pieces.
     pub fn stream(&self) -> StreamRedactor {
         let (values, keys) = (StreamPass::default(), StreamPass::default());
-        StreamRedactor { mask: self.clone(), values, keys }
+        StreamRedactor { redactor: self.clone(), values, keys }
     }
 }
 
@@ -45,8 +45,8 @@ impl StreamRedactor {
     }
 
     fn take(&mut self, piece: &[u8], last: bool) -> Vec<u8> {
-        let without_values = self.values.take(piece, &ValueFinder(&self.mask.lookup()), last);
-        self.keys.take(&without_values, &KeyFinder(self.mask.prefixes()), last)
+        let without_values = self.values.take(piece, &ValueFinder(&self.redactor.lookup()), last);
+        self.keys.take(&without_values, &KeyFinder(self.redactor.prefixes()), last)
     }
 }
 

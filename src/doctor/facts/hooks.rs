@@ -65,10 +65,10 @@ pub fn find_broken_hooks(
     home: Option<&Path>,
     variables: &Variables,
 ) -> Vec<BrokenHook> {
-    let ground = HookContext { cwd, home, variables };
+    let context = HookContext { cwd, home, variables };
     let look = |hook: &HookLine| {
-        let files = ground.files(&hook.command);
-        let (program, obstacle) = files.into_iter().find_map(|file| ground.obstacle(file))?;
+        let files = context.files(&hook.command);
+        let (program, obstacle) = files.into_iter().find_map(|file| context.obstacle(file))?;
         let HookLine { event, ref source, guard, .. } = *hook;
         Some(BrokenHook { event, program, obstacle, source: source.clone(), guard })
     };
@@ -337,14 +337,14 @@ mod tests {
         let variables = [("LONG", "a b"), ("SHORT", "s")];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
         let variables = Variables::from_iter(variables);
-        let ground = HookContext {
+        let context = HookContext {
             cwd: Path::new("/w"),
             home: Some(Path::new("/h")),
             variables: &variables,
         };
         for (script, wanted) in table {
             let command = HookCommand::Script(script.to_owned());
-            assert_eq!(ground.files(&command), wanted, "{script}");
+            assert_eq!(context.files(&command), wanted, "{script}");
         }
     }
 }

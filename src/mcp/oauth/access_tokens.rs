@@ -75,9 +75,9 @@ impl AccessTokens {
         server: &str,
         url: Url,
         settings: OAuthSettings,
-        around: &LoginEnvironment,
+        environment: &LoginEnvironment,
     ) -> Self {
-        let source = Arc::new(TokenSource::new(server, url, settings, around));
+        let source = Arc::new(TokenSource::new(server, url, settings, environment));
         Self { source, held: Arc::default() }
     }
 

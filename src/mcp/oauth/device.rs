@@ -77,7 +77,7 @@ impl DeviceLogin {
         scopes: &[&str],
     ) -> Result<Self, LoginError> {
         let failed = |what: &str, why: &str| {
-            LoginError::new(format!("{what}: {}", sanitize_start(why, &source.mask)))
+            LoginError::new(format!("{what}: {}", sanitize_start(why, &source.redactor)))
         };
         let offered = metadata.additional_fields.get("device_authorization_endpoint");
         let Some(endpoint) = offered.and_then(|value| value.as_str()) else {
@@ -137,7 +137,7 @@ impl DeviceLogin {
             .add_extra_param("resource", self.resource.clone());
         let tokens = request.request_async(&http, tokio::time::sleep, None).await;
         let tokens = tokens.map_err(|error| {
-            let why = sanitize_start(&error.to_string(), &source.mask);
+            let why = sanitize_start(&error.to_string(), &source.redactor);
             LoginError::new(format!("the login is not completed: {why}"))
         })?;
         let granted =

@@ -25,7 +25,7 @@ pub(super) struct TokenSource {
     pub(super) file: TokenFile,
     pub(super) http: Arc<TokenHttp>,
     pub(super) secrets: KnownSecrets,
-    pub(super) mask: Redactor,
+    pub(super) redactor: Redactor,
 }
 
 /// A manager of the protocol, with the metadata of its authorization server.
@@ -39,16 +39,19 @@ impl TokenSource {
         server: &str,
         url: Url,
         settings: OAuthSettings,
-        around: &LoginEnvironment,
+        environment: &LoginEnvironment,
     ) -> Self {
-        let file = LoginFolder::within(&around.config_dir).file(server, &url);
-        let http =
-            Arc::new(TokenHttp::new(Arc::clone(&around.http), url.clone(), around.mask.clone()));
+        let file = LoginFolder::within(&environment.config_dir).file(server, &url);
+        let http = Arc::new(TokenHttp::new(
+            Arc::clone(&environment.http),
+            url.clone(),
+            environment.redactor.clone(),
+        ));
         if let Some(secret) = &settings.client_secret {
-            around.secrets.add(secret);
+            environment.secrets.add(secret);
         }
-        let (secrets, mask) = (around.secrets.clone(), around.mask.clone());
-        Self { url, settings, file, http, secrets, mask }
+        let (secrets, redactor) = (environment.secrets.clone(), environment.redactor.clone());
+        Self { url, settings, file, http, secrets, redactor }
     }
 
     /// The identifier and the secret of a client that gets tokens for itself (client credentials
@@ -133,7 +136,7 @@ impl TokenSource {
                 return self.fault("the login cannot be renewed", &error);
             }
             let what = "its authorization server refuses to renew the login";
-            OAuthFault::Permanent(format!("{what}: {}", describe(&error, &self.mask)))
+            OAuthFault::Permanent(format!("{what}: {}", describe(&error, &self.redactor)))
         };
         let mut client = OAuthClientConfig::new(client_id.clone(), self.url.as_str());
         if let Some(secret) = self.settings.client_secret.as_ref().or(login.client_secret.as_ref())
@@ -201,7 +204,7 @@ impl TokenSource {
     pub(super) fn fault(&self, what: &str, error: &AuthError) -> OAuthFault {
         match self.http.temporary_failure() {
             Some(why) => OAuthFault::Temporary(format!("{what}: {why}")),
-            None => OAuthFault::Permanent(format!("{what}: {}", describe(error, &self.mask))),
+            None => OAuthFault::Permanent(format!("{what}: {}", describe(error, &self.redactor))),
         }
     }
 }

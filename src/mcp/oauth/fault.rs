@@ -21,7 +21,7 @@ pub(in crate::mcp) enum OAuthFault {
 }
 
 /// Describes an error of the protocol with its causes.
-pub(super) fn describe(error: &AuthError, mask: &Redactor) -> String {
+pub(super) fn describe(error: &AuthError, redactor: &Redactor) -> String {
     let first: &(dyn Error + 'static) = error;
     let mut text = String::new();
     for cause in successors(Some(first), |&error| error.source()) {
@@ -30,5 +30,5 @@ pub(super) fn describe(error: &AuthError, mask: &Redactor) -> String {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
         }
     }
-    sanitize_start(&text, mask)
+    sanitize_start(&text, redactor)
 }

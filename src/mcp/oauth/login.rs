@@ -82,11 +82,12 @@ pub async fn begin_login(
     server: &str,
     address: &HttpAddress,
     way: LoginWay,
-    around: &LoginEnvironment,
+    environment: &LoginEnvironment,
 ) -> Result<PendingLogin, LoginError> {
     let url = Url::parse(&address.url).map_err(|error| LoginError(error.to_string()))?;
-    let challenge = ask_for_challenge(&url, address, around).await?;
-    let source = TokenSource::new(server, url, address.oauth.clone().unwrap_or_default(), around);
+    let challenge = ask_for_challenge(&url, address, environment).await?;
+    let source =
+        TokenSource::new(server, url, address.oauth.clone().unwrap_or_default(), environment);
     let KnownAuthority { mut manager, metadata } = source.authority(challenge.as_deref()).await?;
     let before = source.file.load().unwrap_or_default();
     let before = before.filter(|login| login.grant == GrantKind::Login);
@@ -227,7 +228,7 @@ impl BrowserLogin {
         let url = match redirected {
             Redirected::Granted(url) => url,
             Redirected::Refused(why) => {
-                let why = sanitize_start(&why, &source.mask);
+                let why = sanitize_start(&why, &source.redactor);
                 return Err(LoginError(format!("the login was refused ({why})")));
             }
         };
@@ -260,10 +261,10 @@ async fn save(source: &TokenSource, login: &SavedLogin) -> Result<(), LoginError
 async fn ask_for_challenge(
     url: &Url,
     address: &HttpAddress,
-    around: &LoginEnvironment,
+    environment: &LoginEnvironment,
 ) -> Result<Option<String>, LoginError> {
     let failed = |why: String| LoginError(format!("the server cannot be asked: {why}"));
-    let client = (around.http)(url.as_str()).map_err(|error| failed(error.to_string()))?;
+    let client = (environment.http)(url.as_str()).map_err(|error| failed(error.to_string()))?;
     let pairs = address.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let headers = header_map(pairs).map_err(|error| failed(error.to_string()))?;
     let client_info = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
@@ -276,11 +277,9 @@ async fn ask_for_challenge(
         let request =
             request.header(CONTENT_TYPE, JSON).header(ACCEPT, format!("{JSON}, {EVENTS}"));
         let request = session.iter().fold(request, |request, id| request.header(SESSION_ID, id));
-        let response = request
-            .body(body.to_string())
-            .send()
-            .await
-            .map_err(|error| failed(classify_client_error(&error, &around.mask).into_text()))?;
+        let response = request.body(body.to_string()).send().await.map_err(|error| {
+            failed(classify_client_error(&error, &environment.redactor).into_text())
+        })?;
         if response.status() == StatusCode::UNAUTHORIZED {
             return Ok(challenge(&response).map(ToOwned::to_owned));
         }

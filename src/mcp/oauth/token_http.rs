@@ -34,7 +34,7 @@ pub(super) struct TokenHttp {
     http: Arc<HttpClientFactory>,
     /// The address of the MCP server.
     server: Url,
-    mask: Redactor,
+    redactor: Redactor,
     /// True if the last request failed for a reason that may be temporary.
     is_temporary: AtomicBool,
     /// The reason that the last request failed: errors of the protocol do not repeat it.
@@ -47,9 +47,9 @@ pub(super) struct TokenHttp {
 struct TokenHttpError(String);
 
 impl TokenHttp {
-    pub(super) fn new(http: Arc<HttpClientFactory>, server: Url, mask: Redactor) -> Self {
+    pub(super) fn new(http: Arc<HttpClientFactory>, server: Url, redactor: Redactor) -> Self {
         let (is_temporary, failure) = (AtomicBool::new(false), Mutex::default());
-        Self { http, server, mask, is_temporary, failure }
+        Self { http, server, redactor, is_temporary, failure }
     }
 
     /// The reason of the last request's failure, if a retry may succeed.
@@ -95,7 +95,7 @@ impl TokenHttp {
             let again = request.try_clone();
             *request.timeout_mut() = Some(REQUEST_TIMEOUT);
             let response = client.execute(request).await.map_err(|error| {
-                let why = classify_client_error(&error, &self.mask).into_text();
+                let why = classify_client_error(&error, &self.redactor).into_text();
                 let host = url.host_str().unwrap_or_default();
                 let why = format!("its authorization server ({host}): {why}");
                 self.record(Some(why.clone()), true);

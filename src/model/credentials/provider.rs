@@ -18,7 +18,7 @@ use super::super::endpoint::ModelService;
 use super::super::headers::{add_beta, wall_clock};
 use super::super::proxies::percent_decode;
 use super::super::service::ServiceKind;
-use super::cloud::{CloudLogin, TokenHttp, TokenKind, TokenSurroundings, sign_request};
+use super::cloud::{CloudLogin, TokenContext, TokenHttp, TokenKind, sign_request};
 use super::credential::{Credential, Renewal};
 use super::fault::missing_credential;
 use super::helper::{HelperCommand, HelperError};
@@ -88,10 +88,10 @@ impl CredentialProvider {
             | Credential::FoundryKey(_) => return None,
             Credential::Cloud(identity) => {
                 let http = TokenHttp { roots: roots.to_vec(), proxies };
-                let around = TokenSurroundings { http, supervisor, known };
+                let context = TokenContext { http, supervisor, known };
                 let region =
                     if let ServiceKind::Bedrock { region } = kind { region } else { String::new() };
-                let login = Box::new(CloudLogin::new(*identity, around));
+                let login = Box::new(CloudLogin::new(*identity, context));
                 ProviderKind::Cloud { login, region }
             }
             Credential::Helper(command) => {

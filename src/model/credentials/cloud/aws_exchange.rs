@@ -16,7 +16,7 @@ use super::command::{printed_json, printing};
 use super::signer::{are_usable, sign_request};
 use super::token::{AwsKeys, CloudToken, TokenKind, parse_expiry};
 use super::token_http::{
-    METADATA_TIMEOUT, TokenCall, TokenSurroundings, has_answered, invalid_answer, xml_text,
+    METADATA_TIMEOUT, TokenCall, TokenContext, has_answered, invalid_answer, xml_text,
 };
 use crate::model::endpoint::host;
 use crate::model::headers::wall_clock;
@@ -31,7 +31,7 @@ const STS_VERSION: &str = "2011-06-15";
 pub(super) async fn fetch(
     identity: &AwsIdentity,
     source: &AwsSource,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let token = match source {
         AwsSource::Keys { keys, .. } => {
@@ -39,12 +39,12 @@ pub(super) async fn fetch(
         }
         AwsSource::Export { command } => {
             let printed =
-                printed_json("awsCredentialExport", printing(command), &around.supervisor).await?;
+                printed_json("awsCredentialExport", printing(command), &context.supervisor).await?;
             CloudToken::of_aws(&printed["Credentials"], "awsCredentialExport")?
         }
         AwsSource::Process { command, profile } => {
             let name = format!("credential_process in the profile {profile:?}");
-            let printed = printed_json(&name, printing(command), &around.supervisor).await?;
+            let printed = printed_json(&name, printing(command), &context.supervisor).await?;
             if printed["Version"] != 1 {
                 return Err(no_credentials(format!(
                     "{name} printed no \"Version\": 1; correct it"
@@ -55,25 +55,25 @@ pub(super) async fn fetch(
         AwsSource::WebIdentity { token_file, role } => {
             let token = read_token(token_file).await?;
             let fields = [("WebIdentityToken", token.reveal())];
-            assume(identity, role, "AssumeRoleWithWebIdentity", &fields, None, around).await?
+            assume(identity, role, "AssumeRoleWithWebIdentity", &fields, None, context).await?
         }
         AwsSource::Role { role, source } => {
-            let keys = Box::pin(fetch(identity, source, around)).await?;
+            let keys = Box::pin(fetch(identity, source, context)).await?;
             let external = role.external_id.as_deref();
             let fields: Vec<_> = external.map(|id| ("ExternalId", id)).into_iter().collect();
-            assume(identity, role, "AssumeRole", &fields, Some(&keys), around).await?
+            assume(identity, role, "AssumeRole", &fields, Some(&keys), context).await?
         }
-        AwsSource::Sso(sso) => aws_sso::fetch(identity, sso, around).await?,
+        AwsSource::Sso(sso) => aws_sso::fetch(identity, sso, context).await?,
         AwsSource::Container { url, token, token_file } => {
             let fresh = match token_file {
                 Some(file) => Some(read_token(file).await?),
                 None => None,
             };
             let token = fresh.as_ref().map(Secret::reveal).or(token.as_deref());
-            of_container(url, token, around).await?
+            of_container(url, token, context).await?
         }
         AwsSource::Instance { .. } if identity.has_no_metadata() => return Err(nowhere()),
-        AwsSource::Instance { url } => of_instance(url, around).await?,
+        AwsSource::Instance { url } => of_instance(url, context).await?,
     };
     match &token.kind {
         TokenKind::Aws(keys) if !are_usable(keys) => {
@@ -110,7 +110,7 @@ async fn assume(
     action: &str,
     fields: &[(&str, &str)],
     keys: Option<&CloudToken>,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let usual = [
         ("Action", action),
@@ -120,7 +120,7 @@ async fn assume(
     ];
     let remedy = "check the trust policy of the role, and whether the token has expired";
     let fields = usual.into_iter().chain(fields.iter().copied());
-    let body = call_sts(identity, fields, keys, remedy, around).await?;
+    let body = call_sts(identity, fields, keys, remedy, context).await?;
     let text = |name| xml_text(&body, name).filter(|text| !text.is_empty());
     let (Some(id), Some(secret)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
         return Err(invalid_answer(STS));
@@ -138,11 +138,11 @@ async fn assume(
 pub(super) async fn caller(
     identity: &AwsIdentity,
     keys: &CloudToken,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<String, Box<Fault>> {
     let fields = [("Action", "GetCallerIdentity"), ("Version", STS_VERSION)];
     let remedy = "check the credentials with aws sts get-caller-identity";
-    let body = call_sts(identity, fields, Some(keys), remedy, around).await?;
+    let body = call_sts(identity, fields, Some(keys), remedy, context).await?;
     xml_text(&body, "Arn").map(str::to_owned).ok_or_else(|| invalid_answer(STS))
 }
 
@@ -151,7 +151,7 @@ async fn call_sts<'a>(
     fields: impl IntoIterator<Item = (&'a str, &'a str)>,
     keys: Option<&CloudToken>,
     remedy: &str,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<String, Box<Fault>> {
     let url = unblocked(identity, |it| it.service_url(AwsService::Sts, &it.region)).await?;
     let mut call = TokenCall::new(STS, Method::POST, &url, remedy)?.form(fields);
@@ -162,7 +162,7 @@ async fn call_sts<'a>(
             no_credentials("the AWS credentials have characters that cannot be sent".to_owned())
         })?;
     }
-    let body = around.http.send(call).await?;
+    let body = context.http.send(call).await?;
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
@@ -182,7 +182,7 @@ fn is_container_service(url: &Url) -> bool {
 async fn of_container(
     url: &str,
     token: Option<&str>,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let remedy = "check the role of the task or pod";
     let mut call = TokenCall::local("the container's credentials", Method::GET, url, remedy)?;
@@ -200,12 +200,12 @@ async fn of_container(
     if let Some(token) = token {
         call = call.header("authorization", token);
     }
-    let answer = around.http.send_for_json(call).await?;
+    let answer = context.http.send_for_json(call).await?;
     CloudToken::of_aws(&answer, "the container")
 }
 
 /// Fetches the keys of the instance's role, all requests within one timeout.
-async fn of_instance(base: &str, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+async fn of_instance(base: &str, context: &TokenContext) -> Result<CloudToken, Box<Fault>> {
     const ROLES: &str = "latest/meta-data/iam/security-credentials/";
 
     let base = base.trim_end_matches('/');
@@ -216,14 +216,14 @@ async fn of_instance(base: &str, around: &TokenSurroundings) -> Result<CloudToke
     let asking = async {
         let token = call(Method::PUT, "latest/api/token")?
             .header("x-aws-ec2-metadata-token-ttl-seconds", "21600");
-        let token = around.http.send(token).await?;
+        let token = context.http.send(token).await?;
         let token = String::from_utf8_lossy(&token).trim().to_owned();
         let header = "x-aws-ec2-metadata-token";
-        let roles = around.http.send(call(Method::GET, ROLES)?.header(header, &token)).await?;
+        let roles = context.http.send(call(Method::GET, ROLES)?.header(header, &token)).await?;
         let roles = String::from_utf8_lossy(&roles).into_owned();
         let role = roles.lines().next().unwrap_or_default().trim();
         let keys = call(Method::GET, &format!("{ROLES}{role}"))?.header(header, &token);
-        CloudToken::of_aws(&around.http.send_for_json(keys).await?, "the EC2 metadata server")
+        CloudToken::of_aws(&context.http.send_for_json(keys).await?, "the EC2 metadata server")
     };
     match timeout(METADATA_TIMEOUT, asking).await {
         Ok(Ok(token)) => Ok(token),

@@ -14,7 +14,7 @@ use super::super::store::ReplacementFile;
 use super::aws_endpoint::AwsService;
 use super::aws_identity::{AwsIdentity, SsoProfile, no_credentials};
 use super::token::{CloudToken, parse_expiry};
-use super::token_http::{TokenCall, TokenSurroundings, invalid_answer};
+use super::token_http::{TokenCall, TokenContext, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::{FileLock, file_reads};
@@ -62,10 +62,10 @@ impl SsoLogin {
 pub(super) async fn fetch(
     identity: &AwsIdentity,
     sso: &SsoProfile,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let remedy = format!("run aws sso login --profile {}", sso.profile);
-    let login = valid_login(identity, sso, &remedy, around).await?;
+    let login = valid_login(identity, sso, &remedy, context).await?;
     let token = Secret::new(login.text("accessToken").unwrap_or_default());
     let region = sso.region.clone();
     let base = unblocked(identity, move |it| it.service_url(AwsService::Sso, &region)).await?;
@@ -74,7 +74,7 @@ pub(super) async fn fetch(
         .header("x-amz-sso_bearer_token", token.reveal());
     let fields = [("account_id", &sso.account), ("role_name", &sso.role)];
     call.request.url_mut().query_pairs_mut().extend_pairs(fields);
-    let answer = around.http.send_for_json(call).await?;
+    let answer = context.http.send_for_json(call).await?;
     CloudToken::of_aws(&answer["roleCredentials"], SERVICE)
 }
 
@@ -83,7 +83,7 @@ async fn valid_login(
     identity: &AwsIdentity,
     sso: &SsoProfile,
     remedy: &str,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<SsoLogin, Box<Fault>> {
     let ended = |what: &str| {
         no_credentials(format!("the SSO login of the profile {:?} {what}", sso.profile))
@@ -103,7 +103,7 @@ async fn valid_login(
             (false, false) => Err(expired()),
         };
     };
-    match renewed(identity, sso, folder, remedy, around).await {
+    match renewed(identity, sso, folder, remedy, context).await {
         Ok(renewed) => Ok(renewed),
         Err(_) if is_valid => Ok(login),
         Err(fault) => Err(fault),
@@ -116,7 +116,7 @@ async fn renewed(
     sso: &SsoProfile,
     folder: &Path,
     remedy: &str,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<SsoLogin, Box<Fault>> {
     let name = sso.cache_file.file_stem().unwrap_or_default().to_string_lossy();
     // Without the lock, two runs may both renew: the second is refused and needs a login.
@@ -142,7 +142,7 @@ async fn renewed(
     };
     // Created first: the answer invalidates the old refresh token.
     let file = ReplacementFile::prepare(&sso.cache_file).map_err(unwritable)?;
-    let answer = match around.http.send_for_json(call).await {
+    let answer = match context.http.send_for_json(call).await {
         Ok(answer) => answer,
         Err(fault) => {
             file.abandon();
@@ -158,9 +158,9 @@ async fn renewed(
     login.0["expiresAt"] = json!(rfc3339(end));
     if let Some(refresh) = answer["refreshToken"].as_str() {
         login.0["refreshToken"] = json!(refresh);
-        around.known.add(refresh);
+        context.known.add(refresh);
     }
-    around.known.add(access);
+    context.known.add(access);
     file.commit_text(login.0.to_string().as_bytes()).map_err(unwritable)?;
     Ok(login)
 }

@@ -12,7 +12,7 @@ use super::super::files::FILE_BYTES_MAX;
 use super::aws_files::variable;
 use super::command::{printed_json, printing};
 use super::token::{CloudToken, parse_expiry};
-use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
+use super::token_http::{TokenCall, TokenContext, has_answered, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
@@ -70,13 +70,13 @@ impl EntraIdentity {
     }
 
     /// Fetches a token.
-    pub(super) async fn fetch(&self, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+    pub(super) async fn fetch(&self, context: &TokenContext) -> Result<CloudToken, Box<Fault>> {
         match self.plan() {
             EntraSource::ClientSecret { tenant, client } => {
                 let secret = variable(&self.variables, "AZURE_CLIENT_SECRET").unwrap_or_default();
                 let remedy = "check AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET";
                 let fields = [("client_secret", secret.as_str())];
-                self.grant(&tenant, &client, &fields, remedy, around).await
+                self.grant(&tenant, &client, &fields, remedy, context).await
             }
             EntraSource::Federated { tenant, client, token_file } => {
                 let token = file_reads::read_unblocked(&token_file, FILE_BYTES_MAX).await;
@@ -88,14 +88,14 @@ impl EntraIdentity {
                 let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
                 let fields = [("client_assertion_type", kind), ("client_assertion", &token)];
                 let remedy = "check the federated credential of the application";
-                self.grant(&tenant, &client, &fields, remedy, around).await
+                self.grant(&tenant, &client, &fields, remedy, context).await
             }
             EntraSource::App { url, header } => {
                 let fields = [("api-version", "2019-08-01"), ("resource", RESOURCE)];
                 let call = self.managed(&url, &fields)?.header("x-identity-header", &header);
-                of_answer(&around.http.send_for_json(call).await?)
+                of_answer(&context.http.send_for_json(call).await?)
             }
-            EntraSource::Machine => self.of_machine(around).await,
+            EntraSource::Machine => self.of_machine(context).await,
         }
     }
 
@@ -105,7 +105,7 @@ impl EntraIdentity {
         client: &str,
         fields: &[(&str, &str)],
         remedy: &str,
-        around: &TokenSurroundings,
+        context: &TokenContext,
     ) -> Result<CloudToken, Box<Fault>> {
         let authority = variable(&self.variables, "AZURE_AUTHORITY_HOST");
         let authority = authority.unwrap_or_else(|| "https://login.microsoftonline.com".to_owned());
@@ -115,7 +115,7 @@ impl EntraIdentity {
             [("grant_type", "client_credentials"), ("client_id", client), ("scope", &scope)];
         let call = TokenCall::new(ENTRA, Method::POST, &url, remedy)?
             .form(usual.into_iter().chain(fields.iter().copied()));
-        of_answer(&around.http.send_for_json(call).await?)
+        of_answer(&context.http.send_for_json(call).await?)
     }
 
     fn managed(
@@ -131,20 +131,20 @@ impl EntraIdentity {
         Ok(call)
     }
 
-    async fn of_machine(&self, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+    async fn of_machine(&self, context: &TokenContext) -> Result<CloudToken, Box<Fault>> {
         let host = variable(&self.variables, "AZURE_POD_IDENTITY_AUTHORITY_HOST");
         let url = host.map(|host| format!("{host}/metadata/identity/oauth2/token"));
         let fields = [("api-version", "2018-02-01"), ("resource", RESOURCE)];
         let url = url.unwrap_or_else(|| INSTANCE.to_owned());
         let call = self.managed(&url, &fields)?.header("metadata", "true");
-        let refused = match around.http.send_for_json(call).await {
+        let refused = match context.http.send_for_json(call).await {
             Ok(answer) => return of_answer(&answer),
             // The metadata server is overloaded, and will answer later.
             Err(fault) if fault.status().is_some() => return Err(fault),
             Err(fault) => fault,
         };
         let command = format!("az account get-access-token --output json --resource {RESOURCE}");
-        let printed = printed_json("the Azure CLI", printing(&command), &around.supervisor).await;
+        let printed = printed_json("the Azure CLI", printing(&command), &context.supervisor).await;
         let printed = printed.map_err(|_| {
             if has_answered(&refused) {
                 return refused;

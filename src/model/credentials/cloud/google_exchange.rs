@@ -13,7 +13,7 @@ use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::google::{GoogleIdentity, GoogleSource, no_credentials};
 use super::google_program;
 use super::token::{CloudToken, TokenKind, parse_expiry};
-use super::token_http::{TokenCall, TokenSurroundings, has_answered, invalid_answer};
+use super::token_http::{TokenCall, TokenContext, has_answered, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
@@ -29,36 +29,36 @@ const DEPTH_MAX: u8 = 3;
 /// Fetches a token of an identity from its source.
 pub(super) async fn fetch(
     identity: &GoogleIdentity,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     match &unblocked(identity, GoogleIdentity::plan).await? {
         GoogleSource::File { value, .. } => {
-            let token = of_file(identity, value, around, DEPTH_MAX).await?;
+            let token = of_file(identity, value, context, DEPTH_MAX).await?;
             let project = value["quota_project_id"].as_str().map(str::to_owned);
             Ok(CloudToken { quota_project: project, ..token })
         }
-        GoogleSource::Metadata { url } => of_metadata(url, around).await,
+        GoogleSource::Metadata { url } => of_metadata(url, context).await,
     }
 }
 
 async fn of_file(
     identity: &GoogleIdentity,
     value: &Value,
-    around: &TokenSurroundings,
+    context: &TokenContext,
     depth: u8,
 ) -> Result<CloudToken, Box<Fault>> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(no_credentials("the Google credentials are nested too deeply".to_owned()));
     };
     match value["type"].as_str().unwrap_or_default() {
-        "service_account" => of_service_account(value, around).await,
-        "authorized_user" => of_user(value, around).await,
-        "external_account" => of_external_account(identity, value, around).await,
+        "service_account" => of_service_account(value, context).await,
+        "authorized_user" => of_user(value, context).await,
+        "external_account" => of_external_account(identity, value, context).await,
         "impersonated_service_account" => {
             let source = &value["source_credentials"];
-            let source = Box::pin(of_file(identity, source, around, depth)).await?;
+            let source = Box::pin(of_file(identity, source, context, depth)).await?;
             let url = text(value, "service_account_impersonation_url")?;
-            impersonate(url, value, &source, around).await
+            impersonate(url, value, &source, context).await
         }
         other => Err(no_credentials(format!(
             "the Google credentials are of the kind {other:?}, which is not supported; use a \
@@ -77,7 +77,7 @@ fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str, Box<Fault>> {
 /// Signs an assertion with the key of a service account, and exchanges it for a token (RFC 7523).
 async fn of_service_account(
     value: &Value,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let url = value["token_uri"].as_str().unwrap_or(TOKEN_URL);
     let assertion = assertion(value, url, wall_clock())?;
@@ -86,7 +86,7 @@ async fn of_service_account(
         ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
         ("assertion", &assertion),
     ]);
-    of_answer(&around.http.send_for_json(call).await?)
+    of_answer(&context.http.send_for_json(call).await?)
 }
 
 /// A JSON web token that names the service account, signed with RS256.
@@ -125,7 +125,7 @@ fn assertion(value: &Value, audience: &str, now: SystemTime) -> Result<String, B
     Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-async fn of_user(value: &Value, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+async fn of_user(value: &Value, context: &TokenContext) -> Result<CloudToken, Box<Fault>> {
     let url = value["token_uri"].as_str().unwrap_or(TOKEN_URL);
     let remedy = "run gcloud auth application-default login";
     let call = TokenCall::new("Google's token service", Method::POST, url, remedy)?.form([
@@ -134,7 +134,7 @@ async fn of_user(value: &Value, around: &TokenSurroundings) -> Result<CloudToken
         ("client_secret", text(value, "client_secret")?),
         ("refresh_token", text(value, "refresh_token")?),
     ]);
-    of_answer(&around.http.send_for_json(call).await?)
+    of_answer(&context.http.send_for_json(call).await?)
 }
 
 /// Workload identity federation: exchanges a token of another issuer at Google's STS (RFC 8693),
@@ -142,13 +142,13 @@ async fn of_user(value: &Value, around: &TokenSurroundings) -> Result<CloudToken
 async fn of_external_account(
     identity: &GoogleIdentity,
     value: &Value,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let subject = match &value["credential_source"] {
         source if source["executable"]["command"].is_string() => {
-            google_program::token(identity, value, around).await?
+            google_program::token(identity, value, context).await?
         }
-        source => subject_token(source, around).await?,
+        source => subject_token(source, context).await?,
     };
     let remedy = "check the provider of the workload identity pool, and whether the token expired";
     let url = text(value, "token_url")?;
@@ -160,15 +160,15 @@ async fn of_external_account(
         ("subject_token", &subject),
         ("subject_token_type", text(value, "subject_token_type")?),
     ]);
-    let token = of_answer(&around.http.send_for_json(call).await?)?;
+    let token = of_answer(&context.http.send_for_json(call).await?)?;
     match value["service_account_impersonation_url"].as_str() {
-        Some(url) => impersonate(url, value, &token, around).await,
+        Some(url) => impersonate(url, value, &token, context).await,
         None => Ok(token),
     }
 }
 
 /// The token of the other issuer, from a file or an address.
-async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<String, Box<Fault>> {
+async fn subject_token(source: &Value, context: &TokenContext) -> Result<String, Box<Fault>> {
     let raw = if let Some(path) = source["file"].as_str() {
         file_reads::read_unblocked(path.as_ref(), FILE_BYTES_MAX).await.map_err(|error| {
             no_credentials(format!("the token file {path} cannot be read: {error}"))
@@ -180,7 +180,7 @@ async fn subject_token(source: &Value, around: &TokenSurroundings) -> Result<Str
         for (name, value) in headers.filter_map(|(name, it)| Some((name, it.as_str()?))) {
             call = call.named_header(name, value);
         }
-        around.http.send(call.patient()).await?
+        context.http.send(call.patient()).await?
     } else {
         return Err(no_credentials(
             "the credential_source of the Google credentials has no file, no url and no \
@@ -208,7 +208,7 @@ async fn impersonate(
     url: &str,
     value: &Value,
     source: &CloudToken,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let TokenKind::Bearer(token) = &source.kind else {
         return Err(invalid_answer("Google's token service"));
@@ -221,18 +221,18 @@ async fn impersonate(
     let call = TokenCall::new("Google's IAM credentials service", Method::POST, url, remedy)?
         .header("authorization", &format!("Bearer {}", token.reveal()))
         .json(&body);
-    let answer = around.http.send_for_json(call).await?;
+    let answer = context.http.send_for_json(call).await?;
     let token = answer["accessToken"].as_str();
     let token = token.ok_or_else(|| invalid_answer("Google's IAM credentials service"))?;
     Ok(CloudToken::bearer(token, parse_expiry(&answer["expireTime"])))
 }
 
-async fn of_metadata(url: &str, around: &TokenSurroundings) -> Result<CloudToken, Box<Fault>> {
+async fn of_metadata(url: &str, context: &TokenContext) -> Result<CloudToken, Box<Fault>> {
     let url = format!("{url}/computeMetadata/v1/instance/service-accounts/default/token");
     let remedy = "attach a service account to this machine";
     let call = TokenCall::local("the metadata server", Method::GET, &url, remedy)?
         .header("metadata-flavor", "Google");
-    let answer = around.http.send_for_json(call).await.map_err(|fault| {
+    let answer = context.http.send_for_json(call).await.map_err(|fault| {
         if has_answered(&fault) {
             return fault;
         }

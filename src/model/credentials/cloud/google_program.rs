@@ -13,7 +13,7 @@ use super::super::files::FILE_BYTES_MAX;
 use super::super::helper::HelperCommand;
 use super::command::printed_json;
 use super::google::{ALLOW_PROGRAMS, GoogleIdentity, no_credentials};
-use super::token_http::TokenSurroundings;
+use super::token_http::TokenContext;
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::file_reads;
@@ -29,7 +29,7 @@ const VERSION: u64 = 1;
 pub(super) async fn token(
     identity: &GoogleIdentity,
     credentials: &Value,
-    around: &TokenSurroundings,
+    context: &TokenContext,
 ) -> Result<String, Box<Fault>> {
     let program = &credentials["credential_source"]["executable"];
     let command = program["command"].as_str().unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) async fn token(
         variables: variables(credentials, output_file),
         ..HelperCommand::new(command)
     };
-    of_answer(&printed_json("credential_source", helper, &around.supervisor).await?, output_file)
+    of_answer(&printed_json("credential_source", helper, &context.supervisor).await?, output_file)
 }
 
 fn invalid(what: &str) -> Box<Fault> {

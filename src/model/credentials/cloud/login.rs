@@ -22,7 +22,7 @@ use super::command::run_login;
 use super::google_exchange;
 use super::identity::CloudIdentity;
 use super::token::CloudToken;
-use super::token_http::{TokenSurroundings, invalid_answer};
+use super::token_http::{TokenContext, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
 use crate::process::FileLock;
@@ -45,7 +45,7 @@ const LOGIN_PATIENCE: Duration = Duration::from_mins(4);
 #[derive(Debug)]
 pub(in super::super) struct CloudLogin {
     pub(in super::super) identity: CloudIdentity,
-    around: TokenSurroundings,
+    context: TokenContext,
     held: Mutex<HeldToken>,
 }
 
@@ -61,8 +61,8 @@ struct HeldToken {
 }
 
 impl CloudLogin {
-    pub(in super::super) fn new(identity: CloudIdentity, around: TokenSurroundings) -> Self {
-        Self { identity, around, held: Mutex::default() }
+    pub(in super::super) fn new(identity: CloudIdentity, context: TokenContext) -> Self {
+        Self { identity, context, held: Mutex::default() }
     }
 
     /// Returns a token that is valid, renewed if necessary.
@@ -112,7 +112,7 @@ impl CloudLogin {
         let token = self.token().await?;
         match &self.identity {
             CloudIdentity::Aws(aws) => {
-                aws_exchange::caller(aws, &token, &self.around).await.map(Some)
+                aws_exchange::caller(aws, &token, &self.context).await.map(Some)
             }
             CloudIdentity::Google(_) | CloudIdentity::Entra(_) => Ok(None),
         }
@@ -161,7 +161,7 @@ impl CloudLogin {
         };
         drop(lock);
         for secret in token.secrets() {
-            self.around.known.add(secret.reveal());
+            self.context.known.add(secret.reveal());
         }
         held.token = Some(token);
         held.no_early_renewal_before = None;
@@ -174,9 +174,9 @@ impl CloudLogin {
         let aws = match &self.identity {
             CloudIdentity::Aws(aws) => aws,
             CloudIdentity::Google(google) => {
-                return google_exchange::fetch(google, &self.around).await;
+                return google_exchange::fetch(google, &self.context).await;
             }
-            CloudIdentity::Entra(entra) => return entra.fetch(&self.around).await,
+            CloudIdentity::Entra(entra) => return entra.fetch(&self.context).await,
         };
         let fetched = self.fetch_aws(aws).await;
         let Some(command) = aws.auth_refresh.as_deref() else { return fetched };
@@ -204,13 +204,13 @@ impl CloudLogin {
         {
             return Ok(token);
         }
-        run_login("awsAuthRefresh", command, &self.around.supervisor).await?;
+        run_login("awsAuthRefresh", command, &self.context.supervisor).await?;
         self.fetch_aws(aws).await
     }
 
     async fn fetch_aws(&self, aws: &AwsIdentity) -> Result<CloudToken, Box<Fault>> {
         let source = unblocked(aws, AwsIdentity::plan).await?;
-        aws_exchange::fetch(aws, &source, &self.around).await
+        aws_exchange::fetch(aws, &source, &self.context).await
     }
 }
 

@@ -31,4 +31,4 @@ pub use identity::CloudIdentity;
 pub(super) use login::CloudLogin;
 pub(super) use signer::sign_request;
 pub(super) use token::TokenKind;
-pub(super) use token_http::{TokenHttp, TokenSurroundings};
+pub(super) use token_http::{TokenContext, TokenHttp};

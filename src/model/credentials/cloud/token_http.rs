@@ -40,7 +40,7 @@ pub(in super::super) struct TokenHttp {
 
 /// The dependencies of fetching a token: HTTP, the supervisor of commands, and the known secrets.
 #[derive(Clone, Debug)]
-pub(in super::super) struct TokenSurroundings {
+pub(in super::super) struct TokenContext {
     pub(in super::super) http: TokenHttp,
     pub(in super::super) supervisor: Supervisor,
     pub(in super::super) known: KnownSecrets,
