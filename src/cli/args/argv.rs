@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::sync::LazyLock;
 
 use clap::ValueEnum;
 
@@ -381,9 +382,13 @@ pub(super) fn needs_value(word: &str) -> bool {
             is_named && arg.get_action().takes_values() && values > 0
         }) || command.get_subcommands().any(|command| has(command, word))
     }
-    let mut cli = super::command();
-    cli.build();
-    word.starts_with('-') && has(&cli, word)
+    // Built once: it is asked for each odd word.
+    static COMMAND: LazyLock<clap::Command> = LazyLock::new(|| {
+        let mut command = super::command();
+        command.build();
+        command
+    });
+    word.starts_with('-') && has(&COMMAND, word)
 }
 
 /// For a flag that takes several paths or names, returns a predicate that is true for a further
