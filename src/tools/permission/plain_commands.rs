@@ -40,57 +40,73 @@ use PlainEffect::{
     Changes, ChangesFolder, Prints, Reads, ReadsRepository, ReadsVersions, Transfers,
 };
 
-/// Programs, one-letter flags, one-letter flags with a value, other flags, effect. Digits are flags
-/// of every program. Flags that write, run a program, follow links, or take the names of further
+/// A program of the list. Flags that write, run a program, follow links, or take the names of further
 /// files from a file are left out.
-type Row =
-    (&'static [&'static str], &'static str, &'static str, &'static [&'static str], PlainEffect);
+struct Row {
+    names: &'static [&'static str],
+    /// One-letter flags. Digits are flags of every program.
+    letters: &'static str,
+    /// One-letter flags with a value.
+    valued: &'static str,
+    others: &'static [&'static str],
+    effect: PlainEffect,
+}
+
+const fn row(
+    names: &'static [&'static str],
+    letters: &'static str,
+    valued: &'static str,
+    others: &'static [&'static str],
+    effect: PlainEffect,
+) -> Row {
+    Row { names, letters, valued, others, effect }
+}
 
 /// The flags of a program that takes every word as text.
 const ANY: &str = "*";
 
 #[rustfmt::skip]
 const PROGRAMS: &[Row] = &[
-    (&["echo", "true", "false", ":"], ANY, "", &[], Prints),
-    (&["basename", "dirname", "type", "which", "whoami", "nproc", "seq", "sleep"], "as", "", &[
+    row(&["echo", "true", "false", ":"], ANY, "", &[], Prints),
+    row(&["basename", "dirname", "type", "which", "whoami", "nproc", "seq", "sleep"], "as", "", &[
         "--all"], Prints),
-    (&["printf"], ANY, "", &[], Prints),
-    (&["tee"], "ai", "", &[], Prints),
-    (&["pwd"], "LP", "", &[], Prints),
-    (&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
-    (&["date"], "uR", "Id", &[
+    row(&["printf"], ANY, "", &[], Prints),
+    row(&["tee"], "ai", "", &[], Prints),
+    row(&["pwd"], "LP", "", &[], Prints),
+    row(&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
+    row(&["date"], "uR", "Id", &[
         "--date", "--iso-8601", "--rfc-3339", "--rfc-email", "--universal", "--utc"], Prints),
-    (&["hostname"], "fs", "", &[], Prints),
-    (&["tr"], "cdst", "", &["--complement", "--delete", "--squeeze-repeats"], Prints),
-    (&["cd"], "", "", &[], ChangesFolder),
-    (&["ls"], "ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", &[
+    row(&["hostname"], "fs", "", &[], Prints),
+    row(&["tr"], "cdst", "", &["--complement", "--delete", "--squeeze-repeats"], Prints),
+    row(&["cd"], "", "", &[], ChangesFolder),
+    row(&["ls"], "ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", &[
         "--all", "--color", "--directory", "--human-readable", "--recursive", "--sort"], Reads),
-    (&["cat"], "AETbenstuv", "", &["--number", "--show-all"], Reads),
-    (&["head", "tail"], "qvz", "cns", &["--bytes", "--lines", "--quiet"], Reads),
-    (&["wc"], "Lclmw", "", &["--bytes", "--chars", "--lines", "--words"], Reads),
-    (&["cut"], "nsz", "bcdf", &["--characters", "--delimiter", "--fields"], Reads),
-    (&["nl", "tac", "rev", "fold", "expand"], "brpst", "adfhilnvw", &[], Reads),
-    (&["column"], "etx", "NRclos", &["--separator", "--table"], Reads),
-    (&["paste"], "sz", "d", &[], Reads),
-    (&["sort"], "CMRVbcdfghimnrsuz", "Skt", &[
+    row(&["cat"], "AETbenstuv", "", &["--number", "--show-all"], Reads),
+    row(&["head", "tail"], "qvz", "cns", &["--bytes", "--lines", "--quiet"], Reads),
+    row(&["wc"], "Lclmw", "", &["--bytes", "--chars", "--lines", "--words"], Reads),
+    row(&["cut"], "nsz", "bcdf", &["--characters", "--delimiter", "--fields"], Reads),
+    row(&["nl", "tac", "rev", "fold", "expand"], "brpst", "adfhilnvw", &[], Reads),
+    row(&["column"], "etx", "NRclos", &["--separator", "--table"], Reads),
+    row(&["paste"], "sz", "d", &[], Reads),
+    row(&["sort"], "CMRVbcdfghimnrsuz", "Skt", &[
         "--field-separator", "--key", "--numeric-sort", "--reverse", "--unique"], Reads),
-    (&["uniq"], "Dcdiuz", "fsw", &["--count", "--repeated", "--unique"], Reads),
-    (&["stat"], "Lft", "c", &["--dereference", "--format", "--printf"], Reads),
-    (&["file"], "bikL", "", &["--brief", "--mime-type"], Reads),
-    (&["du"], "0PSabchklmsx", "Bdt", &[
+    row(&["uniq"], "Dcdiuz", "fsw", &["--count", "--repeated", "--unique"], Reads),
+    row(&["stat"], "Lft", "c", &["--dereference", "--format", "--printf"], Reads),
+    row(&["file"], "bikL", "", &["--brief", "--mime-type"], Reads),
+    row(&["du"], "0PSabchklmsx", "Bdt", &[
         "--all", "--apparent-size", "--exclude", "--human-readable", "--max-depth", "--summarize",
         "--total"], Reads),
-    (&["realpath", "readlink"], "ELPefmnqsvz", "", &["--canonicalize"], Reads),
-    (&["base32", "base64"], "di", "w", &["--decode", "--ignore-garbage", "--wrap"], Reads),
-    (&["od"], "abcdfiloxv", "AjNtw", &["--format", "--address-radix", "--read-bytes"], Reads),
-    (&["strings"], "afow", "enst", &["--all", "--bytes", "--radix"], Reads),
+    row(&["realpath", "readlink"], "ELPefmnqsvz", "", &["--canonicalize"], Reads),
+    row(&["base32", "base64"], "di", "w", &["--decode", "--ignore-garbage", "--wrap"], Reads),
+    row(&["od"], "abcdfiloxv", "AjNtw", &["--format", "--address-radix", "--read-bytes"], Reads),
+    row(&["strings"], "afow", "enst", &["--all", "--bytes", "--radix"], Reads),
     // Its flags cannot be joined: `-ps` takes no value.
-    (&["xxd"], "", "", &["-a", "-b", "-c", "-e", "-g", "-i", "-l", "-p", "-s", "-u"], Reads),
-    (&["md5sum", "sha1sum", "sha256sum", "cksum"], "btz", "", &["--binary", "--tag"], Reads),
-    (&["cmp", "comm"], "bilsz", "n", &["--silent", "--quiet"], Reads),
-    (&["diff"], "BENZabcdeinpqstuwy", "CIUWx", &[
+    row(&["xxd"], "", "", &["-a", "-b", "-c", "-e", "-g", "-i", "-l", "-p", "-s", "-u"], Reads),
+    row(&["md5sum", "sha1sum", "sha256sum", "cksum"], "btz", "", &["--binary", "--tag"], Reads),
+    row(&["cmp", "comm"], "bilsz", "n", &["--silent", "--quiet"], Reads),
+    row(&["diff"], "BENZabcdeinpqstuwy", "CIUWx", &[
         "--brief", "--color", "--ignore-all-space", "--side-by-side", "--unified"], Reads),
-    (&["grep", "egrep", "fgrep"], "EFGHILPTUZabchilnoqrsvwxyz", "ABCem", &[
+    row(&["grep", "egrep", "fgrep"], "EFGHILPTUZabchilnoqrsvwxyz", "ABCem", &[
         "--after-context", "--before-context", "--color", "--context", "--count", "--exclude",
         "--exclude-dir", "--files-with-matches", "--fixed-strings", "--ignore-case", "--include",
         "--invert-match", "--line-number", "--max-count", "--only-matching", "--perl-regexp",
@@ -98,30 +114,30 @@ const PROGRAMS: &[Row] = &[
         "--extended-regexp", "--files-without-match", "--initial-tab", "--line-buffered",
         "--line-regexp", "--no-filename", "--no-ignore-case", "--no-messages", "--null",
         "--null-data", "--silent", "--text", "--with-filename"], Reads),
-    (&["rg"], "FHINSchilnopsvwx", "ABCTegmt", &[
+    row(&["rg"], "FHINSchilnopsvwx", "ABCTegmt", &[
         "--color", "--count", "--files", "--files-with-matches", "--glob", "--hidden",
         "--ignore-case", "--line-number", "--type"], Reads),
-    (&["jq"], "CMRSacejnrs", "", &[
+    row(&["jq"], "CMRSacejnrs", "", &[
         "--arg", "--argjson", "--ascii-output", "--color-output", "--compact-output",
         "--exit-status", "--join-output", "--monochrome-output", "--null-input", "--raw-input",
         "--raw-output", "--slurp", "--sort-keys", "--tab"], Reads),
-    (&["tree"], "adfhpsDFQC", "ILP", &["--dirsfirst"], Reads),
-    (&["find"], "", "", &[
+    row(&["tree"], "adfhpsDFQC", "ILP", &["--dirsfirst"], Reads),
+    row(&["find"], "", "", &[
         "-a", "-and", "-cmin", "-ctime", "-daystart", "-depth", "-empty", "-executable", "-false",
         "-gid", "-group", "-iname", "-ipath", "-iregex", "-links", "-ls", "-maxdepth", "-mindepth",
         "-mmin", "-mount", "-mtime", "-name", "-newer", "-newermt", "-not", "-o", "-or", "-path",
         "-perm", "-print", "-print0", "-printf", "-prune", "-quit", "-readable", "-regex",
         "-regextype", "-size", "-true", "-type", "-uid", "-user", "-wholename", "-writable",
         "-xdev"], Reads),
-    (&["test", "["], "", "", &[
+    row(&["test", "["], "", "", &[
         "-a", "-b", "-c", "-d", "-e", "-ef", "-eq", "-f", "-ge", "-gt", "-h", "-le", "-L", "-lt",
         "-n", "-ne", "-nt", "-o", "-ot", "-p", "-r", "-s", "-w", "-x", "-z"], Reads),
-    (&["sed"], "", "", &["-e", "-E", "-En", "-Ene", "-i", "-n", "-ne", "-nE", "-r"], Reads),
-    (&["mkdir"], "pv", "m", &["--parents"], Changes),
-    (&["touch"], "acm", "", &[], Changes),
-    (&["rm", "rmdir"], "dfiprv", "", &["--force", "--recursive"], Changes),
-    (&["mv"], "fnv", "", &["--force"], Transfers),
-    (&["cp"], "fnpv", "", &["--force"], Transfers),
+    row(&["sed"], "", "", &["-e", "-E", "-En", "-Ene", "-i", "-n", "-ne", "-nE", "-r"], Reads),
+    row(&["mkdir"], "pv", "m", &["--parents"], Changes),
+    row(&["touch"], "acm", "", &[], Changes),
+    row(&["rm", "rmdir"], "dfiprv", "", &["--force", "--recursive"], Changes),
+    row(&["mv"], "fnv", "", &["--force"], Transfers),
+    row(&["cp"], "fnpv", "", &["--force"], Transfers),
 ];
 
 /// Options of the shell that make it stricter, or print what it runs.
@@ -324,7 +340,7 @@ fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
     }
     let mut operands = operands(row, rest)?;
     let ends_in = |flag: &str, valued: &str| {
-        let at = flag.find(|letter| row.2.contains(letter));
+        let at = flag.find(|letter| row.valued.contains(letter));
         at.is_some_and(|at| flag.len() == at + 1 && valued.contains(&flag[at..]))
     };
     let fits = match name {
@@ -348,7 +364,7 @@ fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
         _ => true,
     };
     let edits = name == "sed" && rest.iter().any(|word| word.plain == "-i");
-    let effect = if edits { Changes } else { row.4 };
+    let effect = if edits { Changes } else { row.effect };
     let has_pattern = PATTERN_FIRST.contains(&name);
     // What a pattern or a script is must not depend on the names of files.
     let first = rest.iter().find(|word| !word.plain.starts_with('-'));
@@ -392,7 +408,7 @@ fn scripts_and_files(words: &[ShellWord]) -> (Vec<&str>, Vec<&str>) {
 }
 
 fn row_of(name: &str) -> Option<&'static Row> {
-    PROGRAMS.iter().find(|(names, ..)| names.contains(&name))
+    PROGRAMS.iter().find(|row| row.names.contains(&name))
 }
 
 /// True if a format of printf is no flag, and sets no variable, as `%n` and `-v` do.
@@ -414,7 +430,7 @@ fn before_wildcard(pattern: &str) -> &str {
 fn is_only_operand(row: &Row, pattern: &str) -> bool {
     let begin = before_wildcard(pattern);
     let flag = begin.split_once('=').map_or(begin, |(flag, _)| flag);
-    let is_value = flag.len() < begin.len() && row.3.contains(&flag);
+    let is_value = flag.len() < begin.len() && row.others.contains(&flag);
     is_value || !begin.starts_with('-') && !pattern[begin.len()..].contains("..")
 }
 
@@ -431,7 +447,7 @@ fn place_of(word: &ShellWord) -> &str {
 pub(super) fn is_filter(command: &SimpleCommand) -> bool {
     let Some((first, rest)) = command.words.split_first() else { return false };
     let name = first.raw.as_str();
-    let Some((_, _, valued, ..)) = row_of(name).filter(|_| FILTERS.contains(&name)) else {
+    let Some(Row { valued, .. }) = row_of(name).filter(|_| FILTERS.contains(&name)) else {
         return false;
     };
     let is_open = |word: &ShellWord| word.plain != "/dev/null";
@@ -522,7 +538,7 @@ fn after_command(script: &str) -> Option<&str> {
 
 /// Returns the words that are not flags. `None` if a flag is not on the list.
 fn operands<'a>(row: &Row, words: &'a [ShellWord]) -> Option<Vec<&'a str>> {
-    let (_, letters, valued, others, _) = row;
+    let Row { letters, valued, others, .. } = row;
     let mut operands = Vec::new();
     let mut words = words.iter();
     while let Some(next) = words.next() {
