@@ -89,8 +89,6 @@ impl Form {
 /// The folders to which relative paths may refer.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
-    /// The text of the whole command.
-    command: &'a str,
     /// The folder in which it begins.
     start: &'a Path,
     folders: &'a [PathBuf],
@@ -146,7 +144,7 @@ impl Permissions {
                 words = words.iter().flat_map(|it| it.split_whitespace()).collect();
                 names = words.len();
             }
-            let seen = Seen { command, start: cwd, folders: &folders, resolve };
+            let seen = Seen { start: cwd, folders: &folders, resolve };
             let (paths, is_aside) = (operands(&words), opens_no_file(&words));
             let whole = words.first().copied().filter(|_| !is_aside);
             let whole = whole.map(|program| [&[program], &paths[..]].concat());
@@ -180,7 +178,7 @@ impl Permissions {
         let others = if all.len() > PIECES_MAX { 0 } else { FOLDERS_MAX };
         let folders: Vec<PathBuf> =
             std::iter::once(cwd.to_path_buf()).chain(moves.take(others)).collect();
-        let seen = Seen { command: bare, start: cwd, folders: &folders, resolve };
+        let seen = Seen { start: cwd, folders: &folders, resolve };
         let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
         let targets: BTreeSet<&str> = targets.collect();
         self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
@@ -223,7 +221,7 @@ impl Permissions {
         let targets = words[..names].iter().position(removes);
         let targets = targets.map_or(&[][..], |at| &words[at + 1..]);
         let is_critical = |target: &&str| {
-            seen.folders.iter().any(|folder| self.is_critical(target, folder, seen))
+            seen.folders.iter().any(|folder| self.is_critical(target, folder, seen.start))
         };
         if self.critical == CriticalPaths::Denied && targets.iter().any(is_critical) {
             return Err(Denial::RemovesCriticalFolder);
@@ -298,52 +296,35 @@ impl Permissions {
         self.check_denied(tool, place)
     }
 
-    /// True if `target`, relative to `folder`, is or contains a folder that no command may remove.
-    fn is_critical(&self, target: &str, folder: &Path, seen: Seen<'_>) -> bool {
+    /// True if `target`, relative to `folder`, is written as a folder of the system, or as one that is
+    /// or contains the home folder or a working directory.
+    fn is_critical(&self, target: &str, folder: &Path, start: &Path) -> bool {
         let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
-        let is_all = target.ends_with(['*', '/']);
-        if let Some(spelt) = bare.strip_prefix('$') {
-            let Some((name, rest)) = variable(spelt) else { return is_all };
-            let known = match name {
-                "HOME" => self.home.as_deref(),
-                _ => None,
-            };
-            return match known.filter(|_| !is_set_in(seen.command, name)) {
-                Some(value) => self.is_around(&value.join(rest.trim_start_matches('/')), seen),
-                // An unset variable makes `"$X"/*` match everything.
-                None => {
-                    is_all && self.may_be_around(rest, seen) || name == "HOME" && rest.is_empty()
+        let path = match (bare.trim_end_matches('/'), &self.home) {
+            ("", _) | ("~", None) => return true,
+            ("~", Some(home)) => home.clone(),
+            (bare, home) if bare.starts_with('$') => {
+                let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                let spelt = bare.trim_start_matches(['$', '{']);
+                let end = spelt.find(|it| !is_part(it)).unwrap_or(spelt.len());
+                let rest = spelt[end..].trim_start_matches('}');
+                let is_all = target.ends_with(['*', '/']);
+                if !rest.is_empty() && (!rest.starts_with('/') || rest.contains(PATTERNS)) {
+                    return is_all;
                 }
-            };
-        }
-        match (bare, &self.home) {
-            ("", _) | ("~" | "~/", None) => true,
-            ("~" | "~/", Some(home)) => self.is_around(home, seen),
-            (bare, _) => self.is_around(&folder.join(bare), seen),
-        }
-    }
-
-    /// The folders that no command may remove.
-    fn kept<'a>(&'a self, seen: Seen<'a>) -> impl Iterator<Item = &'a Path> {
-        [seen.start, &self.cwd].into_iter().chain(self.home.as_deref())
-    }
-
-    /// True if a path is a folder of the system, or is or contains one that no command may remove.
-    fn is_around(&self, path: &Path, seen: Seen<'_>) -> bool {
-        let path = normalize_lexically(path);
-        // `/` counts as one component.
-        path.components().count() <= 2 || self.kept(seen).any(|kept| kept.starts_with(&path))
-    }
-
-    /// As [`Self::is_around`], for a path behind a variable that may be unset, or lead to a folder
-    /// above one that no command may remove.
-    fn may_be_around(&self, rest: &str, seen: Seen<'_>) -> bool {
-        let Some(below) = rest.strip_prefix('/').filter(|_| !rest.contains("..")) else {
-            return true;
+                match home.as_ref().filter(|_| &spelt[..end] == "HOME") {
+                    Some(home) => home.join(rest.trim_start_matches('/')),
+                    // An unset variable makes `"$X"/*` match everything.
+                    None if is_all => PathBuf::from(rest),
+                    None => return false,
+                }
+            }
+            (bare, _) => folder.join(bare),
         };
-        let below = below.trim_matches('/');
-        let ends = |kept: &Path| kept.ancestors().any(|it| it.ends_with(below));
-        self.is_around(Path::new(rest), seen) || self.kept(seen).any(ends)
+        let path = normalize_lexically(&path);
+        let mut kept = [start, &self.cwd].into_iter().chain(self.home.as_deref());
+        // `/` counts as one component.
+        path.components().count() <= 2 || kept.any(|kept| kept.starts_with(&path))
     }
 }
 
@@ -352,22 +333,6 @@ fn opens_no_file(words: &[&str]) -> bool {
     const PROGRAMS: [&str; 8] = ["cd", "pushd", "popd", "pwd", "echo", "printf", "true", ":"];
     matches!(words, [program, ..] if PROGRAMS.contains(program))
         || matches!(words, ["git", "status", ..])
-}
-
-/// Splits `NAME/x` and `{NAME}/x` behind the name of the variable. `None` if what follows is more
-/// than a path.
-fn variable(spelt: &str) -> Option<(&str, &str)> {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    let name = spelt.strip_prefix('{').unwrap_or(spelt);
-    let (name, rest) = name.split_at(name.find(|it| !is_part(it)).unwrap_or(name.len()));
-    let rest = if spelt.starts_with('{') { rest.strip_prefix('}')? } else { rest };
-    let is_path = rest.is_empty() || rest.starts_with('/') && !rest.contains(PATTERNS);
-    (!name.is_empty() && is_path).then_some((name, rest))
-}
-
-/// True if a command may set a variable: it contains the name in another place than behind a `$`.
-fn is_set_in(command: &str, name: &str) -> bool {
-    command.match_indices(name).any(|(at, _)| !command[..at].ends_with(['$', '{']))
 }
 
 /// The folder that a command moves to, as it is written there.
