@@ -163,9 +163,7 @@ pub fn variable_names() -> impl Iterator<Item = &'static str> {
 pub const FILES: [(&str, &str); 8] = [
     (
         "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
-        "Settings of the administrator, with the `*.json` files in `managed-settings.d` beside each. They outrank all other sources; a mistake in them ends \
-         outlast. On macOS they are below /Library/Application Support, in ClaudeCode and in \
-         outlast.",
+        "Settings of the administrator, with the `*.json` files in `managed-settings.d` beside each. They outrank all other sources; a mistake in them ends outlast.",
     ),
     ("~/.outlast/settings.json", "The user's settings. OUTLAST_CONFIG_DIR sets another folder."),
     (

@@ -15,13 +15,6 @@ use crate::hooks::{HookHandler, HookSettings};
 use crate::secrets::Variables;
 
 /// The paths of the managed files, lowest precedence first.
-#[cfg(target_os = "macos")]
-pub const MANAGED_FILES: [&str; 2] = [
-    "/Library/Application Support/ClaudeCode/managed-settings.json",
-    "/Library/Application Support/outlast/managed-settings.json",
-];
-/// The paths of the managed files, lowest precedence first.
-#[cfg(not(target_os = "macos"))]
 pub const MANAGED_FILES: [&str; 2] =
     ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
 

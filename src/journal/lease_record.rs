@@ -132,13 +132,7 @@ pub(super) fn read_lease(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(content))
 }
 
-#[cfg(target_os = "linux")]
 fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn pid_namespace() -> u64 {
-    0
 }

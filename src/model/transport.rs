@@ -322,9 +322,7 @@ impl ClientConfig {
             None => builder,
         };
         let builder = if self.keeps_compression { builder.no_gzip() } else { builder };
-        #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
-        let builder = builder.tcp_user_timeout(dead);
-        builder
+        builder.tcp_user_timeout(dead)
     }
 }
 

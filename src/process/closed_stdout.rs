@@ -22,8 +22,7 @@ extern "C" fn look() {
 // SAFETY: functions in this section are called once, before `main`, while there is one thread. This
 // one needs nothing of the standard library.
 #[used]
-#[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
-#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
+#[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
 /// Returns true if standard output was closed before outlast started.

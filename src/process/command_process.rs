@@ -1,6 +1,6 @@
 //! Starts the process of a command.
 //!
-//! On Linux the new process shares the memory of this one until it executes the command, and this
+//! The new process shares the memory of this one until it executes the command, and this
 //! one is suspended meanwhile (`vfork`): no page is copied, nor its entry in a page table.
 
 use std::ffi::{CStr, c_char};
@@ -104,7 +104,6 @@ fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
 /// # Safety
 /// This process has one thread and no handler of a signal. What `execute` needs of the stack is
 /// there.
-#[cfg(target_os = "linux")]
 unsafe fn start_process(
     stack: &mut [u8],
     execute: &dyn Fn() -> i32,
@@ -121,30 +120,4 @@ unsafe fn start_process(
     // the memory has one user at a time; no handler runs in it, as there is none.
     let process = unsafe { clone(Box::new(run), stack, flags, Some(libc::SIGCHLD)) }?;
     Ok((process, failure.get()))
-}
-
-/// Like on Linux, with a copy of the memory: there is no call that shares it.
-///
-/// # Safety
-/// This process has one thread.
-#[cfg(not(target_os = "linux"))]
-unsafe fn start_process(_: &mut [u8], execute: &dyn Fn() -> i32) -> io::Result<(Pid, Option<i32>)> {
-    use std::io::{Read, Write};
-
-    use nix::unistd::{ForkResult, fork};
-
-    let (mut reader, mut writer) = io::pipe()?;
-    // SAFETY: this process has one thread, so the new one may call anything.
-    match unsafe { fork() }? {
-        ForkResult::Child => {
-            let _ = writer.write_all(&execute().to_ne_bytes());
-            super::own_process::exit_without_cleanup(1)
-        }
-        ForkResult::Parent { child } => {
-            drop(writer);
-            let mut errno = [0; 4];
-            let has_failed = reader.read_exact(&mut errno).is_ok();
-            Ok((child, has_failed.then(|| i32::from_ne_bytes(errno))))
-        }
-    }
 }

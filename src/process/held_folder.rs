@@ -14,10 +14,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 
-#[cfg(target_os = "linux")]
 const REFERENCE: OFlag = OFlag::O_PATH;
-#[cfg(not(target_os = "linux"))]
-const REFERENCE: OFlag = OFlag::empty();
 
 /// A folder whose descriptor is held open.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use nix::libc::{self, c_int, c_void, siginfo_t};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use tokio::net::UnixDatagram;
 
-#[cfg(target_os = "linux")]
 use super::signal_sender::is_descendant;
 
 /// The socket that the handler writes to; negative until there is one. It is never closed.
@@ -95,16 +94,10 @@ extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     nix::errno::Errno::set_raw(errno);
 }
 
-#[cfg(target_os = "linux")]
 fn is_of_descendant(info: *mut siginfo_t) -> bool {
     // SAFETY: the kernel passes a valid structure to a handler that asks for it. Its sender is set
     // for signals of processes only; it is 0 for one outside of our namespace.
     let sender =
         unsafe { info.as_ref().filter(|info| info.si_code <= 0).map(|info| info.si_pid()) };
     sender.is_some_and(|sender| sender > 0 && is_descendant(sender))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_of_descendant(_: *mut siginfo_t) -> bool {
-    false
 }

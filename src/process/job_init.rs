@@ -30,7 +30,6 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The OOM score of a command: the highest, so that the kernel kills it before anything else when
 /// memory runs out.
-#[cfg(target_os = "linux")]
 const OUT_OF_MEMORY_SCORE: &str = "1000";
 
 /// Runs a job to its end, then those that follow. Called in a process of its own, forked by the
@@ -70,7 +69,6 @@ pub(super) fn run_jobs(first: UnixStream, supervisor: &UnixStream) -> io::Result
 fn prepare_job_init() -> io::Result<SignalWaiter> {
     // Signals to the supervisor's group must not reach this job.
     setsid()?;
-    #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
     Ok(SignalWaiter::new()?)
 }
@@ -138,12 +136,9 @@ fn prepare_exec(
 ) -> io::Result<()> {
     setsid()?;
     signals::reset_for_exec()?;
-    #[cfg(target_os = "linux")]
-    {
-        // Some systems do not let a process raise its own score.
-        let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    }
+    // Some systems do not let a process raise its own score.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // If the job init process died before the death signal was set, the command must not run.
     if getppid() != job_init {
         return Err(Errno::ESRCH.into());

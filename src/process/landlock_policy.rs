@@ -201,7 +201,6 @@ pub fn looks_denied(stderr: &str) -> bool {
     words.iter().chain(&more).any(|words| stderr.contains(words))
 }
 
-#[cfg(target_os = "linux")]
 mod kernel {
     use std::fs::File;
     use std::os::fd::{AsRawFd, OwnedFd};
@@ -346,29 +345,6 @@ mod kernel {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod kernel {
-    use super::{LandlockPolicy, NetworkAccess, OwnedFd, RootCapabilities, c_ulong, io};
-
-    pub(super) fn abi() -> u32 {
-        0
-    }
-
-    pub(super) fn build(_: &LandlockPolicy) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn dropped_capabilities(_: RootCapabilities, _: NetworkAccess) -> Vec<c_ulong> {
-        Vec::new()
-    }
-
-    pub(super) fn drop_capabilities(_: &[c_ulong]) {}
-
-    pub(super) fn enter(_: &OwnedFd) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -24,8 +24,6 @@
 //! supervisor. If the supervisor is killed as well, outlast itself inherits them. Where outlast may
 //! not be a subreaper, because it had children before it was executed or is used as a library, the
 //! tag in their environment identifies them.
-//!
-//! Outside Linux there are no subreapers: orphans are lost there.
 
 mod closed_stdout;
 mod code_programs;
@@ -59,7 +57,6 @@ mod ruleset_cache;
 mod running_job;
 mod running_time;
 mod script_lines;
-#[cfg(target_os = "linux")]
 mod signal_sender;
 mod signal_waiter;
 mod signals;

@@ -22,16 +22,13 @@ static INHERITS: AtomicBool = AtomicBool::new(false);
 /// Makes this process a subreaper, unless it has children already: their orphans must not be
 /// killed, and could not be distinguished. Must be called before the first child is started.
 pub fn inherit_orphans() {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::errno::Errno;
-        use nix::sys::prctl::set_child_subreaper;
-        use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use nix::errno::Errno;
+    use nix::sys::prctl::set_child_subreaper;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let is_alone = waitid(Id::All, look) == Err(Errno::ECHILD);
-        INHERITS.store(is_alone && set_child_subreaper(true).is_ok(), Ordering::Relaxed);
-    }
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let is_alone = waitid(Id::All, look) == Err(Errno::ECHILD);
+    INHERITS.store(is_alone && set_child_subreaper(true).is_ok(), Ordering::Relaxed);
 }
 
 /// Kills everything below this process except `spared` and their descendants. Returns how many

@@ -16,7 +16,6 @@ use super::stat;
 /// sandbox prevents that.
 pub fn forbid_dumps() {
     // If this is refused, the rest of the protection still holds.
-    #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
 }
 
@@ -24,7 +23,7 @@ pub fn forbid_dumps() {
 /// a system call for each. Must be called before the first thread starts.
 pub fn share_heap() {
     // SAFETY: the call takes two numbers. If it is refused, each thread has a heap of its own.
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[cfg(target_env = "gnu")]
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
@@ -76,7 +75,6 @@ fn hide_texts(arguments: &mut [u8]) {
 /// for them: elsewhere it would break `nohup outlast &`.
 pub fn die_with_parent() {
     // Without kernel support there is simply no such signal.
-    #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 

@@ -68,12 +68,10 @@ pub fn writers_of_stdin() -> PipeWriters {
 }
 
 /// The most ancestors that are checked, such as `timeout`, which pass their standard input on.
-#[cfg(target_os = "linux")]
 const ANCESTORS_MAX: usize = 16;
 
 /// Returns true if a shell that runs this process shares the pipe on standard input, as in a loop
 /// `... | while read`: data that is read here is lost to the loop.
-#[cfg(target_os = "linux")]
 pub fn is_shared_with_shell() -> bool {
     let stdin_of = |process: &str| std::fs::read_link(format!("/proc/{process}/fd/0")).ok();
     let Some(own) = stdin_of("self") else { return false };
@@ -94,12 +92,6 @@ pub fn is_shared_with_shell() -> bool {
     false
 }
 
-/// Outside Linux the descriptors of other processes cannot be listed.
-#[cfg(not(target_os = "linux"))]
-pub fn is_shared_with_shell() -> bool {
-    false
-}
-
 /// Returns true if no process has the write end open any more.
 fn has_hung_up() -> bool {
     let stdin = std::io::stdin();
@@ -113,7 +105,7 @@ fn has_hung_up() -> bool {
 pub struct PipeName(PathBuf);
 
 impl PipeName {
-    /// Returns the name of the pipe of which this is one end. `None` outside Linux.
+    /// Returns the name of the pipe of which this is one end.
     pub fn of(end: &impl AsFd) -> Option<Self> {
         let number = end.as_fd().as_raw_fd();
         std::fs::read_link(format!("/proc/self/fd/{number}")).ok().map(Self)
@@ -124,7 +116,6 @@ impl PipeName {
 /// program has written: it reads from a pipe or a socket, as the right side of a shell pipeline does,
 /// and not from the `input` of the program. A process that the shell has started in the background
 /// reads from `/dev/null`. Blocks.
-#[cfg(target_os = "linux")]
 pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
     let Ok(listed) = std::fs::read_dir("/proc") else { return true };
     let own = nix::unistd::getpid();
@@ -136,14 +127,7 @@ pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
     })
 }
 
-/// Outside Linux the descriptors of other processes cannot be listed.
-#[cfg(not(target_os = "linux"))]
-pub fn has_filter(_outputs: &[PipeName], _input: Option<&PipeName>) -> bool {
-    true
-}
-
 /// True if standard input of a process is a pipe or a socket, other than `input`.
-#[cfg(target_os = "linux")]
 fn reads_elsewhere(process: nix::unistd::Pid, input: Option<&PipeName>) -> bool {
     use std::os::unix::fs::FileTypeExt;
 
@@ -154,7 +138,6 @@ fn reads_elsewhere(process: nix::unistd::Pid, input: Option<&PipeName>) -> bool 
 }
 
 /// Every living process, with its relation to this one and the state of the pipe's write end in it.
-#[cfg(target_os = "linux")]
 fn processes() -> Vec<(Kinship, WriteEnd)> {
     use std::collections::HashMap;
 
@@ -185,14 +168,7 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
     living.map(|(process, stat)| (kinship(process, stat), write_end(*process, &pipe))).collect()
 }
 
-/// Outside Linux the descriptors of other processes cannot be listed.
-#[cfg(not(target_os = "linux"))]
-fn processes() -> Vec<(Kinship, WriteEnd)> {
-    Vec::new()
-}
-
 /// Determines whether a process has a pipe open for writing.
-#[cfg(target_os = "linux")]
 fn write_end(process: nix::unistd::Pid, pipe: &Path) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
         return WriteEnd::Unlisted;
@@ -210,7 +186,6 @@ fn write_end(process: nix::unistd::Pid, pipe: &Path) -> WriteEnd {
 }
 
 /// Returns true if the text of an `fdinfo` file shows that the descriptor can be written to.
-#[cfg(target_os = "linux")]
 fn is_open_for_writing(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
@@ -249,7 +224,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_process_that_reads_from_another_pipe_may_be_a_filter() {
         use std::process::{Command, Stdio};
@@ -276,7 +250,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_write_end_is_distinguished_from_the_read_end_by_its_flags() {
         for (flags, wanted) in

@@ -1,33 +1,24 @@
 //! Waits, in the supervisor process, for an order on a socket or for the end of a child.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
-
-#[cfg(target_os = "linux")]
-use std::cell::Cell;
-
-#[cfg(target_os = "linux")]
-use nix::sys::signal::Signal;
-#[cfg(target_os = "linux")]
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// The signal of the supervisor to a job init process: the job takes too much memory. Its value is
 /// the memory of the job, in MiB.
-#[cfg(target_os = "linux")]
 pub(super) const MEMORY_EXCEEDED: Signal = Signal::SIGUSR1;
 
 /// Waits for `SIGCHLD`. Blocks every other signal of this thread that can be blocked.
 pub(super) struct SignalWaiter {
-    #[cfg(target_os = "linux")]
     signals: SignalFd,
     memory_taken: Cell<Option<i32>>,
 }
 
 impl SignalWaiter {
-    #[cfg(target_os = "linux")]
     pub(super) fn new() -> nix::Result<Self> {
         SigSet::all().thread_set_mask()?;
         let mut ends = SigSet::empty();
@@ -40,22 +31,8 @@ impl SignalWaiter {
 
     /// The memory of the job in MiB, if the supervisor has reported since the last call that it is
     /// too much.
-    #[cfg(target_os = "linux")]
     pub(super) fn memory_exceeded(&self) -> Option<i32> {
         self.memory_taken.take()
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    #[expect(clippy::unused_self, reason = "the same call everywhere")]
-    pub(super) fn memory_exceeded(&self) -> Option<i32> {
-        None
-    }
-
-    /// Without `signalfd`, children are polled for at a short interval.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn new() -> nix::Result<Self> {
-        SigSet::all().thread_set_mask()?;
-        Ok(Self {})
     }
 
     /// Waits until the socket is readable, a child ended, or `limit` has passed. Returns true if
@@ -71,7 +48,6 @@ impl SignalWaiter {
         self.poll([], Some(limit));
     }
 
-    #[cfg(target_os = "linux")]
     fn poll<const N: usize>(&self, others: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
         let mut all = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         all.extend(others);
@@ -83,13 +59,6 @@ impl SignalWaiter {
             }
         }
         std::array::from_fn(|index| has_event(&all[index + 1]))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn poll<const N: usize>(&self, mut all: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
-        const TICK: Duration = Duration::from_millis(20);
-        let _ = poll(&mut all, timeout(Some(limit.map_or(TICK, |limit| limit.min(TICK)))));
-        std::array::from_fn(|index| has_event(&all[index]))
     }
 }
 

@@ -8,7 +8,6 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
 
-#[cfg(target_os = "linux")]
 use super::signal_waiter::MEMORY_EXCEEDED;
 
 /// Signals that have no meaning for a run. SIGTTIN and SIGTTOU would stop it for good when it uses
@@ -20,7 +19,6 @@ const IGNORED_SIGNALS: &[Signal] = &[
     Signal::SIGPROF,
     Signal::SIGVTALRM,
     Signal::SIGIO,
-    #[cfg(target_os = "linux")]
     Signal::SIGPWR,
 ];
 
@@ -49,17 +47,12 @@ pub fn is_ignored(signal: Signal) -> bool {
 }
 
 /// Reports to a job init process that its job takes too much memory: `taken` bytes.
-#[cfg(target_os = "linux")]
 pub(super) fn report_memory_exceeded(job_init: Pid, taken: u64) {
     let mebibytes = usize::try_from(taken >> 20).unwrap_or(usize::MAX);
     let value = libc::sigval { sival_ptr: ptr::without_provenance_mut(mebibytes) };
     // SAFETY: the call takes two numbers and a value that is not used as an address.
     unsafe { libc::sigqueue(job_init.as_raw(), MEMORY_EXCEEDED as libc::c_int, value) };
 }
-
-/// Does nothing: memory is measured on Linux only.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn report_memory_exceeded(_: Pid, _: u64) {}
 
 /// Resets every signal to its default, for all commands of a supervisor process. `SIGPIPE` stays
 /// ignored: the end of outlast must not end it.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, dup2_stdin, fork, setsid};
 
@@ -140,15 +141,11 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
     let _ = setsid();
     env::set_current_dir("/")?;
     signals::reset_all_signals()?;
-    #[cfg(target_os = "linux")]
-    {
-        use nix::sys::prctl;
-        // Keeps `pkill outlast` from killing the supervisor too.
-        prctl::set_name(c"supervisor")?;
-        prctl::set_child_subreaper(true)?;
-        // A stopped supervisor must continue when outlast ends.
-        prctl::set_pdeathsig(Signal::SIGCONT)?;
-    }
+    // Keeps `pkill outlast` from killing the supervisor too.
+    prctl::set_name(c"supervisor")?;
+    prctl::set_child_subreaper(true)?;
+    // A stopped supervisor must continue when outlast ends.
+    prctl::set_pdeathsig(Signal::SIGCONT)?;
     Ok(line)
 }
 

@@ -361,7 +361,7 @@ fn supervisor_start_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
 

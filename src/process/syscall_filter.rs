@@ -86,7 +86,6 @@ impl SyscallFilter {
     }
 }
 
-#[cfg(target_os = "linux")]
 mod kernel {
     use std::collections::BTreeMap;
 
@@ -374,25 +373,5 @@ mod kernel {
                 assert!(refused > 0);
             }
         }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod kernel {
-    use super::{CallFilter, NetworkAccess, io};
-
-    #[derive(Debug)]
-    pub(super) enum Program {}
-
-    pub(super) fn build(_: CallFilter, _: NetworkAccess) -> io::Result<Program> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn enter(program: &Program) -> io::Result<()> {
-        match *program {}
-    }
-
-    pub(super) fn verify() -> io::Result<bool> {
-        Ok(false)
     }
 }

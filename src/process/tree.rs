@@ -102,7 +102,7 @@ fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
     found.into_iter().map(|(process, ())| process).collect()
 }
 
-/// All living processes below `root`. Empty outside Linux.
+/// All living processes below `root`.
 pub(super) fn all_below(root: Pid) -> Vec<(Pid, Stat)> {
     let all = stats().into_iter().map(|(process, stat)| (process, stat.parent, stat));
     below(root, &HashSet::new(), all)
@@ -160,12 +160,11 @@ fn below<T>(
 }
 
 /// Every living process with its parent.
-#[cfg(target_os = "linux")]
 fn living() -> Vec<(Pid, Pid)> {
     stats().into_iter().map(|(process, stat)| (process, stat.parent)).collect()
 }
 
-/// Every living process. Empty outside Linux.
+/// Every living process.
 fn stats() -> Vec<(Pid, Stat)> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let one = |entry: std::fs::DirEntry| {
@@ -179,19 +178,7 @@ fn stat_of(process: Pid) -> Option<Stat> {
     stat::parse(&read_kernel_file(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// Every process with its parent, as listed by `ps`.
-#[cfg(not(target_os = "linux"))]
-fn living() -> Vec<(Pid, Pid)> {
-    let listed = std::process::Command::new("/bin/ps").args(["-axo", "pid=,ppid="]).output();
-    let one = |line: &str| {
-        let mut fields = line.split_whitespace().map(|field| field.parse().map(Pid::from_raw));
-        Some((fields.next()?.ok()?, fields.next()?.ok()?))
-    };
-    let text = listed.map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&text).lines().filter_map(one).collect()
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};

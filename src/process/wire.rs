@@ -165,12 +165,6 @@ pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize
     Ok((count, owned))
 }
 
-#[cfg(target_os = "linux")]
 const CLOSED_ON_EXEC: MsgFlags = MsgFlags::MSG_CMSG_CLOEXEC;
-#[cfg(not(target_os = "linux"))]
-const CLOSED_ON_EXEC: MsgFlags = MsgFlags::empty();
 
-#[cfg(target_os = "linux")]
 const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
-#[cfg(not(target_os = "linux"))]
-const QUIETLY: MsgFlags = MsgFlags::empty();

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
 use super::added_folders::AddedFolders;
@@ -186,10 +186,7 @@ impl WorkFolders {
 }
 
 /// The flags to open a folder only as a reference for later lookups.
-#[cfg(target_os = "linux")]
 pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
-#[cfg(not(target_os = "linux"))]
-pub(super) const OPEN_FOLDER_FLAGS: OFlag = OFlag::O_DIRECTORY;
 
 /// Resolves every link of an absolute path, even if its end does not exist: a dangling link
 /// resolves to its target.
@@ -312,7 +309,6 @@ fn with_slash(path: &Path) -> Vec<u8> {
 }
 
 /// The flags to open a path only to determine its type.
-#[cfg(target_os = "linux")]
 const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 
 /// Opens a regular file at a real path for reading. It never blocks on a named pipe, but may wait
@@ -325,17 +321,12 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
         let is_file = file.metadata()?.is_file();
         if is_file { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
     };
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd;
-
-        let held = open_real(path, OPEN_PATH_FLAGS)?;
-        regular(&held)?;
-        // Reopen exactly the file that was checked.
-        let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
-            return opened;
-        }
+    let held = open_real(path, OPEN_PATH_FLAGS)?;
+    regular(&held)?;
+    // Reopen exactly the file that was checked.
+    let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
+        return opened;
     }
     let file = open_real(path, OFlag::O_RDONLY)?;
     regular(&file)?;
@@ -381,25 +372,17 @@ pub(super) fn open_or_create_folder(path: &Path) -> io::Result<File> {
 /// Opens a path in a folder: a relative one does not leave it.
 fn open_at(folder: BorrowedFd<'_>, path: &Path, flags: OFlag) -> io::Result<File> {
     // `O_PATH` cannot be combined with the flags for reading.
-    #[cfg(target_os = "linux")]
     let looks = flags.contains(OPEN_PATH_FLAGS);
-    #[cfg(not(target_os = "linux"))]
-    let looks = flags == OPEN_FOLDER_FLAGS;
     let patience = if looks { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
     let flags = flags | patience | OFlag::O_CLOEXEC;
-    #[cfg(target_os = "linux")]
-    {
-        use nix::fcntl::{OpenHow, ResolveFlag, openat2};
-
-        let mut resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
-        resolve.set(ResolveFlag::RESOLVE_BENEATH, path.is_relative());
-        match openat2(folder, path, OpenHow::new().flags(flags).resolve(resolve)) {
-            Ok(opened) => return Ok(opened.into()),
-            // An old kernel, or a container that forbids unknown system calls.
-            Err(Errno::ENOSYS | Errno::EPERM) => {}
-            Err(Errno::ELOOP) => return Err(io::Error::other("a link has taken its place")),
-            Err(errno) => return Err(errno.into()),
-        }
+    let mut resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
+    resolve.set(ResolveFlag::RESOLVE_BENEATH, path.is_relative());
+    match openat2(folder, path, OpenHow::new().flags(flags).resolve(resolve)) {
+        Ok(opened) => return Ok(opened.into()),
+        // An old kernel, or a container that forbids unknown system calls.
+        Err(Errno::ENOSYS | Errno::EPERM) => {}
+        Err(Errno::ELOOP) => return Err(io::Error::other("a link has taken its place")),
+        Err(errno) => return Err(errno.into()),
     }
     let opened = nix::fcntl::openat(folder, path, flags | OFlag::O_NOFOLLOW, Mode::empty());
     Ok(opened?.into())

@@ -3,8 +3,9 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,23 +106,11 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     match name.as_bytes() {
         [b'/', ..] => socket.connect(name)?,
-        [b'@', rest @ ..] => connect_abstract(&socket, rest)?,
+        [b'@', rest @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(rest)?)?,
         _ => return Err(io::Error::other("it is neither a path nor an abstract name")),
     }
     socket.set_nonblocking(true)?;
     Ok(socket)
-}
-
-#[cfg(target_os = "linux")]
-fn connect_abstract(socket: &UnixDatagram, name: &[u8]) -> io::Result<()> {
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::SocketAddr;
-    socket.connect_addr(&SocketAddr::from_abstract_name(name)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn connect_abstract(_: &UnixDatagram, _: &[u8]) -> io::Result<()> {
-    Err(io::Error::other("there are no abstract names here"))
 }
 
 #[cfg(test)]

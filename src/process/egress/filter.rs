@@ -1,260 +1,233 @@
 //! The filter that sends socket calls to the notifier (seccomp, classic BPF). seccompiler has no
 //! user notifications, so this program is written here.
 
-#[cfg(target_os = "linux")]
-pub(in super::super) use kernel::SocketFilter;
+use std::io;
+use std::os::fd::OwnedFd;
 
-#[cfg(target_os = "linux")]
-pub(super) use kernel::SOCKET_KIND;
+use nix::libc::{self, c_long, sock_filter};
 
-#[cfg(not(target_os = "linux"))]
-pub(in super::super) use elsewhere::SocketFilter;
+use super::notification;
 
-#[cfg(target_os = "linux")]
-mod kernel {
-    use std::io;
-    use std::os::fd::OwnedFd;
+/// A filter that is ready to be enforced.
+#[derive(Debug)]
+pub(in super::super) struct SocketFilter(Vec<sock_filter>);
 
-    use nix::libc::{self, c_long, sock_filter};
-
-    use super::super::notification;
-
-    /// A filter that is ready to be enforced.
-    #[derive(Debug)]
-    pub(in super::super::super) struct SocketFilter(Vec<sock_filter>);
-
-    impl SocketFilter {
-        /// # Errors
-        /// There is no filter for this processor architecture.
-        pub(in super::super::super) fn build() -> io::Result<Self> {
-            program().map(Self).ok_or_else(|| io::ErrorKind::Unsupported.into())
-        }
-
-        /// Restricts the calling thread and what it executes, irrevocably, and returns the listener
-        /// of its calls. May run between fork and exec.
-        ///
-        /// # Errors
-        /// The kernel refuses. The program must then not be executed.
-        pub(in super::super::super) fn restrict_self(&self) -> io::Result<OwnedFd> {
-            notification::install(&self.0)
-        }
+impl SocketFilter {
+    /// # Errors
+    /// There is no filter for this processor architecture.
+    pub(in super::super) fn build() -> io::Result<Self> {
+        program().map(Self).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// The architecture of this processor, from linux/audit.h.
-    #[cfg(target_arch = "x86_64")]
-    const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
-    #[cfg(target_arch = "aarch64")]
-    const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    const ARCHITECTURE: Option<u32> = None;
-
-    /// The numbers of the x32 ABI, which runs on the same processor, begin here.
-    const X32: u32 = 0x4000_0000;
-
-    /// Offsets in `struct seccomp_data`, from linux/seccomp.h.
-    const NUMBER: u32 = 0;
-    const ARCHITECTURE_FIELD: u32 = 4;
-    const ARGUMENTS: u32 = 16;
-
-    /// The bits of a socket's type that are its kind, as in linux/net.h.
-    pub(in super::super) const SOCKET_KIND: i32 = 0xf;
-    const KIND: u32 = SOCKET_KIND.cast_unsigned();
-
-    const AF_INET: u32 = libc::AF_INET as u32;
-    const AF_INET6: u32 = libc::AF_INET6 as u32;
-    const AF_UNIX: u32 = libc::AF_UNIX as u32;
-    const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
-    const STREAM: u32 = libc::SOCK_STREAM as u32;
-    const SEQPACKET: u32 = libc::SOCK_SEQPACKET as u32;
-    const TCP: u32 = libc::IPPROTO_TCP as u32;
-    const SCTP: u32 = libc::IPPROTO_SCTP as u32;
-    const MPTCP: u32 = libc::IPPROTO_MPTCP as u32;
-    const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
-
-    const LEVEL_SOCKET: u32 = libc::SOL_SOCKET as u32;
-    const LEVEL_IP: u32 = libc::IPPROTO_IP as u32;
-    const LEVEL_IPV6: u32 = libc::IPPROTO_IPV6 as u32;
-    const REUSE_PORT: u32 = libc::SO_REUSEPORT as u32;
-    const IP_OPTIONS: u32 = libc::IP_OPTIONS as u32;
-    /// `IPV6_2292RTHDR`, `IPV6_2292PKTOPTIONS` and `IPV6_RTHDR`, from linux/in6.h.
-    const IPV6_ROUTES: [u32; 3] = [5, 6, 57];
-
-    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-    const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
-    const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
-
-    const fn refuse(errno: i32) -> u32 {
-        libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "codes of operations have 16 bits")]
-    const fn operation(code: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
-        sock_filter { code: code as u16, jt: if_true, jf: if_false, k: value }
-    }
-
-    const fn load(offset: u32) -> sock_filter {
-        operation(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
-    }
-
-    /// Loads the lower half of an argument: the kernel uses no more of these.
-    const fn argument(index: u32) -> sock_filter {
-        load(ARGUMENTS + 8 * index)
-    }
-
-    const fn mask(bits: u32) -> sock_filter {
-        operation(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits, 0, 0)
-    }
-
-    const fn end(action: u32) -> sock_filter {
-        operation(libc::BPF_RET | libc::BPF_K, action, 0, 0)
-    }
-
-    /// Runs `then` if the comparison with the loaded value holds, and skips it otherwise. Every
-    /// `then` ends with a return.
-    fn when(comparison: u32, value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
-        // Blocks are written below, and short.
-        let skipped = u8::try_from(then.len()).unwrap_or(u8::MAX);
-        let code = libc::BPF_JMP | comparison | libc::BPF_K;
-        [&[operation(code, value, 0, skipped)], then].concat()
-    }
-
-    fn when_equal(value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
-        when(libc::BPF_JEQ, value, then)
-    }
-
-    /// Sends calls for sockets of the supported kinds to the notifier, and refuses all others. The
-    /// tests list the kinds.
-    fn on_socket() -> Vec<sock_filter> {
-        let streams = [
-            when_equal(STREAM, &[end(NOTIFY)]),
-            when_equal(SEQPACKET, &[end(NOTIFY)]),
-            vec![end(refuse(libc::EPERM))],
-        ];
-        let unix = [vec![argument(1), mask(KIND)], streams.concat()].concat();
-        let netlink =
-            [vec![argument(2)], when_equal(0, &[end(ALLOW)]), vec![end(refuse(libc::EPERM))]];
-        let stream = [
-            vec![argument(2)],
-            when_equal(0, &[end(NOTIFY)]),
-            when_equal(TCP, &[end(NOTIFY)]),
-            vec![end(refuse(libc::EPERM))],
-        ];
-        let inet = [
-            vec![argument(2)],
-            when_equal(MPTCP, &[end(refuse(libc::EPROTONOSUPPORT))]),
-            when_equal(SCTP, &[end(refuse(libc::EPROTONOSUPPORT))]),
-            vec![argument(1), mask(KIND)],
-            when_equal(STREAM, &stream.concat()),
-            vec![end(refuse(libc::EPERM))],
-        ]
-        .concat();
-        [
-            vec![argument(0)],
-            when_equal(AF_INET, &inet),
-            when_equal(AF_INET6, &inet),
-            when_equal(AF_UNIX, &unix),
-            when_equal(AF_NETLINK, &netlink.concat()),
-            vec![end(refuse(libc::EPERM))],
-        ]
-        .concat()
-    }
-
-    /// Allows pairs of Unix sockets that stay connected to each other. Pairs of datagram sockets
-    /// are refused: they can be connected elsewhere.
-    fn on_socketpair() -> Vec<sock_filter> {
-        let kinds = [
-            vec![argument(1), mask(KIND)],
-            when_equal(STREAM, &[end(ALLOW)]),
-            when_equal(SEQPACKET, &[end(ALLOW)]),
-            vec![end(refuse(libc::EPERM))],
-        ];
-        [vec![argument(0)], when_equal(AF_UNIX, &kinds.concat()), vec![end(refuse(libc::EPERM))]]
-            .concat()
-    }
-
-    /// Refuses `MSG_FASTOPEN` in the argument with the index `flags`: a sending call with it
-    /// connects.
-    fn on_sending(flags: u32) -> Vec<sock_filter> {
-        [
-            vec![argument(flags)],
-            when(libc::BPF_JSET, FAST_OPEN, &[end(refuse(libc::EOPNOTSUPP))]),
-            vec![end(ALLOW)],
-        ]
-        .concat()
-    }
-
-    /// Refuses socket options: source routes, which lead a connection to another host than its
-    /// address, and `SO_REUSEPORT`, as a port shared with another program would count as opened by
-    /// the job. Programs expect `ENOPROTOOPT` from kernels without that option.
-    fn on_option() -> Vec<sock_filter> {
-        let within = |options: &[u32], errno| {
-            let refused = [end(refuse(errno))];
-            let refusals = options.iter().flat_map(|option| when_equal(*option, &refused));
-            [argument(2)].into_iter().chain(refusals).chain([end(ALLOW)]).collect::<Vec<_>>()
-        };
-        [
-            vec![argument(1)],
-            when_equal(LEVEL_SOCKET, &within(&[REUSE_PORT], libc::ENOPROTOOPT)),
-            when_equal(LEVEL_IP, &within(&[IP_OPTIONS], libc::EPERM)),
-            when_equal(LEVEL_IPV6, &within(&IPV6_ROUTES, libc::EPERM)),
-            vec![end(ALLOW)],
-        ]
-        .concat()
-    }
-
-    /// Builds the program. `None` for a processor architecture that is not known here.
-    pub(super) fn program() -> Option<Vec<sock_filter>> {
-        let by_number: [(c_long, Vec<sock_filter>); 12] = [
-            (libc::SYS_socket, on_socket()),
-            (libc::SYS_connect, vec![end(NOTIFY)]),
-            (libc::SYS_bind, vec![end(NOTIFY)]),
-            (libc::SYS_listen, vec![end(NOTIFY)]),
-            (libc::SYS_socketpair, on_socketpair()),
-            (libc::SYS_setsockopt, on_option()),
-            (libc::SYS_sendto, on_sending(3)),
-            (libc::SYS_sendmsg, on_sending(2)),
-            (libc::SYS_sendmmsg, on_sending(3)),
-            // io_uring makes and connects sockets without these calls.
-            (libc::SYS_io_uring_setup, vec![end(refuse(libc::EPERM))]),
-            (libc::SYS_io_uring_enter, vec![end(refuse(libc::EPERM))]),
-            (libc::SYS_io_uring_register, vec![end(refuse(libc::EPERM))]),
-        ];
-        let mut program = vec![load(ARCHITECTURE_FIELD)];
-        program.push(operation(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, ARCHITECTURE?, 1, 0));
-        program.push(end(KILL));
-        program.push(load(NUMBER));
-        if cfg!(target_arch = "x86_64") {
-            program.extend(when(libc::BPF_JGE, X32, &[end(refuse(libc::ENOSYS))]));
-        }
-        for (number, block) in by_number {
-            program.extend(when_equal(u32::try_from(number).ok()?, &block));
-        }
-        program.push(end(ALLOW));
-        Some(program)
+    /// Restricts the calling thread and what it executes, irrevocably, and returns the listener
+    /// of its calls. May run between fork and exec.
+    ///
+    /// # Errors
+    /// The kernel refuses. The program must then not be executed.
+    pub(in super::super) fn restrict_self(&self) -> io::Result<OwnedFd> {
+        notification::install(&self.0)
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere {
-    use std::io;
+/// The architecture of this processor, from linux/audit.h.
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCHITECTURE: Option<u32> = None;
 
-    #[derive(Debug)]
-    pub(in super::super::super) enum SocketFilter {}
+/// The numbers of the x32 ABI, which runs on the same processor, begin here.
+const X32: u32 = 0x4000_0000;
 
-    impl SocketFilter {
-        pub(in super::super::super) fn build() -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-    }
+/// Offsets in `struct seccomp_data`, from linux/seccomp.h.
+const NUMBER: u32 = 0;
+const ARCHITECTURE_FIELD: u32 = 4;
+const ARGUMENTS: u32 = 16;
+
+/// The bits of a socket's type that are its kind, as in linux/net.h.
+pub(super) const SOCKET_KIND: i32 = 0xf;
+const KIND: u32 = SOCKET_KIND.cast_unsigned();
+
+const AF_INET: u32 = libc::AF_INET as u32;
+const AF_INET6: u32 = libc::AF_INET6 as u32;
+const AF_UNIX: u32 = libc::AF_UNIX as u32;
+const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
+const STREAM: u32 = libc::SOCK_STREAM as u32;
+const SEQPACKET: u32 = libc::SOCK_SEQPACKET as u32;
+const TCP: u32 = libc::IPPROTO_TCP as u32;
+const SCTP: u32 = libc::IPPROTO_SCTP as u32;
+const MPTCP: u32 = libc::IPPROTO_MPTCP as u32;
+const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
+
+const LEVEL_SOCKET: u32 = libc::SOL_SOCKET as u32;
+const LEVEL_IP: u32 = libc::IPPROTO_IP as u32;
+const LEVEL_IPV6: u32 = libc::IPPROTO_IPV6 as u32;
+const REUSE_PORT: u32 = libc::SO_REUSEPORT as u32;
+const IP_OPTIONS: u32 = libc::IP_OPTIONS as u32;
+/// `IPV6_2292RTHDR`, `IPV6_2292PKTOPTIONS` and `IPV6_RTHDR`, from linux/in6.h.
+const IPV6_ROUTES: [u32; 3] = [5, 6, 57];
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+const fn refuse(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
-#[cfg(all(test, target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[expect(clippy::cast_possible_truncation, reason = "codes of operations have 16 bits")]
+const fn operation(code: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
+    sock_filter { code: code as u16, jt: if_true, jf: if_false, k: value }
+}
+
+const fn load(offset: u32) -> sock_filter {
+    operation(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+/// Loads the lower half of an argument: the kernel uses no more of these.
+const fn argument(index: u32) -> sock_filter {
+    load(ARGUMENTS + 8 * index)
+}
+
+const fn mask(bits: u32) -> sock_filter {
+    operation(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits, 0, 0)
+}
+
+const fn end(action: u32) -> sock_filter {
+    operation(libc::BPF_RET | libc::BPF_K, action, 0, 0)
+}
+
+/// Runs `then` if the comparison with the loaded value holds, and skips it otherwise. Every
+/// `then` ends with a return.
+fn when(comparison: u32, value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
+    // Blocks are written below, and short.
+    let skipped = u8::try_from(then.len()).unwrap_or(u8::MAX);
+    let code = libc::BPF_JMP | comparison | libc::BPF_K;
+    [&[operation(code, value, 0, skipped)], then].concat()
+}
+
+fn when_equal(value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
+    when(libc::BPF_JEQ, value, then)
+}
+
+/// Sends calls for sockets of the supported kinds to the notifier, and refuses all others. The
+/// tests list the kinds.
+fn on_socket() -> Vec<sock_filter> {
+    let streams = [
+        when_equal(STREAM, &[end(NOTIFY)]),
+        when_equal(SEQPACKET, &[end(NOTIFY)]),
+        vec![end(refuse(libc::EPERM))],
+    ];
+    let unix = [vec![argument(1), mask(KIND)], streams.concat()].concat();
+    let netlink = [vec![argument(2)], when_equal(0, &[end(ALLOW)]), vec![end(refuse(libc::EPERM))]];
+    let stream = [
+        vec![argument(2)],
+        when_equal(0, &[end(NOTIFY)]),
+        when_equal(TCP, &[end(NOTIFY)]),
+        vec![end(refuse(libc::EPERM))],
+    ];
+    let inet = [
+        vec![argument(2)],
+        when_equal(MPTCP, &[end(refuse(libc::EPROTONOSUPPORT))]),
+        when_equal(SCTP, &[end(refuse(libc::EPROTONOSUPPORT))]),
+        vec![argument(1), mask(KIND)],
+        when_equal(STREAM, &stream.concat()),
+        vec![end(refuse(libc::EPERM))],
+    ]
+    .concat();
+    [
+        vec![argument(0)],
+        when_equal(AF_INET, &inet),
+        when_equal(AF_INET6, &inet),
+        when_equal(AF_UNIX, &unix),
+        when_equal(AF_NETLINK, &netlink.concat()),
+        vec![end(refuse(libc::EPERM))],
+    ]
+    .concat()
+}
+
+/// Allows pairs of Unix sockets that stay connected to each other. Pairs of datagram sockets
+/// are refused: they can be connected elsewhere.
+fn on_socketpair() -> Vec<sock_filter> {
+    let kinds = [
+        vec![argument(1), mask(KIND)],
+        when_equal(STREAM, &[end(ALLOW)]),
+        when_equal(SEQPACKET, &[end(ALLOW)]),
+        vec![end(refuse(libc::EPERM))],
+    ];
+    [vec![argument(0)], when_equal(AF_UNIX, &kinds.concat()), vec![end(refuse(libc::EPERM))]]
+        .concat()
+}
+
+/// Refuses `MSG_FASTOPEN` in the argument with the index `flags`: a sending call with it
+/// connects.
+fn on_sending(flags: u32) -> Vec<sock_filter> {
+    [
+        vec![argument(flags)],
+        when(libc::BPF_JSET, FAST_OPEN, &[end(refuse(libc::EOPNOTSUPP))]),
+        vec![end(ALLOW)],
+    ]
+    .concat()
+}
+
+/// Refuses socket options: source routes, which lead a connection to another host than its
+/// address, and `SO_REUSEPORT`, as a port shared with another program would count as opened by
+/// the job. Programs expect `ENOPROTOOPT` from kernels without that option.
+fn on_option() -> Vec<sock_filter> {
+    let within = |options: &[u32], errno| {
+        let refused = [end(refuse(errno))];
+        let refusals = options.iter().flat_map(|option| when_equal(*option, &refused));
+        [argument(2)].into_iter().chain(refusals).chain([end(ALLOW)]).collect::<Vec<_>>()
+    };
+    [
+        vec![argument(1)],
+        when_equal(LEVEL_SOCKET, &within(&[REUSE_PORT], libc::ENOPROTOOPT)),
+        when_equal(LEVEL_IP, &within(&[IP_OPTIONS], libc::EPERM)),
+        when_equal(LEVEL_IPV6, &within(&IPV6_ROUTES, libc::EPERM)),
+        vec![end(ALLOW)],
+    ]
+    .concat()
+}
+
+/// Builds the program. `None` for a processor architecture that is not known here.
+fn program() -> Option<Vec<sock_filter>> {
+    let by_number: [(c_long, Vec<sock_filter>); 12] = [
+        (libc::SYS_socket, on_socket()),
+        (libc::SYS_connect, vec![end(NOTIFY)]),
+        (libc::SYS_bind, vec![end(NOTIFY)]),
+        (libc::SYS_listen, vec![end(NOTIFY)]),
+        (libc::SYS_socketpair, on_socketpair()),
+        (libc::SYS_setsockopt, on_option()),
+        (libc::SYS_sendto, on_sending(3)),
+        (libc::SYS_sendmsg, on_sending(2)),
+        (libc::SYS_sendmmsg, on_sending(3)),
+        // io_uring makes and connects sockets without these calls.
+        (libc::SYS_io_uring_setup, vec![end(refuse(libc::EPERM))]),
+        (libc::SYS_io_uring_enter, vec![end(refuse(libc::EPERM))]),
+        (libc::SYS_io_uring_register, vec![end(refuse(libc::EPERM))]),
+    ];
+    let mut program = vec![load(ARCHITECTURE_FIELD)];
+    program.push(operation(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, ARCHITECTURE?, 1, 0));
+    program.push(end(KILL));
+    program.push(load(NUMBER));
+    if cfg!(target_arch = "x86_64") {
+        program.extend(when(libc::BPF_JGE, X32, &[end(refuse(libc::ENOSYS))]));
+    }
+    for (number, block) in by_number {
+        program.extend(when_equal(u32::try_from(number).ok()?, &block));
+    }
+    program.push(end(ALLOW));
+    Some(program)
+}
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use std::sync::LazyLock;
 
     use nix::libc::{self, c_long, sock_filter};
 
-    use super::kernel::program;
+    use super::program;
 
     static PROGRAM: LazyLock<Vec<sock_filter>> =
         LazyLock::new(|| program().expect("this processor is known"));

@@ -16,19 +16,14 @@ mod address;
 mod decision;
 mod filter;
 mod job_egress;
-#[cfg(target_os = "linux")]
 mod kept_sockets;
 mod local_ports;
-#[cfg(target_os = "linux")]
 mod notification;
-#[cfg(target_os = "linux")]
 mod notifier;
-#[cfg(target_os = "linux")]
 mod pending_connect;
 mod probe;
 mod refusal;
 mod session;
-#[cfg(target_os = "linux")]
 mod unix_paths;
 
 pub(super) use filter::SocketFilter;
@@ -36,7 +31,6 @@ pub use job_egress::{
     ConnectionRegister, ConnectionTarget, EgressTerms, JobEgress, RegisteredConnection, RunEgress,
     UnixSocketTerms,
 };
-#[cfg(target_os = "linux")]
 pub(super) use notifier::start_notifier;
 pub(super) use probe::run_probe;
 pub use probe::{PROBE_ARGUMENT, ProbeResult};
