@@ -267,7 +267,7 @@ impl ContextView<'_> {
                 let is_explained =
                     found.output || found.thinking || found.cache_marks || found.streaming;
                 let may_omit = matches!(fault.kind, FaultKind::Refused { .. })
-                    && self.conversation.next_omission().is_some();
+                    && self.conversation.next_omitted().is_some();
                 AvailableMitigations { added: may_omit && !is_explained, ..found }
             }
         }

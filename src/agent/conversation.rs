@@ -115,13 +115,13 @@ impl Conversation {
     }
 
     /// Returns the added content that the next request can omit, beyond what the last one did.
-    pub(super) fn next_omission(&self) -> Option<AddedContent> {
+    pub(super) fn next_omitted(&self) -> Option<AddedContent> {
         AddedContent::next_after(self.omitted, self.messages(), self.history.density())
     }
 
     /// Omits the next added content from requests.
     pub(super) fn omit_added(&mut self) {
-        self.omitted = self.next_omission().or(self.omitted);
+        self.omitted = self.next_omitted().or(self.omitted);
     }
 
     /// Removes the content that the answered request omitted. Thinking stays: its signatures cover

@@ -84,7 +84,7 @@ struct Counts {
     reactive: u8,
     strips: u8,
     heals: u8,
-    omissions: u8,
+    omitted: u8,
     trims: u8,
     escalations: u8,
     continuations: u8,
@@ -144,7 +144,7 @@ impl Seen {
         self.refused.clear();
         let turn = &mut self.turn;
         (turn.drains, turn.reactive, turn.strips, turn.heals) = (0, 0, 0, 0);
-        turn.omissions = 0;
+        turn.omitted = 0;
     }
 
     /// Whether the last request was not for this.
@@ -526,7 +526,7 @@ impl Simulation {
             Some(Trim::OldestRounds) => turn.trims += 1,
             Some(Trim::Media) => turn.strips += 1,
             Some(Trim::Block) => turn.heals += 1,
-            Some(Trim::Added) => turn.omissions += 1,
+            Some(Trim::Added) => turn.omitted += 1,
             Some(Trim::ThinkingParameter | Trim::CacheMarks | Trim::Streaming) | None => {}
         }
         let is = |plan| u8::from(step.plan == Some(plan));
@@ -557,7 +557,7 @@ impl Simulation {
             ("trims", turn.trims, full.trims),
             ("strips", turn.strips, full.strips),
             ("heals", turn.heals, full.block_repairs),
-            ("omissions", turn.omissions, full.added_content),
+            ("omitted", turn.omitted, full.added_content),
             ("escalations", turn.escalations, full.escalations),
             ("continuations", turn.continuations, full.continuations),
             ("resumptions", turn.resumptions, full.resumptions),
