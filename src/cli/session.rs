@@ -8,7 +8,7 @@ use crate::journal::{
     CarryOver, FirstPrompt, Journal, JournalError, ProcessOpening, RecordedPrompt, RestoredSession,
     SessionId, SessionTotals, WorkInProgress, prompt_title,
 };
-use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, Run, StopReason};
+use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, NewDemands, Run, StopReason};
 use crate::secrets::{KnownSecrets, REDACTED};
 use crate::transcript::{Block, Role};
 
@@ -66,6 +66,8 @@ pub(super) struct FoundSession {
     moved_from: Option<PathBuf>,
     /// True if an earlier turn of this host's process ran the last prompt.
     ran_here: bool,
+    /// The demands for which nothing has checked its answer.
+    new_demands: NewDemands,
 }
 
 impl FoundSession {
@@ -84,6 +86,7 @@ impl FoundSession {
         }
         let chosen = chosen.unless_in_use()?;
         let (mut left_off, mut moved_from, mut has_prompt) = (None, None, false);
+        let new_demands = settings.new_demands();
         if let Some(restored) = chosen.restored() {
             // The prompt is the same each time, so a non-empty session already has it.
             has_prompt = chosen.is_repeatable && !restored.conversation.messages.is_empty();
@@ -94,10 +97,12 @@ impl FoundSession {
             if !is_new {
                 let none = || format!("session {id} has no prompt that could go on; give one");
                 let point = restored.conversation.left_off;
+                let point = point.map(|left| left.with_demands(new_demands));
                 left_off = Some(point.ok_or_else(|| UsageError::new(none()))?);
             }
         }
-        Ok(Self { chosen, has_prompt, left_off, first, moved_from, ran_here: false })
+        let ran_here = false;
+        Ok(Self { chosen, has_prompt, left_off, first, moved_from, ran_here, new_demands })
     }
 
     /// Copies what is written to the session's journals to the host, and takes into account what
@@ -224,6 +229,7 @@ impl FoundSession {
             limits: *limits,
             carry,
             required_servers: self.required_servers(settings),
+            new_demands: self.new_demands,
             contract: Some(settings.contract()),
             prompt: Some(self.first),
             title: settings.session_title.clone(),
@@ -248,10 +254,11 @@ impl FoundSession {
                 (begun(forked)?, Some(*restored))
             }
             SessionOrigin::Forked(_, source) | SessionOrigin::ReadOnly(source) => {
-                let recorded = match carry {
+                let mut recorded = match carry {
                     CarryOver::On => source.conversation.recorded.clone(),
                     CarryOver::Fresh => RecordedPrompt::default(),
                 };
+                recorded.demand(self.new_demands);
                 (Journal::disabled().with_recorded(recorded), Some(*source))
             }
         };
@@ -259,6 +266,8 @@ impl FoundSession {
         // The counts and costs of a forked session are reported by its source.
         let counts = if is_forked { CarryOver::Fresh } else { carry };
         adapt(&mut restored, counts, limits);
+        let run = &mut restored.work.run;
+        *run = run.map(|run| run.with_demands(self.new_demands, limits));
         if is_forked {
             restored.totals.session = SessionTotals::default();
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::recovery::{
-    Limits, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition,
+    Limits, Money, NewDemands, RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition,
 };
 use crate::secrets::KnownSecrets;
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
@@ -35,6 +35,8 @@ pub struct ProcessOpening {
     pub carry: CarryOver,
     /// The required MCP servers, for a later resume.
     pub required_servers: Vec<String>,
+    /// The demands on the answer that this process makes, and earlier ones did not.
+    pub new_demands: NewDemands,
     /// The contract for a later resume. `None`: a sub-agent's journal, which is not resumed.
     pub contract: Option<Contract>,
     /// The prompt of a new session. An existing session keeps its own.
@@ -226,6 +228,8 @@ pub struct OpenRecord {
     pub forked_from: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_servers: Vec<String>,
+    #[serde(default, skip_serializing_if = "NewDemands::is_none")]
+    pub new_demands: NewDemands,
 }
 
 /// The position of damage in a session file, and the records that were left out.

@@ -123,6 +123,7 @@ impl Journal {
         if opening.carry == CarryOver::On {
             journal.recorded = conversation.recorded.clone();
             journal.recorded.forget_calls();
+            journal.recorded.demand(opening.new_demands);
             let recorded = Box::new(journal.recorded.clone());
             journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
@@ -439,6 +440,7 @@ impl Journal {
             CarryOver::Fresh => self.recorded = RecordedPrompt::default(),
             CarryOver::On => {}
         }
+        self.recorded.demand(opening.new_demands);
         let of_lease =
             if let JournalSink::File(writer) = &self.sink { writer.epoch() } else { None };
         let epoch = of_lease.map_or(epoch, |own| own.max(epoch));
@@ -458,6 +460,7 @@ impl Journal {
             damage,
             forked_from,
             required_servers: opening.required_servers.clone(),
+            new_demands: opening.new_demands,
         };
         let contract = opening.contract.as_ref();
         let contract = contract.map(|own| own.recorded_in(&self.cwd, &self.redaction));

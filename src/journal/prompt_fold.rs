@@ -52,6 +52,7 @@ impl JournalView<'_> for PromptFold {
             CarryOver::Fresh => *self = Self::default(),
             CarryOver::On => self.has_ended = false,
         }
+        self.recorded.demand(open.new_demands);
     }
 
     fn transition(&mut self, transition: &Transition) {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::recovery::{
-    Event, Incomplete, LeftOff, Nudge, ReplyDisposition, ReplyKind, StopReason, Transition,
+    Event, Incomplete, LeftOff, NewDemands, Nudge, ReplyDisposition, ReplyKind, StopReason,
+    Transition,
 };
 use crate::transcript::Block;
 
@@ -108,6 +109,17 @@ impl ReplyCalls {
 }
 
 impl RecordedPrompt {
+    /// Begins a process with new demands: what was accepted for earlier ones is void.
+    pub fn demand(&mut self, new: NewDemands) {
+        self.left_off = self.left_off.with_demands(new);
+        if new.requirement {
+            (self.checks, self.passed) = (0, false);
+        }
+        if new.schema {
+            (self.structured, self.calls.output, self.outputs) = (None, None, 0);
+        }
+    }
+
     /// Adds a reply, or further blocks of it.
     pub fn reply(&mut self, blocks: &[Block], stop_reason: Option<&str>) {
         if self.undecided.is_none() {

@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::recovery::Limits;
+use crate::recovery::{Limits, NewDemands};
 use crate::secrets::KnownSecrets;
 
 use super::Journal;
@@ -113,6 +113,7 @@ impl Journal {
             limits: *header.limits,
             carry: CarryOver::Fresh,
             required_servers: Vec::new(),
+            new_demands: NewDemands::default(),
             contract: None,
             prompt: None,
             title: None,

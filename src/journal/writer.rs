@@ -270,7 +270,7 @@ mod tests {
     use crate::journal::{
         CarryOver, Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
     };
-    use crate::recovery::{Limits, Money, StopReason};
+    use crate::recovery::{Limits, Money, NewDemands, StopReason};
     use crate::secrets::KnownSecrets;
     use crate::transcript::{Block, Message, ToolCall, Usage};
 
@@ -302,6 +302,7 @@ mod tests {
             limits: Limits::default(),
             carry: CarryOver::Fresh,
             required_servers: Vec::new(),
+            new_demands: NewDemands::default(),
             contract: None,
             prompt: None,
             title: None,

@@ -10,7 +10,7 @@ use outlast::agent::{
 use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks, ModeSource};
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
-use outlast::recovery::{Backoff, Ledger, Limits, StopReason, Transition};
+use outlast::recovery::{Backoff, Ledger, Limits, NewDemands, StopReason, Transition};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{AnswerSchema, PermissionMode, Requirement, ToolSettings, Toolbox};
@@ -381,6 +381,7 @@ pub(super) fn opening() -> ProcessOpening {
         limits: Limits::default(),
         carry: CarryOver::Fresh,
         required_servers: Vec::new(),
+        new_demands: NewDemands::default(),
         contract: None,
         prompt: None,
         title: None,

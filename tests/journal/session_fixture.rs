@@ -8,8 +8,8 @@ use outlast::journal::{
     SessionFolder, SessionId,
 };
 use outlast::recovery::{
-    AvailableMitigations, Event, Limits, Moment, Money, ReplyKind, Run, StopReason, TokenEstimate,
-    Transition,
+    AvailableMitigations, Event, Limits, Moment, Money, NewDemands, ReplyKind, Run, StopReason,
+    TokenEstimate, Transition,
 };
 use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, ToolCall, Usage};
@@ -75,6 +75,7 @@ pub(super) fn opening() -> ProcessOpening {
         limits: Limits::default(),
         carry: CarryOver::On,
         required_servers: Vec::new(),
+        new_demands: NewDemands::default(),
         contract: None,
         prompt: None,
         title: None,

@@ -262,16 +262,14 @@ async fn a_disturbed_run_has_the_result_of_an_undisturbed_one() {
     }
 }
 
-/// A finished session has nothing to do, whatever is asked of it.
+/// A finished session has nothing to do, unless something is demanded that nothing has checked.
 #[tokio::test]
 async fn a_finished_session_is_printed_again_whatever_the_options() {
     let server = serve(Scenario::new().reply("Done."));
     let args = ["--session-id", SESSION, "--output-format", "json", "Do it."];
     let mut ended = RunBuilder::against(&server).args(args).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let options: [&[&str]; 6] = [
-        &["--require", "false"],
-        &["--json-schema", r#"{"type":"object"}"#],
+    let options: [&[&str]; 4] = [
         &["--max-turns", "1", "--max-budget-usd", "0.01"],
         &["--settings", STOP_HOOK],
         &["--token-budget", "10k"],
@@ -284,6 +282,42 @@ async fn a_finished_session_is_printed_again_whatever_the_options() {
         assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
         assert_eq!(result["requirement"], Value::Null, "nothing was checked");
         assert_eq!(server.requests().len(), 1, "{options:?}");
+    }
+}
+
+/// What one demand accepted, another one has not.
+#[tokio::test]
+async fn a_finished_session_is_checked_again_for_another_demand() {
+    let delivery = json!({ "b": 1 });
+    let server = serve(Scenario::new().reply("Done.").tool("StructuredOutput", delivery.clone()));
+    let args = ["--session-id", SESSION, "--require", "true", "Do it."];
+    let mut ended = RunBuilder::against(&server).args(args).run().await;
+    assert_eq!((ended.code, &ended.result()["requirement"]["passed"]), (Some(0), &json!(true)));
+    let other: &[&str] = &["--require", "test -e fixed", "--settings", r#"{"requireRetries": 0}"#];
+    let schema: &[&str] = &["--json-schema", r#"{"type":"object","required":["b"]}"#];
+    // Without options, the demand of the last process holds, which was not met.
+    let rows: [(&[&str], i32, bool, usize); 5] = [
+        (other, 9, false, 1),
+        (&[], 9, false, 1),
+        (&[], 0, true, 1),
+        (schema, 0, true, 2),
+        (&[], 0, true, 2),
+    ];
+    for (row, (options, code, passed, requests)) in rows.into_iter().enumerate() {
+        if passed {
+            std::fs::write(ended.work().join("fixed"), "").expect("written");
+        }
+        let again = ended.again(&server.base_url()).args(["--resume", SESSION]).args(options);
+        ended = again.run().await;
+        let result = ended.result();
+        assert_eq!(ended.code, Some(code), "{row}: {ended:?}");
+        let requirement = &result["requirement"];
+        assert_eq!(requirement["passed"], passed, "{row}: {result}");
+        assert_eq!(requirement["command"], "test -e fixed", "{row}: {result}");
+        assert_eq!(server.requests().len(), requests, "{row}: {result}");
+        if requests == 2 {
+            assert_eq!(result["structured_output"], delivery, "{row}");
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::config::{KeptAs, registry};
 use crate::hooks::HookEvent;
 use crate::journal::{Contract, Terms};
 use crate::messages::ContractChange;
+use crate::recovery::NewDemands;
 use crate::secrets::REDACTED;
 use crate::tools::{DomainLists, Egress};
 use crate::types::{PermissionMode, PermissionPrompt};
@@ -143,6 +144,18 @@ impl Settings {
     pub fn contract_changes(&self) -> Vec<ContractChange> {
         let kept = self.terms.contract.as_ref();
         kept.map_or_else(Vec::new, |kept| self.changes_of(&kept.original))
+    }
+
+    /// Returns the demands of this run that the session's last process did not make, or made in
+    /// another form. False for a session without a contract: it was not accepted by outlast.
+    pub fn new_demands(&self) -> NewDemands {
+        let Some(kept) = &self.terms.contract else { return NewDemands::default() };
+        let was = &kept.latest.terms;
+        let is_new = |name: &str| {
+            let now = terms().find(|term| term.name == name).map(|term| (term.value)(self, name));
+            now.is_some_and(|now| !now.is_null() && was.get(name) != Some(&now))
+        };
+        NewDemands { requirement: is_new("require"), schema: is_new("jsonSchema") }
     }
 
     fn changes_of(&self, contract: &Contract) -> Vec<ContractChange> {

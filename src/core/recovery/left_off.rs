@@ -2,11 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::StopReason;
 use super::event::{Action, CallPurpose, CutKind, Event, Incomplete, Nudge, ReplyKind};
 use super::event::{ReplyDisposition, StopHookDecision};
 use super::state::{Call, Run};
 use super::step::{StepContext, StepOutcome, Transition};
+use super::{Limits, StopReason};
+
+/// The demands on the answer that a process makes and earlier ones did not: nothing has checked the
+/// answer for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NewDemands {
+    /// Another command of `--require`.
+    pub requirement: bool,
+    /// Another schema of `--json-schema`.
+    pub schema: bool,
+}
+
+impl NewDemands {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// The position of a prompt after its recorded steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,6 +108,29 @@ impl LeftOff {
         }
     }
 
+    /// The position of the prompt in a process with new demands: what earlier ones accepted is
+    /// checked again.
+    #[must_use]
+    pub fn with_demands(self, new: NewDemands) -> Self {
+        match self {
+            Self::Delivered | Self::Consented | Self::Finished(StopReason::Completed)
+                if new.schema =>
+            {
+                Self::Answered
+            }
+            Self::Finished(StopReason::Completed) if new.requirement => Self::Consented,
+            Self::ReplyDue
+            | Self::Cut(_)
+            | Self::Incomplete(_)
+            | Self::Paused
+            | Self::Continuing
+            | Self::Answered
+            | Self::Delivered
+            | Self::Consented
+            | Self::Finished(_) => self,
+        }
+    }
+
     /// True if the model has answered, and was not told to go on.
     pub(super) fn is_answered(self) -> bool {
         self.after_message() != self || self.end().is_some()
@@ -103,6 +143,19 @@ impl LeftOff {
 }
 
 impl Run {
+    /// The run in a process with new demands, for which nothing was tried yet.
+    #[must_use]
+    pub fn with_demands(mut self, new: NewDemands, limits: &Limits) -> Self {
+        if new.schema {
+            self.has_output = false;
+            self.budgets.schema_tries = limits.budgets.schema_tries;
+        }
+        if new.requirement {
+            self.budgets.requirement_tries = limits.budgets.requirement_tries;
+        }
+        self
+    }
+
     /// Resumes a prompt at the position where an earlier process left it.
     pub(super) fn on_resumed(self, left: LeftOff, context: StepContext<'_>) -> StepOutcome {
         match left {

@@ -55,7 +55,7 @@ pub use failure::{
     RetryHint,
 };
 pub use fault::{ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
-pub use left_off::LeftOff;
+pub use left_off::{LeftOff, NewDemands};
 pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
 pub use moment::Moment;

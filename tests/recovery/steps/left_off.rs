@@ -1,8 +1,8 @@
 //! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
 
 use outlast_core::recovery::{
-    Action, Budgets, CutKind, Event, Incomplete, LeftOff, Limits, Nudge, ReplyKind,
-    StopHookDecision, StopReason, WorkStatus,
+    Action, Budgets, CutKind, Event, Incomplete, LeftOff, Limits, NewDemands, Nudge, ReplyKind,
+    Run, StopHookDecision, StopReason, WorkStatus,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits};
@@ -89,6 +89,38 @@ fn the_steps_of_a_prompt_tell_where_it_stands() {
     for same in [ReplyDue, Continuing, Paused, Cut(CutKind::Text)] {
         assert_eq!(same.after_message(), same);
     }
+}
+
+#[test]
+fn what_was_accepted_for_other_demands_is_open() {
+    use LeftOff::{Answered, Consented, Delivered, Finished, Paused, ReplyDue};
+    const DONE: LeftOff = Finished(StopReason::Completed);
+    const DECLINED: LeftOff = Finished(StopReason::Refusal);
+    let requirement = NewDemands { requirement: true, schema: false };
+    let schema = NewDemands { requirement: false, schema: true };
+    for (before, required, structured) in [
+        (DONE, Consented, Answered),
+        (DECLINED, DECLINED, DECLINED),
+        (Consented, Consented, Answered),
+        (Delivered, Delivered, Answered),
+        (Answered, Answered, Answered),
+        (ReplyDue, ReplyDue, ReplyDue),
+        (Paused, Paused, Paused),
+    ] {
+        assert_eq!(before.with_demands(requirement), required, "{before:?}");
+        assert_eq!(before.with_demands(schema), structured, "{before:?}");
+        assert_eq!(before.with_demands(NewDemands::default()), before);
+    }
+    let limits = structured();
+    let used = Run::new(7, &limits);
+    let used =
+        Run { has_output: true, budgets: Budgets { schema_tries: 0, ..used.budgets }, ..used };
+    let again = used.with_demands(schema, &limits);
+    assert_eq!(
+        (again.has_output, again.budgets.schema_tries),
+        (false, limits.budgets.schema_tries)
+    );
+    assert_eq!(used.with_demands(requirement, &limits), used);
 }
 
 #[test]
