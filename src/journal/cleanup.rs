@@ -14,6 +14,7 @@ use super::SessionId;
 use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
 use super::lease_record::{is_held_elsewhere, lease_path};
+use super::moved_session::remove_marks;
 use super::raw_lines::without_return;
 use super::session_folder::{entries, open_without_links};
 
@@ -121,6 +122,7 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     }
     let outputs = delete_outputs(beside, before);
     fs::remove_file(path).ok()?;
+    remove_marks(path);
     // The lease of a process that was killed.
     let _none = fs::remove_file(lease_path(path));
     Some(outputs)
@@ -134,6 +136,7 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
 pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
     delete_outputs(&path.with_extension(""), SystemTime::now() + CLOCK_ERROR_MAX);
     fs::remove_file(path)?;
+    remove_marks(path);
     // The lease of a process that was killed.
     let _none = fs::remove_file(lease_path(path));
     Ok(())

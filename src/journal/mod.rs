@@ -27,6 +27,7 @@ mod lines;
 mod lock;
 mod log;
 mod mirror;
+mod moved_session;
 mod parsed_line;
 mod past_agents;
 mod past_background;

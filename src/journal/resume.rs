@@ -16,6 +16,7 @@ use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
 use super::lease_claim::LeaseRefusal;
 use super::lock::{LockedFile, lock, locked_error};
 use super::log::JournalStart;
+use super::moved_session::record_move;
 use super::past_agents::read_subagents;
 use super::reader::{self, RefusalReason};
 use super::restore::{ParsedFile, RestoreRemarks, ResumePoint, restore};
@@ -154,6 +155,7 @@ impl LockedSession {
             }
             Ok(kept)
         });
+        record_move(&path, &place.recorded_cwd(), &place.folder());
         let writer = JournalWriter::new(file, end.whole).leased(lease);
         let mut journal = Journal::on_writer(writer, place, &id, opening)
             .continuing(path, end.seq, loose.leaf)

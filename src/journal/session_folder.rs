@@ -17,7 +17,7 @@ use crate::process::{boot_id, read_kernel_text};
 
 use super::error::JournalError;
 use super::mirror::JournalMirror;
-use super::recorded_folder::recorded_folder;
+use super::moved_session::{MOVED, current_folder};
 
 /// The id of a session, which is also its file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,11 +136,11 @@ impl SessionFolder {
         recorded_path(&self.cwd)
     }
 
-    /// Returns true if a session in one of the own folders belongs to this working directory:
-    /// different directories may have the same folder. A session of another program that records no
-    /// directory belongs to all of them.
+    /// Returns true if a session belongs to this working directory: it may have moved to or from
+    /// another one, and different directories may have the same folder. A session of another program
+    /// that records no directory belongs to all of them.
     fn owns(&self, path: &Path) -> bool {
-        recorded_folder(path).is_none_or(|folder| folder == self.recorded_cwd())
+        current_folder(path).is_none_or(|folder| folder == self.recorded_cwd())
     }
 
     /// The folder for sessions of this working directory. Directories share one if their names
@@ -165,12 +165,18 @@ impl SessionFolder {
         if let Some(path) = near.into_iter().find(|path| path.is_file() && self.owns(path)) {
             return Ok(path);
         }
-        let far = entries(&self.projects).into_iter().map(|folder| folder.join(&name));
-        let found = far.filter_map(|path| Some((modified(&path)?, path))).max();
+        let far = self.far_files(&name);
+        let found = far.into_iter().filter_map(|path| Some((modified(&path)?, path))).max();
         found.map(|(_when, path)| path).ok_or_else(|| JournalError::Unknown {
             id: id.clone(),
             projects: self.projects.clone(),
         })
+    }
+
+    /// The files of this name in the folders of all working directories.
+    fn far_files(&self, name: &str) -> Vec<PathBuf> {
+        let paths = entries(&self.projects).into_iter().map(|folder| folder.join(name));
+        paths.filter(|path| path.is_file()).collect()
     }
 
     /// True if there is a file of this session, of any working directory.
@@ -178,10 +184,24 @@ impl SessionFolder {
         self.find(id).is_ok()
     }
 
-    /// The files in the folder of this working directory that belong to it.
+    /// The files of the sessions that belong to this working directory.
     pub(super) fn own_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.candidates().filter(|path| self.owns(path))
+    }
+
+    /// The files of the sessions in the folder of this working directory, and of those elsewhere to
+    /// which a mark there leads.
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> {
         let paths = self.own_folders().into_iter().flat_map(|folder| entries(&folder));
-        paths.filter(|path| path.extension() == Some("jsonl".as_ref()) && self.owns(path))
+        paths.flat_map(|path| {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            let journal = path.with_extension("jsonl");
+            match (extension, journal.file_name().and_then(|name| name.to_str())) {
+                (Some("jsonl"), _) => vec![path],
+                (Some(MOVED), Some(name)) if !journal.exists() => self.far_files(name),
+                (Some(_) | None, _) => Vec::new(),
+            }
+        })
     }
 
     /// The folders with this directory's sessions. Long names end in a hash, which other programs
@@ -208,8 +228,7 @@ impl SessionFolder {
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
 pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
-    let paths = place.own_folders().into_iter().flat_map(|folder| entries(&folder));
-    let files = paths.filter_map(|path| {
+    let files = place.candidates().filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
         Some((modified(&path)?, SessionId::parse(name)?, path))
     });

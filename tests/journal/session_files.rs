@@ -7,9 +7,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use outlast::journal::{
-    Journal, JournalError, ListScope, MessageMeta, OnDamage, SessionFolder, SessionId,
-    SessionState, SessionSummary, latest, list_sessions, locate_session, summarize_session,
-    survey_sessions,
+    Journal, JournalError, ListScope, LockedSession, MessageMeta, OnDamage, SessionFolder,
+    SessionId, SessionState, SessionSummary, latest, list_sessions, locate_session, remove_session,
+    summarize_session, survey_sessions,
 };
 use serde_json::json;
 
@@ -27,6 +27,46 @@ fn journal_files_are_readable_only_by_their_owner() {
     for folder in sandbox.place.folder().ancestors().take(3) {
         assert_eq!(mode(folder), 0o700, "{}", folder.display());
     }
+}
+
+/// Lists, `--continue` and the contract agree on the folder of a session, wherever its journal is.
+#[test]
+fn a_session_that_moved_belongs_to_its_new_folder() {
+    let sandbox = Sandbox::new();
+    let (stays, mut journal) = sandbox.create();
+    tell(&mut journal);
+    drop(journal);
+    let (moves, mut journal) = sandbox.create();
+    tell(&mut journal);
+    drop(journal);
+    let place = |name: &str| {
+        let cwd = sandbox.root.path().join(name);
+        fs::create_dir_all(&cwd).expect("a folder");
+        SessionFolder::new(&sandbox.root.path().join("config"), &cwd)
+    };
+    let sessions = |place: &SessionFolder| {
+        let listed = list_sessions(place, ListScope::Project);
+        let listed: Vec<SessionId> = listed.into_iter().map(|file| file.id).collect();
+        (latest(place).expect("readable"), listed)
+    };
+    let only = |id: &SessionId| (Some(id.clone()), vec![id.clone()]);
+    let (old, new, third) = (place("work"), place("new"), place("third"));
+    let go_on = |place: &SessionFolder| {
+        let held = LockedSession::lock_and_read(place, &moves, OnDamage::Refuse).expect("free");
+        drop(held.open(place, &opening()));
+    };
+    go_on(&new);
+    assert_eq!((sessions(&new), sessions(&old)), (only(&moves), only(&stays)));
+    go_on(&third);
+    assert_eq!((sessions(&third), sessions(&new)), (only(&moves), (None, vec![])));
+    go_on(&old);
+    let (newest, listed) = sessions(&old);
+    assert_eq!((newest, listed.len(), sessions(&third)), (Some(moves.clone()), 2, (None, vec![])));
+    go_on(&new);
+    let file = locate_session(&new, &moves).expect("found");
+    remove_session(&file).expect("deleted");
+    let left: Vec<_> = fs::read_dir(new.folder()).expect("there").collect();
+    assert_eq!((left.len(), sessions(&new), sessions(&old)), (0, (None, vec![]), only(&stays)));
 }
 
 #[test]

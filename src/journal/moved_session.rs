@@ -1,0 +1,58 @@
+//! Sessions that go on in another folder than the one of their journal. A mark beside the journal,
+//! `<session>.moved`, names the folder that the session works in; a copy of it in that folder's own
+//! place leads to the journal, which stays where it is.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::recorded_folder::recorded_folder;
+
+/// The extension of marks.
+pub(super) const MOVED: &str = "moved";
+/// The extension of a mark that is being written.
+const UNFINISHED: &str = "moved-new";
+
+/// Returns the folder that a session works in, as journals record it.
+pub(super) fn current_folder(journal: &Path) -> Option<String> {
+    marked_folder(journal).or_else(|| recorded_folder(journal))
+}
+
+fn marked_folder(journal: &Path) -> Option<String> {
+    fs::read_to_string(journal.with_extension(MOVED)).ok()
+}
+
+/// Records that a session goes on in the folder `now`, whose own sessions are in `place`. A session
+/// whose mark cannot be written is found by its id only.
+pub(super) fn record_move(journal: &Path, now: &str, place: &Path) {
+    if current_folder(journal).is_none_or(|before| before == now) {
+        return;
+    }
+    remove_marks(journal);
+    let mark = journal.with_extension(MOVED);
+    let Some(name) = mark.file_name() else { return };
+    let _found_by_id = write_mark(&mark, now).and_then(|()| write_mark(&place.join(name), now));
+}
+
+/// Removes the marks of a session from the places of all folders.
+pub(super) fn remove_marks(journal: &Path) {
+    let mark = journal.with_extension(MOVED);
+    let (Some(name), Ok(_)) = (mark.file_name(), fs::symlink_metadata(&mark)) else { return };
+    let projects = journal.parent().and_then(Path::parent).map(fs::read_dir);
+    for folder in projects.into_iter().flatten().flatten().flatten() {
+        let _none = fs::remove_file(folder.path().join(name));
+    }
+}
+
+/// Writes a mark whole or not at all.
+fn write_mark(path: &Path, folder: &str) -> io::Result<()> {
+    let unfinished: PathBuf = path.with_extension(UNFINISHED);
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let _none = fs::remove_file(&unfinished);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    file.write_all(folder.as_bytes())?;
+    fs::rename(&unfinished, path)
+}
