@@ -2,11 +2,30 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::environment::Variables;
 
 use super::git::{Git, GitError, GitStep};
+
+/// Returns the path of a repository in the file system, which the tasks of a batch name by an
+/// absolute path.
+pub fn local_path(repository: &str) -> Option<&Path> {
+    let path = Path::new(repository.strip_prefix("file://").unwrap_or(repository));
+    path.is_absolute().then_some(path)
+}
+
+/// Returns true if git finds a repository or a bundle at a path, as `git clone` looks for it.
+pub fn is_repository(path: &Path) -> bool {
+    let with = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let is_folder = |path: &Path| path.join(".git").exists() || path.join("HEAD").is_file();
+    let paths = [with(""), with(".git"), with(".bundle")];
+    paths.iter().any(|path| path.is_file() || is_folder(path))
+}
 
 /// Clones the repository into `work` and checks out `reference`. Does nothing if an earlier attempt
 /// has done so. The clone is made in another folder and then renamed, so that an interrupted clone
@@ -31,7 +50,8 @@ pub async fn check_out(
     let git = Git::find(&format!("of {repository}"), work, variables)?;
     let words = ["clone", "--quiet", "--", repository].map(OsStr::new);
     let clone = [&words[..], &[beside.as_os_str()]].concat();
-    git.run(GitStep::Clone, &clone).await?;
+    let step = if local_path(repository).is_some() { GitStep::CloneFolder } else { GitStep::Clone };
+    git.run(step, &clone).await?;
     if let Some(reference) = reference {
         let words = ["checkout", "--quiet", reference, "--"].map(OsStr::new);
         let checkout = [&[OsStr::new("-C"), beside.as_os_str()], &words[..]].concat();

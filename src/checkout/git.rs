@@ -19,6 +19,8 @@ const STDOUT_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitStep {
     Clone,
+    /// The clone of a repository in the file system.
+    CloneFolder,
     Checkout,
     FindRoot,
     FindBase,
@@ -31,7 +33,7 @@ pub enum GitStep {
 impl fmt::Display for GitStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Clone => "clone",
+            Self::Clone | Self::CloneFolder => "clone",
             Self::Checkout | Self::FillWorktree => "checkout",
             Self::FindRoot | Self::FindBase => "rev-parse",
             Self::ListWorktrees => "worktree list",

@@ -97,7 +97,8 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
         GitError::Failed { step: GitStep::Clone, .. } => UsageErrorKind::Temporary,
         GitError::Failed {
             step:
-                GitStep::FindRoot
+                GitStep::CloneFolder
+                | GitStep::FindRoot
                 | GitStep::FindBase
                 | GitStep::ListWorktrees
                 | GitStep::AddWorktree

@@ -405,6 +405,22 @@ async fn a_task_works_on_a_checkout_of_its_own() {
     assert!(error.contains("git checkout of") && error.contains("three"), "{error}");
 }
 
+/// It would be missing in every attempt.
+#[tokio::test]
+async fn a_repository_on_this_machine_is_looked_for_before_the_start() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new()));
+    fs::create_dir(fixture.path().join("plain")).expect("a new folder");
+    for repository in ["nope", "plain", "file:///nope"] {
+        let git = json!({ "repository": repository });
+        let tasks = format!("{}\n", json!({ "prompt": "Do number 0.", "git": git }));
+        fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");
+        let ended = fixture.run(&["--attempts", "2"]).await;
+        assert_eq!(ended.code, Some(2), "{repository}: {ended:?}");
+        let what = "tasks.jsonl:1: git.repository";
+        assert!(ended.stderr.contains(what) && !fixture.batch().exists(), "{ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_task_works_in_its_own_worktree_in_all_attempts() {
     let overload = Scenario::new().status(529).header("retry-after-ms", "1").when(of_task(0));

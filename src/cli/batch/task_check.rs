@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::batch::{BatchFolder, BatchPlan, PlannedTask};
+use crate::checkout::{is_repository, local_path};
 use crate::cli::args::{self, BatchEngine, RunArgs};
 use crate::cli::checkouts::worktree_name;
 use crate::cli::chosen_session;
@@ -101,21 +102,28 @@ pub(super) fn check_folders(
     engine: BatchEngine,
 ) -> Result<(), UsageError> {
     for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
-        let Some(cwd) = &task.cwd else { continue };
         let what = match engine {
-            BatchEngine::Local | BatchEngine::Slurm if !cwd.is_dir() => "is no folder",
-            BatchEngine::Local
-            | BatchEngine::Slurm
-            | BatchEngine::Kubernetes
-            | BatchEngine::Matrix => continue,
+            BatchEngine::Local | BatchEngine::Slurm => missing_folder(task),
+            BatchEngine::Kubernetes | BatchEngine::Matrix => None,
         };
-        return Err(UsageError::new(format!(
-            "{place}:{}: cwd {} {what}; create it, or name another",
-            task.line,
-            cwd.display()
-        )));
+        if let Some(what) = what {
+            let line = task.line;
+            return Err(UsageError::new(format!(
+                "{place}:{line}: {what}; create it, or name another"
+            )));
+        }
     }
     Ok(())
+}
+
+/// The folder or the repository of a task that is not there.
+fn missing_folder(task: &PlannedTask) -> Option<String> {
+    if let Some(cwd) = task.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return Some(format!("cwd {} is no folder", cwd.display()));
+    }
+    let repository = local_path(&task.git.as_ref()?.repository)?;
+    let is_missing = !is_repository(repository);
+    is_missing.then(|| format!("git.repository {} is no git repository", repository.display()))
 }
 
 /// Warns if the folder of the batch is in a working folder, where commands could change the results.
