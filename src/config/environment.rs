@@ -63,9 +63,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "The model of the alias sonnet."),
     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "The model of the alias haiku."),
     ("CLAUDE_CODE_SUBAGENT_MODEL", "The model of all sub-agents."),
-    ("MCP_TIMEOUT", "The time for which the first request waits for MCP servers that start \
-        (default 5000), and a run for required servers (default 30000), in milliseconds. Other \
-        servers are added later."),
+    ("MCP_TIMEOUT", "In milliseconds: how long the first request waits for servers that are starting \
+        (default 5000), and how long a run waits for those of --mcp-required before it fails \
+        (default 30000). The variable sets both. A server that is late is added to the running run."),
     ("OUTLAST_MCP_START_TIMEOUT", "The time limit for the start of a local MCP server, in \
         milliseconds, at least MCP_TIMEOUT. Default: 300000."),
     ("MCP_TOOL_TIMEOUT", "The time limit for a call of an MCP tool without progress, in \
@@ -100,15 +100,15 @@ const OTHERS: &[(&str, &str)] = &[
         socks5://host:port. Lower-case names are also read. Loopback addresses are reached \
         without a proxy."),
     ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without a proxy."),
-    ("SSL_CERT_FILE", "A file of certificate authorities to trust, in place of the system's if it \
-        is set when outlast starts."),
+    ("SSL_CERT_FILE", "A file of certificate authorities to trust. In the environment of outlast \
+        it replaces the system's; in env of a settings file it is added to them."),
     ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, like --ca-file. \
       Ignored with a warning if it cannot be read."),
     ("CLAUDE_CODE_CLIENT_CERT, CLAUDE_CODE_CLIENT_KEY", "PEM files of a certificate and its key, not \
         encrypted, for services of models, MCP servers and collectors that demand one. Without the \
         second, the first has both."),
     ("HOME", "The home folder (~)."),
-    ("XDG_RUNTIME_DIR, TMPDIR", "The folder of the shared rate limits; see FILES."),
+    ("XDG_RUNTIME_DIR", "The folder of the shared rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is part of a CI job: it ends, with a result, when the process \
         that started it ends."),
     ("GITHUB_STEP_SUMMARY", "The file to which a report on the run is appended, if GITHUB_ACTIONS \
@@ -399,7 +399,8 @@ pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
 /// Returns the folders in which runs of this host share rate limits, the preferred one first.
 pub fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     let runtime = variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(Path::new);
-    limits::folders(runtime, &std::env::temp_dir())
+    // Not `TMPDIR`: jobs of batch systems and logins have one each, and would share nothing.
+    limits::folders(runtime, Path::new("/tmp"))
 }
 
 /// The alias for one model in plan mode and for another one otherwise.
