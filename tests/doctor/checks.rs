@@ -401,10 +401,10 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
         disabled: false,
         login_advice: "run `outlast mcp login files`".to_owned(),
     };
-    let judge = |how: ServerTransport, tried: Option<(ServerStatus, Option<&str>)>| {
+    let judge_for = |seconds, how, tried: Option<(ServerStatus, Option<&str>)>| {
         let known = ResolvedConfig {
             servers: vec![server(how)],
-            mcp_wait: Duration::from_secs(8),
+            mcp_wait: Duration::from_secs(seconds),
             ..known(&[("PATH", "/usr/bin:/bin")])
         };
         let tried = tried.map(|(status, why)| TriedServer {
@@ -418,6 +418,7 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
         });
         servers::check_servers(&known, &context(&[]), tried.as_slice(), None)
     };
+    let judge = |how: ServerTransport, tried| judge_for(8, how, tried);
     let program = |path: &str| ServerTransport::Program(path.to_owned());
     let far = || ServerTransport::Address("https://h".to_owned());
     let rows: [(Vec<Finding>, &[&str]); 6] = [
@@ -440,6 +441,9 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
     for (findings, words) in rows {
         has_single_finding(&findings, Severity::Problem, words);
     }
+    let slow = judge_for(30, program("sh"), Some((ServerStatus::Pending, None)));
+    let words = ["not answer within 8 s", "a run begins without it, and waits 30s", "required"];
+    has_single_finding(&slow, Severity::Warning, &words);
     let connected = judge(far(), Some((ServerStatus::Connected, None)));
     assert!(connected[0].what.contains("connected, 3 tools"), "{connected:?}");
     for fine in [connected, judge(far(), None), judge(program("sh"), None)] {

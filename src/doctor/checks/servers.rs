@@ -114,7 +114,11 @@ fn check_server(
         ),
         ServerStatus::Pending if run_wait > START_MAX && report.why.is_none() => Finding::warning(
             "mcp",
-            about(&format!("{why}; a run waits {} (MCP_TIMEOUT)", format_duration(run_wait))),
+            about(&format!(
+                "{why}; a run begins without it, and waits {} for it only if it is required \
+                 (MCP_TIMEOUT)",
+                format_duration(run_wait)
+            )),
             "until it answers, its tools are missing in a run",
             remedy(server),
         ),
