@@ -136,7 +136,7 @@ fn run_guarded(
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Option<u8> {
-    let error = match catch_panic(|| dispatch(raw, signals, last)) {
+    let error = match catch_panic(|| dispatch(raw, wanted, signals, last)) {
         Ok(Ok(code)) => return Some(code),
         Ok(Err(error)) => error,
         Err(_) => run::panic_error(),
@@ -147,6 +147,7 @@ fn run_guarded(
 
 fn dispatch(
     raw: CommandLine,
+    wanted: &RequestedOutput,
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Result<u8, UsageError> {
@@ -162,7 +163,14 @@ fn dispatch(
         eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
         return Ok(exit_code::USAGE);
     }
-    let mut request = args::parse_process(&CommandWords::new(raw.words), raw.name)?;
+    let parsed = args::parse_process(&CommandWords::new(raw.words), raw.name);
+    if parsed.is_err()
+        && let Some(directory) = &wanted.directory
+    {
+        // The result file stands there; without the folder, its place does not matter.
+        let _ = change_folder(directory);
+    }
+    let mut request = parsed?;
     if let CliRequest::Run(args) = &mut request {
         args.session.names_folder = raw.directory.is_some() || args.session.directory.is_some();
     }

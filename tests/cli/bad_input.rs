@@ -63,6 +63,13 @@ fn mistakes_in_flags() {
         ),
         (&["login", "now"], &["\"login\" is not a command", "outlast help credentials"]),
         (
+            &["--model", "opus", "run", "fix it"],
+            &[
+                "one argument too many",
+                "run is a command, and stands before its flags: outlast run",
+            ],
+        ),
+        (
             &["--profile", "untrusted", "hi"],
             &["add --max-budget-usd and --max-duration, or set maxBudgetUsd and maxDuration in"],
         ),
@@ -162,6 +169,17 @@ fn mistakes_in_words_of_other_commands_lead_to_their_help() {
             "\"statsu\" is not a command of outlast auth; did you mean outlast auth status?",
         ),
         (&["completions"], "<SHELL> is missing; see outlast completions --help"),
+        (
+            &["doctor", "--offline", "-C", "sub"],
+            "-C stands before the command: outlast -C DIR doctor ...",
+        ),
+        (&["sessions", "-C", "sub"], "-C stands before the command: outlast -C DIR sessions ..."),
+        (&["sessions", "show", "-1"], "unknown flag -1; see outlast sessions show --help"),
+        (&["mcp", "list", "--json"], "unknown flag --json; see outlast mcp list --help"),
+        (
+            &["doctor", "--output-format", "json"],
+            "unknown flag --output-format; did you mean --json? (see outlast doctor --help)",
+        ),
     ] {
         let ended = BinaryFixture::new().run(args);
         let expected = (2, "", format!("outlast: {line}\n"));
@@ -194,6 +212,51 @@ fn a_single_unknown_word_is_not_taken_as_a_prompt() {
     for (word, parts) in cases {
         refuses(&[word], parts);
     }
+}
+
+/// Flags around it do not make a command a prompt.
+#[test]
+fn a_command_among_flags_is_not_taken_as_a_prompt() {
+    let parse = |words: &[&str], name| {
+        let words = words.iter().map(OsString::from).collect();
+        args::parse_process(&CommandWords::new(words), name).map_err(|error| error.to_string())
+    };
+    for (words, part) in [
+        (&["doctro", "--verbose"][..], "did you mean doctor?"),
+        (&["--max-turns", "3", "sesions"], "did you mean sessions?"),
+        (
+            &["--verbose", "doctor"],
+            "\"doctor\" is a command of outlast, and stands before its flags",
+        ),
+        (&["-q", "sessions"], "outlast run sessions ..."),
+        (&["--model", "x", "login"], "did you mean outlast help credentials"),
+        (&["--continue", "reprot"], "did you mean report?"),
+    ] {
+        let error = parse(words, ProgramName::Outlast).expect_err("no prompt");
+        assert!(error.contains(part), "{words:?}: {error}");
+    }
+    for words in [
+        &["run", "doctor", "--verbose"][..],
+        &["-p", "sessions", "--verbose"],
+        &["--verbose", "--", "doctor"],
+        &["--resume", "latest", "continue"],
+        &["hello", "--max-turns", "3"],
+        &["doctor the report", "--verbose"],
+    ] {
+        let request = parse(words, ProgramName::Outlast);
+        assert!(matches!(request, Ok(CliRequest::Run(_))), "{words:?}: {request:?}");
+    }
+    let dropped_in = parse(&["doctro", "--verbose"], ProgramName::Claude);
+    assert!(matches!(dropped_in, Ok(CliRequest::Run(_))), "{dropped_in:?}");
+}
+
+/// The result file of a command line with a mistake stands where that of the run would.
+#[test]
+fn a_mistake_beside_a_folder_is_written_there() {
+    let world = BinaryFixture::new().file("work/sub/keep", "");
+    let ended = world.run(&["x y", "--result-file", "r.json", "-C", "sub", "--max-turns", "none"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(world.work().join("sub/r.json").exists() && !world.work().join("r.json").exists());
 }
 
 #[test]

@@ -44,6 +44,31 @@ fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
+fn commands_below_others_have_help_of_their_own() {
+    for (words, part) in [
+        (&["sessions", "show"][..], "outlast sessions show"),
+        (&["config", "init"], "--project"),
+        (&["mcp", "login"], "--device"),
+        (&["auth", "status"], "Print which credential"),
+        (&["exit", "codes"], "`75`"),
+        (&["max", "turns"], "--max-turns"),
+    ] {
+        let text = help(words).expect("help");
+        assert!(text.contains(part), "{words:?}: {text}");
+    }
+    assert!(help(&["sessions", "nonesuch"]).is_err());
+    for words in
+        [["plugin", "list", "--help"], ["auth", "status", "-h"], ["update", "now", "--help"]]
+    {
+        let text = match args::parse(&words.map(str::to_owned)) {
+            Ok(CliRequest::Help(text)) => text.to_string(),
+            other => panic!("{words:?}: {other:?}"),
+        };
+        assert!(text.contains("Usage:") && !text.contains("The words of"), "{text}");
+    }
+}
+
+#[test]
 fn every_page_of_the_manual_is_listed_and_printed_without_targets_of_links() {
     let mut pages = Vec::new();
     files_below(&root().join("man"), "md", &mut pages);

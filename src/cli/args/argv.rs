@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::LazyLock;
@@ -136,20 +137,42 @@ impl CommandWords {
 }
 
 /// Removes `-C DIR` from the beginning of the words, where any command accepts it, and
-/// `--color WHEN`, whose value [`wanted_colors`] reads.
+/// `--color WHEN`, whose value [`wanted_colors`] reads. A further `-C` is relative to the one before
+/// it, as with git and make.
 pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
-    let mut directory = None;
-    while raw.len() >= 2 {
-        let is_directory = raw[0] == "-C" && directory.is_none();
-        let is_colour = raw[0] == "--color" && raw[1].to_str().is_some_and(is_color_choice);
-        if !is_directory && !is_colour {
-            break;
-        }
-        let rest = raw.split_off(2);
-        directory = raw.pop().map(PathBuf::from).filter(|_| is_directory).or(directory);
-        raw = rest;
+    let mut directory: Option<PathBuf> = None;
+    loop {
+        let length = if let Some((length, path)) = directory_flag(&raw) {
+            directory = Some(directory.map_or(path.clone(), |outer| outer.join(path)));
+            length
+        } else if let Some(length) = color_flag(&raw) {
+            length
+        } else {
+            return (directory, raw);
+        };
+        raw.drain(..length);
     }
-    (directory, raw)
+}
+
+/// The folder of `-C DIR` or `-CDIR`, if the words begin with it, and its number of words.
+fn directory_flag(words: &[OsString]) -> Option<(usize, PathBuf)> {
+    let attached = words.first()?.as_bytes().strip_prefix(b"-C")?;
+    match attached {
+        [] => Some((2, words.get(1)?.into())),
+        // Text that begins like the flag is a prompt.
+        text if text.iter().any(u8::is_ascii_whitespace) => None,
+        text => Some((1, OsStr::from_bytes(text.strip_prefix(b"=").unwrap_or(text)).into())),
+    }
+}
+
+/// The number of words of `--color WHEN` or `--color=WHEN`, if the words begin with it.
+fn color_flag(words: &[OsString]) -> Option<usize> {
+    let first = words.first()?.to_str()?;
+    if first.strip_prefix("--color=").is_some_and(is_color_choice) {
+        return Some(1);
+    }
+    let value = words.get(1).filter(|_| first == "--color")?;
+    value.to_str().is_some_and(is_color_choice).then_some(2)
 }
 
 fn is_color_choice(word: &str) -> bool {
@@ -175,6 +198,8 @@ pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
 pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) format: OutputFormat,
     pub(in crate::cli) result_file: Option<PathBuf>,
+    /// The folder of `-C` among the flags of a run, to which the result file is relative.
+    pub(in crate::cli) directory: Option<PathBuf>,
     /// True if the format `json` is an array of all messages (`--verbose`).
     pub(in crate::cli) verbose: bool,
     /// True if a host sends the prompts and reads the result (`--input-format stream-json`).
@@ -195,6 +220,9 @@ impl RequestedOutput {
         if rehearsing && own.any(|word| REHEARSAL_REPORTS.iter().any(|report| word == report)) {
             return Self { format: OutputFormat::Text, ..wanted };
         }
+        let own = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
+        let folders = (0..own).filter_map(|place| directory_flag(&raw[place..own]));
+        wanted.directory = folders.map(|(_, path)| path).last();
         let mut asked = None;
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
@@ -466,6 +494,41 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn flags_of_all_commands_are_taken_from_the_beginning() {
+        let split = |words: &[&str]| split_directory(words.iter().map(OsString::from).collect());
+        for (words, folder, left) in [
+            (&["-C", "sub", "sessions"][..], Some("sub"), &["sessions"][..]),
+            (&["-Csub", "sessions"], Some("sub"), &["sessions"]),
+            (&["-C=sub", "--color=never", "sessions"], Some("sub"), &["sessions"]),
+            (&["--color", "never", "-C", "sub", "-C", "..", "report"], Some("sub/.."), &["report"]),
+            (&["-C", "sub", "-C/srv", "report"], Some("/srv"), &["report"]),
+            (&["--color", "fix it"], None, &["--color", "fix it"]),
+            (&["-Cflag is not passed on"], None, &["-Cflag is not passed on"]),
+            (&["x", "-C", "sub"], None, &["x", "-C", "sub"]),
+            (&["-C"], None, &["-C"]),
+        ] {
+            let left = left.iter().map(OsString::from).collect();
+            assert_eq!(split(words), (folder.map(PathBuf::from), left), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_folder_of_the_result_file_is_found_among_the_flags() {
+        let scan = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            RequestedOutput::scan(&words, ProgramName::Outlast).directory
+        };
+        for (words, folder) in [
+            (&["x y", "--result-file", "r.json", "-C", "sub"][..], Some("sub")),
+            (&["x y", "-Ca", "--result-file", "r.json", "-C=b"], Some("b")),
+            (&["x y", "--", "-C", "sub"], None),
+            (&["x y"], None),
+        ] {
+            assert_eq!(scan(words), folder.map(PathBuf::from), "{words:?}");
+        }
+    }
 
     #[test]
     fn the_names_of_all_commands_are_known_without_the_parser() {

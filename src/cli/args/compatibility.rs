@@ -21,7 +21,7 @@ pub struct CompatibilityArgs {
     /// Let a host choose the mode bypassPermissions later
     #[arg(long, hide = true)]
     pub allow_dangerously_skip_permissions: bool,
-    /// Run only managed hooks; no memory files, listed skills and servers but those of flags
+    /// Run only managed hooks, read no memory files, list no skills, start only servers of --mcp-config
     #[arg(long)]
     pub bare: bool,
     /// Like --bare; no skills and commands, agents only from flags, and no output style

@@ -150,7 +150,7 @@ pub struct ToolArgs {
     /// Ask this MCP tool, or the host (stdio), about calls that no rule decides
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
-    /// With untrusted: restrict the run for a checkout of strangers
+    /// Restrict the run: untrusted, for work on a checkout whose authors are not trusted
     #[arg(long, value_name = "NAME", hide_possible_values = true, conflicts_with_all = [
         "sandbox", "setting_sources", "trust_project", "restricted", "dangerously-skip-permissions",
     ])]

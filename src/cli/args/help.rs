@@ -24,17 +24,6 @@ const MOST_USED: [&str; 11] = [
     "help",
 ];
 
-/// Options that few people need: the manual has them, and the help does not.
-const MANUAL_ONLY: [&str; 7] = [
-    "append-subagent-system-prompt",
-    "betas",
-    "forward-subagent-text",
-    "reply-timeout",
-    "request-timeout",
-    "stream-progress-timeout",
-    "time-scale",
-];
-
 /// The width of the summary.
 const COLUMNS: usize = 80;
 
@@ -143,10 +132,8 @@ pub(super) fn complete(cli: Command) -> Command {
     let styles = Styles::plain().header(BOLD).usage(BOLD).literal(BOLD);
     let more = format!("{}\n\n{MORE}", compatibility::help_line());
     let cli = cli.styles(styles).help_template(TEMPLATE).after_help(&more);
-    let cli = cli.before_help(examples(EXAMPLES)).mut_args(without_rare);
-    let cli = cli.mut_subcommand("run", |run| {
-        run.help_template(TEMPLATE).after_help(more).mut_args(without_rare)
-    });
+    let cli = cli.before_help(examples(EXAMPLES));
+    let cli = cli.mut_subcommand("run", |run| run.help_template(TEMPLATE).after_help(more));
     OF_COMMANDS.iter().fold(cli, |cli, (path, text)| {
         let mut path = path.split(' ');
         let add = |command: Command| command.help_template(TEMPLATE).before_help(examples(text));
@@ -158,11 +145,6 @@ pub(super) fn complete(cli: Command) -> Command {
             (None, _) => cli,
         }
     })
-}
-
-fn without_rare(arg: Arg) -> Arg {
-    let is_rare = arg.get_long().is_some_and(|long| MANUAL_ONLY.contains(&long));
-    arg.hide_short_help(is_rare)
 }
 
 fn examples(text: &str) -> String {

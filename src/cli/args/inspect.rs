@@ -100,7 +100,28 @@ pub(super) struct InspectWords {
     words: Vec<String>,
 }
 
+impl InspectSubject {
+    /// The name of the command.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Plugin => "plugin",
+            Self::Agents => "agents",
+            Self::Auth => "auth",
+            Self::Install => "install",
+            Self::Update => "update",
+            Self::SetupToken => "setup-token",
+        }
+    }
+}
+
 impl InspectWords {
+    /// Returns true if one of the words asks for the help of the command. The parser does not see
+    /// flags after the first word.
+    pub(super) fn ask_for_help(&self) -> bool {
+        let mut own = self.words.iter().take_while(|word| *word != "--");
+        own.any(|word| word == "-h" || word == "--help")
+    }
+
     pub(super) fn about(self, subject: InspectSubject) -> InspectArgs {
         InspectArgs { subject, words: self.words }
     }

@@ -17,6 +17,7 @@ mod sessions;
 mod synonyms;
 
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use clap::builder::StyledStr;
@@ -134,10 +135,13 @@ enum Command {
     /// Print which credential a run would use (status)
     #[command(hide = true, mut_arg("words", |words| words.help("Action: status (the default)")))]
     Auth(InspectWords),
+    /// Print how outlast is installed: it does not install itself
     #[command(hide = true)]
     Install(InspectWords),
+    /// Print how outlast is updated: it does not update itself
     #[command(hide = true, alias = "upgrade")]
     Update(InspectWords),
+    /// Print how outlast gets a credential: it has no login of its own
     #[command(hide = true)]
     SetupToken(InspectWords),
     /// Print a script that makes a shell complete commands and options
@@ -156,7 +160,7 @@ enum Command {
     Help {
         /// A page (hooks), a section (exit-codes), a command, a flag or a setting (max-turns)
         #[arg(value_name = "TOPIC")]
-        topic: Option<String>,
+        topic: Vec<String>,
     },
 }
 
@@ -357,7 +361,8 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
 /// the defaults of `--print`.
 ///
 /// # Errors
-/// One line for the first mistake in it. A single word that is not a command is a mistake.
+/// One line for the first mistake in it. A single word that is not a command is a mistake, and so is
+/// one among flags that is a command or nearly one.
 pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliRequest, UsageError> {
     let words = &given.words[..];
     if let [word] = words {
@@ -365,6 +370,12 @@ pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliReque
     }
     let mut request = parse(words)?;
     if let CliRequest::Run(args) = &mut request {
+        let is_certain = words.first().is_some_and(|word| word == "run")
+            || words.iter().any(|word| word == "--");
+        if !is_certain && !args.output.print && name == ProgramName::Outlast {
+            let resumes = args.session.go_on || args.session.resume.is_some();
+            parse_errors::check_command_like(args.prompt.as_deref().unwrap_or_default(), resumes)?;
+        }
         let model = &args.model;
         let texts = [&args.prompt, &model.system_prompt, &model.append_system_prompt];
         args.encoding_warning = given.check(&texts.map(Option::as_deref))?;
@@ -391,7 +402,7 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
         && flag.starts_with('-')
         && !["--", "-h", "--help"].contains(&flag.as_str())
     {
-        return help_on(Some(flag));
+        return help_on(slice::from_ref(flag));
     }
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
@@ -416,7 +427,13 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
 
 impl Command {
     fn into_request(self) -> Result<CliRequest, UsageError> {
-        let inspect = |words: InspectWords, subject| CliRequest::Inspect(words.about(subject));
+        let inspect = |words: InspectWords, subject: InspectSubject| {
+            if words.ask_for_help() {
+                return help_on_command(&mut command(), &[subject.command()])
+                    .unwrap_or_else(|| CliRequest::Help(summary()));
+            }
+            CliRequest::Inspect(words.about(subject))
+        };
         Ok(match self {
             Self::Run(run) => CliRequest::Run(Box::new(run.with_presets())),
             Self::Rehearse(args) => CliRequest::Rehearse(args),
@@ -435,25 +452,31 @@ impl Command {
             Self::Completions { shell } => CliRequest::Completions(shell),
             Self::Schema { subject } => CliRequest::Schema(subject),
             Self::Version => CliRequest::Version(ProgramName::Outlast),
-            Self::Help { topic } => return help_on(topic.as_deref()),
+            Self::Help { topic } => return help_on(&topic),
         })
     }
 }
 
 /// Returns a page of the manual or a section of one, or else the help of the command, flag or
-/// setting of this name. Without a topic, the list of topics.
-fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
+/// setting of this name. Several words name a command below another, or a section by its heading.
+/// Without a topic, the list of topics.
+fn help_on(words: &[String]) -> Result<CliRequest, UsageError> {
     let mut cli = command();
-    let Some(topic) = topic else {
+    if words.is_empty() {
         return Ok(CliRequest::Print(manual::contents(&visible_commands(&cli))));
-    };
+    }
+    if words.len() > 1
+        && let Some(help) = help_on_command(&mut cli, words)
+    {
+        return Ok(help);
+    }
+    let topic = &words.join("-");
     let is_flag = topic.starts_with('-');
     if let Some(page) = manual::find(topic).filter(|_| !is_flag) {
         return Ok(CliRequest::Manual(page));
     }
-    cli.build();
-    if let Some(command) = cli.find_subcommand_mut(topic).filter(|_| !is_flag) {
-        return Ok(CliRequest::Help(command.render_help()));
+    if let Some(help) = help_on_command(&mut cli, words).filter(|_| !is_flag) {
+        return Ok(help);
     }
     if let Some(entry) = entries::find(topic, &cli) {
         return Ok(CliRequest::Print(entry));
@@ -464,6 +487,19 @@ fn help_on(topic: Option<&str>) -> Result<CliRequest, UsageError> {
     let settings = registry::settings().iter().map(|setting| setting.key);
     let names: Vec<&str> = commands.iter().copied().chain(flags).chain(settings).collect();
     Err(manual::unknown_topic(topic, &names))
+}
+
+/// Returns the help of the command that these words name, if there is one.
+fn help_on_command(cli: &mut clap::Command, words: &[impl AsRef<str>]) -> Option<CliRequest> {
+    cli.build();
+    let named = words.iter().try_fold(cli, |command, word| {
+        // The parser does not know the actions of a command that reads its words itself.
+        if command.get_positionals().any(clap::Arg::is_trailing_var_arg_set) {
+            return Some(command);
+        }
+        command.find_subcommand_mut(word.as_ref())
+    })?;
+    Some(CliRequest::Help(named.render_help()))
 }
 
 /// Returns true if the command that these words name takes flags of a run after `--`.

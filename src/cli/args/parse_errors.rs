@@ -9,7 +9,8 @@ use super::CliRequest;
 use super::argv::{PROMPT_HINT, needs_value};
 use super::inspect::SERVERS_ELSEWHERE;
 use super::synonyms::{
-    command_for, first_word_for, flag_for, format_flag_for, has_flag, named_command,
+    command_for, first_word_for, flag_for, format_flag_for, has_flag, misspelled_command,
+    named_command,
 };
 use crate::cli::usage::UsageError;
 use crate::text;
@@ -76,6 +77,30 @@ pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
     )))
 }
 
+/// Rejects a prompt among flags that is a command, or is nearly one: the command may be mistyped, or
+/// stand in the wrong place. `resumes`: a session is resumed, where "continue" is a prompt.
+///
+/// # Errors
+/// Names the command, and how to pass such a prompt.
+pub(super) fn check_command_like(prompt: &str, resumes: bool) -> Result<(), UsageError> {
+    if !is_single_word(prompt) {
+        return Ok(());
+    }
+    let cli = super::command();
+    let what = if cli.find_subcommand(prompt).is_some() {
+        "is a command of outlast, and stands before its flags".to_owned()
+    } else {
+        let meant =
+            if resumes { misspelled_command(prompt, &cli) } else { first_word_for(prompt, &cli) };
+        let Some(meant) = meant else { return Ok(()) };
+        format!("is not a command of outlast; did you mean {meant}?")
+    };
+    let word = shortened(prompt);
+    Err(UsageError::new(format!(
+        "{word:?} {what} (a prompt of this one word: outlast run {word} ...)"
+    )))
+}
+
 /// Returns true for what may be the name of a command.
 fn is_single_word(word: &str) -> bool {
     let is_other = word.starts_with(['-', '/']) || word.contains(char::is_whitespace);
@@ -98,16 +123,26 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
     let prompt = if may_be_prompt(&flag, words) { PROMPT_HINT } else { "" };
+    let takes_prompt = takes_prompt(command, &cli);
+    if flag.starts_with("-C") && !takes_prompt {
+        let path = path_of(words);
+        return UsageError::new(format!("-C stands before the command: outlast -C DIR {path} ..."));
+    }
     let hint = if let Some((taker, value)) = value_as_flag(&flag, words) {
         format!("; a value of {taker} that begins with \"-\" stands after \"=\": {taker}={value}")
     } else if let Some(meant) = meant {
         format!("{prompt}; {meant} ({})", see_help(words))
-    } else if !is_name {
+    } else if !is_name && takes_prompt {
         format!("{PROMPT_HINT} ({SEE_HELP})")
     } else {
         format!("{prompt}; {}", see_help(words))
     };
     UsageError::new(format!("unknown flag {}{hint}", shortened(&flag)))
+}
+
+/// Returns true if a command takes a prompt: a run, with or without its name.
+fn takes_prompt(command: &Command, cli: &Command) -> bool {
+    [cli.get_name(), "run"].contains(&command.get_name())
 }
 
 /// Adds how a prompt is given, if the flag and its wrong value look like one.
@@ -121,6 +156,10 @@ fn with_prompt_hint(mistake: UsageError, error: &Error, words: &[String]) -> Usa
 
 /// Returns true if a flag has a value of several words after `=`.
 fn may_be_prompt(flag: &str, words: &[String]) -> bool {
+    let cli = super::command();
+    if !takes_prompt(named_command(&cli, words), &cli) {
+        return false;
+    }
     let value = |word: &String| {
         let value = word.strip_prefix(flag)?.strip_prefix('=')?;
         Some(value.trim().contains(char::is_whitespace))
@@ -151,6 +190,11 @@ fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
 fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -> Option<String> {
     command.get_positionals().find(|arg| arg.is_last_set())?;
     let path = path_of(words);
+    // The output of the command is not that of a run.
+    let is_format = |flag: &str| flag.starts_with("--output-format");
+    if is_format(flag) {
+        return has_flag(command, "--json").then(|| "did you mean --json?".to_owned());
+    }
     if has_flag(cli, flag) {
         return Some(format!(
             "it is a flag of outlast run, and those stand after \"--\": outlast {path} ... -- {flag}"
@@ -159,7 +203,7 @@ fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -
     if flag_for(flag, command).is_some() {
         return None;
     }
-    let meant = flag_for(flag, cli)?;
+    let meant = flag_for(flag, cli).filter(|meant| !is_format(meant))?;
     Some(format!(
         "did you mean {meant}? It is a flag of outlast run, and those stand after \"--\": outlast \
          {path} ... -- {meant}"
@@ -202,7 +246,12 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
     let first = words.first().filter(|first| is_root && is_single_word(first));
     let has_sentence = words.iter().any(|word| word.contains(char::is_whitespace));
-    let hint = if let (Some(meant), Some(first)) = (meant, words.first()) {
+    let own = words.iter().take_while(|word| *word != "--");
+    let misplaced = own.skip(1).find(|word| is_root && cli.find_subcommand(word).is_some());
+    let is_flag_first = words.first().is_some_and(|first| first.starts_with('-'));
+    let hint = if let Some(command) = misplaced.filter(|_| is_flag_first) {
+        format!("{command} is a command, and stands before its flags: outlast {command} ...")
+    } else if let (Some(meant), Some(first)) = (meant, words.first()) {
         format!(
             "{:?} is not a command of outlast: did you mean {meant}? A prompt of several words stands in \
              quotes",

@@ -99,6 +99,12 @@ pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
     if let Some((_, meant)) = WORDS.iter().find(|(other, _)| *other == lower) {
         return Some((*meant).to_owned());
     }
+    misspelled_command(word, cli)
+}
+
+/// The commands whose names are spelled nearly like this word.
+pub(super) fn misspelled_command(word: &str, cli: &Command) -> Option<String> {
+    let lower = word.to_ascii_lowercase();
     let names = cli.get_subcommands().map(Command::get_name);
     let names = names.filter(|name| !NOT_SUGGESTED.contains(name));
     let ranked = names.map(|name| (osa_distance(&lower, name), name));

@@ -59,10 +59,12 @@ pub(super) fn init(args: &InitConfigArgs, world: &ProcessContext) -> Result<u8, 
             )));
         }
         Err(error) => {
-            return Err(UsageError::new(format!(
-                "{shown} cannot be written: {error}; see whether its folder belongs to you and its \
-                 disk has room"
-            )));
+            let hint = if [Some(path.as_path()), path.parent()].into_iter().flatten().any(is_link) {
+                "edit the file that the link leads to, or remove the link"
+            } else {
+                "see whether its folder belongs to you and its disk has room"
+            };
+            return Err(UsageError::new(format!("{shown} cannot be written: {error}; {hint}")));
         }
     }
     print_report(&format!(
@@ -97,8 +99,12 @@ fn write(path: &Path, text: &str, replaces: bool, kind: FileKind) -> io::Result<
     written.map(drop).map_err(|error| error.error)
 }
 
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink())
+}
+
 fn check_no_link(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink()) {
+    if is_link(path) {
         let text = format!("{} is a symbolic link, which is not followed", path.display());
         return Err(io::Error::other(text));
     }
