@@ -147,7 +147,7 @@ settings! {
         .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
         .joined().critical().untrusted(Untrusted::Rules).kept_as(KeptAs::Prohibition);
 
-    /// A further folder to work in; may be repeated. In files, ~/ is the home folder, and a folder
+    /// Further folders to work in; the flag may be repeated. In files, ~/ is the home folder, and a folder
     /// that does not exist is left out.
     permissions.additional_directories: Vec<PathBuf>, "permissions.additionalDirectories"
         .flag("add-dir", "DIR", TOOLS).joined().kept_as(KeptAs::Permission(None));
@@ -234,7 +234,8 @@ settings! {
     limits.effort: Option<Tokens>, "tokenBudget"
         .flag("token-budget", "TOKENS", LIMITS).kept();
 
-    /// The maximum number of requests for more work in a row that have almost no effect.
+    /// After this many requests for more work in a row to which the model added almost nothing, the
+    /// answer stands.
     limits.budgets.nudges: u8, "tokenBudgetNudges";
 
     /// A command that must pass when the model is done; otherwise the run fails.
@@ -265,7 +266,7 @@ settings! {
     limits.budgets.retries: Retries, "maxRetries"
         .flag("max-retries", "N", LIMITS).variable("CLAUDE_CODE_MAX_RETRIES", "", retries);
 
-    /// End instead of waiting longer than this for the service; 6h in unattended mode.
+    /// The longest wait for the service; the run ends instead of waiting longer. 6h in unattended mode.
     max_retry_wait: Option<Span> = None, "maxRetryWait"
         .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
 
@@ -564,7 +565,7 @@ settings! {
         .default_words("scrub; inherit with bypassPermissions")
         .kept_as(KeptAs::Permission(Some("allowlist")));
 
-    /// A variable that commands see in any case; may be repeated.
+    /// Variables that commands see in any case; the flag may be repeated.
     commands.pass_env: NameList, "passEnv"
         .flag("pass-env", "NAME", TOOLS).joined().kept_as(KeptAs::Permission(None));
 

@@ -27,7 +27,8 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (
         FAILED,
         "The run failed: the service refused the request permanently, the model declined, \
-         standard output was not read, the result file could not be written, or outlast failed.",
+         a required MCP server was not available, standard output was not read, the result file \
+         could not be written, a rehearsal ended otherwise than expected, or outlast failed.",
     ),
     (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
     (MAX_TURNS, "The turn limit was reached."),
@@ -45,8 +46,8 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (
         TEMPORARY,
         "Temporary: overload, rate limit, quota, network, a start that took too long, or another \
-         process has the session. A later attempt may succeed; the result has the time and the \
-         command.",
+         process has the session. A later attempt may succeed; the result has the command, \
+         and the time if the service named one.",
     ),
     (CREDENTIALS, "The credentials are missing or were rejected."),
     (SIGHUP, "Ended by SIGHUP."),
