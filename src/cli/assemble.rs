@@ -59,7 +59,8 @@ pub(super) fn assemble(
     host: Option<&HostTurn>,
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(given)?;
-    let session = FoundSession::new(session, given, task)?.of_host(host);
+    let mirror = host.and_then(|host| host.mirror.clone());
+    let session = FoundSession::new(session, given, task)?.mirrored(mirror);
     let mut settings = given.clone();
     settings.config.limits = session.remaining_limits(&given.config.limits);
     let settings = &settings;

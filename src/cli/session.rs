@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::agent::MovedFolder;
 use crate::host::UserPrompt;
 use crate::journal::{
-    CarryOver, FirstPrompt, Journal, JournalError, ProcessOpening, RecordedPrompt, RestoredSession,
+    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RecordedPrompt, RestoredSession,
     SessionId, SessionTotals, WorkInProgress, prompt_title,
 };
 use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, NewDemands, Run, StopReason};
@@ -13,7 +13,6 @@ use crate::secrets::{KnownSecrets, REDACTED};
 use crate::transcript::{Block, Role};
 
 use super::chosen_session::{ChosenSession, SessionOrigin, journal_error};
-use super::host_turn::HostTurn;
 use super::moved_session::{ResumedFolder, moved_warning};
 use super::prompts::ServerPromptCall;
 use super::settings::Settings;
@@ -64,8 +63,6 @@ pub(super) struct FoundSession {
     first: FirstPrompt,
     /// The folder that the session worked in, if it is another one than now.
     moved_from: Option<PathBuf>,
-    /// True if an earlier turn of this host's process ran the last prompt.
-    ran_here: bool,
     /// The demands for which nothing has checked its answer.
     new_demands: NewDemands,
 }
@@ -101,17 +98,12 @@ impl FoundSession {
                 left_off = Some(point.ok_or_else(|| UsageError::new(none()))?);
             }
         }
-        let ran_here = false;
-        Ok(Self { chosen, has_prompt, left_off, first, moved_from, ran_here, new_demands })
+        Ok(Self { chosen, has_prompt, left_off, first, moved_from, new_demands })
     }
 
-    /// Copies what is written to the session's journals to the host, and takes into account what
-    /// earlier turns of its process have added up.
-    pub(super) fn of_host(mut self, host: Option<&HostTurn>) -> Self {
-        if let Some(host) = host {
-            self.chosen.place = self.chosen.place.mirrored(host.mirror.clone());
-            self.ran_here = host.resources.opened.is(self.chosen.id.as_str());
-        }
+    /// Copies what is written to the session's journals.
+    pub(super) fn mirrored(mut self, mirror: Option<JournalMirror>) -> Self {
+        self.chosen.place = self.chosen.place.mirrored(mirror);
         self
     }
 
@@ -194,19 +186,10 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Returns whether the previous prompt is continued, with its turns, money and time.
+    /// Returns whether the previous prompt is continued, with its turns, money and time: if there
+    /// is no new one. A new one begins at zero even if the process of the last one was killed.
     fn carry(&self) -> CarryOver {
-        let has_new_prompt = self.left_off.is_none();
-        match &self.chosen.origin {
-            SessionOrigin::New | SessionOrigin::InUse(..) => CarryOver::Fresh,
-            SessionOrigin::Resumed(held) => {
-                carry_over(&held.restored().work, has_new_prompt, self.ran_here)
-            }
-            SessionOrigin::Forked(..) | SessionOrigin::ReadOnly(_) if has_new_prompt => {
-                CarryOver::Fresh
-            }
-            SessionOrigin::Forked(..) | SessionOrigin::ReadOnly(_) => CarryOver::On,
-        }
+        if self.left_off.is_some() { CarryOver::On } else { CarryOver::Fresh }
     }
 
     /// Opens the journal and hands over what an earlier process left.
@@ -274,13 +257,6 @@ impl FoundSession {
         restored.conversation.left_off = self.left_off;
         Ok((journal, restored))
     }
-}
-
-/// Returns whether a prompt is continued: if there is no new one, or if its process was cut off. The
-/// prompts of a host are prompts of their own, whose money its process adds up.
-fn carry_over(work: &WorkInProgress, has_new_prompt: bool, ran_here: bool) -> CarryOver {
-    let was_cut_off = work.ended.is_none() && work.run.is_some();
-    if !has_new_prompt || (was_cut_off && !ran_here) { CarryOver::On } else { CarryOver::Fresh }
 }
 
 /// Adapts a restored session to this process. The counters of an interrupted prompt continue; a
@@ -380,26 +356,5 @@ fn begun(journal: Result<Journal, JournalError>) -> Result<Journal, UsageError> 
     match journal {
         Err(error @ JournalError::Unwritable { .. }) => Ok(Journal::unwritable(error.to_string())),
         other => other.map_err(journal_error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The money of a host's turn that hung is in the sum of its turns.
-    #[test]
-    fn a_prompt_that_was_cut_off_is_continued_unless_its_process_goes_on() {
-        let run = Some(Run::new(0, &Limits::default()));
-        for (run, ended, has_new_prompt, ran_here, expected) in [
-            (run, None, true, false, CarryOver::On),
-            (run, None, true, true, CarryOver::Fresh),
-            (run, Some(StopReason::Completed), true, false, CarryOver::Fresh),
-            (None, None, true, false, CarryOver::Fresh),
-            (run, Some(StopReason::Completed), false, true, CarryOver::On),
-        ] {
-            let work = WorkInProgress { run, ended, ..WorkInProgress::default() };
-            assert_eq!(carry_over(&work, has_new_prompt, ran_here), expected, "{ended:?}");
-        }
     }
 }

@@ -190,13 +190,18 @@ async fn resume(
     ended: FinishedProcess,
     number: usize,
 ) -> FinishedProcess {
-    let prompted = number.is_multiple_of(2);
+    let prompted = is_prompted(number);
     let by_id = number % 4 < 2;
     let trial =
         ended.again(&server.base_url()).env("ANTHROPIC_CUSTOM_HEADERS", "x-process: second");
     let trial = if by_id { trial.args(["--resume", SESSION]) } else { trial.args(["--continue"]) };
     let trial = if prompted { trial.args(["Go on, please."]) } else { trial };
     trial.run().await
+}
+
+/// True if the resumed run has a prompt of its own, which begins at zero.
+fn is_prompted(number: usize) -> bool {
+    number.is_multiple_of(2)
 }
 
 fn close_to(found: &Value, wanted: f64) -> bool {
@@ -210,7 +215,7 @@ fn settled(result: &Value) -> Value {
 }
 
 /// Everything that must hold after a kill and a resume, whenever the kill came.
-fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
+fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill, prompted: bool) {
     assert_eq!(server.violations(), [""; 0], "{kill:?}");
     let log = fs::read_to_string(ended.work().join("log")).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().collect();
@@ -233,7 +238,7 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
         let known = text.contains("done") || text.contains("(no output)");
         assert!(known || not_started || text.contains(OUTCOME_UNKNOWN), "{kill:?}: {text}");
     }
-    let turns = replies(first) + requests.len();
+    let turns = if prompted { 0 } else { replies(first) } + requests.len();
     assert_eq!(result["num_turns"], turns, "{kill:?}: {result}");
     #[expect(clippy::cast_precision_loss, reason = "a handful of turns")]
     let cost = PER_REPLY * turns as f64;
@@ -241,7 +246,9 @@ fn judge(server: &RehearsalServer, ended: &FinishedProcess, kill: Kill) {
     // What the killed process was asking for is charged as an upper bound.
     let paid = settled(&result);
     assert!(close_to(&paid, cost) || close_to(&paid, cost + PER_REPLY), "{kill:?}: {result}");
-    assert_eq!(result["total_cost_usd"], result["budget"]["spent_usd"], "{kill:?}: {result}");
+    if !prompted {
+        assert_eq!(result["total_cost_usd"], result["budget"]["spent_usd"], "{kill:?}: {result}");
+    }
     assert_eq!(result["journal"]["dropped_records"], 0, "{kill:?}");
     if let Kill::Tool(turn) = kill {
         assert_eq!(result["tools"]["unknown_outcomes"], 1, "{result}");
@@ -276,7 +283,7 @@ async fn a_session_killed_at_any_point_resumes() {
             let server = serve(story_with_stall(kill.stalled_request()));
             let ended = killed(&server, kill).await;
             let ended = resume(&server, ended, number).await;
-            judge(&server, &ended, kill);
+            judge(&server, &ended, kill, is_prompted(number));
         });
     }
     while let Some(trial) = trials.join_next().await {
@@ -311,10 +318,9 @@ async fn a_torn_tail_is_dropped_and_reported() {
     assert_eq!(ended.result()["journal"]["dropped_records"], 0, "it is told once");
 }
 
-/// A prompt that was cut off goes on with what is left of its limits; one that ended leaves its
-/// successor all of them.
+/// A prompt that was cut off goes on with what is left of its limits; a new one has all of them.
 #[tokio::test]
-async fn limits_continue_after_a_kill_and_reset_after_an_end() {
+async fn limits_continue_after_a_kill_and_reset_with_a_new_prompt() {
     let server = serve(story_with_stall(Some(3)));
     let mut running = RunBuilder::against(&server)
         .args(["--session-id", SESSION, "--max-turns", "5", "Do it."])
@@ -322,18 +328,47 @@ async fn limits_continue_after_a_kill_and_reset_after_an_end() {
     server.wait_for_request(3).await;
     running.child.start_kill().expect("it can be killed");
     let ended = running.end().await;
-    let go_on = ["--resume", SESSION, "--max-turns", "5", "Go on."];
+    let go_on = ["--resume", SESSION, "--max-turns", "5"];
     let ended = ended.again(&server.base_url()).args(go_on).run().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["num_turns"]), (Some(3), &json!(5)), "{result}");
     assert!(close_to(&settled(&result), 5.0 * PER_REPLY), "{result}");
     let before = result["total_cost_usd"].as_f64().expect("a number");
-    let ended = ended.again(&server.base_url()).args(go_on).run().await;
+    let ended = ended.again(&server.base_url()).args(go_on).args(["Go on."]).run().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["num_turns"]), (Some(0), &json!(4)), "{result}");
     assert!(close_to(&settled(&result), 4.0 * PER_REPLY), "{result}");
     assert!(close_to(&result["total_cost_usd"], before + 4.0 * PER_REPLY), "{result}");
     assert_eq!(server.violations(), [""; 0]);
+}
+
+/// The process was killed while its answer was continued: the new prompt has neither its turns nor
+/// its text.
+#[tokio::test]
+async fn a_new_prompt_after_a_kill_begins_at_zero_and_without_the_old_answer() {
+    let scenario = Scenario::new()
+        .reply("OLD ")
+        .stop_reason("max_tokens")
+        .times(2)
+        .reply("This reply is lost.")
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
+        .reply("NEW")
+        .usage(1000, 100);
+    let server = serve(scenario);
+    let mut running =
+        RunBuilder::against(&server).args(["--session-id", SESSION, "Do it."]).start();
+    server.wait_for_request(3).await;
+    running.child.start_kill().expect("it can be killed");
+    let ended = running.end().await;
+    let new = ["--resume", SESSION, "--max-turns", "1", "Another one."];
+    let ended = ended.again(&server.base_url()).args(new).run().await;
+    let result = ended.result();
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("NEW")), "{result}");
+    assert_eq!(result["num_turns"], 1, "{result}");
+    assert!(close_to(&result["budget"]["spent_usd"], PER_REPLY), "{result}");
+    let ended = ended.again(&server.base_url()).args(["--resume", SESSION]).run().await;
+    assert_eq!(ended.result()["result"], "NEW", "it is printed again");
+    assert_eq!(server.requests().len(), 4);
 }
 
 /// A reply of nothing but thinking leaves no message, and is a turn all the same.
