@@ -238,8 +238,8 @@ impl HeaderRenewal {
         match (self, refused) {
             (Self::Helper(helper), LatestHeaders::Helper(refused)) => {
                 let headers = helper.renew(refused.version).await;
-                let headers =
-                    headers.map_err(|error| ExchangeFault::NeedsAuth(error.to_string()))?;
+                // The helper may print headers when it is asked again, with the next connection.
+                let headers = headers.map_err(|error| ExchangeFault::NotSent(error.to_string()))?;
                 Ok(Some(LatestHeaders::Helper(headers)))
             }
             (Self::Login(tokens), LatestHeaders::Login(refused)) => {

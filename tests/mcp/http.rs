@@ -211,6 +211,20 @@ async fn a_headers_helper_gives_the_credentials_and_is_asked_again_at_a_401() {
 }
 
 #[tokio::test]
+async fn a_headers_helper_that_fails_once_at_a_401_is_asked_again() {
+    let command = "echo run >> runs; run=$(wc -l < runs | tr -d ' '); [ $run != 2 ] || exit 1; \
+                   echo \"{\\\"Authorization\\\": \\\"Bearer token-number-$run\\\"}\"";
+    let http = http_with("tokens", |address, _| address.helper = Some(command.to_owned())).await;
+    let bench = http.bench.ready().await;
+    for text in ["a", "b"] {
+        assert_eq!(words(&bench.call("echo", text).await), format!("echo: {text}"));
+    }
+    let log = bench.log();
+    assert_eq!(log.matches("tools/call Bearer token-number-3").count(), 1, "{log}");
+    assert_eq!(bench.servers.stats().reconnects, 1);
+}
+
+#[tokio::test]
 async fn a_headers_helper_that_fails_is_named_with_the_reason() {
     for (command, wanted) in [
         ("exit 3", "its \"headersHelper\" failed (exit status: 3)"),
