@@ -84,7 +84,14 @@ impl ToolSet {
         if folder.is_empty() || is_absolute && folder == path {
             return Some(base);
         }
-        Some(self.places.resolve(folder, if is_absolute { cwd } else { &base.real }))
+        let of_cwd = self.places.resolve(folder, cwd);
+        if is_absolute {
+            return Some(of_cwd);
+        }
+        let below = self.places.resolve(folder, &base.real);
+        // Models write patterns relative to the working folder beside a path, as ripgrep takes them.
+        let is_other = !below.real.is_dir() && of_cwd.real.is_dir();
+        Some(if is_other && of_cwd.real.starts_with(&base.real) { of_cwd } else { below })
     }
 
     /// Splits the `glob` of a search into its literal folder and the pattern to match below it.

@@ -310,6 +310,8 @@ async fn patterns_find_what_they_name() {
         ("lib/*.ts,sub/*.ts", ".", "lib/x.ts\nsub/y.ts"),
         ("../lib/*", "sub", "lib/x.ts"),
         ("../lib/**/*.ts", "sub", "lib/x.ts"),
+        ("lib/**/*.ts", "lib", "lib/x.ts"),
+        ("app/[slug]/*", "app", "app/[slug]/page.tsx"),
         ("link/*.ts", ".", "link/x.ts"),
         ("a b/*.ts", ".", "a b/c.ts"),
         ("lib/", ".", "lib/x.ts"),
