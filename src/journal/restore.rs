@@ -350,6 +350,11 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
                 self.totals.recovery = mem::take(&mut self.totals.recovery).resumed();
             }
         }
+        if open.forked_from.is_some() {
+            // The copied messages were counted by the session that they are from.
+            self.totals.begin_prompt();
+            self.totals.session = SessionTotals::default();
+        }
         self.work.ended = None;
         self.opened = Some(open);
     }
