@@ -11,6 +11,7 @@ pub mod clouds;
 pub mod environment;
 pub mod fields;
 pub mod file;
+pub mod first_reading;
 pub mod flags;
 pub mod fold;
 pub mod kinds;

@@ -51,6 +51,7 @@ impl Home {
             plugins: &[],
             project: true,
             trust: &trust,
+            plugin_trust: &|_| FileTrust::Trusted,
             anywhere: self.trusted,
             commands: true,
             lists_skills: true,

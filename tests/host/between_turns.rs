@@ -242,3 +242,59 @@ async fn no_message_follows_an_error_result_at_the_end_of_the_input() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("SessionEnd"), "{}", ended.stderr);
 }
+
+/// A command that is confined could otherwise start any program with the next prompt.
+#[tokio::test]
+async fn what_commands_write_into_trusted_files_has_no_effect_in_the_session() {
+    let hooks = |command: &str| {
+        json!({ "hooks": { "UserPromptSubmit": [{ "hooks": [
+            { "type": "command", "command": command }] }] } })
+    };
+    let written = hooks("touch written");
+    let write = format!(
+        "mkdir -p .outlast .claude/agents; for file in .claude/settings.json .outlast/settings.json \
+         .claude/settings.local.json kit/hooks/hooks.json given.json; do echo '{written}' > $file; \
+         done; printf -- '---\\nname: x\\ndescription: d\\nmodel: other\\n---\\nbe x\\n' > \
+         .claude/agents/x.md"
+    );
+    let command = json!({ "command": write });
+    let server = serve(Scenario::new().tool("Bash", command).reply("One.").reply("Two."));
+    let run = RunBuilder::against(&server);
+    let work = run.work().to_owned();
+    for folder in [".claude", "kit/hooks", "kit/.claude-plugin"] {
+        fs::create_dir_all(work.join(folder)).expect("a folder");
+    }
+    let manifest = json!({ "name": "kit" });
+    fs::write(work.join("kit/.claude-plugin/plugin.json"), manifest.to_string()).expect("a file");
+    for (file, mark) in
+        [(".claude/settings.json", "a"), ("kit/hooks/hooks.json", "b"), ("given.json", "c")]
+    {
+        let first = hooks(&format!("echo {mark} >> log"));
+        fs::write(work.join(file), first.to_string()).expect("a file");
+    }
+    let flags = ["--plugin-dir", "kit", "--settings", "given.json", "--allowedTools", "Bash"];
+    let mut host = HostDriver::with(run, &flags);
+    let first = prompt(&mut host, "one").await;
+    assert_eq!(first["result"], "One.", "{first}");
+    assert!(!first["warnings"].to_string().contains("was changed"), "{first}");
+    let second = prompt(&mut host, "two").await;
+    assert_eq!(second["result"], "Two.", "{second}");
+    let warnings = second["warnings"].to_string();
+    for file in ["settings.json", "settings.local.json", "kit", "given.json"] {
+        assert!(warnings.contains(&format!("{file} was changed")), "{file}: {warnings}");
+    }
+    assert!(!work.join("written").exists());
+    let is_reported =
+        |frame: &Value| frame.to_string().contains("it was written after the session");
+    assert!(host.frames.iter().any(is_reported), "the agent: {:#?}", host.frames);
+    let mut log: Vec<char> =
+        fs::read_to_string(work.join("log")).expect("a file").chars().collect();
+    log.retain(|mark| !mark.is_whitespace());
+    log.sort_unstable();
+    assert_eq!(
+        log,
+        ['a', 'a', 'b', 'b', 'c', 'c'],
+        "the hooks that were there run for each prompt"
+    );
+    host.end().await;
+}

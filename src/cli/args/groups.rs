@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::result_fields;
+use crate::config::first_reading::FirstReading;
 use crate::config::values;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -220,6 +221,9 @@ pub struct SessionArgs {
     /// True if a host resumes a session of another process: it gives its options anew.
     #[arg(skip)]
     pub gives_options_anew: bool,
+    /// The files of the repository as this process has read them first, if it runs several turns.
+    #[arg(skip)]
+    pub first_reading: Option<FirstReading>,
     /// Continue the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub go_on: bool,

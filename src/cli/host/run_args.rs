@@ -5,6 +5,7 @@ use tempfile::TempDir;
 
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
+use crate::config::first_reading::FirstReading;
 use crate::config::kinds::ThinkingTokens;
 use crate::config::values::InvalidValue;
 use crate::host::Initialize;
@@ -46,6 +47,7 @@ impl TurnArgs {
         // Its working folder, too: a resumed session goes on there.
         run.session.names_folder = true;
         run.session.gives_options_anew = true;
+        run.session.first_reading = Some(FirstReading::default());
         run.flags.give_default("budget-mode", "after");
         let mode = run.flags.texts(PERMISSION_MODE).last();
         let may_bypass = run.flags.has(SKIP_PERMISSIONS)

@@ -43,6 +43,8 @@ pub struct LibrarySearch<'a> {
     pub project: bool,
     /// Returns the trust in a file of the project with this content.
     pub trust: &'a dyn Fn(&str) -> FileTrust,
+    /// Returns the trust in a file of a plugin with this content.
+    pub plugin_trust: &'a dyn Fn(&str) -> FileTrust,
     /// True if links of the project may lead out of it.
     pub anywhere: bool,
     /// True if commands and skills are read.
@@ -289,9 +291,10 @@ impl<'a> PromptFinder<'a> {
             return Err(PromptFileError::TooMuch);
         }
         let text = decode_text(bytes).ok_or(PromptFileError::NotText)?;
-        let trust = match place.whose {
-            FolderOwner::User => FileTrust::Trusted,
-            FolderOwner::Project => (self.search.trust)(&text),
+        let trust = match (place.whose, place.plugin) {
+            (FolderOwner::Project, _) => (self.search.trust)(&text),
+            (FolderOwner::User, Some(_)) => (self.search.plugin_trust)(&text),
+            (FolderOwner::User, None) => FileTrust::Trusted,
         };
         Ok((trust, text.replace("\r\n", "\n")))
     }

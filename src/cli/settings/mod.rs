@@ -10,6 +10,7 @@ mod contract;
 mod credential;
 mod endpoint;
 mod inputs;
+mod library;
 mod profile;
 mod prompt_tool;
 mod resolve;

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::MemorySources;
 use super::contract::Held;
 use super::servers::{self, NamedServer, ServerAuthor};
+use super::{MemorySources, library};
 use crate::cli::args::RunArgs;
-use crate::cli::front_matter;
 use crate::cli::installed_plugins::{EnabledPlugins, Marketplaces};
 use crate::cli::plugins::Plugin;
-use crate::cli::prompts::{FileTrust, LibrarySearch, PromptLibrary};
+use crate::cli::prompts::PromptLibrary;
 use crate::cli::usage::UsageError;
 use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ForeignMistakes, ParsedSettings};
+use crate::config::first_reading::{FirstReading, PluginHooks, ReadSettings};
 use crate::config::fold::Fold;
 use crate::config::is_inline;
 use crate::config::kinds::PluginEntries;
@@ -24,7 +24,6 @@ use crate::config::managed::{ManagedSettings, with_drop_ins};
 use crate::config::registry;
 use crate::config::repository::{
     IgnoredSetting, IgnoredSettings, MCP_FILE, RepositoryFile, RulePaths, UNTRUSTED, read_file,
-    script_reason,
 };
 use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
@@ -117,6 +116,7 @@ pub(super) fn read_all(
     let mut reading = SourceReader {
         strict: args.mcp.strict_mcp_config,
         bare: args.compatibility.bare,
+        first: args.session.first_reading.clone(),
         ..SourceReader::default()
     };
     let session = &args.session;
@@ -177,33 +177,12 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    let library = read_library(args, variables, cwd, (&memory, &trust), &plugins);
+    let library = library::read(args, variables, cwd, (&memory, &trust), &plugins);
     reading.ignored.definitions(&library.withheld);
+    if let Some(first) = reading.first.take().filter(|_| !args.prompts.more_agents_follow) {
+        first.complete();
+    }
     reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
-}
-
-/// Reads agents, commands, skills and output styles. `--safe-mode` leaves only those of plugins, and
-/// with `--bare` the model is not told about others.
-fn read_library(
-    args: &RunArgs,
-    variables: &Variables,
-    cwd: &Path,
-    (memory, trust): (&MemorySources, &Trust),
-    plugins: &[Plugin],
-) -> PromptLibrary {
-    let finds = !args.compatibility.safe_mode;
-    let own = (memory.user && finds).then(|| environment::own_folders(variables));
-    let search = LibrarySearch {
-        cwd,
-        own: own.unwrap_or_default(),
-        plugins,
-        project: memory.project && finds,
-        trust: &|text| definition_trust(text, cwd, trust),
-        anywhere: memory.trusted,
-        commands: !args.prompts.disable_slash_commands,
-        lists_skills: !args.compatibility.bare,
-    };
-    search.read()
 }
 
 /// Reads the files, and collects their settings and mistakes.
@@ -214,6 +193,7 @@ struct SourceReader {
     mistakes: Vec<String>,
     ignored: IgnoredSettings,
     servers: Vec<NamedServer>,
+    first: Option<FirstReading>,
     /// True if only the servers of `--mcp-config` count.
     strict: bool,
     /// True if only servers that flags name count.
@@ -253,7 +233,19 @@ impl SourceReader {
 
     fn flag(&mut self, flag: &str, given: &str) -> Option<ParsedSettings> {
         let shown = if is_inline(given) { flag } else { given };
-        self.add_file(shown.to_owned(), file::parse_flag(flag, given).map(Some))
+        let mut read = file::parse_flag(flag, given).map(Some);
+        if !is_inline(given) {
+            read = self.as_first_read(given, read);
+        }
+        self.add_file(shown.to_owned(), read)
+    }
+
+    /// Returns the settings of a file that commands may have changed, as they were read first.
+    fn as_first_read(&mut self, name: &str, read: ReadSettings) -> ReadSettings {
+        let Some(first) = &self.first else { return read };
+        let (read, warning) = first.settings(name, read);
+        self.fold.warnings.extend(warning);
+        read
     }
 
     fn add_file(
@@ -410,7 +402,7 @@ impl SourceReader {
 
     /// Adds the hooks and servers of a plugin.
     fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
-        let hooks = if with_hooks { self.take(plugin.hooks()) } else { None };
+        let hooks = if with_hooks { self.plugin_hooks(plugin) } else { None };
         for (name, text) in hooks.unwrap_or_default() {
             let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
@@ -426,6 +418,17 @@ impl SourceReader {
             }
             self.servers.extend(servers);
         }
+    }
+
+    /// Returns the hooks of a plugin, as they were read first.
+    fn plugin_hooks(&mut self, plugin: &Plugin) -> Option<PluginHooks> {
+        let read = plugin.hooks();
+        let (read, warning) = match &self.first {
+            Some(first) => first.plugin_hooks(&plugin.folder, read),
+            None => (read, None),
+        };
+        self.fold.warnings.extend(warning);
+        self.take(read)
     }
 
     /// Adds the servers of `--mcp-config`.
@@ -479,6 +482,7 @@ impl SourceReader {
                 (Ok(None), false)
             }
         };
+        let read = self.as_first_read(&name, read);
         if let Some(parsed) = self.add_file(name, read) {
             self.merge(&parsed, ServerAuthor::ProjectSettings);
         }
@@ -546,17 +550,6 @@ impl SourceReader {
             library,
             plugins,
         }
-    }
-}
-
-/// Returns the trust in a file of the repository that defines an agent, a command or a skill.
-fn definition_trust(text: &str, cwd: &Path, trust: &Trust) -> FileTrust {
-    let fields = front_matter::fields(&text.replace("\r\n", "\n")).ok().flatten();
-    let hooks = fields.as_ref().and_then(|fields| fields.value("hooks"));
-    match trust.covers_commands(text.as_bytes(), &json!({ "hooks": hooks }), cwd) {
-        Ok(true) => FileTrust::Trusted,
-        Ok(false) => FileTrust::Untrusted(UNTRUSTED.to_owned()),
-        Err(script) => FileTrust::Untrusted(script_reason(&script, cwd)),
     }
 }
 

@@ -1,0 +1,100 @@
+//! The files of a repository as a session of a host has read them first. Commands of its turns can
+//! write such files, and what hooks in them start is not confined as these commands are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::text::hex;
+
+use super::file::ParsedSettings;
+
+/// The settings of a file, or its mistakes. `None`: there is no file.
+pub type ReadSettings = Result<Option<ParsedSettings>, Vec<String>>;
+
+/// The texts with hooks of a plugin, and their names.
+pub type PluginHooks = Vec<(String, String)>;
+
+/// What was read first. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct FirstReading(Arc<Mutex<FirstFiles>>);
+
+#[derive(Debug, Default)]
+struct FirstFiles {
+    /// Settings files, by name.
+    settings: BTreeMap<String, Option<ParsedSettings>>,
+    /// The hooks of plugins, by folder.
+    plugins: BTreeMap<PathBuf, PluginHooks>,
+    /// SHA-256 of the files that define agents, commands and skills.
+    definitions: BTreeSet<String>,
+    /// True after the first reading of all files.
+    is_complete: bool,
+}
+
+impl FirstReading {
+    /// Returns the settings of a file as they were read first, and a warning if they differ now.
+    pub fn settings(&self, name: &str, read: ReadSettings) -> (ReadSettings, Option<String>) {
+        let first = &mut self.0.lock().settings;
+        let Some(known) = first.get(name) else {
+            if let Ok(parsed) = &read {
+                first.insert(name.to_owned(), parsed.clone());
+            }
+            return (read, None);
+        };
+        let is_same = |read: Option<&ParsedSettings>| {
+            read.map(|it| &it.text) == known.as_ref().map(|it| &it.text)
+        };
+        if read.as_ref().is_ok_and(|read| is_same(read.as_ref())) {
+            return (read, None);
+        }
+        (Ok(known.clone()), Some(change_warning(name)))
+    }
+
+    /// Returns the hooks of the plugin in `folder` as they were read first, and a warning if they
+    /// differ now.
+    pub fn plugin_hooks<E>(
+        &self,
+        folder: &Path,
+        read: Result<PluginHooks, E>,
+    ) -> (Result<PluginHooks, E>, Option<String>) {
+        let first = &mut self.0.lock().plugins;
+        let Some(known) = first.get(folder) else {
+            if let Ok(hooks) = &read {
+                first.insert(folder.to_owned(), hooks.clone());
+            }
+            return (read, None);
+        };
+        if read.as_ref().is_ok_and(|read| read == known) {
+            return (read, None);
+        }
+        let name = format!("the plugin in {}", folder.display());
+        (Ok(known.clone()), Some(change_warning(&name)))
+    }
+
+    /// Returns true if a file that defines an agent, a command or a skill has a content that no such
+    /// file had in the first reading.
+    pub fn is_new_definition(&self, text: &str) -> bool {
+        let digest = hex(&Sha256::digest(text.as_bytes()));
+        let first = &mut *self.0.lock();
+        if first.is_complete {
+            return !first.definitions.contains(&digest);
+        }
+        first.definitions.insert(digest);
+        false
+    }
+
+    /// Ends the first reading: what is read from here on may have been written by commands.
+    pub fn complete(&self) {
+        self.0.lock().is_complete = true;
+    }
+}
+
+fn change_warning(name: &str) -> String {
+    format!(
+        "{name} was changed after the session began, and is used as it was then; it counts in the \
+         next process"
+    )
+}
