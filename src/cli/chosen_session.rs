@@ -12,7 +12,7 @@ use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
 use crate::journal::{
     JournalError, LockedSession, MachineId, OnDamage, ReadRequest, RestoredSession, ResumePoint,
-    SessionFolder, SessionId, Terms, latest, read_session, read_terms,
+    SessionFolder, SessionId, Terms, UserMessageIds, latest, read_session, read_terms,
 };
 use crate::process::file_reads;
 use crate::transcript::TokenDensity;
@@ -236,6 +236,14 @@ impl ChosenSession {
     /// Returns true if a hook has deferred the last call, and its answer is waited for.
     pub(super) fn has_deferred_call(&self) -> bool {
         !self.is_repeatable && self.restored().is_some_and(|it| it.conversation.deferred)
+    }
+
+    /// The ids of the user's messages so far. None for a fork, where they are new ones, and with
+    /// `--resume-or-start`, which knows its prompt by the text.
+    pub(super) fn user_message_ids(&self) -> UserMessageIds {
+        let is_fork = matches!(self.origin, SessionOrigin::Forked(..));
+        let own = self.restored().filter(|_| !is_fork && !self.is_repeatable);
+        own.map(|it| it.conversation.user_message_ids.clone()).unwrap_or_default()
     }
 
     /// Estimates the tokens of the messages so far.

@@ -10,6 +10,7 @@ use super::fields::{FrameError, text};
 
 /// One prompt: text, and other content blocks such as images.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct UserPrompt {
     /// The blocks before the last text block.
     pub before: Vec<Block>,
@@ -29,6 +30,8 @@ pub struct UserPrompt {
     pub is_context: bool,
     /// True if the host has interrupted its turn before it began.
     pub is_interrupted: bool,
+    /// True if the session has its content already, and continues with it.
+    pub is_recorded: bool,
     /// The message as received, for `--replay-user-messages`.
     pub message: Value,
 }
@@ -62,9 +65,16 @@ impl UserPrompt {
         !self.is_verbatim && self.before.is_empty() && self.text.trim() == CLEAR
     }
 
+    /// Returns a prompt that an earlier process has recorded as the last one of the session.
+    pub fn of_session(self) -> Self {
+        let (before, text, after) = (Vec::new(), String::new(), Vec::new());
+        Self { before, text, after, is_recorded: true, ..self }
+    }
+
     /// True if the host sent a prompt without content.
     pub fn is_empty(&self) -> bool {
-        self.is_of_host() && self.text.trim().is_empty() && !self.has_other_blocks()
+        let is_sent = self.is_of_host() && !self.is_recorded;
+        is_sent && self.text.trim().is_empty() && !self.has_other_blocks()
     }
 
     /// True if it has more than its last text block.
@@ -118,10 +128,11 @@ impl UserPrompt {
             text: text_of,
             after,
             is_verbatim: frame["client_composed"] == true,
-            uuid: text(frame, "uuid"),
+            uuid: text(frame, "uuid").filter(|uuid| !uuid.is_empty()),
             added: Vec::new(),
             is_context: frame["shouldQuery"] == false,
             is_interrupted: false,
+            is_recorded: false,
             origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),
             message,
         })

@@ -1,6 +1,6 @@
 //! The journal of a run, as used by the agent loop.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -49,6 +49,8 @@ pub struct Journal {
     pub(super) seq: u64,
     /// The id of the last message.
     pub(super) leaf: Option<String>,
+    /// The ids of the messages of earlier processes.
+    pub(super) earlier_ids: HashSet<String>,
     /// Tool results of the last reply that are already written, by tool call id.
     pub(super) answered: HashMap<String, Uuid>,
     /// Number of processes that have written to the session, including this one.
@@ -190,9 +192,14 @@ impl Journal {
         }
     }
 
-    /// Continues after line `seq` and message `leaf` of the previous process.
-    pub(super) fn continuing(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
-        Self { path, seq, leaf, ..self }
+    /// Continues after line `seq` and the messages of the previous process.
+    pub(super) fn continuing(
+        self,
+        path: PathBuf,
+        seq: u64,
+        (leaf, earlier_ids): (Option<String>, HashSet<String>),
+    ) -> Self {
+        Self { path, seq, leaf, earlier_ids, ..self }
     }
 
     /// Removes the file if not even its first line could be written.
@@ -245,7 +252,10 @@ impl Journal {
         }
         let parts = message.parts();
         let written: Vec<Option<Uuid>> = parts.iter().map(|part| self.id_of(part)).collect();
-        let given = |index: usize| meta.ids.get(index).copied().unwrap_or_else(Uuid::new_v4);
+        let is_free = |id: &Uuid| !self.earlier_ids.contains(&id.to_string());
+        let given = |index: usize| {
+            meta.ids.get(index).copied().filter(is_free).unwrap_or_else(Uuid::new_v4)
+        };
         let ids: Vec<Uuid> = written
             .iter()
             .enumerate()

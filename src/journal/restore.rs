@@ -22,6 +22,7 @@ use super::entry::{BackgroundChanges, CarryOver, Damage, OpenRecord, SpendRecord
 use super::error::JournalError;
 use super::files_read::files_read;
 use super::learned_facts::LearnedFacts;
+use super::message_links::{MessageLinks, UserMessageIds};
 use super::parsed_line::MessageEntry;
 use super::past_agents::{self, PastAgent};
 use super::past_background::PastBackground;
@@ -65,6 +66,7 @@ pub struct RestoredConversation {
     pub signed_by: Option<String>,
     /// The token counts of the last reply, if the messages up to it are those that were sent.
     pub last_usage: Option<Usage>,
+    pub user_message_ids: UserMessageIds,
 }
 
 /// Counts and costs.
@@ -149,6 +151,8 @@ pub(super) struct RestoreRemarks {
     pub(super) leaf: Option<String>,
     /// Answers to interrupted calls: in the restored messages, but not in the file.
     pub(super) answers: Vec<Block>,
+    /// The ids of all messages of the file.
+    pub(super) ids: HashSet<String>,
 }
 
 /// A session's file, with the journals of its sub-agents.
@@ -201,6 +205,8 @@ pub(super) fn restore(
     past_agents::add_spending(agents, &mut replay.totals.session, 0);
     past_agents::add_spending(agents, &mut replay.totals.prompt, replay.prompt_epoch);
     replay.book_in_flight();
+    let user_message_ids = replay.user_message_ids(&chain);
+    let ids = replay.messages.iter().map(|entry| entry.uuid.clone()).collect();
     let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = replay;
     let totals = RestoredTotals {
         recovery: replay.totals.recovery.resumed(),
@@ -233,10 +239,11 @@ pub(super) fn restore(
         answered_by,
         signed_by,
         last_usage,
+        user_message_ids,
     };
     let learned_facts = replay.learned_facts;
     let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
-    Ok((restored, RestoreRemarks { leaf, answers }))
+    Ok((restored, RestoreRemarks { leaf, answers, ids }))
 }
 
 /// Returns the position of the prompt after these messages. The records of outlast decide; without
@@ -273,8 +280,7 @@ struct SessionReplay<'a> {
     prompt_epoch: u64,
     /// The last message of the conversation, if it is not the last one of the file.
     leaf: Option<&'a str>,
-    /// Parents of messages and links, by uuid.
-    links: HashMap<&'a str, Option<&'a str>>,
+    links: MessageLinks<'a>,
     /// Calls that were about to run, with their inputs if changed.
     intents: HashMap<&'a str, &'a Option<Value>>,
     opened: Option<&'a OpenRecord>,
@@ -324,12 +330,12 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
         if entry.ours {
             self.is_forked = false;
         }
-        self.links.insert(&entry.uuid, entry.parent.as_deref());
+        self.links.add(&entry.uuid, entry.parent.as_deref());
         self.messages.push(entry);
     }
 
     fn link(&mut self, uuid: &'a str, parent: Option<&'a str>) {
-        self.links.insert(uuid, parent);
+        self.links.add(uuid, parent);
     }
 
     fn unread_transition(&mut self) {
@@ -521,16 +527,27 @@ impl<'a> SessionReplay<'a> {
     fn chain(&self) -> Vec<&'a MessageEntry> {
         let by_uuid: HashMap<&str, &MessageEntry> =
             self.messages.iter().map(|entry| (entry.uuid.as_str(), *entry)).collect();
-        let mut chain = Vec::new();
-        let mut seen = HashSet::new();
         let last = self.messages.iter().rev().find(|entry| !entry.is_sidechain);
-        let mut next = self.leaf.or(last.map(|entry| entry.uuid.as_str()));
-        while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
-            chain.extend(by_uuid.get(uuid).copied());
-            next = self.links.get(uuid).copied().flatten();
-        }
+        let Some(last) = self.leaf.or(last.map(|entry| entry.uuid.as_str())) else {
+            return Vec::new();
+        };
+        let lineage = self.links.lineage(last).filter_map(|uuid| by_uuid.get(uuid).copied());
+        let mut chain: Vec<&MessageEntry> = lineage.collect();
         chain.reverse();
         chain
+    }
+
+    /// The ids of the user's messages.
+    fn user_message_ids(&self, chain: &[&MessageEntry]) -> UserMessageIds {
+        let new = &self.messages[self.old_messages..];
+        let new: HashSet<&str> = match self.leaf {
+            None => new.iter().map(|entry| entry.uuid.as_str()).collect(),
+            Some(_) => HashSet::new(),
+        };
+        let is_user = |entry: &&&MessageEntry| entry.message.role == Role::User && !entry.answers();
+        let ids = chain.iter().filter(is_user).map(|entry| entry.uuid.clone());
+        let (last, earlier) = ids.partition(|id| new.contains(id.as_str()));
+        UserMessageIds { earlier, last }
     }
 
     /// Converts lines to messages. Consecutive lines of the same role form one message. Programs

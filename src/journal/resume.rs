@@ -158,7 +158,7 @@ impl LockedSession {
         record_move(&path, &place.recorded_cwd(), &place.folder());
         let writer = JournalWriter::new(file, end.whole).leased(lease);
         let mut journal = Journal::on_writer(writer, place, &id, opening)
-            .continuing(path, end.seq, loose.leaf)
+            .continuing(path, end.seq, (loose.leaf, loose.ids))
             .with_recorded(restored.conversation.recorded.clone());
         let kept_in = match cut {
             Ok(kept_in) => kept_in,

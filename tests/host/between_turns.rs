@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use outlast::rehearsal::Scenario;
+use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::driver::{HostDriver, conversation};
+use super::driver::{HostDriver, conversation, wait_for_requests};
 use super::requests::{mcp_server, mcp_tools, prompt_with_id};
 use crate::support::{RunBuilder, serve};
 
@@ -241,6 +241,61 @@ async fn no_message_follows_an_error_result_at_the_end_of_the_input() {
     assert_eq!((&last["type"], &last["subtype"]), (&json!("result"), &json!("error_max_turns")));
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("SessionEnd"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_prompt_that_an_earlier_process_has_received_is_neither_added_nor_answered_twice() {
+    let stall = |script: Scenario| script.fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let script = stall(Scenario::new().reply("First.").reply("This reply is lost."));
+    let server = serve(script.reply("Second.").reply("Third.").reply("4").reply("5"));
+    let ids = [1, 2, 3, 4].map(|n| format!("AAAAAAAA-0000-4000-8000-00000000000{n}"));
+    let send = async |host: &mut HostDriver, n: usize| {
+        let message = json!({ "role": "user", "content": format!("prompt {n}") });
+        host.send(&json!({ "type": "user", "uuid": ids[n - 1], "message": message })).await;
+    };
+    let run = RunBuilder::against(&server);
+    let [second, third] = [0; 2].map(|_| run.in_same_folders(&server));
+    let mut host = HostDriver::with(run, &[]);
+    send(&mut host, 1).await;
+    let session = host.result().await["session_id"].as_str().expect("an id").to_owned();
+    send(&mut host, 2).await;
+    wait_for_requests(&server, 2).await;
+    host.process.child.start_kill().expect("it can be killed");
+    let first = host.end().await;
+
+    let mut host = HostDriver::with(second, &["--resume", &session]);
+    for n in [1, 2, 2, 3] {
+        send(&mut host, n).await;
+    }
+    let continued = host.result().await;
+    assert_eq!((&continued["result"], &continued["num_turns"]), (&json!("Second."), &json!(1)));
+    assert_eq!(continued["user_message_uuid"], ids[1]);
+    assert_eq!(host.result().await["result"], "Third.");
+    assert_eq!(results(&host.end().await.1), 2);
+
+    let mut host = HostDriver::with(third, &["--resume", &session]);
+    send(&mut host, 3).await;
+    assert_eq!(host.result().await["result"], "Third.", "its result may not have arrived");
+    for _ in 0..2 {
+        let message = json!({ "role": "user", "content": "prompt 4" });
+        host.send(&json!({ "type": "user", "uuid": "", "message": message })).await;
+        host.result().await;
+    }
+    host.end().await;
+    let sent: Vec<String> =
+        server.requests().iter().map(|request| conversation(&request.body)).collect();
+    let count = |text: &str, of: &str| text.matches(of).count();
+    assert_eq!(sent.len(), 6, "the result of an answered prompt needs no request");
+    for (at, wanted) in [(2, [1, 1, 0]), (3, [1, 1, 1]), (4, [1, 1, 1])] {
+        let counts = [1, 2, 3].map(|n| count(&sent[at], &format!("prompt {n}")));
+        assert_eq!(counts, wanted, "{}", sent[at]);
+    }
+    assert!(sent[5].contains("First.") && sent[5].contains("Second."), "{}", sent[5]);
+    drop(first);
+}
+
+fn results(frames: &[Value]) -> usize {
+    frames.iter().filter(|frame| frame["type"] == "result").count()
 }
 
 /// A command that is confined could otherwise start any program with the next prompt.

@@ -142,3 +142,44 @@ fn circular_parent_links_in_a_journal_end() {
     ]));
     assert_eq!(sandbox.read(&id).conversation.messages, [user("round"), says("and round")]);
 }
+
+/// Earlier versions wrote a prompt that a host had sent again with the id of the first copy.
+#[test]
+fn a_line_that_descends_from_itself_does_not_cut_off_the_conversation() {
+    let before = [
+        line("user", "u1", None, &json!("one")),
+        line("assistant", "a1", Some("u1"), &json!("first")),
+        line("user", "u2", Some("a1"), &json!("two")),
+    ];
+    let answered = line("assistant", "a2", Some("u2"), &json!("second"));
+    let after = [
+        line("assistant", "a3", Some("u2"), &json!("again")),
+        line("user", "u3", Some("a3"), &json!("three")),
+    ];
+    let copies = [(None, "u2"), (Some(answered), "a2")];
+    for (between, parent) in copies {
+        let copy = line("user", "u2", Some(parent), &json!("two"));
+        let all: Vec<Value> =
+            before.iter().cloned().chain(between).chain([copy]).chain(after.clone()).collect();
+        let sandbox = Sandbox::new();
+        let restored = sandbox.read(&sandbox.with_file(&lines(&all)));
+        let expected = [user("one"), says("first"), user("two"), says("again"), user("three")];
+        assert_eq!(restored.conversation.messages, expected, "{parent}");
+    }
+}
+
+#[test]
+fn a_prompt_whose_id_the_session_has_gets_another_one() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let given = [uuid::Uuid::from_u128(7)];
+    let meta = || MessageMeta { ids: &given, ..MessageMeta::default() };
+    assert_eq!(journal.message(&user("one"), &meta()), given);
+    journal.message(&says("first"), &MessageMeta::default());
+    drop(journal);
+    let (mut journal, restored) = sandbox.resume(&id);
+    assert_eq!(restored.conversation.user_message_ids.last, [given[0].to_string()]);
+    assert_ne!(journal.message(&user("two"), &meta()), given);
+    drop(journal);
+    assert_eq!(sandbox.read(&id).conversation.messages, [user("one"), says("first"), user("two")]);
+}

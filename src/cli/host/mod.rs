@@ -10,6 +10,7 @@ mod context_usage;
 mod empty_prompt;
 mod input_summary;
 mod next_turn;
+mod prompt_ids;
 mod replies;
 mod requests;
 mod rewind;

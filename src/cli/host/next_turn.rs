@@ -17,14 +17,17 @@ use crate::tools::FileHistory;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin, whatever agents the host defines. Returns the id of their session,
-    /// and whether a hook has deferred its last call.
-    pub(super) async fn start(&self) -> Result<(String, bool), UsageError> {
+    /// Checks that turns can begin, whatever agents the host defines, and takes what their session
+    /// says about them: its id, whether a hook has deferred its last call, and its prompts.
+    pub(super) async fn start(&mut self) -> Result<(), UsageError> {
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
         args.prompts.more_agents_follow = true;
         self.resolve(args, session.terms()).await?;
-        Ok((session.id.to_string(), session.has_deferred_call()))
+        self.session_id.set(session.id.to_string());
+        self.has_deferred = session.has_deferred_call();
+        self.prompt_ids = session.user_message_ids().into();
+        Ok(())
     }
 
     /// Resolves the settings of the next turn.

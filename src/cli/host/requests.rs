@@ -141,7 +141,7 @@ impl HostSession {
         if cancels_queued {
             self.queue.truncate(first_queued);
             // The host may send them again.
-            self.prompt_ids.retain(|id| !queued.contains(id));
+            self.prompt_ids.forget(&queued);
             json!({ "still_queued": [], "cancelled": queued })
         } else {
             json!({ "still_queued": queued })

@@ -1,6 +1,6 @@
 //! The session of a host: reads its messages, answers its requests, and runs its prompts in turn.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::pin::pin;
@@ -37,6 +37,7 @@ use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::LivePermissions;
 
 use super::input_summary::InputSummary;
+use super::prompt_ids::PromptIds;
 use super::run_args::TurnArgs;
 
 /// Time limit of the wait for a slow reader of standard error.
@@ -131,7 +132,7 @@ pub(super) struct HostSession {
     pub(super) requests: PendingRequests,
     pub(super) session_id: SessionName,
     /// True if the resumed session has a deferred call for which no turn was run.
-    has_deferred: bool,
+    pub(super) has_deferred: bool,
     /// The last line, if the input ended within it. The prompts before it are answered first.
     cut_off_line: Option<u64>,
     /// What the lines so far were.
@@ -142,8 +143,7 @@ pub(super) struct HostSession {
     pub(super) queue: VecDeque<UserPrompt>,
     /// Messages that ask nothing, for the next prompt.
     pub(super) context_prompts: Vec<UserPrompt>,
-    /// The ids of all prompts: a host that is not sure sends a prompt again.
-    pub(super) prompt_ids: HashSet<String>,
+    pub(super) prompt_ids: PromptIds,
     pub(super) resources: SessionResources,
     /// Number of background tasks that had ended when the last turn about them began.
     seen_ends: usize,
@@ -222,7 +222,7 @@ impl HostSession {
             deferred_until: None,
             queue: VecDeque::new(),
             context_prompts: Vec::new(),
-            prompt_ids: HashSet::new(),
+            prompt_ids: PromptIds::default(),
             resources,
             seen_ends: 0,
             last_turn_ended: Instant::now(),
@@ -239,12 +239,8 @@ impl HostSession {
     /// Serves the host, and returns the exit code.
     async fn serve(&mut self, mut input: mpsc::Receiver<HostInput>) -> u8 {
         self.context.exit_watchdog.begin_turn(Box::new(|_| {}));
-        match self.start().await {
-            Ok((id, has_deferred)) => {
-                self.session_id.set(id);
-                self.has_deferred = has_deferred;
-            }
-            Err(error) => return self.fail_start(&error, &mut input).await,
+        if let Err(error) = self.start().await {
+            return self.fail_start(&error, &mut input).await;
         }
         let (mut code, mut is_open) = (0, true);
         loop {
@@ -498,10 +494,7 @@ impl HostSession {
         self.summary.record(&frame);
         match frame {
             HostFrame::User(prompt) => {
-                let is_new = prompt.uuid.clone().is_none_or(|uuid| self.prompt_ids.insert(uuid));
-                if is_new {
-                    self.queue.push_back(*prompt);
-                }
+                self.queue.extend(self.prompt_ids.admit(*prompt));
             }
             HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
             // The reader hands replies to their requests itself.
