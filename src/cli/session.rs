@@ -307,7 +307,8 @@ fn check_first_prompt(
     task: &Task,
 ) -> Result<(), UsageError> {
     match (chosen.terms().prompt, chosen.restored().and_then(first_words)) {
-        (Some(known), _) if known != *first => {
+        // The beginning of a recorded prompt is redacted, its hash is of the prompt as it was given.
+        (Some(known), _) if known.sha256 != first.sha256 => {
             Err(another_prompt(&chosen.id, &known.beginning, &first.beginning))
         }
         (None, Some(known)) if !is_prompt_of(&known, task) => {
