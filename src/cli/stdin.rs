@@ -133,6 +133,43 @@ fn duplicate() -> io::Result<File> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)
 }
 
+/// Reads standard input, and waits for it even if another process that has the same open file has
+/// set `O_NONBLOCK`.
+pub struct StdinReader {
+    file: File,
+}
+
+impl StdinReader {
+    /// # Errors
+    /// Standard input is closed.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { file: duplicate()? })
+    }
+
+    /// Reads once there is data, the end or an error. `None`: there was nothing within `patience`.
+    fn try_read(&mut self, buffer: &mut [u8], patience: PollTimeout) -> io::Result<Option<usize>> {
+        if !is_ready(&self.file, patience) {
+            return Ok(None);
+        }
+        match self.file.read(buffer) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Read for StdinReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(read) = self.try_read(buffer, PollTimeout::NONE)? {
+                return Ok(read);
+            }
+        }
+    }
+}
+
 /// Starts reading standard input on its own thread. Once the receiver is dropped nothing more is
 /// read, so that unread data stays available to other programs.
 pub fn start_reading() -> Pieces {
@@ -143,23 +180,17 @@ pub fn start_reading() -> Pieces {
         // then the read fails.
         let background_read = SigSet::from_iter([Signal::SIGTTIN]);
         let _ = background_read.thread_block();
-        let mut stdin = match duplicate() {
+        let mut stdin = match StdinReader::open() {
             Ok(stdin) => stdin,
             Err(error) => return drop(send.blocking_send(Err(error))),
         };
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            if !is_ready(&stdin) {
-                if send.is_closed() {
-                    return;
-                }
-                continue;
-            }
-            let piece = match stdin.read(&mut buffer) {
-                Ok(0) => return,
-                Ok(read) => Ok(buffer.get(..read).unwrap_or_default().to_vec()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            let piece = match stdin.try_read(&mut buffer, PollTimeout::from(POLL_MS)) {
+                Ok(None) if send.is_closed() => return,
+                Ok(None) => continue,
+                Ok(Some(0)) => return,
+                Ok(Some(read)) => Ok(buffer.get(..read).unwrap_or_default().to_vec()),
                 Err(error) => Err(error),
             };
             let failed = piece.is_err();
@@ -175,12 +206,36 @@ pub fn start_reading() -> Pieces {
     pieces
 }
 
-/// Waits a moment for data, the end or an error.
-fn is_ready(stdin: &File) -> bool {
+/// Waits for data, the end or an error.
+fn is_ready(stdin: &File, patience: PollTimeout) -> bool {
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut polled, PollTimeout::from(POLL_MS)) {
+    match poll(&mut polled, patience) {
         Ok(ready) => ready > 0,
         // The read returns the error.
         Err(error) => error != nix::Error::EINTR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Write, pipe};
+    use std::os::fd::OwnedFd;
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+    use super::*;
+
+    #[test]
+    fn a_non_blocking_input_without_data_is_waited_for() {
+        let (file, mut writer) = pipe().expect("a pipe");
+        let file = File::from(OwnedFd::from(file));
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("set");
+        let mut reader = StdinReader { file };
+        let mut buffer = [0; 8];
+        assert_eq!(reader.try_read(&mut buffer, PollTimeout::ZERO).expect("no error"), None);
+        writer.write_all(b"data").expect("written");
+        assert_eq!(reader.read(&mut buffer).expect("no error"), 4);
+        drop(writer);
+        assert_eq!(reader.read(&mut buffer).expect("no error"), 0);
     }
 }

@@ -1,12 +1,14 @@
 //! A host that speaks the protocol line by line.
 
-use std::process::Stdio;
+use std::io;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use outlast::rehearsal::RehearsalServer;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::net::unix::pipe::Sender;
+use tokio::process::ChildStdout;
 
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, schema, with_time_limit};
 
@@ -17,7 +19,7 @@ pub(super) const FLAGS: [&str; 5] =
 /// A host with the process that it drives.
 pub(super) struct HostDriver {
     pub(super) process: RunningProcess,
-    stdin: Option<ChildStdin>,
+    stdin: Option<Sender>,
     stdout: Lines<BufReader<ChildStdout>>,
     /// Every frame that was read.
     pub(super) frames: Vec<Value>,
@@ -30,8 +32,11 @@ impl HostDriver {
     }
 
     pub(super) fn with(run: RunBuilder, flags: &[&str]) -> Self {
-        let mut process = run.args(FLAGS).args(flags).stdin(Stdio::piped()).start();
-        let stdin = process.child.stdin.take();
+        let (input, stdin) = io::pipe().expect("a pipe");
+        // As hosts set it whose own event loop reads the pipe.
+        fcntl(&input, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("set");
+        let stdin = Sender::from_owned_fd(stdin.into()).ok();
+        let mut process = run.args(FLAGS).args(flags).stdin(input.into()).start();
         let stdout = process.child.stdout.take().expect("standard output is a pipe");
         let stdout = BufReader::new(stdout).lines();
         Self { process, stdin, stdout, frames: Vec::new(), requests: 0 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, BufReader};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
@@ -23,6 +23,7 @@ use crate::cli::output::{
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::signals::SignalState;
+use crate::cli::stdin::StdinReader;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::host::{
     FrameWriter, HostFrame, HostInput, PendingRequests, SessionState, StateReporter, SystemWriter,
@@ -538,7 +539,7 @@ impl HostSession {
         let requests = self.requests.clone();
         let thread = thread::Builder::new().stack_size(STACK_BYTES);
         spawn_detached(thread, move || {
-            read_lines(io::stdin().lock(), |line| match &line {
+            let take = |line: HostInput| match &line {
                 HostInput::Line { text, .. } => match parse(text) {
                     Ok(HostFrame::Reply { id, reply }) => {
                         requests.resolve(&id, reply);
@@ -550,7 +551,12 @@ impl HostSession {
                     requests.close();
                     sender.blocking_send(line).is_ok()
                 }
-            });
+            };
+            match StdinReader::open() {
+                Ok(stdin) => read_lines(BufReader::new(stdin), take),
+                // As at the end of input.
+                Err(_closed) => read_lines(io::empty(), take),
+            }
         })?;
         Ok(input)
     }
