@@ -171,12 +171,15 @@ pub async fn gather(
     let DecodedInput { text: input, invalid, nul } = decode(&input)?;
     let is_added = (!is_all || source.may_be_empty) && !input.trim().is_empty();
     let added = is_added.then_some(added);
-    let prompt = match (&source.argument, input.trim().is_empty()) {
-        (Some(argument), true) => argument.clone(),
+    let argument = source.argument.as_deref().map(|text| text.trim_start_matches('\u{feff}'));
+    let prompt = match (argument, input.trim().is_empty()) {
+        (Some(argument), true) => argument.to_owned(),
         (Some(argument), false) => format!("{argument}\n{input}"),
-        (None, _) => input,
+        (None, false) => input,
+        // A session that goes on has no new prompt.
+        (None, true) => String::new(),
     };
-    if prompt.trim().is_empty() && !source.may_be_empty {
+    if prompt.is_empty() && !source.may_be_empty {
         return Err(UsageError::new(
             "the prompt is empty: neither an argument nor standard input says anything; give the \
              task as one argument, or pipe it in",

@@ -198,6 +198,9 @@ async fn a_resumed_session_needs_no_prompt() {
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
     assert_eq!(gathered, Ok(unread("", UNUSED)));
     assert_eq!(took, ANCESTOR_GRACE);
+    // `echo | outlast -c`
+    let (gathered, ..) = plays(&resumes, GRACE, &[after(0, " \r\n\t\n"), end(0)]).await;
+    assert_eq!(gathered, Ok(said("")));
     // The ids of a loop, of which each was to be resumed. A new session and --resume-or-start take
     // their prompt from there.
     let pieces = &[after(0, "id-2\nid-3\n"), end(0)];
