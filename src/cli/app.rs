@@ -292,14 +292,16 @@ impl Surroundings<'_> {
             ))
         })?;
         let (signals, exit_watchdog) = (self.signals.clone(), self.last.clone());
-        Ok(ProcessContext {
+        let mut context = ProcessContext {
             began: Instant::now(),
             variables: self.variables,
-            cwd,
+            cwd: PathBuf::new(),
             signals,
             exit_watchdog,
             host: None,
-        })
+        };
+        context.set_folder(cwd);
+        Ok(context)
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn enter_worktree(
         let _ =
             writeln!(TerminalFilter::messages(io::stderr().lock()), "outlast: {}", one_line(&line));
     }
-    context.cwd = path;
+    context.set_folder(path);
     Ok(context)
 }
 

@@ -15,6 +15,8 @@ use crate::journal::{
     SessionFolder, SessionId, Terms, UserMessageIds, latest, read_session, read_terms,
 };
 use crate::process::file_reads;
+use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::secret_values;
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
@@ -117,7 +119,7 @@ impl SessionChoice {
         }
         let source = match (&session.resume_or_start, &session.resume) {
             (Some(id), _) => Some(uuid("--resume-or-start", id)?),
-            (None, Some(name)) => Some(resumed(&place, name)?),
+            (None, Some(name)) => Some(resumed(&place, name, variables)?),
             (None, None) if session.go_on => Some(newest(&place)?),
             (None, None) => None,
         };
@@ -314,13 +316,21 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
 }
 
 /// Finds the session that `--resume` names: by its id or the beginning of one, by its name, or as
-/// `latest`.
-fn resumed(place: &SessionFolder, name: &str) -> Result<SessionId, UsageError> {
+/// `latest`. A name is recorded without secrets.
+fn resumed(
+    place: &SessionFolder,
+    name: &str,
+    variables: &Variables,
+) -> Result<SessionId, UsageError> {
     let name = name.trim();
     if Uuid::try_parse(name).is_ok() {
         return uuid("--resume", name);
     }
-    let found = session_name::find(place, name);
+    let found = session_name::find(place, name).or_else(|error| {
+        let secrets = KnownSecrets::new(secret_values(variables, None));
+        let recorded = Redactor::new(secrets).redact(name);
+        if recorded == name { Err(error) } else { session_name::find(place, &recorded) }
+    });
     uuid("--resume", found.map_err(|error| error.with_place("--resume"))?.id.as_str())
 }
 

@@ -31,7 +31,9 @@ pub(super) fn mask_of(variables: &Variables) -> Redactor {
 
 /// Reports a usage error: a result object on standard output, and a line on standard error.
 pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -> u8 {
-    let variables: Variables = env::vars_os().collect();
+    let mut variables: Variables = env::vars_os().collect();
+    // As in a run: the folder has no secrets in its name.
+    variables.extend(env::current_dir().ok().map(|cwd| ("PWD".into(), cwd.into())));
     let mask = mask_of(&variables);
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     if wanted.is_for_host {

@@ -40,6 +40,7 @@ mod observers;
 pub mod output;
 pub mod output_file;
 pub mod plugins;
+mod process_context;
 pub mod prompt;
 pub mod prompts;
 mod rehearse;

@@ -30,6 +30,7 @@ use super::output::{
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
+pub(super) use super::process_context::ProcessContext;
 use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders, RequestedSettings, ServerPromptCall};
 use super::session::Task;
@@ -48,19 +49,6 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Time limit of the wait for a slow reader of standard error.
 const STDERR_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Environment of the process: its variables, folder, signals and exit watchdog.
-pub(super) struct ProcessContext {
-    /// Time from which the time of a run counts.
-    pub began: Instant,
-    pub variables: Variables,
-    pub cwd: PathBuf,
-    pub signals: SignalState,
-    /// Writes the result if the run hangs.
-    pub exit_watchdog: ExitWatchdog,
-    /// The host's part, if the run is a turn of one.
-    pub host: Option<HostTurn>,
-}
 
 /// Checks a run from outside: returns what was wrong, given its exit code and terminal reason.
 pub(super) type ExitCheck<'a> = &'a (dyn Fn(u8, &str) -> Vec<String> + Sync);

@@ -214,6 +214,25 @@ async fn a_session_id_accepts_only_its_own_prompt() {
     drop(running);
 }
 
+/// Passwords for development are often the name of the application, and so is its folder.
+#[tokio::test]
+async fn a_session_is_found_although_its_folder_or_name_has_a_secret() {
+    const BESIDE: &str = "mkdir -p ../billingapp && exec \"$@\"";
+    let server = serve(Scenario::new().reply("Done."));
+    let secrets = |run: RunBuilder| {
+        run.env("DB_PASSWORD", "billingapp").env("DEPLOY_PASSWORD", "hunter2hunter2")
+    };
+    let begin = ["-C", "../billingapp", "--name", " of hunter2hunter2\n", "Do it."];
+    let ended = secrets(RunBuilder::against(&server)).args(begin).in_shell(BESIDE).run().await;
+    let mut ended = ended;
+    for flag in ["--continue", "--resume=of hunter2hunter2"] {
+        let run = secrets(ended.again(&server.base_url())).args(["-C", "../billingapp", flag]);
+        ended = run.in_shell(BESIDE).run().await;
+        assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("Done.")), "{flag}");
+    }
+    asked(&server, 1);
+}
+
 #[tokio::test]
 async fn a_session_without_any_record_begins_with_a_warning() {
     let server = serve(Scenario::new().reply("Yes.").after(AfterLast::RepeatLast));

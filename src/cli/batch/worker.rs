@@ -182,7 +182,8 @@ async fn run_task(
     run.output.result_file = Some(files.result());
     run.output.heartbeat_file = Some(files.heartbeat());
     run.output.no_stdin = true;
-    world.cwd = prepare_folder((plan, task), files, (&run, &world)).await?;
+    let folder = prepare_folder((plan, task), files, (&run, &world)).await?;
+    world.set_folder(folder);
     env::set_current_dir(&world.cwd)
         .map_err(|error| UsageError::new(format!("{}: {error}; create it", world.cwd.display())))?;
     if let Some(name) = run.compatibility.worktree.as_mut().filter(|name| name.is_empty()) {

@@ -66,5 +66,5 @@ pub(super) fn redirect(world: &mut ProcessContext, stage: &RehearsalRun, run: &R
     for (name, value) in &stage.server.scenario().env {
         set(name, stage.server.fill_in(value).into());
     }
-    world.cwd = stage.scratch.path().to_path_buf();
+    world.set_folder(stage.scratch.path().to_path_buf());
 }

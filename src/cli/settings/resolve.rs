@@ -120,7 +120,7 @@ pub fn resolve_resumed(
         output: output(args, env, step_summary(&config, variables))?,
         prompt: prompt(args, &config),
         given: args.given.clone(),
-        session_title: args.session.name.clone().filter(|name| !name.trim().is_empty()),
+        session_title: session_title(args),
         terms: terms.clone(),
         persist: !args.session.no_session_persistence,
         chain,
@@ -314,6 +314,12 @@ fn child_environment(inputs: &Inputs) -> ChildEnvironment {
     let own = if is_open { ChildEnvironment::Inherit } else { config.commands.child_environment };
     let is_scrubbed = env.scrubs_commands && !args.flags.has("child-env");
     if is_scrubbed && own == ChildEnvironment::Inherit { ChildEnvironment::Scrub } else { own }
+}
+
+/// Returns the name of the session, without the surrounding blanks that `--resume` ignores.
+fn session_title(args: &RunArgs) -> Option<String> {
+    let name = args.session.name.as_deref().map(str::trim);
+    name.filter(|name| !name.is_empty()).map(ToOwned::to_owned)
 }
 
 fn prompt(args: &RunArgs, config: &Config) -> PromptSource {
