@@ -44,18 +44,15 @@ pub(super) struct SessionChoice {
 /// names only the id. A session of another program, which has no contract, is not taken, and the
 /// user's own settings in outlast's folder are not left out.
 pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
-    let session = &args.session;
-    let name = session.resume_or_start.as_ref().or(session.resume.as_ref());
-    let id = name.and_then(|name| uuid("", name).ok());
-    let (Some(id), None) = (id, &session.own_folder) else { return };
-    let Some(shared) = environment::shared_folder(variables) else { return };
-    let own = environment::config_dir(variables);
-    if own.join("settings.json").exists() || SessionFolder::new(&own, cwd).has(&id) {
+    let Some((own, shared)) = default_folders(variables) else { return };
+    if own.join("settings.json").exists() {
         return;
     }
-    let terms = read_terms(&SessionFolder::new(&shared, cwd), &id);
-    if terms.is_ok_and(|terms| terms.contract.is_some()) {
-        use_shared_folder(variables);
+    if let Some(id) = resumed_id(args)
+        && !SessionFolder::new(&own, cwd).has(&id)
+        && has_contract(&shared, cwd, &id)
+    {
+        use_folder(variables, shared);
     }
 }
 
@@ -67,12 +64,39 @@ pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     })
 }
 
-/// Keeps settings and sessions in `~/.claude`, where clients of the SDKs look for them, unless a
-/// variable names another folder.
-pub(super) fn use_shared_folder(variables: &mut Variables) {
-    if let Some(folder) = environment::shared_folder(variables) {
-        variables.insert("CLAUDE_CONFIG_DIR".into(), folder.into());
+/// Keeps settings and sessions of a host in `~/.claude`, where clients of the SDKs look for them,
+/// unless a variable names another folder, or the session that is to be resumed is in outlast's own
+/// folder: a plain run began it.
+pub(super) fn use_folder_of_hosts(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
+    let Some((own, shared)) = default_folders(variables) else { return };
+    let is_own = resumed_id(args).is_some_and(|id| {
+        !SessionFolder::new(&shared, cwd).has(&id) && has_contract(&own, cwd, &id)
+    });
+    if !is_own {
+        use_folder(variables, shared);
     }
+}
+
+/// Returns outlast's own folder and the one for hosts, unless a variable names another one.
+fn default_folders(variables: &Variables) -> Option<(PathBuf, PathBuf)> {
+    Some((environment::config_dir(variables), environment::shared_folder(variables)?))
+}
+
+fn use_folder(variables: &mut Variables, folder: PathBuf) {
+    variables.insert("CLAUDE_CONFIG_DIR".into(), folder.into());
+}
+
+/// Returns the id of the session to resume, if the flags name one that is kept in a default folder.
+fn resumed_id(args: &RunArgs) -> Option<SessionId> {
+    let session = &args.session;
+    let name = session.resume_or_start.as_ref().or(session.resume.as_ref());
+    name.filter(|_| session.own_folder.is_none()).and_then(|name| uuid("", name).ok())
+}
+
+/// Returns true if outlast began the session.
+fn has_contract(folder: &Path, cwd: &Path, id: &SessionId) -> bool {
+    let terms = read_terms(&SessionFolder::new(folder, cwd), id);
+    terms.is_ok_and(|terms| terms.contract.is_some())
 }
 
 /// A chosen session with its state so far. Nothing was written to it.

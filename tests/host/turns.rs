@@ -264,6 +264,20 @@ async fn the_resume_command_of_a_hosts_session_finds_it() {
 }
 
 #[tokio::test]
+async fn a_host_resumes_the_session_of_a_plain_run() {
+    let server = serve(Scenario::new().reply("One.").reply("Two."));
+    let plain = RunBuilder::against(&server).env("OUTLAST_CONFIG_DIR", "").args(["one"]);
+    let ended = plain.run().await;
+    let session = ended.result()["session_id"].as_str().expect("an id").to_owned();
+    let host = ended.again(&server.base_url()).env("OUTLAST_CONFIG_DIR", "");
+    let mut host = HostDriver::with(host, &["--resume", &session]);
+    host.prompt("two").await;
+    let result = host.result().await;
+    assert_eq!((&result["result"], &result["session_id"]), (&json!("Two."), &json!(session)));
+    host.end().await;
+}
+
+#[tokio::test]
 async fn a_prompt_that_does_not_fit_the_window_is_shortened_before_the_next_one() {
     let server = serve(Scenario::new().reply("First.").reply("Here."));
     let mut host = HostDriver::start(&server, &["--context-window", "50000"]);

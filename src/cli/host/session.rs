@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::args::RunArgs;
-use crate::cli::chosen_session::use_shared_folder;
+use crate::cli::chosen_session::use_folder_of_hosts;
 use crate::cli::host_turn::{HostTurn, SessionResources};
 use crate::cli::output::{
     PipeSender, StreamJson, TerminalFilter, one_line, pipe, usage_error_result,
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn drive(
     check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     run::prepare_process(&context.variables);
-    use_shared_folder(&mut context.variables);
+    use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
     let (stderr, stderr_drain) =
