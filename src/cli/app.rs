@@ -33,7 +33,7 @@ use super::exit_watchdog::ExitWatchdog;
 use super::host;
 use super::inspect;
 use super::manual;
-use super::output::{Screen, TerminalFilter};
+use super::output::{Screen, TerminalFilter, is_result_alone};
 use super::rehearse;
 use super::report;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
@@ -208,6 +208,9 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             }
             let mut world = around.process_context()?;
             use_folder_of_session(&args, &mut world.variables, &world.cwd);
+            // Logs of libraries are requested, and are in no result.
+            world.is_result_alone = !(args.output.log_detail || args.compatibility.logs_detail())
+                && is_result_alone(args.output.output_format);
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
                 let world = enter_worktree(&args, world).await?;
@@ -298,6 +301,7 @@ impl Surroundings<'_> {
             cwd: PathBuf::new(),
             signals,
             exit_watchdog,
+            is_result_alone: false,
             host: None,
         };
         context.set_folder(cwd);

@@ -86,7 +86,9 @@ pub(super) async fn wait_for_git<T>(
                 let what = format!("{name} took longer than {}", format_duration(limit));
                 return Err(UsageError::of(UsageErrorKind::Late, what));
             }
-            () = sleep(CHECKOUT_BEAT) => report(name, began, &context.variables),
+            () = sleep(CHECKOUT_BEAT) => if !context.is_result_alone {
+                report(name, began, &context.variables);
+            },
         }
     }
 }

@@ -62,7 +62,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         lines.push_str(&error_command("outlast: not started", &message));
         lines.push('\n');
     }
-    write_to_stderr(&lines);
+    if !wanted.is_alone {
+        write_to_stderr(&lines);
+    }
     // Last, because a hanging disk delays it.
     if let Some(Ok(keeping)) = keeping {
         let _ = keeping.join();

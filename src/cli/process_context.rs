@@ -1,11 +1,13 @@
-//! The environment of the process: its variables, folder and signals.
+//! The environment of the process: its variables, folder, signals and the sinks of its output.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use tokio::time::Instant;
 
 use super::exit_watchdog::ExitWatchdog;
 use super::host_turn::HostTurn;
+use super::output::TerminalFilter;
 use super::signals::SignalState;
 use crate::config::environment::Variables;
 
@@ -18,6 +20,8 @@ pub(super) struct ProcessContext {
     pub signals: SignalState,
     /// Writes the result if the run hangs.
     pub exit_watchdog: ExitWatchdog,
+    /// True if nothing is written to standard error.
+    pub is_result_alone: bool,
     /// The host's part, if the run is a turn of one.
     pub host: Option<HostTurn>,
 }
@@ -28,5 +32,14 @@ impl ProcessContext {
     pub(super) fn set_folder(&mut self, cwd: PathBuf) {
         self.variables.insert("PWD".into(), cwd.clone().into());
         self.cwd = cwd;
+    }
+
+    /// Returns the sink of messages for people.
+    pub(super) fn messages(&self) -> Box<dyn Write + Send> {
+        if self.is_result_alone {
+            Box::new(io::sink())
+        } else {
+            Box::new(TerminalFilter::messages(io::stderr()))
+        }
     }
 }

@@ -74,9 +74,8 @@ pub(super) async fn run(
     // Filled when the settings are resolved.
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (voice, voice_drain) =
-        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {})
-            .map_err(|error| UsageError::no_thread(&error))?;
+    let (voice, voice_drain) = pipe(world.messages(), Arc::clone(&mask), || {})
+        .map_err(|error| UsageError::no_thread(&error))?;
     let shared = SharedOutput { secrets, mask, stderr: voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, exit_check)).await;
     // Standard error may not be read; the exit code is enough.
@@ -91,7 +90,7 @@ pub(super) async fn prepare_and_begin(
     exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
-    let ProcessContext { began, variables, cwd, signals, exit_watchdog, host } = world;
+    let ProcessContext { began, variables, cwd, signals, exit_watchdog, host, .. } = world;
     let clock = Clock::since(began, scale);
     let limit = args.time_limit();
     let around = (variables.clone(), cwd.clone());

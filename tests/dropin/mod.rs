@@ -159,7 +159,7 @@ fn programs_read_fields_of_the_json_result() {
             (r#"claude -p "w" --output-format json | jq -r .result"#, ANSWER),
             (r#"claude -p "w" --output-format json | jq -r .is_error"#, "false"),
             (r#"claude -p "w" --output-format json | jq -r .subtype"#, "success"),
-            (r#"claude -p "w" --output-format json 2>&1 | jq -r .result"#, ANSWER),
+            (r#"claude -p "w" --output-format json --tools Read,Foo 2>&1 | jq -r .result"#, ANSWER),
             (r#"CI=1 claude -p "w" --output-format json 2>&1 | jq -r .result"#, ANSWER),
             (r#"claude -p "w" --output-format json | jq -r '.session_id | length'"#, "36"),
             (r#"claude -p "w" --output-format json | jq '.total_cost_usd > 0'"#, "true"),
@@ -293,7 +293,8 @@ fn failures_are_told_by_exit_code_and_field() {
         &[
             (r#"claude -p "w" >/dev/null 2>&1 || echo failed"#, "failed"),
             (r#"out=$(claude -p "w" 2>/dev/null) || echo "failed [$out]""#, "failed []"),
-            (r#"claude -p "w" --output-format json 2>/dev/null | jq -r .is_error"#, "true"),
+            (r#"claude -p "w" --output-format json 2>&1 | jq -r .is_error"#, "true"),
+            (r#"claude -p "w" --output-format json --no-such-flag 2>&1 | jq -r .is_error"#, "true"),
             (r#"set -o pipefail; claude -p "w" 2>/dev/null | cat || echo failed"#, "failed"),
             ("claude -p 2>/dev/null </dev/null; echo $?", "2"),
             (r#"claude -p "w" --no-such-flag 2>/dev/null; echo $?"#, "2"),

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 
 use super::compatibility::has_optional_value;
 use super::{InputFormat, OutputFormat};
+use crate::cli::output::is_result_alone;
 use crate::cli::usage::UsageError;
 use crate::config::environment::ColorChoice;
 use crate::config::is_inline;
@@ -204,6 +205,8 @@ pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) verbose: bool,
     /// True if a host sends the prompts and reads the result (`--input-format stream-json`).
     pub(in crate::cli) is_for_host: bool,
+    /// True if the error is reported by the result alone.
+    pub(in crate::cli) is_alone: bool,
 }
 
 impl RequestedOutput {
@@ -248,6 +251,7 @@ impl RequestedOutput {
                 _ => {}
             }
         }
+        wanted.is_alone = is_result_alone(asked);
         wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
         wanted
     }

@@ -81,9 +81,8 @@ pub(in crate::cli) async fn drive(
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (stderr, stderr_drain) =
-        pipe(TerminalFilter::messages(io::stderr()), Arc::clone(&mask), || {})
-            .map_err(|error| UsageError::no_thread(&error))?;
+    let (stderr, stderr_drain) = pipe(context.messages(), Arc::clone(&mask), || {})
+        .map_err(|error| UsageError::no_thread(&error))?;
     let closes = context.signals.stdout_closes();
     let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes)
         .map_err(|error| UsageError::no_thread(&error))?;
@@ -400,6 +399,7 @@ impl HostSession {
             cwd: self.context.cwd.clone(),
             signals,
             exit_watchdog: self.context.exit_watchdog.clone(),
+            is_result_alone: self.context.is_result_alone,
             host: Some(HostTurn {
                 prompt,
                 channel: Arc::new(self.requests.clone()),

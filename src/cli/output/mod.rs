@@ -36,7 +36,7 @@ pub use paragraph::{Paragraph, columns_of};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;
 pub use result::{ResultReport, Resumption, empty_result, model_usage, usage_error_result};
-pub use screen::{Screen, is_stderr_stdout};
+pub use screen::{Screen, is_result_alone, is_stderr_stdout};
 pub use service_notifier::ServiceNotifier;
 pub use shrink::shrink;
 pub use status_terminal::status_target;

@@ -6,6 +6,7 @@ use console::Term;
 use nix::sys::stat::fstat;
 
 use super::style::Styling;
+use crate::cli::args::OutputFormat;
 use crate::config::environment::{Variables, colors};
 
 /// Maximum width of reports: longer lines are hard to read.
@@ -38,6 +39,16 @@ impl Screen {
         let styling = Styling::of(colors(variables), is_terminal);
         Self { is_terminal, columns, rows, styling }
     }
+}
+
+/// Returns true if messages on standard error would break the requested format of standard output, as
+/// in `OUT=$(outlast --output-format json ... 2>&1)`. The result has all of them.
+pub fn is_result_alone(requested: Option<OutputFormat>) -> bool {
+    let is_json = match requested {
+        Some(OutputFormat::Json | OutputFormat::StreamJson) => true,
+        Some(OutputFormat::Text) | None => false,
+    };
+    is_json && !io::stdout().is_terminal() && is_stderr_stdout()
 }
 
 /// Returns true if standard output and standard error are one file, as with `2>&1`: both are read
