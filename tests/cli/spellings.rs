@@ -112,6 +112,20 @@ fn arguments_sent_by_the_python_sdk_are_accepted() {
 }
 
 #[test]
+fn lists_of_paths_and_names_end_where_the_prompt_begins() {
+    for words in [
+        &["--file", "file_a:doc.txt", "file_b:img.png", "fix"][..],
+        &["-p", "fix", "--file", "file_a:doc.txt", "file_b:img.png"],
+        // No regular files, like the pipes of `<(command)`.
+        &["--mcp-config", "/dev/null", "/dev/null", "fix"],
+        &["--add-dir", "usr", "bin", "-C", "/", "--", "fix"],
+        &["fix", "-C/", "--add-dir", "usr", "bin"],
+    ] {
+        assert_eq!(parse(words).prompt.as_deref(), Some("fix"), "{words:?}");
+    }
+}
+
+#[test]
 fn a_list_of_rules_ends_where_the_prompt_begins() {
     let run = parse(&["--allowedTools", "Read", "Bash(git log:*)", "mcp__a__b", "Fix the bug"]);
     assert_eq!(run.flags.texts("allowed-tools"), ["Read,Bash(git log:*),mcp__a__b"]);

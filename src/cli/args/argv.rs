@@ -283,6 +283,7 @@ type Words<'a> = Peekable<slice::Iter<'a, String>>;
 pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut normalised: Vec<String> = Vec::with_capacity(words.len());
     let mut texts = Vec::new();
+    let folder = named_folder(words);
     let mut words = words.iter().peekable();
     // True once a word is certainly the prompt: it is the first, or follows a flag without a value.
     let mut has_prompt = false;
@@ -332,13 +333,13 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         if is_empty && UNSET_IF_EMPTY.contains(&flag.as_str()) {
             words.next_if(|_| inline.is_none());
             let continues = value_list(&flag).zip(words.peek());
-            if continues.is_some_and(|(continues, next)| continues(next)) {
-                push_flag(flag, &mut words, has_prompt, &mut normalised);
+            if continues.is_some_and(|(continues, next)| continues(next, &folder)) {
+                push_flag(flag, &mut words, (has_prompt, &folder), &mut normalised);
             }
             continue;
         }
         let Some(value) = inline else {
-            push_flag(flag, &mut words, has_prompt, &mut normalised);
+            push_flag(flag, &mut words, (has_prompt, &folder), &mut normalised);
             continue;
         };
         if flag == "--model" && value.trim().contains(char::is_whitespace) {
@@ -368,13 +369,18 @@ fn has_plain_word(words: &[String]) -> bool {
 }
 
 /// Adds a flag without `=`, with the words after it that are certainly its values.
-fn push_flag(flag: String, words: &mut Words<'_>, has_prompt: bool, normalised: &mut Vec<String>) {
+fn push_flag(
+    flag: String,
+    words: &mut Words<'_>,
+    (has_prompt, folder): (bool, &Path),
+    normalised: &mut Vec<String>,
+) {
     let takes_rules = RULE_LISTS.contains(&flag.as_str());
     if let Some(continues) = value_list(&flag)
         && let Some(first) = words.next_if(|next| !next.starts_with("--"))
     {
         normalised.push(format!("{flag}={first}"));
-        while let Some(next) = words.next_if(|next| continues(next)) {
+        while let Some(next) = words.next_if(|next| continues(next, folder)) {
             normalised.push(format!("{flag}={next}"));
         }
         return;
@@ -423,19 +429,40 @@ pub(super) fn needs_value(word: &str) -> bool {
     word.starts_with('-') && has(&COMMAND, word)
 }
 
-/// For a flag that takes several paths or names, returns a predicate that is true for a further
-/// value and false for the prompt.
-fn value_list(flag: &str) -> Option<fn(&str) -> bool> {
+/// True if a word is a further value of a list, and not the prompt. Paths are relative to the folder.
+type ContinuesList = fn(&str, &Path) -> bool;
+
+/// Returns how the values of a flag that takes several paths or names are told from the prompt.
+fn value_list(flag: &str) -> Option<ContinuesList> {
     match flag {
-        "--add-dir" => Some(|word| Path::new(word).is_dir()),
+        "--add-dir" => Some(|word, folder| folder.join(word).is_dir()),
         // Names of betas end in a date.
-        "--betas" => Some(|word| word.bytes().filter(u8::is_ascii_digit).count() >= 8),
+        "--betas" => Some(|word, _| word.bytes().filter(u8::is_ascii_digit).count() >= 8),
         "--channels" | "--dangerously-load-development-channels" => {
-            Some(|word| word.starts_with("plugin:") || word.starts_with("server:"))
+            Some(|word, _| word.starts_with("plugin:") || word.starts_with("server:"))
         }
-        "--mcp-config" => Some(|word| is_inline(word) || Path::new(word).is_file()),
+        "--file" => Some(|word, _| word.starts_with("file_") && word.contains(':')),
+        // A shell gives the name of a pipe for `<(command)`.
+        "--mcp-config" => Some(|word, folder| {
+            is_inline(word)
+                || folder.join(word).metadata().is_ok_and(|file| !file.file_type().is_dir())
+        }),
         _ => None,
     }
+}
+
+/// Returns the folder that `-C` names anywhere among the words, to which paths are relative.
+fn named_folder(words: &[String]) -> PathBuf {
+    let mut own = words.iter().take_while(|word| *word != "--").peekable();
+    let mut folder = PathBuf::new();
+    while let Some(word) = own.next() {
+        match word.strip_prefix("-C") {
+            Some("") => folder = own.peek().map(PathBuf::from).unwrap_or_default(),
+            Some(inline) => folder = PathBuf::from(inline),
+            None => {}
+        }
+    }
+    folder
 }
 
 /// Expands a one-letter flag with an optional value to its long form. Other words are unchanged.
