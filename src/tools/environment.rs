@@ -388,8 +388,12 @@ const SECRET_ENDINGS: [&str; 14] = [
     "MNEMONIC",
 ];
 
-/// The end of names of keys that are no secrets: of a project, of an entry of a table.
-const SETTING_SUFFIXES: [&str; 7] = [
+/// The end of names of keys that are no secrets: of a project, of an entry of a table, and of the
+/// header with a secret.
+const SETTING_SUFFIXES: [&str; 10] = [
+    "KEY_ID",
+    "KEY_HEADER",
+    "TOKEN_HEADER",
     "PROJECT_KEY",
     "CACHE_KEY",
     "SORT_KEY",
@@ -400,30 +404,14 @@ const SETTING_SUFFIXES: [&str; 7] = [
 ];
 
 /// Last words of names of settings of a login: the secret itself is elsewhere.
-const SETTING_LAST_WORDS: [&str; 23] = [
-    "URL",
-    "URI",
-    "ENDPOINT",
-    "ISSUER",
-    "ALGORITHM",
-    "TTL",
-    "TIMEOUT",
-    "EXPIRES",
-    "EXPIRY",
-    "IN",
-    "HOURS",
-    "MINUTES",
-    "SECONDS",
-    "DAYS",
-    "AGE",
-    "LENGTH",
-    "NAME",
-    "FILE",
-    "PATH",
-    "DIR",
-    "ALIAS",
-    "TYPE",
-    "COUNT",
+#[rustfmt::skip]
+const SETTING_LAST_WORDS: [&str; 46] = [
+    "URL", "URI", "ENDPOINT", "HOST", "PORT", "REGION", "ISSUER", "AUDIENCE",
+    "ALGORITHM", "METHOD", "MODE", "FORMAT", "TYPE", "VERSION", "ENABLED", "REQUIRED",
+    "TTL", "TIMEOUT", "EXPIRES", "EXPIRY", "IN", "HOURS", "MINUTES", "SECONDS", "DAYS", "AGE",
+    "LENGTH", "SIZE", "COUNT", "LIMIT", "SCOPE", "SCOPES", "PERMISSION", "PERMISSIONS", "POLICY",
+    "NAME", "ALIAS", "FILE", "PATH", "DIR",
+    "BACKEND", "DRIVER", "MANAGER", "PROVIDER", "STORE", "HELPER",
 ];
 
 /// Words of a name that say that a key is a secret, however short its value is.
@@ -496,7 +484,8 @@ fn is_key(value: &OsStr) -> bool {
 fn is_secret_name(name: &str, value: &str) -> bool {
     let name = name.to_uppercase();
     let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-    if is_git_setting(&name) || (name.ends_with("TOKENS") && is_number) {
+    let is_limit = || is_number || name.split('_').any(|word| ["MAX", "MIN"].contains(&word));
+    if is_git_setting(&name) || (name.ends_with("TOKENS") && is_limit()) {
         // The latter is a limit, such as `MAX_THINKING_TOKENS=4000`.
         return false;
     }
@@ -525,8 +514,10 @@ fn is_setting(name: &str) -> bool {
 /// True if a value looks like a word, a number, a path or an address, and no part of it like a
 /// secret.
 fn is_plain(value: &str) -> bool {
+    // The parts of the name of a resource of AWS are looked at below.
+    let is_resource = value.starts_with("arn:");
     !value.contains([' ', '\t', '\r', '\n', '@', '?', '='])
-        && !is_telling(value.as_ref())
+        && (is_resource || !is_telling(value.as_ref()))
         && !value.split(['/', ':', '#', ',', ';']).any(|part| is_telling(part.as_ref()))
 }
 
