@@ -503,7 +503,12 @@ impl EnvReader<'_> {
         match self.0.get(&OsString::from(name)) {
             None => Ok(None),
             Some(value) => match value.to_str() {
-                Some(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+                Some(text) => {
+                    // Files that a variable was set from may begin with a byte order mark.
+                    let is_around = |one: char| one.is_whitespace() || one == '\u{feff}';
+                    let text = text.trim_matches(is_around).to_owned();
+                    Ok(Some(text).filter(|text| !text.is_empty()))
+                }
                 None => Err(ConfigError::new(format!(
                     "the variable {name} is not valid UTF-8; set it to text"
                 ))),

@@ -14,7 +14,9 @@ impl Secret {
     /// Creates a secret without surrounding whitespace, since secrets come from files and command
     /// output.
     pub fn new(text: &str) -> Self {
-        Self(text.trim().to_owned())
+        // A file or a program that it is from may begin with a byte order mark.
+        let is_around = |one: char| one.is_whitespace() || one == '\u{feff}';
+        Self(text.trim_matches(is_around).to_owned())
     }
 
     /// Returns the secret itself, for sending, storing or redacting it.
