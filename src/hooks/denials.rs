@@ -23,6 +23,9 @@ const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
 /// The keys of objects with decisions.
 const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decision"];
 
+/// Characters that no display shows.
+const INVISIBLE: [char; 6] = ['\0', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}'];
+
 /// The characters around the objects of a list.
 const LIST: [char; 3] = ['[', ',', ']'];
 
@@ -31,10 +34,11 @@ pub(super) fn find_denial(event: HookEvent, out: &str, redactor: &Redactor) -> O
     denial_in(event, out, redactor).or_else(|| denial_in(event, &as_displayed(out), redactor))
 }
 
-/// The output without terminal sequences, and with a line for each part that a carriage return ends:
-/// an object may follow those of a progress display.
+/// The output without terminal sequences and invisible characters, such as the second bytes of UTF-16
+/// without a byte order mark, and with a line for each part that a carriage return ends: an object
+/// may follow those of a progress display.
 fn as_displayed(out: &str) -> String {
-    strip_ansi_codes(out).replace('\r', "\n")
+    strip_ansi_codes(out).replace(INVISIBLE, "").replace('\r', "\n")
 }
 
 /// Returns true if output that is no JSON mentions a decision in the middle of a line. Where plain
@@ -147,6 +151,11 @@ mod tests {
             format!("loading\n[\n{{\"decision\": \"approve\"}}, {deny}\n]"),
             format!("\u{1b}[0m\u{1b}[K{block}\u{1b}[0m"),
             format!("working |\rworking /\r{one_line}"),
+            format!("\0{block}"),
+            format!("loading\n\u{200b}{block}"),
+            // UTF-16 without a byte order mark.
+            block.chars().flat_map(|one| [one, '\0']).collect(),
+            one_line.chars().flat_map(|one| ['\0', one]).collect(),
             // Where it belongs to other events, or to none.
             r#"{"permissionDecision": "deny", "permissionDecisionReason": "no"}"#.to_owned(),
             r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
