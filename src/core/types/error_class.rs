@@ -226,7 +226,8 @@ error_classes! {
     /// A rate limit that resets too late to wait for.
     QuotaExhausted => "quota_exhausted", "rate_limit", TEMPORARY, Run, StillOut, UsedUp, throttling:
         "the quota is used up, and does not come back soon enough to wait for",
-        "Schedule the next attempt for then, raise --max-retry-wait, or use another account.";
+        "Schedule the next attempt for then, allow a longer wait with --max-retry-wait and \
+         --max-duration, or use another account.";
     Unknown => "unknown", "unknown", FAILED, Request, RefusesProbes, Refused:
         "the service answered in a way that outlast does not know",
         "Check ANTHROPIC_BASE_URL; if it is right, please report this.";
