@@ -23,12 +23,24 @@ struct Service {
     hints: bool,
     /// From a request to the headers of its answer.
     latency: u64,
+    /// Whether it refuses the first request of each run.
+    refuses_first: bool,
+    /// The time within which the runs start.
+    starts: u64,
 }
 
 const MINUTE: u64 = 60_000;
 
-const WINDOW: Service =
-    Service { limit: 60, length: MINUTE, trickles: false, tells: true, hints: true, latency: 900 };
+const WINDOW: Service = Service {
+    limit: 60,
+    length: MINUTE,
+    trickles: false,
+    tells: true,
+    hints: true,
+    latency: 900,
+    refuses_first: false,
+    starts: 50,
+};
 
 /// What is left of it, in thousandths of a request.
 struct SimulatedLimit {
@@ -98,13 +110,13 @@ fn simulate(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -
     let mut meter = SimulatedLimit { service, left: service.limit * 1_000, at: 1 };
     let (mut pace, mut dice) = (SharedRateLimit::default(), TestRng(seed));
     let (mut done, mut failures) = (vec![0; runs], vec![0_u32; runs]);
-    let mut since = vec![0; runs];
+    let (mut since, mut is_known) = (vec![0; runs], vec![false; runs]);
     let mut outcome = Outcome { ends: vec![0; runs], ..Outcome::default() };
     let mut grants: Vec<Option<RequestPermit>> = Vec::new();
     let mut answers: Vec<Result<HeaderLimits, u64>> = Vec::new();
     let mut queue = BinaryHeap::new();
     for (run, since) in since.iter_mut().enumerate() {
-        let at = 5 * MINUTE + dice.below(50);
+        let at = 5 * MINUTE + dice.below(service.starts);
         *since = at;
         queue.push(Reverse((at, run, Step::Wants)));
     }
@@ -131,7 +143,9 @@ fn simulate(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -
             }
             Step::Arrives { number } => {
                 outcome.requests += 1;
-                let answer = meter.take(now);
+                let is_refused = service.refuses_first && !is_known[run];
+                is_known[run] = true;
+                let answer = if is_refused { Err(0) } else { meter.take(now) };
                 let refused = answer.is_err();
                 if answers.len() <= number {
                     answers.resize(number + 1, Err(0));
@@ -205,6 +219,19 @@ fn runs_that_share_a_limit_hardly_ever_meet_it() {
             let most = last(&apart).expect("there are runs") / 5 * 6;
             assert!(last(&together) < Some(most), "it takes too long: {context}");
         }
+    }
+}
+
+/// Gateways answer so while a route is new. By itself, each run needs a second.
+#[test]
+fn first_refusals_of_different_runs_do_not_add_up() {
+    let service =
+        Service { tells: false, hints: false, refuses_first: true, starts: 2_000, ..WINDOW };
+    for seed in 1..20 {
+        let outcome = simulate(service, 8, 1, true, seed);
+        let last = outcome.ends.iter().max().expect("there are runs") - 5 * MINUTE;
+        assert_eq!(outcome.refusals, 8, "seed {seed}: {outcome:?}");
+        assert!(last < 20_000, "seed {seed}: {last}");
     }
 }
 

@@ -9,8 +9,10 @@
 //!     └─────► Wait, in the queue ──► claim again
 //! ```
 //! The state has three parts, from the most to the least reliable:
-//! - *the block*: a 429 carries a retry-after. Until then no request is sent. Then one request goes
-//!   first, as a probe; the others follow once it was answered or its lead time is over;
+//! - *the block*: a 429 carries a retry-after, or the block is twice as long as the one before. Until
+//!   it ends no request is sent. Then one request goes first, as a probe: that of the run that was
+//!   refused, so that the refusals of different runs do not add up. The others follow once it was
+//!   answered or its lead time is over;
 //! - *the window* (`room`): headers report how many requests are left. Every permitted request
 //!   takes one of them, so the runs together do not exceed the window. The next window is assumed
 //!   to be as large;
@@ -143,6 +145,8 @@ const CLOCK_TOLERANCE: u64 = 50;
 const QUEUE_POLL: u64 = 30 * SECOND;
 /// A waiting run that comes back later than this has lost its place: it may have been killed.
 const QUEUE_DELAY_MAX: u64 = 2 * SECOND;
+/// The first block without a retry-after. The last one is 64 times as long.
+const FIRST_BLOCK: u64 = SECOND / 2;
 /// The shortest gap, the longest that is derived from a window, and the one when no rate could be
 /// measured, in microseconds.
 const GAP_MIN_US: u64 = 5_000;
@@ -209,18 +213,21 @@ impl SharedRateLimit {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wait = wait.map(|wait| wait.min(FUTURE_MAX));
-        if let Some(wait) = wait {
-            // It comes back after that time, and has waited already: it goes before the others.
-            self.queue.truncate(TRACKED_MAX - 1);
-            self.queue.insert(0, (grant.owner, now + wait + wait.min(40 * SECOND) / 4));
-        }
+        let ladder = FIRST_BLOCK << self.streak.min(6);
         // Refusals of requests that were already in flight at the first refusal add no information.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
+        let back = match wait {
+            Some(wait) => now + wait + wait.min(40 * SECOND) / 4,
+            None if known => self.blocked_until.max(now),
+            None => self.blocked_until.max(now + ladder),
+        };
+        // It comes back after that time, and has waited already: it goes before the others.
+        self.queue.truncate(TRACKED_MAX - 1);
+        self.queue.insert(0, (grant.owner, back));
         if known {
             self.blocked_until = self.blocked_until.max(now + wait.unwrap_or(0));
             return;
         }
-        let ladder = (SECOND << self.streak.min(5)).min(32 * SECOND);
         self.streak = if wait.is_some() { 0 } else { self.streak.saturating_add(1) };
         let wait = wait.unwrap_or(ladder);
         if wait <= RATE_BLOCK_MAX {
