@@ -51,3 +51,15 @@ impl fmt::Debug for Secret {
         f.write_str(REDACTED)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_has_nothing_around_it_that_editors_and_programs_add() {
+        for text in ["key-1", " key-1\r\n", "\u{feff}key-1\n"] {
+            assert_eq!(Secret::new(text).reveal(), "key-1");
+        }
+    }
+}
