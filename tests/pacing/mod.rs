@@ -225,13 +225,13 @@ fn runs_that_share_a_limit_hardly_ever_meet_it() {
 /// Gateways answer so while a route is new. By itself, each run needs a second.
 #[test]
 fn first_refusals_of_different_runs_do_not_add_up() {
-    let service =
-        Service { tells: false, hints: false, refuses_first: true, starts: 2_000, ..WINDOW };
+    let silent = Service { tells: false, hints: false, ..WINDOW };
+    let service = Service { refuses_first: true, starts: 2_000, latency: 100, ..silent };
     for seed in 1..20 {
         let outcome = simulate(service, 8, 1, true, seed);
         let last = outcome.ends.iter().max().expect("there are runs") - 5 * MINUTE;
         assert_eq!(outcome.refusals, 8, "seed {seed}: {outcome:?}");
-        assert!(last < 20_000, "seed {seed}: {last}");
+        assert!(last < 30_000, "seed {seed}: {last}");
     }
 }
 

@@ -145,8 +145,8 @@ const CLOCK_TOLERANCE: u64 = 50;
 const QUEUE_POLL: u64 = 30 * SECOND;
 /// A waiting run that comes back later than this has lost its place: it may have been killed.
 const QUEUE_DELAY_MAX: u64 = 2 * SECOND;
-/// The first block without a retry-after. The last one is 64 times as long.
-const FIRST_BLOCK: u64 = SECOND / 2;
+/// The first block without a retry-after. The last one is 32 times as long.
+const FIRST_BLOCK: u64 = SECOND;
 /// The shortest gap, the longest that is derived from a window, and the one when no rate could be
 /// measured, in microseconds.
 const GAP_MIN_US: u64 = 5_000;
@@ -213,7 +213,7 @@ impl SharedRateLimit {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wait = wait.map(|wait| wait.min(FUTURE_MAX));
-        let ladder = FIRST_BLOCK << self.streak.min(6);
+        let ladder = FIRST_BLOCK << self.streak.min(5);
         // Refusals of requests that were already in flight at the first refusal add no information.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
         let back = match wait {
