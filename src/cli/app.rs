@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use crate::process::{catch_panic, forbid_dumps, hide_argument_texts, record_panics};
 
 use super::args::{
-    self, CliRequest, CommandWords, ProgramName, RequestedOutput, SchemaSubject, split_directory,
-    wanted_colors,
+    self, CliRequest, CommandWords, ProgramName, RequestedOutput, RunArgs, SchemaSubject,
+    split_directory, wanted_colors,
 };
 use super::batch;
 use super::checkouts::enter_worktree;
@@ -207,10 +207,7 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
                 change_folder(directory)?;
             }
             let mut world = around.process_context()?;
-            use_folder_of_session(&args, &mut world.variables, &world.cwd);
-            // Logs of libraries are requested, and are in no result.
-            world.is_result_alone = !(args.output.log_detail || args.compatibility.logs_detail())
-                && is_result_alone(args.output.output_format);
+            prepare_context(&args, &mut world);
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
                 let world = enter_worktree(&args, world).await?;
@@ -259,6 +256,14 @@ fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageErr
             with_runtime(async move { batch::batch(&args, world).await })
         }
     }
+}
+
+/// Chooses the folder of sessions, and whether there are messages on standard error.
+fn prepare_context(args: &RunArgs, context: &mut ProcessContext) {
+    use_folder_of_session(args, &mut context.variables, &context.cwd);
+    // Details that were requested are in no result.
+    let wants_details = args.output.log_detail || args.compatibility.logs_detail();
+    context.is_result_alone = !wants_details && is_result_alone(args.output.output_format);
 }
 
 fn print_schema(subject: SchemaSubject) -> Result<u8, UsageError> {

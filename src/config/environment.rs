@@ -504,10 +504,8 @@ impl EnvReader<'_> {
             None => Ok(None),
             Some(value) => match value.to_str() {
                 Some(text) => {
-                    // Files that a variable was set from may begin with a byte order mark.
-                    let is_around = |one: char| one.is_whitespace() || one == '\u{feff}';
-                    let text = text.trim_matches(is_around).to_owned();
-                    Ok(Some(text).filter(|text| !text.is_empty()))
+                    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+                    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
                 }
                 None => Err(ConfigError::new(format!(
                     "the variable {name} is not valid UTF-8; set it to text"
