@@ -49,6 +49,7 @@ impl Home {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],
             plugins: &[],
+            added: &[self.path("added")],
             project: true,
             trust: &trust,
             plugin_trust: &|_| FileTrust::Trusted,
@@ -206,6 +207,28 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
         let [warning] = &library.warnings[..] else { panic!("{name}: {:?}", library.warnings) };
         assert!(warning.contains(&format!("../.claude/agents/{name}")), "{warning}");
         assert!(warning.contains(why) && !warning.contains('\n'), "{name}: {warning}");
+    }
+}
+
+#[test]
+fn skills_of_added_folders_are_read_and_nothing_else_of_them() {
+    for (trusted, found) in [(true, &["s", "linked"][..]), (false, &["s"])] {
+        let home = Home { trusted, ..Home::new() };
+        home.agent("added/.claude/agents/a.md", "a", "").write("added/.claude/commands/c.md", "C");
+        home.write("added/.claude/skills/s/SKILL.md", "---\ndescription: D\n---\nBody");
+        home.write("repo/.claude/skills/s2/SKILL.md", "---\nname: s2\ndescription: D\n---\nBody");
+        home.write("outside/SKILL.md", "---\nname: linked\ndescription: D\n---\nBody");
+        symlink(home.path("outside"), home.path("added/.claude/skills/linked")).expect("linked");
+        let library = home.read();
+        assert!(agents(&library).is_empty(), "{:?}", agents(&library));
+        let mut names = commands(&library);
+        names.retain(|name| *name != "s2");
+        names.sort_unstable();
+        let mut found = found.to_vec();
+        found.sort_unstable();
+        assert_eq!(names, found, "{trusted}: {:?}", library.warnings);
+        let skill = library.commands.iter().find(|command| command.name == "s").expect("found");
+        assert_eq!(skill.trusted, trusted);
     }
 }
 

@@ -39,6 +39,8 @@ pub struct LibrarySearch<'a> {
     pub own: Vec<PathBuf>,
     /// Plugins, whose files are trusted like the user's own.
     pub plugins: &'a [Plugin],
+    /// Further folders to work in, whose skills are read.
+    pub added: &'a [PathBuf],
     /// True if the project's files are read.
     pub project: bool,
     /// Returns the trust in a file of the project with this content.
@@ -83,6 +85,8 @@ struct PromptFolder<'a> {
     distance: usize,
     /// The plugin that it is. The names of its files begin with the plugin's.
     plugin: Option<&'a Plugin>,
+    /// True if only its skills are read.
+    is_skills_only: bool,
 }
 
 /// A file or folder with prompts of one kind.
@@ -96,6 +100,9 @@ struct PromptPlace {
 
 impl PromptFolder<'_> {
     fn places(&self, kind: &str) -> Vec<PromptPlace> {
+        if self.is_skills_only && kind != "skills" {
+            return Vec::new();
+        }
         let Some(plugin) = self.plugin else {
             let (path, shown) = (self.folder.join(kind), format!("{}{kind}/", self.shown));
             return vec![PromptPlace { base: path.clone(), path, shown }];
@@ -304,6 +311,9 @@ impl<'a> PromptFinder<'a> {
     }
 }
 
+/// The ranks of the skills in added folders begin here.
+const ADDED_RANK: usize = 1 << 15;
+
 /// The ranks of the user's own files begin here.
 const USER_RANK: usize = 1 << 16;
 
@@ -330,8 +340,15 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
     for (distance, folder) in search.own.iter().enumerate() {
         let shown = format!("{}/", folder.display());
         let whose = FolderOwner::User;
-        let (folder, plugin) = (folder.clone(), None);
-        add(PromptFolder { folder, shown, bound: None, whose, distance, plugin });
+        add(PromptFolder {
+            folder: folder.clone(),
+            shown,
+            bound: None,
+            whose,
+            distance,
+            plugin: None,
+            is_skills_only: false,
+        });
     }
     for plugin in search.plugins {
         add(PromptFolder {
@@ -341,6 +358,7 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
             whose: FolderOwner::User,
             distance: search.own.len(),
             plugin: Some(plugin),
+            is_skills_only: false,
         });
     }
     if search.project {
@@ -356,8 +374,24 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
                     whose: FolderOwner::Project,
                     distance: level * NAMES.len() + place,
                     plugin: None,
+                    is_skills_only: false,
                 });
             }
+        }
+    }
+    for (index, added) in search.added.iter().enumerate() {
+        let bound = (!search.anywhere).then(|| added.canonicalize().unwrap_or(added.clone()));
+        for name in NAMES {
+            let folder = added.join(name);
+            add(PromptFolder {
+                shown: format!("{}/", folder.display()),
+                folder,
+                bound: bound.clone(),
+                whose: FolderOwner::Project,
+                distance: ADDED_RANK + index,
+                plugin: None,
+                is_skills_only: true,
+            });
         }
     }
     candidates

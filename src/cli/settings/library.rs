@@ -1,6 +1,6 @@
 //! Reads agents, commands and skills as far as their files are trusted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub(super) fn read(
     variables: &Variables,
     cwd: &Path,
     (memory, trust): (&MemorySources, &Trust),
-    plugins: &[Plugin],
+    (plugins, added): (&[Plugin], &[PathBuf]),
 ) -> PromptLibrary {
     let finds = !args.compatibility.safe_mode;
     let own = (memory.user && finds).then(|| environment::own_folders(variables));
@@ -34,6 +34,7 @@ pub(super) fn read(
         cwd,
         own: own.unwrap_or_default(),
         plugins,
+        added: if finds { added } else { &[] },
         project: memory.project && finds,
         trust: &|text| if is_new(text) { changed() } else { definition_trust(text, cwd, trust) },
         plugin_trust: &|text| if is_new(text) { changed() } else { FileTrust::Trusted },

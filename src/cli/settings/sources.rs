@@ -28,6 +28,7 @@ use crate::config::repository::{
 use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
 use crate::process::file_reads;
+use crate::text::in_home;
 
 /// Files of a repository, lowest first.
 const OF_THE_REPOSITORY: [(&str, &str); 4] = [
@@ -177,7 +178,8 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    let library = library::read(args, variables, cwd, (&memory, &trust), &plugins);
+    let added = reading.added_folders(args, &paths);
+    let library = library::read(args, variables, cwd, (&memory, &trust), (&plugins, &added));
     reading.ignored.definitions(&library.withheld);
     if let Some(first) = reading.first.take().filter(|_| !args.prompts.more_agents_follow) {
         first.complete();
@@ -429,6 +431,17 @@ impl SourceReader {
         };
         self.fold.warnings.extend(warning);
         self.take(read)
+    }
+
+    /// The further folders of flags and settings. Those that do not exist are reported elsewhere.
+    fn added_folders(&self, args: &RunArgs, paths: &RulePaths<'_>) -> Vec<PathBuf> {
+        let setting = registry::find("permissions.additionalDirectories");
+        let of_files = setting.and_then(|setting| self.fold.value_below(setting));
+        let of_files: Vec<String> =
+            of_files.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default();
+        let all = of_files.iter().chain(args.flags.texts("add-dir"));
+        let place = |text: &String| in_home(text, paths.home).unwrap_or(paths.cwd.join(text));
+        all.map(place).collect()
     }
 
     /// Adds the servers of `--mcp-config`.
