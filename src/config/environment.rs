@@ -181,7 +181,8 @@ pub const FILES: [(&str, &str); 8] = [
     (
         ".claude/settings.json, .outlast/settings.json, .claude/settings.local.json, \
          .outlast/settings.local.json",
-        "Settings of the repository in whose folder outlast works, lowest rank first. Restricted \
+        "Settings of the repository in whose folder outlast works, lowest rank first, also those \
+         of its root and the local ones of the main checkout of a worktree. Restricted \
          unless the repository is trusted; see outlast-security(7).",
     ),
     (

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 use serde::de::DeserializeOwned;
@@ -14,10 +14,11 @@ use super::check::{self, FileValue, ValidSettings};
 use super::comments::{is_inline, written_json};
 use super::managed;
 use super::rule_names;
+use super::setting::Untrusted;
 use super::spans;
 use crate::json;
 use crate::process::file_reads;
-use crate::tools::{RuleList, absolute_rule, anchor_rule};
+use crate::tools::{RuleList, absolute_rule, anchor_rule, rule_below};
 
 /// The maximum size of a settings file, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -35,12 +36,21 @@ pub struct ParsedSettings {
     pub text: String,
     /// Warnings about it.
     pub warnings: Vec<String>,
+    /// The value of `CLAUDE_PROJECT_DIR` for its hooks, if that is not the working folder.
+    pub project: Option<PathBuf>,
 }
 
 impl ParsedSettings {
     /// Creates settings from `value`, the part of a text that is used.
     pub fn new(name: String, value: Value, text: String) -> Self {
-        Self { values: check::values_of(&value), name, value, text, warnings: Vec::new() }
+        Self {
+            values: check::values_of(&value),
+            name,
+            value,
+            text,
+            warnings: Vec::new(),
+            project: None,
+        }
     }
 
     /// Returns the value of a setting, if the file has one.
@@ -81,6 +91,26 @@ impl ParsedSettings {
             rules.extend(absolute);
         }
         self
+    }
+
+    /// Resolves the paths of a file above the working folder: `/x` in a rule is below `root`. What
+    /// restricts also means `x` and `./x` below `root`, and not only below the working folder.
+    #[must_use]
+    pub fn anchored_above(mut self, root: &Path) -> Self {
+        for FileValue { setting, value } in &mut self.values {
+            let Some(items) = value.as_array_mut() else { continue };
+            let texts = items.iter().filter_map(Value::as_str);
+            let also: Vec<String> = match setting.untrusted {
+                Untrusted::Rules => texts.filter_map(|rule| rule_below(rule, root)).collect(),
+                Untrusted::Paths => {
+                    let relative = texts.filter(|path| !path.starts_with(['/', '~']));
+                    relative.map(|path| root.join(path).to_string_lossy().into_owned()).collect()
+                }
+                Untrusted::Ignored | Untrusted::Only(_) | Untrusted::Stricter(_) => continue,
+            };
+            items.extend(also.into_iter().map(Value::String));
+        }
+        self.anchored(root)
     }
 }
 
@@ -213,7 +243,7 @@ fn parse_with<E>(
     for list in &mut values {
         remove_ineffective(list);
     }
-    Ok(ParsedSettings { name: name.to_owned(), value, values, text, warnings })
+    Ok(ParsedSettings { name: name.to_owned(), value, values, text, warnings, project: None })
 }
 
 /// Reads the text of a file that was written for another program. Invalid values are left out, with

@@ -18,7 +18,7 @@ use super::setting::Setting;
 use super::settings::Config;
 use super::spans::JsonPaths;
 use super::variables::VariableValue;
-use crate::hooks::{HookSettings, SkippedHook};
+use crate::hooks::{HookSettings, SkippedHook, project_variables};
 use crate::secrets::Variables;
 
 /// The origin of a value that no source sets.
@@ -64,7 +64,7 @@ impl Fold {
         if let Some(prohibition) = parsed.get::<Option<BypassProhibition>>(key) {
             self.forbids_bypass = prohibition.map(|_| parsed.name.clone());
         }
-        self.add_hooks(parsed, &[]);
+        self.add_hooks(parsed, &project_variables(parsed.project.as_deref()));
         let places = JsonPaths::scan(&parsed.text);
         let at = |path: &[&str]| {
             let index = places.nearest(path.iter().copied());

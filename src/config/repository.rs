@@ -43,7 +43,7 @@ pub const UNTRUSTED: &str = "the repository is not trusted";
 /// An ignored setting of the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct IgnoredSetting {
-    /// The path relative to the working folder.
+    /// The path, relative for a file of the working folder.
     pub file: String,
     /// The name of the setting, never its value. `None`: the whole file.
     pub key: Option<String>,

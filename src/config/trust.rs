@@ -99,6 +99,13 @@ impl Trust {
         Self::Files(contents)
     }
 
+    /// Returns the trust in a file that is in another folder and applies in this one: both are
+    /// required.
+    #[must_use]
+    pub fn within(self, other: Self) -> Self {
+        if self == Self::Full { other } else { self }
+    }
+
     /// Returns true if a settings file of the repository with this content is trusted. Trust by
     /// content requires that the content of each script that the file names is listed, too.
     ///

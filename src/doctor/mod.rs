@@ -134,6 +134,8 @@ pub struct HookLine {
     pub guard: bool,
     /// The file that configures it.
     pub source: String,
+    /// The folder of its project, if that is not the working folder.
+    pub project: Option<PathBuf>,
 }
 
 /// A configured MCP server.

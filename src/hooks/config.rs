@@ -1,6 +1,6 @@
 //! The `hooks` of settings files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -155,6 +155,15 @@ fn means_fail_closed(key: &str) -> bool {
     let letters = key.chars().filter(char::is_ascii_alphabetic);
     let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
     matches!(letters.as_str(), "failclosed" | "failclose" | "failsclosed" | "failcloses")
+}
+
+/// The variable with the folder of the project.
+const PROJECT_DIR: &str = "CLAUDE_PROJECT_DIR";
+
+/// Returns the variables for the hooks of a project that is not the working folder.
+pub fn project_variables(project: Option<&Path>) -> Vec<(String, String)> {
+    let folder = project.map(|folder| folder.display().to_string());
+    folder.map(|folder| (PROJECT_DIR.to_owned(), folder)).into_iter().collect()
 }
 
 impl HookSettings {
@@ -389,6 +398,12 @@ impl HookEntry {
 }
 
 impl HookHandler {
+    /// The folder of the project, if that is not the working folder.
+    pub(super) fn project(&self) -> Option<&str> {
+        let mut own = self.variables.iter().filter(|(name, _)| name == PROJECT_DIR);
+        own.next().map(|(_, folder)| folder.as_str())
+    }
+
     /// Adapts the hook of an agent type to a run whose main agent has that type; `SubagentStop`
     /// becomes `Stop`.
     #[must_use]

@@ -28,7 +28,7 @@ mod result;
 mod run;
 
 pub use callback::callbacks;
-pub use config::{BadHook, HookCommand, HookHandler, HookSettings, SkippedHook};
+pub use config::{BadHook, HookCommand, HookHandler, HookSettings, SkippedHook, project_variables};
 pub use crash_log::CrashLog;
 pub use decision::{HookDecision, HookRuns};
 pub use environment::{HookEnvironment, ModeSource};

@@ -351,8 +351,12 @@ impl Hooks {
             }
             HookCommand::Bash(script) => ("bash".into(), vec!["-c".into(), script.into()]),
             HookCommand::Program { path, arguments } => {
-                let path = self.expand_project_dir(&path.to_string_lossy());
-                (path.into(), arguments.iter().map(|one| self.expand_project_dir(one)).collect())
+                let cwd = self.environment.cwd.to_string_lossy();
+                let project = handler.project().unwrap_or(&cwd);
+                // No shell does it.
+                let expand = |word: &str| word.replace("${CLAUDE_PROJECT_DIR}", project).into();
+                let path: OsString = expand(&path.to_string_lossy());
+                (path.into(), arguments.iter().map(|one| expand(one)).collect())
             }
             HookCommand::Callback { .. } => return None,
         };
@@ -387,12 +391,6 @@ impl Hooks {
             tool_use_id: input.tool_use_id.clone(),
             limit: handler.timeout,
         }
-    }
-
-    /// Expands an argument that is not passed to a shell.
-    fn expand_project_dir(&self, word: &str) -> OsString {
-        let project = self.environment.cwd.to_string_lossy();
-        word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
     }
 
     /// The JSON that a hook reads.

@@ -107,7 +107,7 @@ pub use outcome::{Effect, GrantSource, ToolOutcome, ToolRefusal, refusal_reason}
 pub use panic_guard::end_tasks;
 pub use permission::{
     LivePermissions, PermissionUpdate, RuleError, RuleList, UpdateError, absolute_rule,
-    anchor_rule, check_rule,
+    anchor_rule, check_rule, rule_below,
 };
 pub use permit::{DelegatedCall, Permit};
 pub use prepared_call::PreparedCall;
@@ -115,7 +115,8 @@ pub use requirement::{Requirement, RequirementCheck, RequirementEnd, Requirement
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, Enforced, InvalidEntry,
     ProbeFailure, ProxyScheme, SandboxError, SandboxGaps, SandboxSettings, SandboxState,
-    TerminalAccess, UpstreamProxy, is_sandbox_path, owns_git_directory,
+    SettingsFolders, TerminalAccess, UpstreamProxy, is_sandbox_path, owns_git_directory,
+    settings_folders,
 };
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;

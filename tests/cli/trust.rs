@@ -67,7 +67,7 @@ fn at_work(world: &BinaryFixture, flags: &[&str]) -> Settings {
 /// Whether the repository's model is asked, and its rules allow.
 fn is_trusted(settings: &Settings) -> bool {
     let trusted = settings.chain.links[0].name == "theirs";
-    assert_eq!(settings.config.permissions.allow == ["Bash"], trusted);
+    assert_eq!(settings.config.permissions.allow.iter().any(|rule| rule == "Bash"), trusted);
     trusted
 }
 
@@ -684,4 +684,72 @@ fn hostile_git_files_do_not_extend_trust() {
             compose(&SystemPrompt::default(), &EnvironmentFacts::new(folder.path(), &config, &now));
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
+}
+
+/// Deny rules, a sandbox path and a hook, as settings.
+const LIMITS: &str = r#"{
+    "permissions": {"allow": ["Bash"], "deny": ["Bash(rm *)", "Read(./key)", "Read(/x)"]},
+    "sandbox": {"filesystem": {"denyRead": ["private"]}},
+    "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
+}"#;
+
+/// Checks that settings of a folder above hold in `cwd`: what restricts always, the rest if trusted.
+fn holds_below(world: &BinaryFixture, cwd: &Path, top: &Path, place: &Path) {
+    let settings = resolve(world, cwd, &[], &[]).expect("nothing of it stops a run");
+    let deny = &settings.config.permissions.deny;
+    let below = |name: &str| format!("Read(/{}/{name})", top.display());
+    for rule in ["Bash(rm *)".to_owned(), "Read(./key)".to_owned(), below("key"), below("x")] {
+        assert!(deny.contains(&rule), "{rule} in {deny:?}");
+    }
+    let closed = &settings.config.sandbox.deny_read;
+    assert!(closed.contains(&top.join("private").display().to_string()), "{closed:?}");
+    assert!(settings.hooks.is_empty() && settings.config.permissions.allow.is_empty());
+    let wanted = ["permissions.allow", "hooks.PreToolUse"];
+    assert!(wanted.iter().all(|key| keys(&settings).contains(key)), "{:?}", settings.ignored);
+    let trusted = resolve(world, cwd, &["--trust-project"], &[]).expect("it is valid");
+    assert_eq!(trusted.config.permissions.allow, ["Bash"]);
+    let project = ("CLAUDE_PROJECT_DIR".to_owned(), place.display().to_string());
+    assert_eq!(trusted.hooks[0].variables, [project]);
+}
+
+#[test]
+fn settings_of_the_root_hold_in_a_subfolder() {
+    for file in ["settings.local.json", "settings.json"] {
+        let world = BinaryFixture::new().file(&format!("work/.claude/{file}"), LIMITS);
+        let work = world.work().canonicalize().expect("it is there");
+        fs::create_dir_all(work.join(".git")).expect("made");
+        fs::create_dir_all(work.join("app")).expect("made");
+        holds_below(&world, &work.join("app"), &work, &work);
+    }
+    // The settings of the home folder are those of the user.
+    let world = BinaryFixture::new().file("home/.claude/settings.json", LIMITS);
+    let home = world.home().canonicalize().expect("it is there");
+    fs::create_dir_all(home.join(".git")).expect("made");
+    fs::create_dir_all(home.join("app")).expect("made");
+    let settings = resolve(&world, &home.join("app"), &[], &[]).expect("nothing stops it");
+    assert!(settings.ignored.is_empty(), "{:?}", settings.ignored);
+}
+
+#[test]
+fn local_settings_of_the_main_checkout_hold_in_a_worktree() {
+    let world = BinaryFixture::new()
+        .file("work/.claude/settings.local.json", LIMITS)
+        .file("work/.claude/settings.json", r#"{"permissions": {"deny": ["WebFetch"]}}"#);
+    let work = world.work().canonicalize().expect("it is there");
+    let (tree, data) = (work.join("tree"), work.join(".git/worktrees/tree"));
+    fs::create_dir_all(tree.join("app")).expect("made");
+    fs::create_dir_all(&data).expect("made");
+    let write = |path: &Path, text: String| fs::write(path, text).expect("written");
+    write(&tree.join(".git"), format!("gitdir: {}\n", data.display()));
+    write(&data.join("commondir"), "../..\n".to_owned());
+    let back = data.join("gitdir");
+    write(&back, format!("{}\n", tree.join(".git").display()));
+    holds_below(&world, &tree.join("app"), &tree, &work);
+    let settings = resolve(&world, &tree, &[], &[]).expect("nothing stops it");
+    let deny = &settings.config.permissions.deny;
+    assert!(deny.contains(&"Bash(rm *)".to_owned()) && !deny.contains(&"WebFetch".to_owned()));
+    // A file could name any repository: that one does not refer back.
+    write(&back, "/elsewhere/.git\n".to_owned());
+    let settings = resolve(&world, &tree, &[], &[]).expect("nothing stops it");
+    assert!(settings.config.permissions.deny.is_empty(), "{settings:?}");
 }

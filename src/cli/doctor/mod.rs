@@ -295,7 +295,8 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
             let event = handler.event.name();
             *counts.entry(event.to_owned()).or_insert(0) += 1;
             let HookHandler { command, timeout, source, fail_closed: guard, .. } = handler;
-            lines.push(HookLine { event, command, timeout, guard, source });
+            let project = file.project.clone();
+            lines.push(HookLine { event, command, timeout, guard, source, project });
         }
         let skipped = hooks.skipped.iter();
         bad.extend(skipped.map(|one| format!("{}: {}: {}", file.path, one.place, one.why)));

@@ -13,6 +13,7 @@ mod inputs;
 mod library;
 mod profile;
 mod prompt_tool;
+mod repository_files;
 mod resolve;
 mod rule_names;
 mod run_limits;

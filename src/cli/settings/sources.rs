@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::contract::Held;
+use super::repository_files::{RepositorySettings, repository_files};
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::{MemorySources, library};
 use crate::cli::args::RunArgs;
@@ -29,14 +30,6 @@ use crate::config::rule_names;
 use crate::config::trust::{Trust, TrustedProjects};
 use crate::process::file_reads;
 use crate::text::in_home;
-
-/// Files of a repository, lowest first.
-const OF_THE_REPOSITORY: [(&str, &str); 4] = [
-    ("project", ".claude/settings.json"),
-    ("project", ".outlast/settings.json"),
-    ("local", ".claude/settings.local.json"),
-    ("local", ".outlast/settings.local.json"),
-];
 
 /// The user's settings of the reference, below the home folder.
 const SHARED_FILE: &str = ".claude/settings.json";
@@ -80,6 +73,8 @@ pub struct SettingsFile {
     pub state: FileState,
     /// The hooks of the file as written; `Null` if there are none.
     pub hooks: Value,
+    /// The folder that is the project of its hooks, if that is not the working folder.
+    pub project: Option<PathBuf>,
 }
 
 /// All sources read. Invalid files contribute only their mistakes.
@@ -147,7 +142,10 @@ pub(super) fn read_all(
     let own = [&shared, &user].into_iter().flatten().chain(&flags).chain(&managed);
     let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
     let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
-    let trust = if is_trusted { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
+    let trust_in = |folder: &Path| {
+        if is_trusted { Trust::Full } else { Trust::of(&trusted, folder, paths.home) }
+    };
+    let trust = trust_in(cwd);
 
     if let Some(parsed) = shared {
         reading.merge(&parsed, ServerAuthor::User);
@@ -155,8 +153,8 @@ pub(super) fn read_all(
     if let Some(parsed) = user {
         reading.merge(&parsed.anchored(config_dir), ServerAuthor::User);
     }
-    for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
-        reading.repository(file, &paths, &trust);
+    for file in repository_files(cwd, paths.home).iter().filter(|file| wants(file.source)) {
+        reading.repository(file, &paths, &trust.clone().within(trust_in(&file.folder)));
     }
     if wants("project") && reading.reads_servers_of(ServerAuthor::Project) {
         reading.project_servers(cwd, &trust);
@@ -264,8 +262,14 @@ impl SourceReader {
             }
         };
         let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
-        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
+        let project = parsed.as_ref().and_then(|parsed| parsed.project.clone());
+        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default(), project });
         parsed
+    }
+
+    /// Lists a file none of whose hooks is used.
+    fn add_unused(&mut self, path: String, state: FileState) {
+        self.files.push(SettingsFile { path, state, hooks: Value::Null, project: None });
     }
 
     /// Reads the user's settings of the reference, which rank below those of outlast: where no
@@ -293,7 +297,7 @@ impl SourceReader {
         }
         if !is_default {
             let (path, state) = (path.display().to_string(), FileState::Foreign);
-            self.files.push(SettingsFile { path, state, hooks: Value::Null });
+            self.add_unused(path, state);
             return None;
         }
         let parsed = self.file_of_reference(&path);
@@ -317,7 +321,7 @@ impl SourceReader {
             Err(ForeignMistakes::Unreadable(why)) => {
                 self.fold.warnings.push(format!("{why} (this file is not used)"));
                 let state = FileState::Skipped;
-                self.files.push(SettingsFile { path: shown, state, hooks: Value::Null });
+                self.add_unused(shown, state);
                 None
             }
             Err(ForeignMistakes::Restricting(mistakes)) => self.add_file(shown, Err(mistakes)),
@@ -462,12 +466,15 @@ impl SourceReader {
         })
     }
 
-    fn repository(&mut self, path: &str, paths: &RulePaths<'_>, trust: &Trust) {
-        let name = paths.cwd.join(path).display().to_string();
-        let (read, trusted) = match read_file(paths.cwd, path, trust) {
+    fn repository(&mut self, file: &RepositorySettings, paths: &RulePaths<'_>, trust: &Trust) {
+        let name = file.folder.join(&file.file).display().to_string();
+        let path = &*file.shown();
+        let (read, trusted) = match read_file(&file.folder, &file.file, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
+            // Its hooks may name scripts of either folder.
             RepositoryFile::Content(content)
-                if self.is_trusted(path, &content, paths.cwd, trust) =>
+                if self.is_trusted(path, &content, &file.folder, trust)
+                    && self.is_trusted(path, &content, paths.cwd, trust) =>
             {
                 let text = self.decode(&name, &content);
                 let read = file::parse_text(&name, &text).map(|mut parsed| {
@@ -496,6 +503,7 @@ impl SourceReader {
             }
         };
         let read = self.as_first_read(&name, read);
+        let read = read.map(|parsed| parsed.map(|parsed| file.placed(parsed)));
         if let Some(parsed) = self.add_file(name, read) {
             self.merge(&parsed, ServerAuthor::ProjectSettings);
         }
@@ -529,7 +537,7 @@ impl SourceReader {
                 FileState::Untrusted
             }
         };
-        self.files.push(SettingsFile { path: name, state, hooks: Value::Null });
+        self.add_unused(name, state);
     }
 
     fn merge(&mut self, parsed: &ParsedSettings, author: ServerAuthor) {

@@ -65,8 +65,9 @@ pub fn find_broken_hooks(
     home: Option<&Path>,
     variables: &Variables,
 ) -> Vec<BrokenHook> {
-    let context = HookContext { cwd, home, variables };
     let look = |hook: &HookLine| {
+        let project = hook.project.as_deref().unwrap_or(cwd);
+        let context = HookContext { cwd, project, home, variables };
         let files = context.files(&hook.command);
         let (program, obstacle) = files.into_iter().find_map(|file| context.obstacle(file))?;
         let HookLine { event, ref source, guard, .. } = *hook;
@@ -87,6 +88,7 @@ enum NeededFile {
 /// The context in which hooks run.
 struct HookContext<'a> {
     cwd: &'a Path,
+    project: &'a Path,
     home: Option<&'a Path>,
     variables: &'a Variables,
 }
@@ -97,7 +99,7 @@ impl HookContext<'_> {
     fn files(&self, command: &HookCommand) -> Vec<NeededFile> {
         let (words, is_shell) = match command {
             HookCommand::Program { path, arguments } => {
-                let project = self.cwd.display().to_string();
+                let project = self.project.display().to_string();
                 let words = std::iter::once(path.display().to_string());
                 let words = words.chain(arguments.iter().cloned());
                 (words.map(|one| one.replace("${CLAUDE_PROJECT_DIR}", &project)).collect(), false)
@@ -156,7 +158,8 @@ impl HookContext<'_> {
 
     fn value(&self, name: &str) -> Option<String> {
         match name {
-            "CLAUDE_PROJECT_DIR" | "PWD" => Some(self.cwd.display().to_string()),
+            "CLAUDE_PROJECT_DIR" => Some(self.project.display().to_string()),
+            "PWD" => Some(self.cwd.display().to_string()),
             "HOME" => self.home.map(|home| home.display().to_string()),
             _ => {
                 let value = self.variables.get(OsStr::new(name))?.to_str()?;
@@ -339,6 +342,7 @@ mod tests {
         let variables = Variables::from_iter(variables);
         let context = HookContext {
             cwd: Path::new("/w"),
+            project: Path::new("/w"),
             home: Some(Path::new("/h")),
             variables: &variables,
         };

@@ -25,5 +25,5 @@ pub(super) use confinement::Confinement;
 pub(super) use denial::Denial;
 pub use live::{LivePermissions, PermissionUpdate, UpdateError};
 pub(super) use rule::wildcard;
-pub use rule::{absolute_rule, anchor_rule, check_rule};
+pub use rule::{absolute_rule, anchor_rule, check_rule, rule_below};
 pub use rule_error::{RuleError, RuleList};

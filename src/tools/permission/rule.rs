@@ -84,6 +84,14 @@ pub fn absolute_rule(text: &str) -> Option<String> {
     is_name.then(|| format!("{tool}(//{rest}"))
 }
 
+/// Returns the rule for `./x` below the folder of a settings file above the working folder.
+pub fn rule_below(text: &str, root: &Path) -> Option<String> {
+    let (tool, spec) = text.split_once('(')?;
+    let rest = spec.trim_start().strip_prefix("./")?;
+    BuiltinTool::named(tool.trim()).and_then(BuiltinTool::path_field)?;
+    Some(format!("{tool}(/{}/{rest}", escaped(&root.to_string_lossy())))
+}
+
 /// Splits a rule for a path `/x` into its tool and what follows the slash.
 fn rooted(text: &str) -> Option<(&str, &str)> {
     let (tool, spec) = text.split_once('(')?;

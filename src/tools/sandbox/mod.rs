@@ -50,8 +50,8 @@ pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope, program_places};
 use policy::{PolicyInputs, SandboxPolicy};
-pub use repository::owns_git_directory;
 pub(super) use repository::repository_folders;
+pub use repository::{SettingsFolders, owns_git_directory, settings_folders};
 pub use settings::SandboxSettings;
 
 /// The effective sandbox, for the init message and the result.

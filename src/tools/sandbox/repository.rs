@@ -31,6 +31,29 @@ pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Reposit
     Some(Repository { top: top.to_path_buf(), data: git_dir(top) })
 }
 
+/// The folders above the working folder that hold settings for it. Real paths.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SettingsFolders {
+    /// The top folder of its working tree, if that is another one.
+    pub top: Option<PathBuf>,
+    /// The top folder of the main working tree, if `git worktree add` made this one.
+    pub main: Option<PathBuf>,
+}
+
+/// Finds the folders that hold settings for a working folder: never the home folder, whose settings
+/// are those of the user, and never a folder of another owner.
+pub fn settings_folders(cwd: &Path, home: Option<&Path>) -> SettingsFolders {
+    let (cwd, home) = (resolve(cwd), home.map(resolve));
+    let Some(Repository { top, data }) = find_repository(&cwd, home.as_deref()) else {
+        return SettingsFolders::default();
+    };
+    let main = data.filter(|data| data.ends_with(".git"));
+    let main = main.and_then(|data| Some(data.parent()?.to_path_buf()));
+    let is_ours =
+        |main: &PathBuf| !home.is_some_and(|home| home.starts_with(main)) && same_owner(main, &cwd);
+    SettingsFolders { main: main.filter(is_ours), top: Some(top).filter(|top| *top != cwd) }
+}
+
 /// Returns the repositories around working folders, and their data elsewhere, as real paths.
 pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path>) -> Vec<PathBuf> {
     let home = home.map(resolve);

@@ -1,0 +1,67 @@
+//! The settings files of the repository that a run works in.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::file::ParsedSettings;
+use crate::tools::settings_folders;
+
+/// The folders of settings, the lowest first.
+const FOLDERS: [&str; 2] = [".claude", ".outlast"];
+
+/// A settings file of the repository, which need not exist.
+pub(super) struct RepositorySettings {
+    /// Its name in `--setting-sources`.
+    pub(super) source: &'static str,
+    /// The folder of the repository that it is in.
+    pub(super) folder: PathBuf,
+    /// Its path in that folder.
+    pub(super) file: String,
+    /// The folder that it applies to, if that is above the working folder.
+    pub(super) above: Option<PathBuf>,
+    /// True if it is not in the working folder.
+    pub(super) is_elsewhere: bool,
+}
+
+impl RepositorySettings {
+    /// Its name for messages about ignored settings: short if it is in the working folder.
+    pub(super) fn shown(&self) -> String {
+        if self.is_elsewhere {
+            self.folder.join(&self.file).display().to_string()
+        } else {
+            self.file.clone()
+        }
+    }
+
+    /// Gives its rules and hooks the folders that they mean.
+    pub(super) fn placed(&self, mut parsed: ParsedSettings) -> ParsedSettings {
+        parsed.project = Some(self.folder.clone()).filter(|_| self.is_elsewhere);
+        match &self.above {
+            Some(above) => parsed.anchored_above(above),
+            None => parsed,
+        }
+    }
+}
+
+/// Lists the settings files for a working folder, the lowest first: those in the top folder of its
+/// working tree, then those in the folder itself. Files of one user, which git does not add to
+/// another working tree, also count in those that `git worktree add` made.
+pub(super) fn repository_files(cwd: &Path, home: Option<&Path>) -> Vec<RepositorySettings> {
+    let found = settings_folders(cwd, home);
+    let (main, top) = (found.main.iter(), found.top.iter());
+    let elsewhere = |(source, folder): (&'static str, &PathBuf)| (source, folder.clone(), true);
+    let here = |source| (source, cwd.to_path_buf(), false);
+    let project = top.clone().map(|top| ("project", top)).map(elsewhere);
+    let local = main.chain(top).map(|folder| ("local", folder)).map(elsewhere);
+    let places = project.chain([here("project")]).chain(local).chain([here("local")]);
+    let files = places.flat_map(|(source, folder, is_elsewhere)| {
+        let name = if source == "local" { "settings.local.json" } else { "settings.json" };
+        FOLDERS.map(|settings| RepositorySettings {
+            source,
+            folder: folder.clone(),
+            file: format!("{settings}/{name}"),
+            above: found.top.clone().filter(|_| is_elsewhere),
+            is_elsewhere,
+        })
+    });
+    files.collect()
+}
