@@ -20,7 +20,7 @@ pub(in crate::cli) struct Placeholders<'a> {
     pub(in crate::cli) names: &'a [String],
 }
 
-impl Placeholders<'_> {
+impl<'v> Placeholders<'v> {
     /// The index of the argument whose name follows the dollar sign, and what follows it.
     fn argument<'t>(&self, rest: &'t str) -> Option<(usize, &'t str)> {
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -31,8 +31,9 @@ impl Placeholders<'_> {
         })
     }
 
-    /// The value of the placeholder that `rest` begins with, and what follows it.
-    fn take<'t>(&self, rest: &'t str) -> Option<(&str, &'t str)> {
+    /// The value of the placeholder other than an argument that `rest` begins with, and what
+    /// follows it.
+    fn take<'t>(&self, rest: &'t str) -> Option<(&'v str, &'t str)> {
         let known = [
             ("${CLAUDE_SKILL_DIR}", self.folder),
             ("${CLAUDE_PROJECT_DIR}", self.project),
@@ -42,38 +43,66 @@ impl Placeholders<'_> {
     }
 }
 
+/// What replaces a placeholder.
+enum Replacement<'v> {
+    Argument(&'v str),
+    /// The text of the placeholder: there is no such word.
+    Itself,
+    /// A value other than an argument, or nothing for a name without a word.
+    Value(&'v str),
+}
+
+/// The replacement of the placeholder that `rest` begins with, and what follows it.
+fn replacement<'v, 't>(
+    rest: &'t str,
+    (arguments, words): (&'v str, &'v [String]),
+    placeholders: &Placeholders<'v>,
+) -> Option<(Replacement<'v>, &'t str)> {
+    let word = |index: usize| words.get(index).map(|word| Replacement::Argument(word));
+    let in_brackets = rest.strip_prefix("$ARGUMENTS[").and_then(index_in_brackets);
+    if let Some((index, after)) = in_brackets.or_else(|| number(rest.strip_prefix('$')?)) {
+        return Some((word(index).unwrap_or(Replacement::Itself), after));
+    }
+    if let Some((index, after)) = placeholders.argument(rest) {
+        return Some((word(index).unwrap_or(Replacement::Value("")), after));
+    }
+    if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
+        return Some((Replacement::Argument(arguments), after));
+    }
+    placeholders.take(rest).map(|(value, after)| (Replacement::Value(value), after))
+}
+
 /// Replaces `$ARGUMENTS` by all that follows the name, `$0`, `$1` and `$ARGUMENTS[0]` by single
 /// words of it, counted from 0 (quotes hold words together) or named by the front matter, and the
-/// placeholders by their values.
-/// If the text has no placeholder for arguments, they are appended.
+/// placeholders by their values. `$1` stays if there is no such word, since it may be part of a
+/// program, and `\$1` becomes `$1`.
+/// If no placeholder is replaced by an argument, they are appended.
 pub(super) fn fill(
     text: &str,
     arguments: &str,
     placeholders: Placeholders<'_>,
 ) -> Result<String, ExpansionTooLong> {
     let words = words(arguments);
-    let word = |index: usize| words.get(index).map_or("", String::as_str);
     let mut filled = String::with_capacity(text.len() + arguments.len());
     let (mut rest, mut used) = (text, false);
     while let Some(at) = rest.find('$') {
         filled.push_str(&rest[..at]);
+        let is_escaped = rest[..at].ends_with('\\');
         rest = &rest[at..];
-        let by_index = rest.strip_prefix("$ARGUMENTS[").and_then(index_in_brackets);
-        let by_number = number(&rest[1..]).filter(|(index, _)| *index < 10 || *index < words.len());
-        if let Some((index, after)) = by_index.or(by_number).or_else(|| placeholders.argument(rest))
-        {
-            filled.push_str(word(index));
-            (rest, used) = (after, true);
-        } else if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
-            filled.push_str(arguments);
-            (rest, used) = (after, true);
-        } else if let Some((value, after)) = placeholders.take(rest) {
-            filled.push_str(value);
-            rest = after;
+        let found = replacement(rest, (arguments, &words), &placeholders);
+        let (replacement, after) = found.unwrap_or((Replacement::Itself, &rest[1..]));
+        let itself = &rest[..rest.len() - after.len()];
+        if is_escaped && itself.len() > 1 {
+            filled.pop();
+            filled.push_str(itself);
         } else {
-            filled.push('$');
-            rest = &rest[1..];
+            used |= matches!(replacement, Replacement::Argument(_));
+            filled.push_str(match replacement {
+                Replacement::Argument(value) | Replacement::Value(value) => value,
+                Replacement::Itself => itself,
+            });
         }
+        rest = after;
         if filled.len() > LONGEST {
             return Err(ExpansionTooLong);
         }
@@ -147,8 +176,8 @@ mod tests {
     fn arguments_replace_the_placeholders_of_a_command() {
         let rows = [
             ("Fix $ARGUMENTS now", "a b", "Fix a b now"),
-            ("$0 then $1, $2.", "a 'b c'", "a then b c, ."),
-            ("$ARGUMENTS[0]-$ARGUMENTS[1]-$ARGUMENTS[7]", "a 'b c'", "a-b c-"),
+            ("$0 then $1, $2.", "a 'b c'", "a then b c, $2."),
+            ("$ARGUMENTS[0]-$ARGUMENTS[1]-$ARGUMENTS[7]", "a 'b c'", "a-b c-$ARGUMENTS[7]"),
             ("$ARGUMENTS[x] $ARGUMENTS[+1] $ARGUMENTS[1", "a b", "a b[x] a b[+1] a b[1"),
             ("it's $0", "it's me", "it's it's"),
             ("$2$1$9", "0 1 2 3 4 5 6 7 8 9 10", "219"),
@@ -162,7 +191,13 @@ mod tests {
             ("[$0]", "\"open", "[open]"),
             ("Fix $issue on $branch.", "12 'my main'", "Fix 12 on my main."),
             ("$issue-$issues $issue_2", "12", "12-$issues $issue_2"),
-            ("$branch", "12", ""),
+            ("$branch", "12", "\n\nArguments: 12"),
+            ("awk '{print $1}' !seen[$0]++ $5", "", "awk '{print $1}' !seen[$0]++ $5"),
+            ("awk '{print $1}'", "a", "awk '{print $1}'\n\nArguments: a"),
+            ("$ARGUMENTS[3]", "a", "$ARGUMENTS[3]\n\nArguments: a"),
+            (r"\$0 \$7 \$ARGUMENTS \$issue $0", "a", "$0 $7 $ARGUMENTS $issue a"),
+            (r"\$HOME \$200K \$ \\$0", "", r"\$HOME \$200K \$ \$0"),
+            (r"\$ARGUMENTS[0]$0\", "a", r"$ARGUMENTS[0]a\"),
         ];
         let names = &["issue".to_owned(), "branch".to_owned()];
         let placeholders =
