@@ -25,6 +25,7 @@ pub mod prices;
 mod proxies;
 mod reasoning;
 pub mod request;
+mod server_verifier;
 pub mod service;
 pub mod settlement;
 pub mod stop_reason;

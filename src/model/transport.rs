@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, ClientBuilder, Identity, Url};
-use rustls::RootCertStore;
+use reqwest::{ClientBuilder, Identity, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::json;
 use crate::process::file_reads;
 use crate::recovery::ConnectionChoice;
 
 use super::proxies::{BadProxy, Proxies, Proxy, is_loopback};
+use super::server_verifier::ServerVerifier;
 use super::timers::RequestTimers;
 
 /// Number of keep-alive probes that may go unanswered.
@@ -98,26 +99,25 @@ impl ClientIdentity {
     pub(super) fn read(files: &IdentityFiles) -> Result<Self, InvalidBundle> {
         let certificates = read_bundle(&files.certificate)?;
         let invalid = |why: &dyn Display| InvalidBundle::new(&files.key, why);
-        let mut pem = file_reads::read(&files.key.path).map_err(|error| invalid(&error))?;
-        if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+        let mut pem = read_pem(&files.key)?;
+        if pem.contains(ENCRYPTED) {
             return Err(invalid(
                 &"its key is encrypted, and keys with a passphrase are not supported; \
                 write one without: openssl pkey -in FILE -out PLAIN",
             ));
         }
-        let key = PrivateKeyDer::from_pem_slice(&pem)
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| invalid(&format!("it holds no PEM key: {error}")))?;
         if files.key.path != files.certificate.path {
-            let more = file_reads::read(&files.certificate.path);
-            pem.push(b'\n');
-            pem.extend(more.map_err(|error| InvalidBundle::new(&files.certificate, &error))?);
+            pem.push('\n');
+            pem.push_str(&read_pem(&files.certificate)?);
         }
-        Ok(Self { pem, certificates, key })
+        Ok(Self { pem: pem.into_bytes(), certificates, key })
     }
 }
 
 /// A word of the PEM headers of encrypted keys, old and new.
-const ENCRYPTED: &[u8] = b"ENCRYPTED";
+const ENCRYPTED: &str = "ENCRYPTED";
 
 /// A file of certificates that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -266,35 +266,29 @@ impl ClientConfig {
         if self.is_plain_loopback {
             return builder().tls_certs_only([]).build().map_err(tls_error);
         }
-        match with_identity().build() {
-            Ok(client) if self.extra_roots.is_empty() => Ok(client),
-            Ok(_) => {
-                let roots = self.extra_roots.iter().map(|root| Certificate::from_der(root));
-                let roots = roots.collect::<Result<Vec<_>, _>>().map_err(tls_error)?;
-                with_identity().tls_certs_merge(roots).build().map_err(tls_error)
-            }
-            // A host without system certificates, such as a minimal container.
-            Err(_) => {
-                let tls = self.with_built_in_roots()?;
-                builder().tls_backend_preconfigured(tls).build().map_err(tls_error)
+        if self.extra_roots.is_empty() {
+            if let Ok(client) = with_identity().build() {
+                return Ok(client);
             }
         }
+        let tls = self.tls().map_err(|error| HttpClientError::Tls(error.to_string()))?;
+        builder().tls_backend_preconfigured(tls).build().map_err(tls_error)
     }
 
-    /// Trusts the certificate authorities of the program itself, and the extra ones.
-    fn with_built_in_roots(&self) -> Result<rustls::ClientConfig, HttpClientError> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        for root in &self.extra_roots {
-            let added = roots.add(root.clone());
-            added.map_err(|error| HttpClientError::Tls(error.to_string()))?;
-        }
-        let config = rustls::ClientConfig::builder().with_root_certificates(roots);
-        match &self.identity {
-            None => Ok(config.with_no_client_auth()),
-            Some(ClientIdentity { certificates, key, .. }) => config
-                .with_client_auth_cert(certificates.clone(), key.clone_key())
-                .map_err(|error| HttpClientError::Tls(error.to_string())),
-        }
+    /// TLS with the certificates that the user names, or on a host without those of the system.
+    fn tls(&self) -> Result<rustls::ClientConfig, rustls::Error> {
+        let verifier = Arc::new(ServerVerifier::new(&self.extra_roots)?);
+        let config = rustls::ClientConfig::builder();
+        let config = config.dangerous().with_custom_certificate_verifier(verifier);
+        let mut config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some(ClientIdentity { certificates, key, .. }) => {
+                config.with_client_auth_cert(certificates.clone(), key.clone_key())?
+            }
+        };
+        // As reqwest offers it: a server that speaks only HTTP/2 refuses the handshake.
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
     }
 
     fn builder(&self, connection: ConnectionChoice) -> ClientBuilder {
@@ -379,10 +373,18 @@ pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>
     Ok(roots)
 }
 
+/// Reads a PEM file, also one from an editor that writes a byte order mark, and with the old label of
+/// certificates.
+fn read_pem(file: &CaFile) -> Result<String, InvalidBundle> {
+    let bytes = file_reads::read(&file.path).map_err(|error| InvalidBundle::new(file, &error))?;
+    let text = json::decode(&bytes);
+    Ok(text.trim_start_matches('\u{feff}').replace("X509 CERTIFICATE-----", "CERTIFICATE-----"))
+}
+
 fn read_bundle(file: &CaFile) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
     let invalid = |why: &dyn Display| InvalidBundle::new(file, why);
-    let bytes = file_reads::read(&file.path).map_err(|error| invalid(&error))?;
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let pem = read_pem(file)?;
+    let found = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| invalid(&error))?;
     if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }
 }

@@ -76,6 +76,33 @@ async fn an_authority_of_ones_own_is_trusted_beside_the_others() {
     }
 }
 
+/// A self-signed certificate is one of an authority, which may not serve. The user names it.
+#[tokio::test]
+async fn a_server_is_trusted_by_its_own_certificate_for_its_own_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = BASE64_STANDARD.encode(std::fs::read(data("tls/self-signed.der")).expect("a file"));
+    let path = folder.path().join("own.pem");
+    // As editors and older programs write it.
+    let label = "X509 CERTIFICATE";
+    let pem = format!("\u{feff}-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
+    std::fs::write(&path, pem).expect("written");
+    for (host, ca_file, works) in [
+        ("localhost", path.clone(), true),
+        ("[::ffff:127.0.0.1]", path, false),
+        ("localhost", data("tls/authority.pem"), false),
+    ] {
+        let session = session_as("self-signed");
+        let (url, serving) = serve_session(session, stream(&recorded("streams/text.sse")));
+        let mut endpoint = endpoint(&url.replace("localhost", host));
+        endpoint.ca_files = vec![ca_file.clone().into()];
+        let client = ModelClient::new(endpoint).expect("the endpoint is right");
+        let class = ask(&client, STREAMING).await.err().map(|fault| classify(&fault).class);
+        serving.join().expect("the server ended well");
+        let wanted = (!works).then_some(ErrorClass::SslCertError);
+        assert_eq!(class, wanted, "{host} {ca_file:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_demands_a_client_certificate_gets_that_of_the_user() {
     let folder = tempfile::tempdir().expect("a folder");

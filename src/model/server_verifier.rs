@@ -1,0 +1,101 @@
+//! Verifies certificates of servers where the user names certificates to trust.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+
+/// Trusts the authorities of the system, those that the user names, and a server that shows one of
+/// the named certificates itself: a self-signed certificate is often one of an authority, which
+/// may not serve otherwise.
+#[derive(Debug)]
+pub(super) struct ServerVerifier {
+    named: Vec<CertificateDer<'static>>,
+    chains: Arc<dyn ServerCertVerifier>,
+}
+
+impl ServerVerifier {
+    /// Uses the authorities of the program on a host without those of the system, such as a minimal
+    /// container.
+    ///
+    /// # Errors
+    /// A named certificate is invalid.
+    pub(super) fn new(named: &[CertificateDer<'static>]) -> Result<Self, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let of_system = rustls_platform_verifier::Verifier::new_with_extra_roots(
+            named.iter().cloned(),
+            Arc::clone(&provider),
+        );
+        let chains: Arc<dyn ServerCertVerifier> = match of_system {
+            Ok(of_system) => Arc::new(of_system),
+            Err(_) => of_program(named, provider)?,
+        };
+        Ok(Self { named: named.to_vec(), chains })
+    }
+}
+
+fn of_program(
+    named: &[CertificateDer<'static>],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, Error> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for root in named {
+        roots.add(root.clone())?;
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|error| Error::Other(OtherError(Arc::new(error))))
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let (name, stapled) = (server_name, ocsp_response);
+        let result = self.chains.verify_server_cert(end_entity, intermediates, name, stapled, now);
+        // The dates are checked first, so these errors are only about who signed it for which use.
+        let is_about_issuer = matches!(
+            result,
+            Err(Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::Other(_)
+            ))
+        );
+        if is_about_issuer && self.named.contains(end_entity) {
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        result
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
