@@ -70,5 +70,9 @@ pub fn schema_not_met(outcome: &RunOutcome) -> (String, &'static str) {
             format!("no structured output came: none of {attempts} answers was accepted")
         }
     };
-    (what, "Make the schema of --json-schema simpler, or raise the setting schemaTries.")
+    (
+        what,
+        "Make the schema of --json-schema simpler, or raise the setting schemaTries; for an answer \
+         without a schema: --json-schema none.",
+    )
 }

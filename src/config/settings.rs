@@ -238,7 +238,7 @@ settings! {
     /// answer stands.
     limits.budgets.nudges: u8, "tokenBudgetNudges";
 
-    /// A command that must pass when the model is done; otherwise the run fails.
+    /// A command that must pass when the model is done; otherwise the run fails. `none`: none.
     require: Option<String> = None, "require"
         .flag("require", "COMMAND", ACCEPTANCE).critical().kept_as(KeptAs::Demand);
 

@@ -190,6 +190,12 @@ fn demand_rows() -> Vec<Row> {
             json!({ "type": "string" }),
         )
         .changed(&["--json-schema", r#"{"type": "number"}"#], json!({ "type": "number" })),
+        Row::flags(
+            "jsonSchema",
+            &["--json-schema", r#"{"type": "string"}"#],
+            json!({ "type": "string" }),
+        )
+        .changed(&["--json-schema", "none"], Value::Null),
         Row::file("schemaTries", json!({ "schemaTries": 2 }), json!(2))
             .against(json!({ "schemaTries": 9 }))
             .and_variables(&[("MAX_STRUCTURED_OUTPUT_RETRIES", "9")])

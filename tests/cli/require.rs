@@ -86,6 +86,9 @@ fn required_command_and_schema_instructions_follow_the_prompt_separately() {
     assert_eq!(parts[0], "Mine.");
     assert!(parts[1].ends_with(":\ntrue") && parts[2].contains("StructuredOutput"), "{text}");
     let none = resolve(&["hi"], &[], "{}").expect("good settings").demands;
+    let dropped = ["hi", "--require", "none", "--json-schema", "none"];
+    let dropped = resolve(&dropped, &[], r#"{"require": "make"}"#).expect("good settings").demands;
+    assert!(dropped.requirement.is_none() && dropped.schema.is_none());
     assert_eq!(add_acceptance_checks("Mine.".to_owned(), &none), "Mine.");
 }
 

@@ -119,7 +119,7 @@ impl OutputArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct AcceptanceArgs {
-    /// The JSON Schema of the answer: JSON, or a file
+    /// The JSON Schema of the answer: JSON, or a file; none: plain text
     #[arg(long, value_name = "JSON|PATH")]
     pub json_schema: Option<String>,
 }

@@ -8,7 +8,12 @@ use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::tools::Requirement;
 
-/// Resolves the acceptance checks.
+/// True if a demand is dropped, such as one of the session that is resumed.
+fn is_none(given: &str) -> bool {
+    given.trim() == "none"
+}
+
+/// Resolves the acceptance checks. `none` is no demand.
 ///
 /// # Errors
 /// An empty command, or an invalid schema.
@@ -17,16 +22,16 @@ pub(super) fn resolve(
     config: &Config,
     cwd: &Path,
 ) -> Result<AcceptanceSettings, UsageError> {
-    let command = config.require.as_ref();
+    let command = config.require.as_ref().filter(|command| !is_none(command));
     if command.is_some_and(|command| command.trim().is_empty()) {
         return Err(UsageError::new(
-            "--require (or the setting \"require\") is empty; give a command, or leave it out",
+            "--require (or the setting \"require\") is empty; give a command, leave it out, or give none",
         ));
     }
     if args.flags.has("require-timeout") && command.is_none() {
         return Err(UsageError::new("--require-timeout needs --require; add it"));
     }
-    let schema = args.acceptance.json_schema.as_ref();
+    let schema = args.acceptance.json_schema.as_ref().filter(|given| !is_none(given));
     Ok(AcceptanceSettings {
         schema: schema.map(|given| answer_schema::parse_flag(given, cwd)).transpose()?,
         requirement: command.map(|command| Requirement {

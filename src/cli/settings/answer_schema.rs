@@ -23,7 +23,7 @@ pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageE
     let trimmed = given.trim();
     if trimmed.is_empty() {
         return Err(UsageError::new(format!(
-            "{FLAG} is empty; give a JSON Schema, or the name of a file that holds one"
+            "{FLAG} is empty; give a JSON Schema, the name of a file that holds one, or none"
         )));
     }
     if is_json(trimmed) {
