@@ -68,6 +68,24 @@ fn rules_that_cannot_be_reached_are_reported() {
 }
 
 #[test]
+fn linked_folders_of_rules_are_read_within_the_limits_of_trust() {
+    let home = Home::new();
+    home.write("code/project/docs/in.md", "in").write("elsewhere/out.md", "out");
+    home.write("mine/own.md", "own").write("config/rules/r.md", "r");
+    let rules = home.path("code/project/.claude/rules");
+    fs::create_dir_all(&rules).expect("made");
+    symlink("../../docs", rules.join("a")).expect("linked");
+    symlink(home.path("elsewhere"), rules.join("b")).expect("linked");
+    symlink(home.path("mine"), home.path("config/rules/shared")).expect("linked");
+    assert_eq!(home.texts(), ["r", "own", "in"]);
+    let warnings = home.read().warnings;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains("rules/b is left out: leads out of the project"), "{warning}");
+    let trusted = home.search(|search| MemorySearch { trusted: true, ..search }.read());
+    assert_eq!((trusted.files.len(), trusted.warnings.len()), (4, 0), "{trusted:?}");
+}
+
+#[test]
 fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
     let home = Home::new();
     home.write("code/project/.env", "SECRET").write("code/project/CLAUDE.md", "see @.env now");
@@ -83,7 +101,7 @@ fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
 #[test]
 fn a_folder_that_a_text_mentions_is_not_imported() {
     let home = Home::new();
-    let text = "see @src/components, @src/components/ and @../.. now";
+    let text = "see @src/components, @src/components/, @src, @alice and @../.. now";
     home.write("code/project/src/components/a.ts", "x").write("code/project/CLAUDE.md", text);
     let memory = home.read();
     assert_eq!((&*memory.files[0].text, &memory.warnings[..]), (text, &[][..]));

@@ -83,7 +83,8 @@ fn add_text<'a>(
     pieces: &mut Vec<ImportPiece<'a>>,
 ) {
     let mut from = range.start;
-    for import in imports(text, range.clone()) {
+    // A word that names no file stays text.
+    for import in words(text, range.clone()) {
         if code.iter().any(|code| code.contains(&import.start)) {
             continue;
         }
@@ -99,12 +100,6 @@ fn push_text<'a>(text: &'a str, pieces: &mut Vec<ImportPiece<'a>>) {
     if !text.is_empty() {
         pieces.push(ImportPiece::Text(text));
     }
-}
-
-/// Finds words that begin with `@` and look like a path, not like an e-mail address or a user name.
-fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
-    let is_path = |range: &Range<usize>| text[range.clone()].contains(['/', '.']);
-    words(text, within).into_iter().filter(is_path).collect()
 }
 
 /// Finds words that begin with `@`, without trailing punctuation.
@@ -172,7 +167,7 @@ mod tests {
         let rows: [(&str, &[&str]); 13] = [
             ("see @docs/style.md and @README.md.", &["docs/style.md", "README.md"]),
             ("@~/own.md\n- @../up.md, @/etc/x", &["~/own.md", "../up.md", "/etc/x"]),
-            ("mail me@example.org or ask @alice", &[]),
+            ("mail me@example.org, see @README", &["README"]),
             ("`@not/this.md` but @this.md", &["this.md"]),
             ("```\n@not/this.md\n```\n@this.md", &["this.md"]),
             ("    @indented/code.md\n\n@this.md", &["this.md"]),

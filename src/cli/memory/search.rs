@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::cli::front_matter;
 use crate::process::{TrustedOwners, checkout_root, file_reads};
@@ -35,6 +38,12 @@ const DEPTH_MAX: usize = 4;
 
 /// Maximum number of files that are read.
 const FILES_MAX: usize = 200;
+
+/// Maximum number of entries of a folder of rules that are visited.
+const ENTRIES_MAX: usize = 2_000;
+
+/// The reason why a link is not followed.
+const OUTSIDE: &str = "leads out of the project, which is not trusted";
 
 /// The maximum number of patterns of a rule.
 const PATTERNS_MAX: usize = 20;
@@ -150,7 +159,7 @@ impl MemorySearch<'_> {
             for name in ["CLAUDE.md", "AGENTS.md"] {
                 leads.push(MemoryCandidate::unbound(folder.join(name), MemoryOrigin::User));
             }
-            leads.extend(rules(folder, warnings).into_iter().map(|path| MemoryCandidate {
+            leads.extend(rules(folder, None, warnings).into_iter().map(|path| MemoryCandidate {
                 is_rule: true,
                 ..MemoryCandidate::unbound(path, MemoryOrigin::User)
             }));
@@ -177,7 +186,7 @@ impl MemorySearch<'_> {
         let bound = (!self.trusted).then(|| bound.to_owned());
         if self.project {
             let names = NAMES.iter().map(|name| (folder.join(name), false));
-            let rules = rules(&folder.join(PROJECT_FOLDER), warnings);
+            let rules = rules(&folder.join(PROJECT_FOLDER), bound.as_deref(), warnings);
             let rules = rules.into_iter().map(|path| (path, true));
             leads.extend(names.chain(rules).map(|(path, is_rule)| MemoryCandidate {
                 path,
@@ -204,21 +213,39 @@ impl MemorySearch<'_> {
     }
 }
 
-/// The files of the rules in a folder of settings, by name.
-fn rules(folder: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
+/// The files of the rules in a folder of settings, by name. Folders that links lead to are searched,
+/// too, if they are within the bound.
+fn rules(folder: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let folder = folder.join(RULES);
     // A folder that cannot be reached causes a warning below.
     let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotADirectory;
     if !folder.try_exists().unwrap_or_else(|error| !is_missing(error)) {
         return Vec::new();
     }
+    let real_bound = bound.map(|bound| bound.canonicalize().unwrap_or_else(|_| bound.to_owned()));
+    let outside = Arc::new(Mutex::new(Vec::new()));
+    let found = Arc::clone(&outside);
+    let stays = move |entry: &ignore::DirEntry| {
+        let path = entry.path();
+        let Some(bound) = real_bound.as_ref().filter(|_| entry.path_is_symlink()) else {
+            return true;
+        };
+        // A file outside is reported when it is read.
+        let is_kept = !path.is_dir() || path.canonicalize().is_ok_and(|it| it.starts_with(bound));
+        if !is_kept {
+            found.lock().push(path.to_owned());
+        }
+        is_kept
+    };
     let walk = ignore::WalkBuilder::new(&folder)
         .standard_filters(false)
+        .follow_links(true)
         .max_depth(Some(8))
         .sort_by_file_name(Ord::cmp)
+        .filter_entry(stays)
         .build();
     let mut files = Vec::new();
-    for entry in walk {
+    for entry in walk.take(ENTRIES_MAX) {
         match entry.map(ignore::DirEntry::into_path) {
             Ok(path) if path.extension().is_some_and(|kind| kind == "md") => files.push(path),
             Ok(_) => {}
@@ -226,6 +253,9 @@ fn rules(folder: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
                 warnings.push(format!("a part of {} is left out: {error}", folder.display()));
             }
         }
+    }
+    for path in outside.lock().drain(..) {
+        warnings.push(format!("{} is left out: {OUTSIDE}", path.display()));
     }
     files.truncate(FILES_MAX);
     files
@@ -242,7 +272,7 @@ impl MemoryReader<'_> {
         let outside =
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
         if scope.bound.is_some_and(outside) {
-            self.warn(path, "leads out of the project, which is not trusted");
+            self.warn(path, OUTSIDE);
             return None;
         }
         if let Some(why) = (self.denial)(path).or_else(|| (self.denial)(&real)) {
