@@ -135,9 +135,8 @@ pub async fn gather(
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
 ) -> Result<GatheredPrompt, UsageError> {
-    if let Some(argument) = &source.argument {
-        check_argument(argument)?;
-    }
+    // A wrapper may give an empty argument, and the prompt by a pipe.
+    let argument = source.argument.as_ref().filter(|argument| !argument.trim().is_empty());
     let mut input = Vec::new();
     let mut unused = None;
     let first = match plan {
@@ -166,12 +165,15 @@ pub async fn gather(
             }
         }
     }
-    let is_all = source.argument.is_none();
+    let is_all = argument.is_none();
     let added = AddedInput::of(&input, is_all);
     let DecodedInput { text: input, invalid, nul } = decode(&input)?;
+    if is_all && source.argument.is_some() && input.trim().is_empty() {
+        return Err(empty_argument());
+    }
     let is_added = (!is_all || source.may_be_empty) && !input.trim().is_empty();
     let added = is_added.then_some(added);
-    let argument = source.argument.as_deref().map(|text| text.trim_start_matches('\u{feff}'));
+    let argument = argument.map(|text| text.trim_start_matches('\u{feff}'));
     let prompt = match (argument, input.trim().is_empty()) {
         (Some(argument), true) => argument.to_owned(),
         (Some(argument), false) => format!("{argument}\n{input}"),
@@ -250,13 +252,10 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
     }
 }
 
-fn check_argument(argument: &str) -> Result<(), UsageError> {
-    if argument.trim().is_empty() {
-        return Err(UsageError::new(
-            "the prompt argument is empty; say what to do, or leave it out and pipe the prompt in",
-        ));
-    }
-    Ok(())
+fn empty_argument() -> UsageError {
+    UsageError::new(
+        "the prompt argument is empty; say what to do, or leave it out and pipe the prompt in",
+    )
 }
 
 fn unavailable(source: &PromptSource) -> UsageError {

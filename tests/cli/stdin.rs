@@ -117,6 +117,17 @@ async fn a_prompt_argument_does_not_wait_for_an_open_silent_stdin() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stdin_is_the_prompt_if_the_argument_is_empty() {
+    let pieces = &[after(900, "a\n"), end(0)];
+    let (gathered, ..) = plays(&source(Some(" ")), GRACE, pieces).await;
+    assert_eq!(gathered, Ok(said("a\n")));
+    for pieces in [&[][..], &[after(1, " \n"), end(0)]] {
+        let (gathered, ..) = plays(&source(Some("")), GRACE, pieces).await;
+        assert!(gathered.unwrap_err().contains("the prompt argument is empty"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn stdin_data_that_starts_within_the_grace_period_is_read_to_eof() {
     let pieces = &[after(900, "a\n"), after(60_000, "b\n"), end(60_000)];
     let (gathered, _, heartbeats) = plays(&source(Some("hi")), GRACE, pieces).await;
