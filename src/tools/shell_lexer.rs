@@ -391,7 +391,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Takes the rest of `$(cat <<'EOF'`, a here-document and `)`, which is the same as its text in
+    /// Takes the rest of `$(cat <<EOF`, a literal here-document and `)`, which is the same as its text in
     /// quotes. False if it is anything else.
     fn cat(&mut self) -> bool {
         let all = self.letters.as_str();
@@ -538,16 +538,16 @@ impl Lexer<'_> {
     }
 }
 
-/// Reads `(cat <<'EOF'`, the text of a here-document, a line `EOF` and `)`. Returns the text and the
-/// rest.
+/// Reads `(cat <<'EOF'` or `(cat <<EOF`, the text of a here-document, a line `EOF` and `)`. Returns the text and the
+/// rest. `None` if the shell expands something in it.
 fn text_of_cat(text: &str) -> Option<(String, &str)> {
     let begun = text.strip_prefix("(cat <<")?;
-    let is_usual = begun.trim_start_matches(['-', ' ']).starts_with('\'');
-    let (document, rest) = HereDocument::begin(begun).filter(|_| is_usual)?;
+    let (document, rest) = HereDocument::begin(begun)?;
     let (text, rest) = document.take_from(rest.strip_prefix('\n')?)?;
     // Older versions of bash join lines before they look for the delimiter.
     let is_certain = !text.contains("\\\n");
-    Some((text, rest.strip_prefix(')')?)).filter(|_| is_certain)
+    let is_literal = document.is_quoted || !text.contains(['$', '`', '\\']);
+    Some((text, rest.strip_prefix(')')?)).filter(|_| is_certain && is_literal)
 }
 
 /// True if this may be part of the name of a variable.

@@ -154,6 +154,10 @@ fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
         "beta -m \"$(cat <<'E'\n$(./mark) ) ' \\\" `./mark`\n\nE\n)\" y",
         "beta \"a $(cat <<-'E'\n\tx\n\tE\n) b\"; beta",
         "beta \"\\$(cat <<'E'\nx\nE\n)\"",
+        "beta \"$(cat <<\"E\"\n$(./mark)\nE\n)\"",
+        "beta \"$(cat <<\\E\n`./mark`\nE\n)\"",
+        "beta \"$(cat <<E\nx; ./mark & (\nE\n)\" y",
+        "beta \"$(cat <<-E\n\tx\n\tE\n)\"",
     ] {
         let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
         assert!(admitted.is_ok(), "{command:?}: {admitted:?}");
@@ -224,6 +228,9 @@ fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
         "beta \"$(cat <<'E'\nx\n E\n)\"",
         "beta \"$(cat <<'E'\nx\\\nE\n)\"",
         "beta \"$(cat <<E\n$(./mark)\nE\n)\"",
+        "beta \"$(cat <<-E\n\t`./mark`\n\tE\n)\"",
+        "beta \"$(cat <<E\nx\\\nE\n$X\nE\n)\"",
+        "beta \"$(cat <<E\n$X\nE\n)\"",
         "beta \"$(cat <<'E'\nx\nE\n)$(./mark)\"",
         "beta \"$(cat <<'E'\n$(cat <<'F'\nE\nF\n)\nE\n)\"",
         "beta \"`cat <<'E'\nx\nE\n`\"",
