@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use unicode_normalization::UnicodeNormalization;
 
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
@@ -24,6 +25,9 @@ const HINT_LINES_MAX: usize = 5_000;
 
 /// The maximum part of a line that is compared and shown, in characters.
 const HINT_CHARACTERS: usize = 200;
+
+/// The maximum number of characters that are named as different.
+const UNSEEN_MAX: usize = 5;
 
 /// The number of unchanged lines that a result shows before and after the change.
 const CONTEXT_LINES: usize = 3;
@@ -261,6 +265,9 @@ fn not_found(wanted: &str, file: &str) -> String {
                 them: leave those out."
             .to_string();
     }
+    if let Some(message) = unseen_difference(wanted, file) {
+        return message;
+    }
     let first = lines.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or(wanted);
     let bare = |line: &str| line.split_whitespace().collect::<String>();
     let meant = bare(first);
@@ -281,27 +288,54 @@ fn not_found(wanted: &str, file: &str) -> String {
             };
         }
     }
-    let wanted = typed(first);
-    let mut lines = file.lines().take(HINT_LINES_MAX).enumerate();
-    match lines.find(|(_, line)| typed(line).contains(&wanted)) {
-        Some((index, line)) => format!(
-            "old_string was not found. Line {} has it with other quotes or dashes: `{}`",
-            index + 1,
-            text::truncated(line, HINT_CHARACTERS)
-        ),
-        None => closest(first, file),
-    }
+    closest(first, file)
 }
 
-/// Replaces typographic quotes and dashes by those of a keyboard.
-fn typed(line: &str) -> String {
-    let typed = |letter| match letter {
-        '\u{2018}'..='\u{201b}' => '\'',
-        '\u{201c}'..='\u{201f}' => '"',
-        '\u{2010}'..='\u{2015}' => '-',
-        _ => letter,
+/// Names the characters in which a piece of the file looks like the text but differs.
+fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
+    let lines: Vec<&str> = file.lines().take(HINT_LINES_MAX).collect();
+    let meant = typed(&wanted.lines().collect::<Vec<_>>().join("\n"));
+    let at = typed(&lines.join("\n")).find(&meant).filter(|_| !meant.trim().is_empty())?;
+    let before = typed(&lines.join("\n"))[..at].matches('\n').count();
+    let piece = &lines[before..lines.len().min(before + meant.split('\n').count())];
+    let differs = |letter: char, line: &str| !letter.is_ascii() && !line.contains(letter);
+    let number = piece.iter().position(|line| line.chars().any(|it| differs(it, wanted)));
+    let number = number.unwrap_or_default();
+    let line = piece.get(number).copied().unwrap_or_default();
+    let (place, other) = if line.chars().any(|letter| differs(letter, wanted)) {
+        (line, wanted)
+    } else {
+        (wanted, line)
     };
-    line.chars().map(typed).collect()
+    let mut odd: Vec<char> = place.chars().filter(|letter| differs(*letter, other)).collect();
+    odd.sort_unstable();
+    odd.dedup();
+    odd.truncate(UNSEEN_MAX);
+    let names: Vec<String> =
+        odd.into_iter().map(|letter| format!("U+{:04X}", u32::from(letter))).collect();
+    let whose = if place == line { "" } else { "old_string has " };
+    Some(format!(
+        "old_string was not found. Line {} has it with other quotes or dashes, blanks or invisible \
+         characters ({whose}{}): `{}`",
+        before + number + 1,
+        names.join(", "),
+        text::truncated(line, HINT_CHARACTERS)
+    ))
+}
+
+/// Replaces letters that look alike by those of a keyboard, and removes invisible ones.
+fn typed(text: &str) -> String {
+    let typed = |letter| match letter {
+        '\u{2018}'..='\u{201b}' => Some('\''),
+        '\u{201c}'..='\u{201f}' => Some('"'),
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => Some('-'),
+        // Soft hyphen, zero width, marks of direction, byte order mark.
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' => None,
+        '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => None,
+        _ if letter.is_whitespace() && !letter.is_ascii() => Some(' '),
+        _ => Some(letter),
+    };
+    text.nfc().filter_map(typed).collect()
 }
 
 fn closest(wanted: &str, file: &str) -> String {

@@ -170,13 +170,29 @@ async fn a_match_must_be_exact_and_unique() {
 #[tokio::test]
 async fn a_failed_match_suggests_a_similar_place() {
     let bench = Bench::open();
-    let file =
-        "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n  say(“it’s – 1”);\n";
+    let file = "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n  say(“it’s – 1”);\n\
+                \u{200b}a\u{a0}b\nc\u{ad}\u{2212}d\ncafe\u{301}\n";
     known(&bench, "a.rs", file).await;
     for (old, part) in [
         ("let total = count(item);", "The closest line is 2: `let total = count(items);`"),
         ("  let  total = count(items);\n", "Line 2 differs from its first line only in blanks"),
-        ("\"it's - 1\"", "Line 5 has it with other quotes or dashes: `  say(“it’s – 1”);`"),
+        (
+            "\"it's - 1\"",
+            "Line 5 has it with other quotes or dashes, blanks or invisible characters (U+2013, \
+             U+2019, U+201C, U+201D): `  say(“it’s – 1”);`",
+        ),
+        (
+            "c-d",
+            "Line 7 has it with other quotes or dashes, blanks or invisible characters \
+             (U+00AD, U+2212): `c\u{ad}\u{2212}d`",
+        ),
+        (
+            "a b",
+            "Line 6 has it with other quotes or dashes, blanks or invisible characters \
+             (U+00A0, U+200B): `\u{200b}a\u{a0}b`",
+        ),
+        ("caf\u{e9}", "(U+0301): `cafe\u{301}`"),
+        ("print(\u{200b}total)", "(old_string has U+200B): `\tprint(total);`"),
         (
             "    let total = count(items);\n    print(x);",
             "at line 2, but the lines after it differ",
