@@ -71,6 +71,8 @@ pub struct AddedBranch {
     pub name: String,
     /// False: the branch of an earlier worktree, with the commits made there.
     pub is_new: bool,
+    /// The commit that it was begun or found at, as a reference.
+    pub base: String,
 }
 
 impl Worktree {
@@ -215,7 +217,8 @@ async fn add(
     let mut words = within(root, &words);
     words.extend([path.as_os_str(), OsStr::new(base)]);
     git.run(GitStep::AddWorktree, &words).await?;
-    Ok(AddedBranch { name: branch, is_new })
+    let base = base.trim_start_matches("refs/remotes/").to_owned();
+    Ok(AddedBranch { name: branch, is_new, base })
 }
 
 /// True if a reference names a commit.

@@ -24,6 +24,9 @@ use super::usage::{UsageError, UsageErrorKind};
 const CHECKOUT_MAX: Duration = Duration::from_mins(15);
 const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
+/// The list of files of related tools that are copied to a new worktree.
+const WORKTREE_FILES: &str = ".worktreeinclude";
+
 /// Changes to the worktree that `--worktree` names, which is made if it does not exist.
 ///
 /// # Errors
@@ -38,10 +41,16 @@ pub(super) async fn enter_worktree(
         wait_for_git("adding the worktree", (args, &context), opening).await?;
     env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
-        let branch = added.map_or_else(String::new, |AddedBranch { name, is_new }| {
-            format!(", on {} branch {name}", if is_new { "the new" } else { "its earlier" })
+        let branch = added.map_or_else(String::new, |AddedBranch { name, is_new, base }| {
+            if is_new {
+                format!(", on the new branch {name} from {base}")
+            } else {
+                format!(", on its earlier branch {name}")
+            }
         });
-        let line = format!("working in {}{branch}", path.display());
+        let list = path.join(WORKTREE_FILES).exists();
+        let list = if list { format!("; {WORKTREE_FILES} has no effect") } else { String::new() };
+        let line = format!("working in {}{branch}{list}", path.display());
         let _ =
             writeln!(TerminalFilter::messages(io::stderr().lock()), "outlast: {}", one_line(&line));
     }

@@ -236,8 +236,10 @@ fn a_run_works_in_a_worktree_of_its_own() {
     let (code, stdout, stderr) = caller.shell(&format!("mkdir sub && cd sub && {run} -w fix-1"));
     assert_eq!((code, stdout.as_str()), (0, "Done.\n"), "{stderr}");
     let made = caller.path("work/.claude/worktrees/fix-1");
-    let line =
-        format!("outlast: working in {}, on the new branch worktree-fix-1\n", made.display());
+    let line = format!(
+        "outlast: working in {}, on the new branch worktree-fix-1 from HEAD\n",
+        made.display()
+    );
     assert_eq!(stderr, line);
     let body = caller.server().requests()[1].body.to_string();
     assert!(body.contains(&format!("{}\\nworktree-fix-1", made.display())), "{body}");
