@@ -102,7 +102,14 @@ pub struct AgentCall {
     pub run_in_background: Option<bool>,
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// The names of fields that the tool does not have.
+    #[serde(skip)]
+    pub ignored: Vec<String>,
 }
+
+/// The fields of a call.
+const FIELDS: [&str; 6] =
+    ["description", "prompt", "subagent_type", "model", "run_in_background", "on_failure"];
 
 fn general_purpose() -> String {
     GENERAL_PURPOSE.to_owned()
@@ -122,13 +129,26 @@ impl AgentCall {
         let mut input = input.clone();
         let flag = json!({ "run_in_background": { "type": "boolean" } });
         coerce(&mut input, &json!({ "type": "object", "properties": flag }));
-        let call: Self = serde_json::from_value(input)
+        let fields = input.as_object().into_iter().flat_map(Map::keys);
+        let ignored = fields.filter(|name| !FIELDS.contains(&name.as_str())).cloned().collect();
+        let mut call: Self = serde_json::from_value(input)
             .map_err(|error| format!("InputValidationError: {AGENT}: {error}"))?;
         if call.prompt.trim().is_empty() {
             let why = "the field `prompt` is empty: say what the agent is to do";
             return Err(format!("InputValidationError: {AGENT}: {why}").into());
         }
+        call.ignored = ignored;
         Ok(call)
+    }
+
+    /// The note about fields that the tool does not have, for the model.
+    pub fn note(&self) -> Option<String> {
+        let names = self.ignored.join("`, `");
+        (!self.ignored.is_empty()).then(|| {
+            format!(
+                "({AGENT} has no `{names}`: ignored. Sub-agents work in the folder of this run.)"
+            )
+        })
     }
 }
 
@@ -338,6 +358,16 @@ impl Toolbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_that_the_tool_does_not_have_are_named() {
+        let note = |mut input: Value| {
+            AgentCall::parse(&mut input, &[]).expect("a prompt is enough").note()
+        };
+        assert_eq!(note(json!({ "prompt": "p", "model": "haiku", "isolation": null })), None);
+        let note = note(json!({ "prompt": "p", "isolation": "worktree" })).expect("a note");
+        assert!(note.contains("Agent has no `isolation`: ignored"), "{note}");
+    }
 
     #[test]
     fn a_call_without_a_description_or_with_a_kind_in_other_spelling_is_completed() {

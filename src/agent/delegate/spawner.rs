@@ -12,6 +12,7 @@ use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
 };
+use crate::transcript::Block;
 
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
@@ -57,15 +58,18 @@ impl ParentRun {
             let child = self.child(&plan, None, &stop)?;
             Ok((plan, child, stop))
         });
+        let note = call.note();
         Box::pin(async move {
-            match begun {
+            let mut outcome = match begun {
                 Ok((plan, child, stop)) if plan.background => self.begin(plan, child, stop).await,
                 Ok((plan, child, stop)) => {
                     let ended = self.wait_for_end(&plan, child, stop).await;
                     self.outcome(&ended).await
                 }
                 Err(why) => self.refused(&why.to_string()).await,
-            }
+            };
+            outcome.content.extend(note.map(Block::text));
+            outcome
         })
     }
 
