@@ -28,8 +28,8 @@ pub(super) struct ValidSettings {
     pub values: Vec<FileValue>,
     /// Warnings about it.
     pub warnings: Vec<String>,
-    /// A warning for each list of rules that is not in `permissions`.
-    misplaced: Vec<String>,
+    /// Warnings about keys without effect that the user relies on.
+    relied_on: Vec<String>,
 }
 
 /// A value that a file assigns to a setting.
@@ -53,7 +53,7 @@ impl FileValue {
 /// The mistakes, one line each, in the order of the text; at least one.
 pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
     let (mut valid, found) = search(name, text).map_err(|why| vec![why])?;
-    valid.warnings.append(&mut valid.misplaced);
+    valid.warnings.append(&mut valid.relied_on);
     if found.is_empty() { Ok(valid) } else { Err(in_order(name, found)) }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn check_foreign(name: &str, text: &str) -> Result<ValidSettings, For
     valid.warnings = in_order(name, others)
         .into_iter()
         .map(|why| format!("{why} (this value is not used)"))
-        .chain(std::mem::take(&mut valid.misplaced))
+        .chain(std::mem::take(&mut valid.relied_on))
         .collect();
     Ok(valid)
 }
@@ -135,7 +135,7 @@ fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), Strin
     search.find_duplicate_keys();
     search.read_group(0, "");
     let unknown = std::mem::take(&mut search.unknown);
-    let UnknownKeys { mistyped, warnings, misplaced } =
+    let UnknownKeys { mistyped, warnings, relied_on } =
         unknown_keys::check_unknown(name, &unknown, &places);
     for (index, why) in mistyped {
         let mistake = Mistake { at: places.start(index), why, part: None, restricts: true };
@@ -149,7 +149,7 @@ fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), Strin
     let note = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
     let notes = search.notes.into_iter().take(REPORTED_MAX).map(note);
     let warnings = warnings.into_iter().chain(notes).collect();
-    let valid = ValidSettings { value, values: search.values, warnings, misplaced };
+    let valid = ValidSettings { value, values: search.values, warnings, relied_on };
     Ok((valid, search.found))
 }
 

@@ -1,6 +1,6 @@
 //! Unknown keys of settings files: those of other tools, of later versions, and typos.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use strsim::osa_distance;
 
 use crate::json::{is_comment_name, uncommented_name};
@@ -11,7 +11,7 @@ use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
 #[rustfmt::skip]
-const FOREIGN: [&str; 37] = [
+const FOREIGN: [&str; 38] = [
     "$schema", "attribution", "autoMemoryEnabled", "autoScrollEnabled", "autoUpdates",
     "autoUpdatesChannel", "claudeMdExcludes", "companyAnnouncements", "editorMode",
     "feedbackSurveyRate", "fileSuggestion",
@@ -22,19 +22,21 @@ const FOREIGN: [&str; 37] = [
     "spinnerTipsEnabled", "spinnerTipsOverride", "spinnerVerbs", "statusLine",
     "subagentStatusLine", "syntaxHighlightingDisabled", "teammateMode",
     "terminalProgressBarEnabled", "theme", "verbose", "voiceEnabled",
+    "worktree",
 ];
 
 /// Ignored keys that would change a run: ignoring them silently would suggest that they apply.
 #[rustfmt::skip]
-const UNSUPPORTED: [&str; 6] = [
+const UNSUPPORTED: [&str; 7] = [
     "claudeMdExcludes", "forceLoginMethod", "gcpAuthRefresh", "language", "respectGitignore",
-    "skillOverrides",
+    "skillOverrides", "worktree",
 ];
 
 /// Returns true if the value of an unsupported key matches the behaviour of outlast.
 fn is_default_behaviour(key: &str, value: &Value) -> bool {
     match (key, value) {
         ("respectGitignore", value) => value == true,
+        ("worktree", value) => *value == json!({ "baseRef": "fresh" }) || !is_meaningful(value),
         (_, value) => !is_meaningful(value),
     }
 }
@@ -93,8 +95,8 @@ pub(super) struct UnknownKeys {
     /// A line about the others, one about keys of other tools, and one for each key of the sandbox
     /// that has no effect.
     pub warnings: Vec<String>,
-    /// A line for each list of rules in a wrong place.
-    pub misplaced: Vec<String>,
+    /// A line for each list of rules in a wrong place, and one about keys that would change a run.
+    pub relied_on: Vec<String>,
 }
 
 /// The message about a list of rules that is not in `permissions`.
@@ -114,7 +116,14 @@ fn unsupported_warning(name: &str, keys: &[UnknownKey], places: &JsonPaths<'_>) 
     let is_relied_on = |key: &&UnknownKey| {
         UNSUPPORTED.contains(&key.path.as_str()) && !is_default_behaviour(&key.path, &key.value)
     };
-    let place = |key: &UnknownKey| format!("\"{}\" (line {})", key.path, places.line(key.index));
+    let place = |key: &UnknownKey| {
+        let members = key.value.as_object().filter(|_| key.path == "worktree");
+        let names = members.map_or_else(
+            || vec![format!("\"{}\"", key.path)],
+            |members| members.keys().map(|name| format!("\"{}.{name}\"", key.path)).collect(),
+        );
+        format!("{} (line {})", names.join(", "), places.line(key.index))
+    };
     let listed: Vec<String> = keys.iter().filter(is_relied_on).map(place).collect();
     let list = listed.join(", ");
     (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
@@ -182,12 +191,8 @@ pub(super) fn check_unknown(
     let warnings = (!others.is_empty()).then_some(warnings);
     UnknownKeys {
         mistyped,
-        warnings: warnings
-            .into_iter()
-            .chain(unsupported_warning(name, keys, places))
-            .chain(sandbox)
-            .collect(),
-        misplaced,
+        warnings: warnings.into_iter().chain(sandbox).collect(),
+        relied_on: misplaced.into_iter().chain(unsupported_warning(name, keys, places)).collect(),
     }
 }
 

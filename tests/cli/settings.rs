@@ -263,6 +263,22 @@ fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
 }
 
 #[test]
+fn settings_of_the_reference_that_outlast_does_not_act_on_are_named() {
+    let text = r#"{"theme": "x", "unknown": 1, "claudeMdExcludes": ["**/x.md"],
+        "worktree": {"baseRef": "head"}}"#;
+    let world = BinaryFixture::new().file("home/.claude/settings.json", text);
+    let warnings = load_settings(&world, &[], &[]).expect("good").warnings;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(
+        warning.contains("\"claudeMdExcludes\" (line 1), \"worktree.baseRef\" (line 2)"),
+        "{warning}"
+    );
+    let calm = r#"{"worktree": {"baseRef": "fresh"}, "respectGitignore": true}"#;
+    let world = BinaryFixture::new().file("home/.claude/settings.json", calm);
+    assert!(load_settings(&world, &[], &[]).expect("good").warnings.is_empty());
+}
+
+#[test]
 fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
     for target in ["settings.json", "nowhere.json"] {
         let world = BinaryFixture::new().file("home/.claude/CLAUDE.md", "");
