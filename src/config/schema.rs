@@ -58,6 +58,7 @@ fn hooks() -> Value {
             "timeout": { "type": "number", "exclusiveMinimum": 0, "description": "In seconds." },
             "if": { "type": "string", "description": "A permission rule." },
             "failClosed": { "type": "boolean" },
+            "onFailure": { "enum": ["block", "continue"] },
             "async": { "type": "boolean" },
         },
     });

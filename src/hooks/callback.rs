@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::sleep_while_running;
 use crate::types::{HostChannel, HostError};
 
-use super::config::{BadHook, HookCommand, HookHandler, TIMEOUT_MAX, bad_hook, seconds};
+use super::config::{BadHook, HookCommand, HookHandler, OnFailure, TIMEOUT_MAX, bad_hook, seconds};
 use super::event::{HookEvent, is_unsupported};
 use super::matcher::HookMatcher;
 use super::result::{HookEnd, HookRun};
@@ -30,14 +30,6 @@ struct CallbackGroup {
     #[serde(default, deserialize_with = "seconds")]
     timeout: Option<f64>,
     on_failure: Option<OnFailure>,
-}
-
-/// The effect of a callback's failure on the event.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OnFailure {
-    Continue,
-    Block,
 }
 
 /// Parses the `hooks` of a host's `initialize` request. Also returns warnings about callbacks that

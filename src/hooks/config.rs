@@ -113,6 +113,14 @@ struct HookGroup {
     hooks: Vec<Value>,
 }
 
+/// The effect of a hook's failure on the event (`onFailure`).
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnFailure {
+    Continue,
+    Block,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HookEntry {
@@ -131,6 +139,7 @@ struct HookEntry {
     async_rewake: bool,
     #[serde(default)]
     fail_closed: bool,
+    on_failure: Option<OnFailure>,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -149,12 +158,16 @@ fn shell_name(shell: &str) -> &str {
     shell.trim().rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns true if an unknown key is a misspelling of `failClosed`: ignoring it would disarm a
+/// Returns the key of a guard that an unknown key is a misspelling of: ignoring it would disarm the
 /// guard.
-fn means_fail_closed(key: &str) -> bool {
+fn meant_guard_key(key: &str) -> Option<&'static str> {
     let letters = key.chars().filter(char::is_ascii_alphabetic);
     let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
-    matches!(letters.as_str(), "failclosed" | "failclose" | "failsclosed" | "failcloses")
+    match letters.as_str() {
+        "failclosed" | "failclose" | "failsclosed" | "failcloses" => Some("failClosed"),
+        "onfailure" | "onfail" | "onfailures" => Some("onFailure"),
+        _ => None,
+    }
 }
 
 /// The variable with the folder of the project.
@@ -231,8 +244,10 @@ impl HookSettings {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)
                 .map_err(|error| bad_hook(&place, &error.to_string()))?;
-            if let Some(key) = entry.others.keys().find(|key| means_fail_closed(key)) {
-                let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
+            let others = entry.others.keys();
+            let misspelt = others.filter_map(|key| Some((key, meant_guard_key(key)?))).next();
+            if let Some((key, meant)) = misspelt {
+                let why = format!("there is no key \"{key}\"; did you mean \"{meant}\"?");
                 return Err(bad_hook(&place, &why));
             }
             let (guards, wakes) = (entry.is_guard(event), entry.async_rewake);
@@ -248,14 +263,14 @@ impl HookSettings {
             }
             match entry.into_handler(event, &matcher, (source, &place)) {
                 Ok(handler) if guards && handler.background => {
-                    let why = "a background hook (async) cannot be a guard (failClosed)";
+                    let why = "a background hook (async) cannot be a guard (failClosed, onFailure)";
                     return Err(bad_hook(&place, why));
                 }
                 Ok(handler) => self.add(handler),
                 Err(UnusableHook::Unsupported(why)) if guards => {
                     return Err(bad_hook(
                         &place,
-                        &format!("{why}, and this one is a guard (failClosed)"),
+                        &format!("{why}, and this one is a guard (failClosed, onFailure)"),
                     ));
                 }
                 Err(UnusableHook::Wrong(why)) => return Err(bad_hook(&place, &why)),
@@ -324,9 +339,13 @@ enum UnusableHook {
 }
 
 impl HookEntry {
+    fn fails_closed(&self) -> bool {
+        self.fail_closed || self.on_failure == Some(OnFailure::Block)
+    }
+
     /// Returns true if its failure must deny something.
     fn is_guard(&self, event: HookEvent) -> bool {
-        self.fail_closed && event.can_be_guarded()
+        self.fails_closed() && event.can_be_guarded()
     }
 
     /// The name of the shell for its command line, if that is neither `bash` nor one like `sh`.
@@ -342,7 +361,7 @@ impl HookEntry {
         matcher: &HookMatcher,
         (source, place): (&str, &str),
     ) -> Result<HookHandler, UnusableHook> {
-        let timeout = self.timeout_for(event)?;
+        let (timeout, fail_closed) = (self.timeout_for(event)?, self.fails_closed());
         if self.kind != "command" {
             let known = ["http", "mcp_tool", "prompt", "agent"].contains(&self.kind.as_str());
             let what = format!("hooks of type {:?}", self.kind);
@@ -370,7 +389,7 @@ impl HookEntry {
             condition: self.condition,
             command,
             timeout,
-            fail_closed: self.fail_closed,
+            fail_closed,
             background: self.detached || self.async_rewake,
             agent_type: None,
             variables: Vec::new(),
@@ -402,6 +421,18 @@ impl HookHandler {
     pub(super) fn project(&self) -> Option<&str> {
         let mut own = self.variables.iter().filter(|(name, _)| name == PROJECT_DIR);
         own.next().map(|(_, folder)| folder.as_str())
+    }
+
+    /// Sets the time limit of a hook for the end of the session that has none of its own.
+    #[must_use]
+    pub fn with_end_timeout(mut self, limit: Option<Duration>) -> Self {
+        if let Some(limit) = limit
+            && self.event == HookEvent::SessionEnd
+            && self.timeout == END_TIMEOUT
+        {
+            self.timeout = limit.min(END_TIMEOUT_MAX);
+        }
+        self
     }
 
     /// Adapts the hook of an agent type to a run whose main agent has that type; `SubagentStop`
@@ -475,7 +506,8 @@ fn is_comment_entry(entry: &Value) -> bool {
 /// Returns true if a group contains a fail-closed hook.
 fn has_guard(group: &Value) -> bool {
     let hooks = group.get("hooks").and_then(Value::as_array);
-    hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))
+    let is_guard = |hook: &Value| hook["failClosed"] == true || hook["onFailure"] == "block";
+    hooks.is_some_and(|hooks| hooks.iter().any(is_guard))
 }
 
 pub(super) fn bad_hook(place: &str, why: &str) -> BadHook {

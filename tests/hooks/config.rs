@@ -21,6 +21,52 @@ fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
 }
 
+/// The keys that make a hook a guard, with their values.
+const GUARDS: [(&str, fn() -> Value); 2] =
+    [("failClosed", || json!(true)), ("onFailure", || json!("block"))];
+
+#[test]
+fn the_effect_of_a_failure_has_the_key_and_the_words_of_the_reference_too() {
+    for (on_failure, fail_closed, is_guard) in [
+        (json!("block"), false, true),
+        (json!("continue"), false, false),
+        (Value::Null, false, false),
+        // The stricter of two.
+        (json!("continue"), true, true),
+    ] {
+        let mut entry = script("x");
+        entry["onFailure"] = on_failure.clone();
+        entry["failClosed"] = json!(fail_closed);
+        let settings = read(&one("PreToolUse", &entry));
+        assert_eq!(settings.handlers[0].fail_closed, is_guard, "{on_failure}");
+    }
+    for (key, wrong) in [("onFailure", "Block"), ("onFailure", "deny"), ("onfailure", "block")] {
+        let mut entry = script("x");
+        entry[key] = json!(wrong);
+        let error = refused(&one("PreToolUse", &entry));
+        let expected =
+            if key == "onFailure" { "unknown variant" } else { "did you mean \"onFailure\"?" };
+        assert!(error.contains(expected), "{key} {wrong}: {error}");
+    }
+}
+
+#[test]
+fn the_time_of_hooks_for_the_end_of_the_session_can_be_set_for_those_without_one() {
+    let (short, long) = (Duration::from_secs(3), Duration::from_hours(1));
+    let mut own = script("x");
+    own["timeout"] = json!(5);
+    for (event, entry, limit, expected) in [
+        ("SessionEnd", script("x"), None, Duration::from_millis(1500)),
+        ("SessionEnd", script("x"), Some(short), short),
+        ("SessionEnd", script("x"), Some(long), Duration::from_mins(1)),
+        ("SessionEnd", own, Some(short), Duration::from_secs(5)),
+        ("Stop", script("x"), Some(short), Duration::from_mins(10)),
+    ] {
+        let handler = read(&one(event, &entry)).handlers.remove(0).with_end_timeout(limit);
+        assert_eq!(handler.timeout, expected, "{event} {limit:?}");
+    }
+}
+
 #[test]
 fn a_typical_hook_configuration_is_parsed() {
     let settings = read(&json!({
@@ -159,8 +205,14 @@ fn unsupported_hook_types_are_listed_without_an_error() {
 
 #[test]
 fn a_blocking_hook_that_could_never_block_is_refused() {
+    for (key, value) in GUARDS {
+        refuses_blocking_hooks_that_could_never_block(key, &value());
+    }
+}
+
+fn refuses_blocking_hooks_that_could_never_block(key: &str, value: &Value) {
     let guard = |mut entry: Value| {
-        entry["failClosed"] = json!(true);
+        entry[key] = value.clone();
         entry
     };
     let prompt = json!({ "type": "prompt", "prompt": "is it done?" });
@@ -209,10 +261,12 @@ fn comments_in_hooks_are_ignored_and_what_was_taken_out_is_listed() {
     let expected =
         ["hooks._PreToolUse", "hooks.PreToolUse_DISABLED", "hooks.PreToolUses", "hooks.Setup"];
     assert_eq!(told, expected);
-    let mut guard = script("x");
-    guard["failClosed"] = json!(true);
-    for taken_out in [json!([{ "hooks": [guard] }]), json!({ "hooks": [guard] })] {
-        assert!(refused(&json!({ "_PreToolUse": taken_out })).contains("guard"), "{taken_out}");
+    for (key, value) in GUARDS {
+        let mut guard = script("x");
+        guard[key] = value();
+        for taken_out in [json!([{ "hooks": [guard] }]), json!({ "hooks": [guard] })] {
+            assert!(refused(&json!({ "_PreToolUse": taken_out })).contains("guard"), "{taken_out}");
+        }
     }
     for wrong in [json!("lint"), json!({}), json!({ "_comment": "x", "matcher": "Bash" })] {
         refused(&json!({ "Stop": [wrong] }));

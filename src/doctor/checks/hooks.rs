@@ -52,7 +52,7 @@ fn broken_hook_finding(broken: &BrokenHook) -> Finding {
         ),
     };
     let why = if *guard {
-        "it is a guard (failClosed): as it fails, everything that it guards is denied"
+        "it is a guard (failClosed, onFailure): as it fails, everything that it guards is denied"
     } else {
         "a failed hook is ignored: whatever it would have denied is allowed"
     };
