@@ -263,6 +263,10 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Retries(pub u8);
 
+impl Retries {
+    pub const MOST: u8 = 100;
+}
+
 /// A number of tokens above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -286,12 +290,15 @@ impl Tokens {
 pub struct ThinkingTokens(pub u32);
 
 impl ThinkingTokens {
+    /// The smallest budget, other than none.
+    pub const LEAST: u32 = 1024;
+
     /// Reads the text of a flag or a variable.
     ///
     /// # Errors
     /// The text is not such a number.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let tokens = text.trim().parse().ok().filter(|tokens| !(1..1024).contains(tokens));
+        let tokens = text.trim().parse().ok().filter(|tokens| !(1..Self::LEAST).contains(tokens));
         tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".into())
     }
 }
@@ -342,8 +349,8 @@ macro_rules! ranges {
 }
 
 ranges! {
-    Retries: u8, |times| (times <= 100).then_some(Retries(times));
-    ThinkingTokens: u32, |tokens| (!(1..1024).contains(&tokens)).then_some(ThinkingTokens(tokens));
+    Retries: u8, |times| (times <= Retries::MOST).then_some(Retries(times));
+    ThinkingTokens: u32, |tokens| (!(1..ThinkingTokens::LEAST).contains(&tokens)).then_some(ThinkingTokens(tokens));
     Fraction: f64, |part| Fraction::new(part).ok();
     Dollars: f64, |usd| values::dollars(&usd.to_string()).ok().map(Dollars);
 }

@@ -15,6 +15,7 @@ pub mod first_reading;
 pub mod flags;
 pub mod fold;
 pub mod kinds;
+pub mod known_variables;
 pub mod managed;
 pub mod model_entry;
 pub mod models;

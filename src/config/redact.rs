@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::{Map, Value};
 
-use super::environment::variable_names;
+use super::known_variables::variable_names;
 use crate::model::BaseUrl;
 use crate::secrets::Variables;
 

@@ -26,8 +26,8 @@ use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
 use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
 use super::variable_readers::{
-    count, effort, memory, millis, names, no, per_cent, retries, text, thinking, tokens,
-    tool_search, tries, unattended,
+    count, effort, length, longest_wait, memory, millis, names, no, per_cent, retries, text,
+    thinking, tokens, tool_search, tries, unattended,
 };
 use crate::model::{Reasoning, RequestTimers};
 use crate::recovery::Limits;
@@ -252,7 +252,8 @@ settings! {
 
     /// The number of answers that do not match --json-schema after which the run ends.
     schema_tries: NonZeroU8 = 5, "schemaTries"
-        .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "", tries).kept();
+        .variable("MAX_STRUCTURED_OUTPUT_RETRIES", "less 1: the number of further answers", tries)
+        .kept();
 
     /// The number of repetitions of the same tool calls with the same results, and nothing new in
     /// between, after which the model is told to try another approach.
@@ -264,7 +265,8 @@ settings! {
 
     /// The maximum number of retries of a request.
     limits.budgets.retries: Retries, "maxRetries"
-        .flag("max-retries", "N", LIMITS).variable("CLAUDE_CODE_MAX_RETRIES", "", retries);
+        .flag("max-retries", "N", LIMITS)
+        .variable("CLAUDE_CODE_MAX_RETRIES", "at most 100", retries);
 
     /// The longest wait for the service; the run ends instead of waiting longer. 6h in unattended mode.
     max_retry_wait: Option<Span> = None, "maxRetryWait"
@@ -423,7 +425,8 @@ settings! {
 
     /// The maximum number of thinking tokens in a reply, if the model takes a budget; 0 for none.
     max_thinking_tokens: Option<ThinkingTokens> = None, "maxThinkingTokens"
-        .flag("max-thinking-tokens", "N", MODEL).variable("MAX_THINKING_TOKENS", "", thinking);
+        .flag("max-thinking-tokens", "N", MODEL)
+        .variable("MAX_THINKING_TOKENS", "raised to 1024 if it is not 0", thinking);
 
     /// Leave the definitions of MCP tools out of requests until the model searches for them, if
     /// they would fill much of the context window; see outlast-mcp(7).
@@ -448,7 +451,8 @@ settings! {
 
     /// The longest wait for background commands once the model is done.
     limits.background.most: Span, "backgroundWait"
-        .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds", millis);
+        .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds; 0 is no limit",
+            longest_wait);
 
     /// The time limit for fetching a page, with all redirects.
     fetch.timeout: Span, "webFetchTimeout";
@@ -473,7 +477,7 @@ settings! {
     /// The maximum length of a tool result. A longer result is cut in the middle and saved to a
     /// file.
     results.chars: NonZeroU32, "maxToolResultChars"
-        .variable("BASH_MAX_OUTPUT_LENGTH", "", count);
+        .variable("BASH_MAX_OUTPUT_LENGTH", "", length);
 
     /// The sandbox mode; off by default with bypassPermissions. See outlast-security(7).
     sandbox_mode: Option<SandboxMode> = None, "sandbox.mode"

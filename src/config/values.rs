@@ -65,12 +65,32 @@ pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     }
 }
 
-/// Parses a whole number. One that is too large becomes the largest.
-fn whole(text: &str) -> Option<u64> {
+/// Parses a whole number, in the spellings of other programs too: `3_000_000`, `6e5`, `2.0`. One that
+/// is too large becomes the largest.
+pub fn whole(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+    // Excludes the names of numbers, such as `inf`.
+    if !digits.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        return None;
+    }
+    let digits = digits.replace('_', "");
+    if digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Some(digits.parse().unwrap_or(u64::MAX));
+    }
+    let number = digits.parse::<f64>().ok()?;
+    let is_whole = number.fract() == 0.0 || number.is_infinite();
+    is_whole.then(|| format!("{number:.0}").parse().unwrap_or(u64::MAX))
+}
+
+/// Returns true for a zero. In variables of other programs, it has a meaning of its own.
+pub(super) fn is_zero(text: &str) -> bool {
+    whole(text) == Some(0)
+}
+
+/// Parses a duration in whole milliseconds, or 0.
+pub fn millis_or_none(text: &str) -> Result<Duration, InvalidValue> {
+    if is_zero(text) { Ok(Duration::ZERO) } else { millis(text) }
 }
 
 /// Parses an amount of US dollars above zero.

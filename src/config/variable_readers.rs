@@ -22,16 +22,34 @@ pub(super) fn names(text: &str) -> Read {
     Ok(Some(names.collect::<Vec<_>>().into()))
 }
 
+/// Reads a number that cannot be 0: 0 leaves the default.
+fn unless_zero(text: &str, read: fn(&str) -> Read) -> Read {
+    if values::is_zero(text) { Ok(None) } else { read(text) }
+}
+
+/// Reads a whole number up to `most`; a larger one becomes that.
+fn at_most(text: &str, most: u8) -> Result<u8, InvalidValue> {
+    let number = values::whole(text).ok_or("must be a whole number")?;
+    Ok(u8::try_from(number).unwrap_or(u8::MAX).min(most))
+}
+
 pub(super) fn count(text: &str) -> Read {
     values::count(text).map(|count| Some(json!(count)))
+}
+
+/// Reads a number of characters.
+pub(super) fn length(text: &str) -> Read {
+    unless_zero(text, count)
 }
 
 /// Reads a number of tokens, as a flag does: `32k`. One that is too large, as programs write it for
 /// no limit, becomes the largest.
 pub(super) fn tokens(text: &str) -> Read {
-    values::tokens(text)
-        .or_else(|why| values::count(text).map_err(|_| why))
-        .map(|count| Some(json!(count)))
+    unless_zero(text, |text| {
+        values::tokens(text)
+            .or_else(|why| values::count(text).map_err(|_| why))
+            .map(|count| Some(json!(count)))
+    })
 }
 
 pub(super) fn memory(text: &str) -> Read {
@@ -39,24 +57,38 @@ pub(super) fn memory(text: &str) -> Read {
 }
 
 pub(super) fn millis(text: &str) -> Read {
-    values::millis(text).map(|time| Some(json!(Span(time))))
+    unless_zero(text, |text| values::millis(text).map(|time| Some(json!(Span(time)))))
+}
+
+/// Reads a longest wait: 0 is no limit.
+pub(super) fn longest_wait(text: &str) -> Read {
+    let wait = values::millis_or_none(text)?;
+    Ok(Some(json!(Span(if wait.is_zero() { values::LONGEST } else { wait }))))
 }
 
 pub(super) fn retries(text: &str) -> Read {
-    values::retries(text).map(|retries| Some(json!(Retries(retries))))
+    at_most(text, Retries::MOST).map(|retries| Some(json!(Retries(retries))))
 }
 
-/// Reads a number of tries; 0 counts as 1, since there is a first try in any case.
+/// Reads a number of retries as the number of tries, which includes the first one.
 pub(super) fn tries(text: &str) -> Read {
-    values::retries(text).map(|retries| Some(json!(retries.max(1))))
+    at_most(text, u8::MAX - 1).map(|retries| Some(json!(retries + 1)))
 }
 
+/// Reads a percentage: 0 leaves the default, and more than a whole is a whole.
 pub(super) fn per_cent(text: &str) -> Read {
-    values::per_cent(text).map(|part| Some(json!(part)))
+    unless_zero(text, |text| {
+        let is_more = values::whole(text).is_some_and(|part| part > 100);
+        values::per_cent(if is_more { "100" } else { text }).map(|part| Some(json!(part)))
+    })
 }
 
+/// Reads a budget for thinking. The service has a smallest one.
 pub(super) fn thinking(text: &str) -> Read {
-    ThinkingTokens::parse(text).map(|tokens| Some(json!(tokens)))
+    let tokens = values::whole(text).ok_or("must be a whole number of tokens")?;
+    let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+    let tokens = if tokens == 0 { 0 } else { tokens.max(ThinkingTokens::LEAST) };
+    Ok(Some(json!(ThinkingTokens(tokens))))
 }
 
 pub(super) fn effort(text: &str) -> Read {

@@ -392,7 +392,7 @@ fn a_prompt_that_looks_like_a_flag_with_a_value_is_a_prompt_or_names_the_dashes(
 fn invalid_environment_variables_are_refused() {
     let cases = [
         ("CLAUDE_CODE_MAX_RETRIES", "many"),
-        ("API_TIMEOUT_MS", "0"),
+        ("API_TIMEOUT_MS", "soon"),
         ("BASH_DEFAULT_TIMEOUT_MS", "2m"),
         ("OUTLAST_UNATTENDED_RETRY", "maybe"),
         ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "-1"),

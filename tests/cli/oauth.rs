@@ -293,7 +293,7 @@ async fn a_key_printed_by_a_helper_is_used_for_its_lifetime() {
     let file = folder.path().join("count");
     let helper = format!("echo x >> {0}; echo key-number-$(grep -c x {0})", file.display());
     let script = || Scenario::new().tool("Bash", json!({ "command": "sleep 0.01" })).reply("Done.");
-    for (ttl, keys) in [("1", 2), ("60000", 1)] {
+    for (ttl, keys) in [("0", 2), ("60000", 1)] {
         let server = serve(script());
         let run = trial(&server, folder.path()).args(["--api-key-helper", &helper]);
         let ended = run.env("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", ttl).run().await;

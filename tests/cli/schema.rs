@@ -146,7 +146,7 @@ fn schema_retries_come_from_the_variable_then_the_file() {
     let table = [
         (None, "{}", 5),
         (None, r#"{"schemaTries": 2}"#, 2),
-        (Some("7"), r#"{"schemaTries": 2}"#, 7),
+        (Some("7"), r#"{"schemaTries": 2}"#, 8),
         (Some("0"), "{}", 1),
     ];
     for (variable, file, tries) in table {

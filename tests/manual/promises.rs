@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use outlast::cli::{args, exit};
-use outlast::config::environment;
+use outlast::config::known_variables;
 use outlast::hooks::HookEvent;
 use outlast::messages::result_fields;
 use outlast::recovery::{ErrorClass, StopReason};
@@ -85,7 +85,7 @@ fn every_flag_that_is_named_is_one() {
 
 #[test]
 fn every_variable_that_is_named_is_read_or_set() {
-    let read = environment::variable_names();
+    let read = known_variables::variable_names();
     let known: BTreeSet<&str> = read.chain(GIVEN).collect();
     let letters = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let prefixes = ["ANTHROPIC_", "CLAUDE_", "MCP_", "OUTLAST_"];

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use clap::Arg;
 use outlast::cli::{args, exit};
-use outlast::config::{Setting, environment, registry};
+use outlast::config::{Setting, environment, known_variables, registry};
 use outlast::rehearsal;
 
 use super::pages::PAGES;
@@ -44,7 +44,7 @@ fn table(name: &str) -> String {
                 exit::MEANINGS.iter().map(|(code, text)| vec![format!("`{code}`"), prose(text)]);
             rows_of(&["code", "meaning"], rows)
         }
-        "environment" => rows_of(&["variable", "meaning"], pairs(environment::variables())),
+        "environment" => rows_of(&["variable", "meaning"], pairs(known_variables::variables())),
         "files" => rows_of(&["file", "meaning"], pairs(environment::FILES)),
         "fleet" => include_str!("../recovery/fleet.md").to_owned(),
         "settings" => all_settings(),

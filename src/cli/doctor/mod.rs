@@ -33,9 +33,10 @@ use super::stdout::print_report;
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use crate::config::environment::{self, Variables, variable_names};
+use crate::config::environment::{self, Variables};
+use crate::config::known_variables::variable_names;
 use crate::config::registry;
-use crate::config::values;
+use crate::config::values::{self, InvalidValue};
 use crate::types::PermissionMode;
 use strsim::osa_distance;
 
@@ -260,15 +261,15 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     // These have a variable and no setting.
     let usual = McpTimers::default();
     let helper = HelperCommand::new("").ttl;
-    let by_variable = [
-        ("MCP_TIMEOUT", usual.wait),
-        ("OUTLAST_MCP_START_TIMEOUT", usual.start),
-        ("MCP_TOOL_TIMEOUT", usual.call),
-        ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper),
+    let by_variable: [(&str, Duration, fn(&str) -> Result<Duration, InvalidValue>); 4] = [
+        ("MCP_TIMEOUT", usual.wait, values::millis),
+        ("OUTLAST_MCP_START_TIMEOUT", usual.start, values::millis),
+        ("MCP_TOOL_TIMEOUT", usual.call, values::millis),
+        ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper, values::millis_or_none),
     ];
-    let by_variable = by_variable.into_iter().map(|(name, usual)| {
+    let by_variable = by_variable.into_iter().map(|(name, usual, read)| {
         let given = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
-        let given = given.and_then(|text| values::millis(text.trim()).ok());
+        let given = given.and_then(|text| read(text.trim()).ok());
         let origin = if given.is_some() { format!("env {name}") } else { "default".to_owned() };
         (name.to_owned(), format_duration(given.unwrap_or(usual)), origin)
     });

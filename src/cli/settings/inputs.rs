@@ -13,12 +13,11 @@ use super::sources::{SettingsSources, read_all};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
 use crate::config::Config;
-use crate::config::environment::{
-    ProcessEnv, Variables, config_dir, path_of_settings, variable_names,
-};
+use crate::config::environment::{ProcessEnv, Variables, config_dir, path_of_settings};
 use crate::config::flags::{FlagValue, SettingFlags, thinking_budget};
 use crate::config::fold::Fold;
 use crate::config::kinds::UnattendedRetry;
+use crate::config::known_variables::variable_names;
 use crate::config::registry;
 use crate::config::variables;
 use crate::tools::AgentDefinition;

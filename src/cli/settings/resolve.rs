@@ -23,6 +23,7 @@ use crate::cli::usage::UsageError;
 use crate::config::clouds::CloudSources;
 use crate::config::environment::{self, ProcessEnv, Variables};
 use crate::config::fold::Fold;
+use crate::config::known_variables;
 use crate::config::repository::RulePaths;
 use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
@@ -88,6 +89,8 @@ pub fn resolve_resumed(
     let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library.into_iter().chain(compatibility_warning(args, variables)));
+    let zeros = known_variables::ignored_zeros(variables);
+    warnings.extend(zeros.map(|name| format!("{name} is 0, so its default applies")));
     warnings.extend(args.encoding_warning.clone());
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
@@ -152,7 +155,9 @@ pub fn resolve_resumed(
 /// Returns the hooks of the settings and of agents, unless disabled.
 fn hooks(inputs: &Inputs) -> Vec<HookHandler> {
     let of_agents = inputs.sources.library.hooks(inputs.role.as_ref());
-    let all = [inputs.fold.hooks.handlers.clone(), of_agents].concat();
+    let all = inputs.fold.hooks.handlers.iter().cloned().chain(of_agents);
+    let end_timeout = inputs.env.session_end_timeout;
+    let all = all.map(|hook| hook.with_end_timeout(end_timeout)).collect();
     let is_disabled = inputs.args.compatibility.disables_hooks().then_some(true);
     inputs.sources.managed.select_hooks(all, is_disabled.or(inputs.config.disable_all_hooks))
 }
@@ -202,7 +207,7 @@ fn chain(
 /// Warns about flags and variables of the reference that are accepted and do nothing.
 fn compatibility_warning(args: &RunArgs, variables: &Variables) -> Option<String> {
     let mut given = args.compatibility.without_effect();
-    given.extend(environment::without_effect(variables));
+    given.extend(known_variables::without_effect(variables));
     let verb = if given.len() == 1 { "has" } else { "have" };
     (!given.is_empty()).then(|| format!("{} {verb} no effect in outlast", given.join(", ")))
 }

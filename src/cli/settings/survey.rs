@@ -12,9 +12,10 @@ use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox,
 use crate::cli::args::RunArgs;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
-use crate::config::environment::{Variables, config_dir_variable, variable_names};
+use crate::config::environment::{Variables, config_dir_variable};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
 use crate::config::kinds::Span;
+use crate::config::known_variables::variable_names;
 use crate::config::managed;
 use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
