@@ -247,7 +247,7 @@ fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
 fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
     fields.check_keys(&LIMIT_KEYS);
     let turns = fields.map.get("max_turns").map(|value| {
-        let turns = value.as_u64().and_then(|turns| u32::try_from(turns).ok());
+        let turns = json::whole(value).and_then(|turns| u32::try_from(turns).ok());
         turns.filter(|turns| *turns > 0).ok_or("must be a whole number above 0".into())
     });
     let budget = fields.map.get("max_budget_usd").map(|value| {

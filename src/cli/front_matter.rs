@@ -16,6 +16,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::values;
+use crate::json;
 
 use super::yaml;
 
@@ -199,8 +200,8 @@ impl FrontMatter {
 
     pub(super) fn count(&self, name: &str) -> Option<u32> {
         let count = match self.get(name)? {
-            Value::Number(number) => number.as_u64()?,
-            Value::String(text) => text.trim().parse().ok()?,
+            number @ Value::Number(_) => json::whole(number)?,
+            Value::String(text) => values::whole(text)?,
             Value::Bool(_) | Value::Array(_) | Value::Object(_) | Value::Null => return None,
         };
         u32::try_from(count).ok()

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::kinds::{FlagForm, SettingValue};
 use super::values::InvalidValue;
+use crate::json;
 
 /// One setting.
 #[expect(clippy::struct_excessive_bools, reason = "each is a mark of its own")]
@@ -264,7 +265,11 @@ impl Setting {
     /// # Errors
     /// The setting does not accept the value.
     pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
-        (self.from_json)(text)
+        let whole = || json::whole(&serde_json::from_str(text).ok()?);
+        (self.from_json)(text).or_else(|error| {
+            let of_whole = whole().and_then(|number| (self.from_json)(&number.to_string()).ok());
+            of_whole.ok_or(error)
+        })
     }
 
     /// Returns the JSON Schema of its value, without `null` and the description.

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Number, Value};
 
+use crate::json::{EXACT_MAX, whole_number};
+
 /// The maximum number of references and combinations that are followed from one schema to those
 /// that apply to the same value.
 const INDIRECTIONS_MAX: usize = 8;
@@ -12,9 +14,6 @@ const DEPTH_MAX: usize = 32;
 
 /// Texts by which models say that there is no value.
 pub(super) const PLACEHOLDERS: [&str; 3] = ["undefined", "null", "None"];
-
-/// 2^53: up to this magnitude, a double represents every whole number exactly.
-const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Repairs an input: text that states a number, a flag, a list or an object where the schema takes
 /// that and no text; a whole number or a flag where it takes text only; 0 and 1 for a flag; one object
@@ -206,19 +205,6 @@ fn parse_number(text: &str) -> Option<Value> {
     // More digits than a double holds would be changed.
     let is_exact = number.abs() <= EXACT_MAX || text.contains(['.', 'e', 'E']);
     Number::from_f64(number).filter(|_| is_exact).map(Value::Number)
-}
-
-/// Returns a whole number without a fraction of zero. `None` if it has another fraction.
-fn whole_number(number: &Number) -> Option<Number> {
-    if !number.is_f64() {
-        return Some(number.clone());
-    }
-    let value = number.as_f64().filter(|value| value.fract() == 0.0)?;
-    if value.abs() > EXACT_MAX {
-        return Some(number.clone());
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
-    Some((value as i64).into())
 }
 
 #[cfg(test)]

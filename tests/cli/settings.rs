@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast::cli::args::{self, CliRequest, OutputFormat};
 use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::config::registry;
+use outlast::config::values::LONGEST;
 use outlast::journal::Terms;
 use outlast::model::{HelperCommand, ThinkingMode};
 use outlast::recovery::{Money, Persistence};
@@ -75,9 +76,9 @@ fn an_unknown_effort_of_a_variable_is_answered_with_all_levels() {
 
 #[test]
 fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
-    let variables = [("MAX_THINKING_TOKENS", "500"), ("ANTHROPIC_MODEL", "opus")];
-    let why = resolve(&["hi"], &variables, "{}").expect_err("500 is too small");
-    assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("at least 1024"), "{why}");
+    let variables = [("MAX_THINKING_TOKENS", "many"), ("ANTHROPIC_MODEL", "opus")];
+    let why = resolve(&["hi"], &variables, "{}").expect_err("it is no number");
+    assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("whole number"), "{why}");
     let flags = ["--max-thinking-tokens", "2048", "--model", "", "hi"];
     let settings = resolve(&flags, &variables, "{}").expect("the flag outranks the variable");
     assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(2048));
@@ -212,7 +213,7 @@ fn the_run_ends_when_stop_hooks_reach_their_limit() {
     let name = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
     let usual = resolve(&["hi"], &[], "{}").unwrap().config.limits;
     assert_eq!((usual.budgets.objections, usual.repeats_objections), (2, false));
-    for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2)] {
+    for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2), ("0", 254), ("1000", 254)] {
         let settings = resolve(&["hi"], &[(name, cap)], "{}").unwrap();
         let limits = settings.config.limits;
         let found = (limits.budgets.objections, limits.repeats_objections);
@@ -220,9 +221,81 @@ fn the_run_ends_when_stop_hooks_reach_their_limit() {
     }
     let file = format!(r#"{{"env": {{"{name}": 5}}}}"#);
     assert_eq!(resolve(&["hi"], &[], &file).unwrap().config.limits.budgets.objections, 4);
-    for wrong in ["0", "256", "many"] {
+    for wrong in ["-1", "2.5", "inf", "many"] {
         let error = resolve(&["hi"], &[(name, wrong)], "{}").unwrap_err();
-        assert!(error.contains(name) && error.contains("from 1 to 255"), "{error}");
+        assert!(error.contains(name) && error.contains("a whole number"), "{error}");
+    }
+}
+
+/// What other programs accept in their variables is no mistake.
+#[test]
+fn numbers_in_variables_of_the_reference_are_read_as_it_reads_them() {
+    let minutes = Duration::from_mins;
+    let wait = |settings: &Settings| settings.config.limits.background.most;
+    let whole = |settings: &Settings| settings.endpoint.timers.whole;
+    let patience = |settings: &Settings| settings.config.limits.max_retry_wait;
+    let times: [(&str, &str, fn(&Settings) -> Duration, Duration); 8] = [
+        ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "0", wait, LONGEST),
+        ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "60000", wait, minutes(1)),
+        ("API_TIMEOUT_MS", "3_000_000", whole, minutes(50)),
+        ("API_TIMEOUT_MS", "6e5", whole, minutes(10)),
+        ("API_TIMEOUT_MS", "600000.0", whole, minutes(10)),
+        ("API_TIMEOUT_MS", "1e999", whole, LONGEST),
+        ("CLAUDE_CODE_RETRY_WATCHDOG_MAX_WAIT_MS", "60000", patience, minutes(1)),
+        ("CLAUDE_CODE_RETRY_WATCHDOG_MAX_WAIT_MS", "0", patience, minutes(10)),
+    ];
+    for (name, value, found, expected) in times {
+        let settings = resolve(&["hi"], &[(name, value)], "{}").expect(name);
+        assert_eq!(found(&settings), expected, "{name}={value}");
+    }
+    let retries = |settings: &Settings| u32::from(settings.config.limits.budgets.retries);
+    let tries = |settings: &Settings| u32::from(settings.config.schema_tries);
+    let thinking = |settings: &Settings| settings.config.max_thinking_tokens.unwrap_or(1);
+    let chars = |settings: &Settings| settings.config.results.chars;
+    let numbers: [(&str, &str, fn(&Settings) -> u32, u32); 9] = [
+        ("CLAUDE_CODE_MAX_RETRIES", "1000000", retries, 100),
+        ("CLAUDE_CODE_MAX_RETRIES", "0", retries, 0),
+        ("MAX_STRUCTURED_OUTPUT_RETRIES", "1", tries, 2),
+        ("MAX_STRUCTURED_OUTPUT_RETRIES", "1000", tries, 255),
+        ("MAX_THINKING_TOKENS", "0", thinking, 0),
+        ("MAX_THINKING_TOKENS", "500", thinking, 1024),
+        ("MAX_THINKING_TOKENS", "99999999999", thinking, u32::MAX),
+        ("BASH_MAX_OUTPUT_LENGTH", "0", chars, 30_000),
+        ("BASH_MAX_OUTPUT_LENGTH", "5_000", chars, 5_000),
+    ];
+    for (name, value, found, expected) in numbers {
+        let settings = resolve(&["hi"], &[(name, value)], "{}").expect(name);
+        assert_eq!(found(&settings), expected, "{name}={value}");
+    }
+}
+
+#[test]
+fn a_zero_that_cannot_be_obeyed_is_no_mistake_and_is_named() {
+    let timeouts = ["API_TIMEOUT_MS", "MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "BASH_DEFAULT_TIMEOUT_MS"];
+    for name in timeouts {
+        let settings = resolve(&["hi"], &[(name, "0")], "{}").expect(name);
+        let told = |text: &String| text.starts_with(name) && text.contains("is 0");
+        assert!(settings.warnings.iter().any(told), "{name}: {:?}", settings.warnings);
+    }
+    for (name, value) in [("API_TIMEOUT_MS", "600000"), ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "0")]
+    {
+        let settings = resolve(&["hi"], &[(name, value)], "{}").expect(name);
+        assert_eq!(settings.warnings, [""; 0], "{name}={value}");
+    }
+    // Our own are as strict as flags.
+    let error = resolve(&["hi"], &[("OUTLAST_MCP_START_TIMEOUT", "0")], "{}").unwrap_err();
+    assert!(error.contains("must be above 0"), "{error}");
+}
+
+#[test]
+fn a_whole_number_may_be_written_with_a_fraction_of_zero() {
+    let file = r#"{"maxTurns": 2.0, "maxRetries": 1.0, "permissions": {}}"#;
+    let settings = resolve(&["hi"], &[], file).expect("JSON does not distinguish them");
+    let budgets = settings.config.limits.budgets;
+    assert_eq!((budgets.turns, budgets.retries), (Some(2), 1));
+    for wrong in ["2.5", "-1.0", "0.0"] {
+        let error = resolve(&["hi"], &[], &format!(r#"{{"maxTurns": {wrong}}}"#)).unwrap_err();
+        assert!(error.contains("takes a whole number, at least 1"), "{wrong}: {error}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use encoding_rs::Encoding;
 use serde::de::DeserializeOwned;
-use serde_json::{Deserializer, Error, Value};
+use serde_json::{Deserializer, Error, Number, Value};
 
 use super::repair::{Surrogates, repair};
 
@@ -48,6 +48,28 @@ fn read_text<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<
         }
         outcome => outcome,
     }
+}
+
+/// 2^53: up to this magnitude, a double represents every whole number exactly.
+pub const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Returns a whole number without a fraction of zero: JSON does not distinguish `2.0` from `2`, and
+/// other programs write either. `None` if it has another fraction.
+pub fn whole_number(number: &Number) -> Option<Number> {
+    if !number.is_f64() {
+        return Some(number.clone());
+    }
+    let value = number.as_f64().filter(|value| value.fract() == 0.0)?;
+    if value.abs() > EXACT_MAX {
+        return Some(number.clone());
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
+    Some((value as i64).into())
+}
+
+/// Returns a value as a whole number from 0, if it is one.
+pub fn whole(value: &Value) -> Option<u64> {
+    whole_number(value.as_number()?)?.as_u64()
 }
 
 /// Rewrites lenient JSON for strict parsers. Text that cannot be repaired is returned unchanged, so
