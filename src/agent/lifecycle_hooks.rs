@@ -25,12 +25,13 @@ const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 const LAST_LATE: Duration = Duration::from_secs(1);
 
 impl<'a> RunWorld<'a> {
-    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
+    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt. `source` is
+    /// the reason of the start.
     ///
     /// # Errors
     /// The event with which the run ends instead.
-    pub(super) async fn begin(&mut self, prompt: Prompt, goes_on: bool) -> Result<(), Event> {
-        let mut blocks = match self.start_session(goes_on).await {
+    pub(super) async fn begin(&mut self, prompt: Prompt, source: &str) -> Result<(), Event> {
+        let mut blocks = match self.start_session(source).await {
             Ok(blocks) => blocks,
             Err(event) => {
                 // Nothing has looked at the prompt that could forbid it.
@@ -67,8 +68,7 @@ impl<'a> RunWorld<'a> {
 
     /// Runs the hooks for the start of the session, unless an earlier run of the process has: its
     /// exports apply to this run too.
-    async fn start_session(&mut self, goes_on: bool) -> Result<Vec<Block>, Event> {
-        let source = if goes_on { "resume" } else { "startup" };
+    async fn start_session(&mut self, source: &str) -> Result<Vec<Block>, Event> {
         let deps = Arc::clone(&self.context.deps);
         let is_of_session = self.hooks.opening() == HookEvent::SessionStart;
         let Some(lifecycle) = deps.lifecycle.as_ref().filter(|_| is_of_session) else {
@@ -238,14 +238,17 @@ impl<'a> RunWorld<'a> {
     /// Runs the hooks for the end of the run and, if no other run of the process follows, of the
     /// session. Their answers do not change the end, and they get no more time than the end may take.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
-        if let Some(error) = reason.info().service_failure {
+        let info = reason.info();
+        if let Some(error) = info.service_failure {
             let details = self.caller.last_fault().map(|fault| fault.detail().to_owned());
             let fields = json!({
                 "error": error,
                 "error_details": details,
                 "last_assistant_message": self.journal.recorded().last_words(),
             });
-            let _ = self.run_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
+            let mut input = HookInput::of(HookEvent::StopFailure, error, fields);
+            input.context.alias = info.error_class.map(ErrorClass::name);
+            let _ = self.run_hooks(input).await;
         }
         if self.context.deps.lifecycle.is_some() {
             return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::journal::{RestoredSession, UndoneCalls};
+use crate::journal::{RestoredConversation, RestoredSession, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
 use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
 use crate::tools::{Acceptance, GENERAL_PURPOSE, Toolbox};
@@ -48,6 +48,7 @@ pub async fn run(
     let finished = left_off.and_then(LeftOff::end);
     let ended = setup.resumed.work.ended;
     let was_full = matches!(ended, Some(StopReason::PromptTooLong | StopReason::BlockingLimit));
+    let source = start_source(&setup.resumed.conversation);
     let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let mut world = open(setup, interrupts, observer);
@@ -61,7 +62,7 @@ pub async fn run(
         world.monitor.emit(&RunEvent::Init(Box::new(init)));
         Ok(Ok(reason))
     } else {
-        let begun = (prompt, left_off);
+        let begun = (prompt, source, left_off);
         catch_async_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
     };
     let broken = flatten_result(driven);
@@ -124,7 +125,7 @@ pub(super) async fn run_subagent(
     limits: &Limits,
 ) -> StopReason {
     let run = async {
-        let event = world.begin(prompt, false).await.err().unwrap_or(Event::Begin);
+        let event = world.begin(prompt, "startup").await.err().unwrap_or(Event::Begin);
         drive(machine, event, limits, world).await
     };
     let broken = flatten_result(catch_async_panic(Box::pin(run)).await);
@@ -139,14 +140,22 @@ fn machine(setup: &Setup) -> Run {
     if setup.resumed.conversation.deferred { run.awaiting_tools() } else { run }
 }
 
+/// Returns the reason of the session's start, for its hooks.
+fn start_source(restored: &RestoredConversation) -> &'static str {
+    match (restored.is_fork, restored.messages.is_empty()) {
+        (true, _) => "fork",
+        (false, false) => "resume",
+        (false, true) => "startup",
+    }
+}
+
 async fn drive_session(
     world: &mut RunWorld<'_>,
     init: Init,
-    (prompt, left_off): (Prompt, Option<LeftOff>),
+    (prompt, source, left_off): (Prompt, &'static str, Option<LeftOff>),
     machine: Run,
     limits: &Limits,
 ) -> Result<StopReason, InvalidEvent> {
-    let goes_on = !world.conversation.messages().is_empty();
     world.monitor.emit(&RunEvent::Init(Box::new(init)));
     world.hooks.report_crash_log(&mut world.monitor);
     let is_reported = world.report_lost_work();
@@ -156,7 +165,7 @@ async fn drive_session(
         // Messages to the model come after the results.
         world.report_moved_folder();
         if matches!(event, Event::ToolsDone(_))
-            && let Err(stopped) = world.begin(prompt, goes_on).await
+            && let Err(stopped) = world.begin(prompt, source).await
         {
             event = stopped;
         }
@@ -165,7 +174,7 @@ async fn drive_session(
     let is_done = left_off.is_some_and(|left| left.end().is_some());
     let is_reported = is_reported | (!is_done && world.report_moved_folder());
     let left_off = left_off.map(|left| if is_reported { left.after_message() } else { left });
-    let event = match world.begin(prompt, goes_on).await {
+    let event = match world.begin(prompt, source).await {
         Err(event) => event,
         Ok(()) => left_off.map_or(Event::Begin, Event::Resumed),
     };
@@ -269,9 +278,13 @@ impl RunWorld<'_> {
         } else if let Some(attempts) = &mut acceptance.schema_attempts {
             *attempts = recorded.output_attempts();
         }
-        if let Some(report) = acceptance.requirement.as_mut().filter(|it| it.attempts == 0) {
-            (report.attempts, report.passed) = recorded.checks();
-            report.exit_code = report.passed.then_some(0);
+        if let Some(report) = &mut acceptance.requirement {
+            let (attempts, passed) = recorded.checks();
+            if report.attempts == 0 {
+                report.passed = passed;
+                report.exit_code = passed.then_some(0);
+            }
+            report.attempts = attempts.max(report.attempts);
         }
         let is_finished = recorded.left_off().end().is_some();
         acceptance.requirement.take_if(|report| is_finished && report.attempts == 0);

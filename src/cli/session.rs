@@ -255,6 +255,7 @@ impl FoundSession {
             restored.totals.session = SessionTotals::default();
         }
         restored.conversation.left_off = self.left_off;
+        restored.conversation.is_fork = is_forked;
         Ok((journal, restored))
     }
 }

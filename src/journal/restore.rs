@@ -60,6 +60,8 @@ pub struct RestoredConversation {
     pub left_off: Option<LeftOff>,
     /// True if the last message has a call that a hook deferred and that has no result.
     pub deferred: bool,
+    /// True if the session begins as a copy of another one.
+    pub is_fork: bool,
     /// The model that answered last, by the API's name. All thinking is from it.
     pub answered_by: Option<String>,
     /// The requested name of the model in `answered_by`, if known.
@@ -236,6 +238,7 @@ pub(super) fn restore(
         recorded,
         left_off,
         deferred,
+        is_fork: false,
         answered_by,
         signed_by,
         last_usage,

@@ -36,7 +36,10 @@ async fn the_printed_resume_command_keeps_a_failed_requirement() {
     let ended = ended.again(&none.base_url()).args(&again).run().await;
     let result = agrees(&ended);
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
-    assert_eq!(result["requirement"]["passed"], true);
+    let requirement = &result["requirement"];
+    assert_eq!((&requirement["passed"], &requirement["attempts"]), (&json!(true), &json!(6)));
+    let printed = ended.again(&none.base_url()).args(&again).run().await;
+    assert_eq!(&printed.result()["requirement"], requirement);
     asked(&none, 0);
 }
 

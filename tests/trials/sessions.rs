@@ -100,7 +100,11 @@ async fn a_resumed_session_is_locked_and_read_once() {
 #[tokio::test]
 async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
     let server = serve(talk());
-    let ended = RunBuilder::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let run = RunBuilder::against(&server);
+    let hook = json!({ "type": "command", "command": "cat >> ../starts; echo >> ../starts" });
+    let hooks = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } });
+    fs::write(run.config().join("settings.json"), hooks.to_string()).expect("written");
+    let ended = run.args(["--session-id", SESSION, "One?"]).run().await;
     let original = journal(&ended.config());
     let before = fs::read(&original).expect("it is there");
     let ended = ended
@@ -121,6 +125,11 @@ async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
     let id = ended.result()["session_id"].clone();
     assert!(id != SESSION && id != OTHER, "{id}");
     assert_eq!(server.violations(), [""; 0]);
+    let starts = fs::read_to_string(ended.work().join("../starts")).expect("hooks ran");
+    let starts = starts.lines().filter(|line| !line.is_empty());
+    let starts = starts.map(|line| serde_json::from_str(line).unwrap_or(Value::Null));
+    let sources: Vec<Value> = starts.map(|start: Value| start["source"].clone()).collect();
+    assert_eq!(sources, ["startup", "fork", "resume", "fork"]);
 }
 
 #[tokio::test]

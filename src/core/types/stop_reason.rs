@@ -252,7 +252,7 @@ stop_reasons! {
         subagent_may_retry: class.info().outlook.may_succeed_on_retry(),
         error_class: Some(class),
         reports_last_fault: true,
-        service_failure: Some(class.name()),
+        service_failure: Some(class.info().category),
     }
 }
 
