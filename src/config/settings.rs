@@ -260,7 +260,7 @@ settings! {
     limits.loops.soft: Times, "loopNoteAt";
 
     /// The number of these repetitions after which the run ends as stalled. The model is always
-    /// warned first.
+    /// told first, unless loopNoteAt is 0.
     limits.loops.hard: Times, "loopStopAt";
 
     /// The maximum number of retries of a request.

@@ -166,8 +166,11 @@ fn extreme_loop_limits_still_warn_before_they_stop() {
     let twice = "repeat 9\nRead | a | a\n+Read | a | a\nend";
     let limits = LoopLimits { soft: 5, hard: 1 };
     assert_eq!(warned_and_stopped_at(twice, limits), (vec![5], Some(6)));
-    let most = LoopLimits { soft: u32::MAX, hard: u32::MAX };
-    assert_eq!(warned_and_stopped_at(text, most), (vec![], None));
+    // Without a warning, the end is where it was set.
+    for (hard, stuck) in [(u32::MAX, None), (10, Some(10)), (1, Some(2))] {
+        let limits = LoopLimits { soft: u32::MAX, hard };
+        assert_eq!(warned_and_stopped_at(text, limits), (vec![], stuck), "{hard}");
+    }
 }
 
 #[test]

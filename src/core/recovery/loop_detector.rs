@@ -25,8 +25,9 @@ use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
     /// Repetitions at which the model is told. At least 2: one occurrence is not a repetition.
+    /// `u32::MAX`: never.
     pub soft: u32,
-    /// Repetitions at which the run ends. Always beyond `soft`.
+    /// Repetitions at which the run ends. Always beyond `soft`, unless that is never.
     pub hard: u32,
 }
 
@@ -41,8 +42,14 @@ impl LoopLimits {
         u64::from(self.soft.max(2)) * FULL
     }
 
+    /// Returns true if the model is not told before the run ends.
+    fn never_tells(self) -> bool {
+        self.soft == u32::MAX
+    }
+
     fn hard(self) -> u64 {
-        (u64::from(self.hard) * FULL).max(self.soft() + FULL)
+        let hard = u64::from(self.hard) * FULL;
+        if self.never_tells() { hard.max(2 * FULL) } else { hard.max(self.soft() + FULL) }
     }
 }
 
@@ -208,6 +215,9 @@ impl LoopDetector {
     }
 
     fn loop_status(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
+        if limits.never_tells() {
+            return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
+        }
         if after < limits.soft() {
             return LoopStatus::Fresh;
         }
