@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
@@ -15,6 +15,7 @@ use crate::config::spans::JsonPaths;
 use crate::config::values::{self, InvalidValue};
 use crate::config::without_position;
 use crate::json;
+use crate::process::file_reads;
 use crate::recovery::Money;
 
 const TASK_KEYS: [&str; 7] = ["id", "prompt", "prompt_file", "cwd", "git", "flags", "limits"];
@@ -31,6 +32,9 @@ pub struct GitSource {
     #[serde(rename = "ref")]
     pub reference: Option<String>,
 }
+
+/// Maximum size of a prompt file, in bytes.
+const PROMPT_MAX: u64 = 10 << 20;
 
 /// Maximum length of a task id, in characters.
 const ID_MAX: usize = 200;
@@ -87,6 +91,7 @@ pub fn read_tasks(
     text: &str,
     base: &Path,
 ) -> Result<Vec<TaskLine>, Vec<TaskFileError>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut tasks, mut errors) = (Vec::new(), Vec::new());
     let mut ids: HashMap<String, usize> = HashMap::new();
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
@@ -198,8 +203,9 @@ fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
         (true, false) => given?,
         (false, true) => {
             let path = base.join(file?);
-            match fs::read_to_string(&path) {
-                Ok(text) => text,
+            let read = file_reads::read_bounded(&path, PROMPT_MAX);
+            match read.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other)) {
+                Ok(text) => text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
                 Err(error) => {
                     let path = path.display();
                     fields.report(&format!("prompt_file {path} cannot be read: {error}"));

@@ -123,6 +123,24 @@ pub struct Waited {
     pub left: Duration,
 }
 
+/// Reads standard input to its end: at most so many bytes, and with no longer silence than this.
+/// `still_waiting` is called at every heartbeat of the wait.
+///
+/// # Errors
+/// It cannot be read, is larger, or stays silent.
+pub async fn read_to_end(
+    open: impl FnOnce() -> Pieces,
+    (patience, most): (Duration, usize),
+    heartbeat: Duration,
+    mut still_waiting: impl FnMut(Waited),
+) -> Result<Vec<u8>, UsageError> {
+    let (mut pieces, mut input) = (open(), Vec::new());
+    let began = Instant::now();
+    let mut wait = InputWait { heartbeat, began, most, still_waiting: &mut still_waiting };
+    wait.rest(&mut pieces, &mut input, patience).await?;
+    Ok(input)
+}
+
 /// Builds the prompt: the argument, followed by standard input. `still_waiting` is called at every
 /// heartbeat of the wait.
 ///
@@ -151,8 +169,8 @@ pub async fn gather(
     };
     if let Some(first) = first {
         let mut pieces = open();
-        let mut wait =
-            InputWait { heartbeat, began: Instant::now(), still_waiting: &mut still_waiting };
+        let (began, most) = (Instant::now(), LARGEST);
+        let mut wait = InputWait { heartbeat, began, most, still_waiting: &mut still_waiting };
         match wait.next(&mut pieces, first).await? {
             InputStep::Silence if plan == ReadPlan::ToEnd => {
                 return Err(silent(source.stdin_timeout));
@@ -200,6 +218,8 @@ enum InputStep {
 struct InputWait<'a, F: FnMut(Waited)> {
     heartbeat: Duration,
     began: Instant,
+    /// The largest input, in bytes.
+    most: usize,
     still_waiting: &'a mut F,
 }
 
@@ -237,11 +257,12 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
         patience: Duration,
     ) -> Result<(), UsageError> {
         loop {
-            if input.len() > LARGEST {
-                return Err(UsageError::new(
-                    "standard input is larger than 10 MB; put it in a file and name the file in \
+            if input.len() > self.most {
+                return Err(UsageError::new(format!(
+                    "standard input is larger than {} MB; put it in a file and name the file in \
                      the prompt",
-                ));
+                    self.most >> 20
+                )));
             }
             match self.next(pieces, patience).await? {
                 InputStep::Piece(piece) => input.extend(piece),

@@ -1,7 +1,11 @@
 //! TASKS: every mistake names its line, and nothing is started.
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
 
 use outlast::batch::{TaskLimits, read_tasks};
 use outlast::rehearsal::Scenario;
@@ -63,6 +67,7 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\":\"x\",\"cwd\":\"w\",\"git\":{\"repository\":\"r\"}}", "cwd and git exclude"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_turn\":1}}", "\"limits.max_turn\"; did you mean"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":0}}", "limits.max_turns must be a whole"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":1.5}}", "limits.max_turns must be a whole"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3\"}}", "limits.max_turns must be a whole"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-1}}", "limits.max_budget_usd must be"),
         (
@@ -94,23 +99,51 @@ fn tasks_may_be_printed_by_other_programs() {
     assert_eq!(read(objects), wanted);
     let list = objects.replacen('\n', "[\n", 1).replace("}\n{", "},\n{") + "]\n";
     assert_eq!(read(&list), wanted);
-    assert_eq!(read("[{\"id\":1,\"prompt\":\"x\"},{\"id\":2,\"prompt\":\"x\"}]").len(), 2);
+    let pair = "[{\"id\":1,\"prompt\":\"x\"},{\"id\":2,\"prompt\":\"x\"}]";
+    assert_eq!(read(pair).len(), 2);
+    assert_eq!(read(&format!("\u{feff}{pair}")).len(), 2);
     let mistaken = list.replace("\"b\"", "\"\"");
     let errors = read_tasks("t.json", &mistaken, Path::new("/")).expect_err("an empty id");
     assert!(errors[0].to_string().starts_with("t.json:6: id must have"), "{errors:?}");
     let timed = "{\"prompt\":\"x\",\"limits\":{\"max_duration\":90}}";
     let tasks = read_tasks("t.json", timed, Path::new("/")).expect("seconds");
     assert_eq!(tasks[0].limits.max_duration.as_deref(), Some("90"));
+    let turns = "{\"prompt\":\"x\",\"limits\":{\"max_turns\":2.0}}";
+    let tasks = read_tasks("t.json", turns, Path::new("/")).expect("a whole number");
+    assert_eq!(tasks[0].limits.max_turns, Some(2));
 }
 
 #[tokio::test]
 async fn tasks_are_read_from_standard_input() {
     let fixture = BatchFixture::new(Scenario::new().reply("Done.")).tasks(1, |_| json!({}));
-    let tasks = fs::File::open(fixture.path().join("tasks.jsonl")).expect("written");
+    let file = fixture.path().join("tasks.jsonl");
+    let tasks = fs::read(&file).expect("written");
+    // A shell may have read the first line of a file, and Node.js connects its children by sockets.
+    fs::write(&file, [&b"header\n"[..], &tasks].concat()).expect("ours");
+    let mut rest = fs::File::open(&file).expect("written");
+    rest.seek(SeekFrom::Start(7)).expect("a file");
     let words = ["batch", "-", "--dir", "batch", "--", "--sandbox", "off"];
-    let ended = end(fixture.outlast(&words).stdin(tasks).spawn().expect("built")).await;
+    let ended = end(fixture.outlast(&words).stdin(rest).spawn().expect("built")).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(fixture.result(0)["result"], "Done.");
+    let (mut ours, theirs) = UnixStream::pair().expect("a socket");
+    ours.write_all(&tasks).expect("it has room");
+    drop(ours);
+    let stdin = Stdio::from(OwnedFd::from(theirs));
+    let ended = end(fixture.outlast(&words).stdin(stdin).spawn().expect("built")).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
+async fn silent_sources_of_tasks_are_given_up() {
+    let fixture = BatchFixture::new(Scenario::new());
+    let (ours, theirs) = UnixStream::pair().expect("a socket");
+    let stdin = Stdio::from(OwnedFd::from(theirs));
+    let words = ["batch", "-", "--", "--stdin-timeout", "100ms"];
+    let ended = end(fixture.outlast(&words).stdin(stdin).spawn().expect("built")).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("standard input stayed silent"), "{ended:?}");
+    drop(ours);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod report;
 mod start;
 mod submit;
 mod task_check;
+mod task_input;
 mod worker;
 
 use serde_json::json;

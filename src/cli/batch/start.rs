@@ -1,13 +1,11 @@
 //! Starts a batch, or resumes one.
 
-use std::fs;
 use std::path::Path;
 use std::thread;
 
 use crate::batch::{
     BatchFolder, BatchFolderError, BatchPlan, BatchStop, BatchSummary, FileLock, LocalBatch,
     PlanRequest, ScheduleLimits, TaskFolder, TaskOutcome, TaskState, is_batch_id, read_state,
-    read_tasks,
 };
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
@@ -22,6 +20,7 @@ use super::progress::{BatchProgress, print_message};
 use super::report::BatchOverview;
 use super::submit;
 use super::task_check::{check_flags, check_folders, check_settings, warn_of_own_folder};
+use super::task_input::TaskSource;
 
 /// A planned batch, none of whose tasks was started.
 struct PreparedBatch {
@@ -42,7 +41,7 @@ pub(super) async fn start(args: &StartBatchArgs, world: ProcessContext) -> Resul
     check_engine_flags(args)?;
     // Before anything is changed.
     let engine = submit::find_engine(args, &world)?;
-    let PreparedBatch { folder, plan, place, is_new } = prepare(args, &world)?;
+    let PreparedBatch { folder, plan, place, is_new } = prepare(args, &world).await?;
     check_flags(&plan, &place)?;
     // Commands have no access to the folder of outlast's own files.
     if !folder.path().starts_with(batches(&world)) {
@@ -178,42 +177,29 @@ fn engine_words(args: &StartBatchArgs) -> Vec<String> {
 }
 
 /// Reads the tasks and plans them, or opens the batch that was named in their place.
-fn prepare(args: &StartBatchArgs, world: &ProcessContext) -> Result<PreparedBatch, UsageError> {
+async fn prepare(
+    args: &StartBatchArgs,
+    world: &ProcessContext,
+) -> Result<PreparedBatch, UsageError> {
     let Some(named) = &args.tasks else {
         return Err(UsageError::new(
             "TASKS is missing; name a file with a JSON object on each line, such as {\"prompt\": \
              \"Say hello.\"}; see outlast help batch",
         ));
     };
-    let is_stdin = named == Path::new("-");
-    let path = if is_stdin { "/dev/stdin".into() } else { world.cwd.join(named) };
-    if !path.is_file() && (path.is_dir() || batches(world).join(named).is_dir()) {
+    let source = TaskSource::named(named, &world.cwd);
+    if let TaskSource::File(path) = &source
+        && !path.is_file()
+        && (path.is_dir() || batches(world).join(named).is_dir())
+    {
         return go_on(args, named, world);
     }
-    let text = fs::read(&path).map_err(|error| {
-        UsageError::new(format!("TASKS {} cannot be read: {error}", named.display()))
-    })?;
     let place = named.display().to_string();
-    let text = String::from_utf8(text).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = before.split(|byte| *byte == b'\n').count();
-        UsageError::new(format!("{place}:{line}: the text is not valid UTF-8; encode it so"))
-    })?;
-    let folder = if is_stdin { Some(world.cwd.as_path()) } else { path.parent() };
-    let base = folder.unwrap_or(Path::new("/"));
-    let tasks = read_tasks(&place, &text, base).map_err(|errors| {
-        let more = match errors.len() {
-            0 | 1 => String::new(),
-            2 => " (and 1 more mistake in this file)".to_owned(),
-            count => format!(" (and {} more mistakes in this file)", count - 1),
-        };
-        let first = errors.first().map(ToString::to_string).unwrap_or_default();
-        UsageError::new(format!("{first}{more}"))
-    })?;
+    let tasks = source.read(&place, &args.flags, world).await?;
     let is_cluster = args.engine == BatchEngine::Kubernetes;
     let request = PlanRequest {
         id: args.id.clone(),
-        source: path.clone(),
+        source: source.path().to_owned(),
         // A container does not have the folders of this machine.
         cwd: (!is_cluster).then(|| world.cwd.clone()),
         flags: args.flags.clone(),

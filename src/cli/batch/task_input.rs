@@ -1,0 +1,161 @@
+//! Reads the tasks of a batch, from a file or from standard input, under the same time limits as the
+//! inputs of a run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::{TaskFileError, TaskLine, read_tasks};
+use crate::cli::args;
+use crate::cli::error_report::mask_of;
+use crate::cli::output::{PipeSender, TerminalFilter, pipe};
+use crate::cli::prompt::{self, Waited};
+use crate::cli::run::ProcessContext;
+use crate::cli::startup::StartupSteps;
+use crate::cli::stdin;
+use crate::cli::timestamps::{format_duration, format_elapsed};
+use crate::cli::usage::UsageError;
+use crate::config::Config;
+use crate::config::kinds::Span;
+use crate::json;
+use crate::process::file_reads;
+
+/// Maximum size of the tasks of a batch, in bytes.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Time limit of the wait for a slow reader of standard error.
+const STDERR_PATIENCE: Duration = Duration::from_millis(200);
+
+/// The place that the tasks are read from.
+pub(super) enum TaskSource {
+    Stdin,
+    File(PathBuf),
+}
+
+impl TaskSource {
+    /// Returns the source that TASKS names.
+    pub(super) fn named(named: &Path, cwd: &Path) -> Self {
+        // A socket cannot be opened by these names, and a file would be read from its beginning.
+        let stdin = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+        if stdin.iter().any(|name| named == Path::new(name)) {
+            Self::Stdin
+        } else {
+            Self::File(cwd.join(named))
+        }
+    }
+
+    /// The path that the plan names.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Stdin => Path::new("/dev/stdin"),
+            Self::File(path) => path,
+        }
+    }
+
+    /// Reads the tasks. `place` is the source in messages, `flags` are those after `--`.
+    ///
+    /// # Errors
+    /// A mistake in the tasks; or the source cannot be read, or not in time.
+    pub(super) async fn read(
+        &self,
+        place: &str,
+        flags: &[String],
+        world: &ProcessContext,
+    ) -> Result<Vec<TaskLine>, UsageError> {
+        let mask = Arc::new(mask_of(&world.variables));
+        let (stderr, drain) = pipe(TerminalFilter::messages(io::stderr()), mask, || {})
+            .map_err(|error| UsageError::no_thread(&error))?;
+        let read = self.read_reporting(place, flags, world, &stderr).await;
+        drop(stderr);
+        // Standard error may not be read; the exit code is enough.
+        let _ = drain.finish(STDERR_PATIENCE).await;
+        read
+    }
+
+    async fn read_reporting(
+        &self,
+        place: &str,
+        flags: &[String],
+        world: &ProcessContext,
+        stderr: &PipeSender,
+    ) -> Result<Vec<TaskLine>, UsageError> {
+        let steps = StartupSteps::new(&world.signals, stderr, None);
+        let (bytes, base) = match self {
+            Self::Stdin => {
+                let reading = read_stdin(stdin_timeout(flags), stderr);
+                let bytes = tokio::select! {
+                    biased;
+                    interrupt = world.signals.first() => {
+                        return Err(UsageError::interrupted(interrupt));
+                    }
+                    read = reading => read?,
+                };
+                (bytes, Some(world.cwd.as_path()))
+            }
+            Self::File(path) => {
+                let (file, shown) = (path.clone(), place.to_owned());
+                let reading = move || {
+                    let read = file_reads::read_bounded(&file, BYTES_MAX as u64);
+                    read.map_err(|error| {
+                        UsageError::new(format!("TASKS {shown} cannot be read: {error}"))
+                    })
+                };
+                (steps.step("reading the tasks", reading).await?, path.parent())
+            }
+        };
+        let text = text(bytes, place)?;
+        let base = base.unwrap_or(Path::new("/")).to_owned();
+        let place = place.to_owned();
+        // They may name files of prompts.
+        let reading = move || read_tasks(&place, &text, &base).map_err(|all| mistakes(&all));
+        steps.step("reading the prompts of the tasks", reading).await
+    }
+}
+
+async fn read_stdin(patience: Duration, stderr: &PipeSender) -> Result<Vec<u8>, UsageError> {
+    let notify_wait = |waited: Waited| {
+        stderr.offer(&format!(
+            "outlast: waiting for the tasks on standard input, {} so far, {} left",
+            format_elapsed(waited.so_far),
+            format_duration(waited.left)
+        ));
+    };
+    let heartbeat = Config::default().limits.heartbeat;
+    let limits = (patience, BYTES_MAX);
+    prompt::read_to_end(stdin::start_reading, limits, heartbeat, notify_wait).await
+}
+
+/// The longest wait for data on standard input, which flags for the tasks may set.
+fn stdin_timeout(flags: &[String]) -> Duration {
+    let words = [&["run".to_owned()], flags].concat();
+    // Mistakes in them are reported once the tasks are known.
+    let given = args::run_flags(&words).map(|run| run.flags.values(&mut Vec::new()));
+    let mut given = given.unwrap_or_default().into_iter();
+    let own = given.rfind(|flag| flag.setting.key == "stdinTimeout");
+    let own = own.and_then(|flag| serde_json::from_value::<Span>(flag.value).ok());
+    own.map_or(Config::default().stdin_timeout, |span| span.0)
+}
+
+/// Decodes the text: UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it.
+fn text(bytes: Vec<u8>, place: &str) -> Result<String, UsageError> {
+    String::from_utf8(bytes).or_else(|error| {
+        let bytes = error.as_bytes();
+        if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+            return Ok(json::decode(bytes).into_owned());
+        }
+        let before = &bytes[..error.utf8_error().valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        Err(UsageError::new(format!("{place}:{line}: the text is not valid UTF-8; encode it so")))
+    })
+}
+
+fn mistakes(all: &[TaskFileError]) -> UsageError {
+    let more = match all.len() {
+        0 | 1 => String::new(),
+        2 => " (and 1 more mistake in this file)".to_owned(),
+        count => format!(" (and {} more mistakes in this file)", count - 1),
+    };
+    let first = all.first().map(ToString::to_string).unwrap_or_default();
+    UsageError::new(format!("{first}{more}"))
+}
