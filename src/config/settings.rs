@@ -268,9 +268,11 @@ settings! {
         .flag("max-retries", "N", LIMITS)
         .variable("CLAUDE_CODE_MAX_RETRIES", "at most 100", retries);
 
-    /// The longest wait for the service; the run ends instead of waiting longer. 6h in unattended mode.
+    /// The longest pause before a retry; if the service names a longer one, the run ends. 6h in
+    /// unattended mode.
     max_retry_wait: Option<Span> = None, "maxRetryWait"
-        .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait));
+        .flag("max-retry-wait", "TIME", LIMITS).shown_as(Span(limits().max_retry_wait))
+        .variable("CLAUDE_CODE_RETRY_WATCHDOG_MAX_WAIT_MS", "in milliseconds", millis);
 
     /// The first pause between attempts; each further pause is twice as long.
     limits.backoff.first: Span, "retryFirstDelay";

@@ -234,7 +234,8 @@ impl Run {
         }
     }
 
-    /// Schedules a call as soon as the server allows it, but not before `earliest`.
+    /// Schedules a call as soon as the server allows it, but not before `earliest`, unless that is
+    /// beyond the longest wait.
     pub(super) fn call_from(
         self,
         earliest: Moment,
@@ -242,7 +243,8 @@ impl Run {
         call: Call,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let until = earliest.max(self.not_before);
+        let longest = context.at.after(context.limits.max_retry_wait);
+        let until = earliest.min(longest).max(self.not_before);
         if context.at >= until {
             return self.call(call, context);
         }

@@ -208,6 +208,15 @@ fn persistent_mode_has_a_patience_of_six_hours() {
 }
 
 #[test]
+fn no_pause_is_longer_than_the_longest_wait() {
+    let rules = Limits { max_retry_wait: secs(1), ..limits() };
+    for class in [ErrorClass::ServerOverload, ErrorClass::ServerError] {
+        let story = Story::begin(rules).fails_and_waits(class, 2).fails(class);
+        assert!((500..=1_000).contains(&story.pause_millis()), "{}", story.pause_millis());
+    }
+}
+
+#[test]
 fn persistent_mode_waits_exactly_until_the_reset() {
     let reset = Failure {
         retry_after: Some(RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset }),
