@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{HookDecision, HookEvent};
-use crate::recovery::{CallPurpose, CompactionTrigger, Event, StopHookDecision, StopReason};
+use crate::hooks::{HOOK_TEXT_MAX, HookDecision, HookEvent};
+use crate::recovery::{
+    CallPurpose, CompactionTrigger, ErrorClass, Event, StopHookDecision, StopReason,
+};
 use crate::transcript::Block;
 
 use super::hook_runner::{HookInput, HookPeers, HookRunner};
@@ -283,7 +285,14 @@ impl<'a> RunWorld<'a> {
         inputs: Vec<HookInput>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let (hooks, peers) = self.hooks_and_peers();
-        hooks.run_all(event, inputs, peers).await
+        let mut verdicts = hooks.run_all(event, inputs, peers).await?;
+        for text in verdicts.iter_mut().flat_map(HookDecision::texts_for_model) {
+            if text.chars().nth(HOOK_TEXT_MAX).is_some() {
+                let words = self.conversation.hook_words(text);
+                *text = self.tools.toolbox().beginning(&words, HOOK_TEXT_MAX).await;
+            }
+        }
+        Ok(verdicts)
     }
 
     fn hooks_and_peers(&mut self) -> (&mut HookRunner, HookPeers<'_, 'a>) {

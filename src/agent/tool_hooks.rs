@@ -16,9 +16,6 @@ use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::world::RunWorld;
 
-/// Most characters of a result that a hook has replaced, as for a tool's own.
-const OUTPUT_MAX: usize = 30_000;
-
 /// A tool that ran, for the hooks that run afterwards.
 pub(super) struct ExecutedTool<'a> {
     pub(super) call: &'a Arc<PreparedCall>,
@@ -169,7 +166,7 @@ impl RunWorld<'_> {
             let verdicts = self.run_hooks_for_all(event, inputs).await?;
             for (ran, verdict) in decisions.into_iter().zip(verdicts) {
                 if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
-                    replaced.extend(self.replace(ran, output));
+                    replaced.extend(self.replace(ran, output).await);
                 }
                 self.hooks.record_halt(event, &verdict, &self.conversation);
                 let texts = verdict.objection.iter().chain(&verdict.context);
@@ -183,7 +180,7 @@ impl RunWorld<'_> {
     }
 
     /// Replaces the result of a tool by the output of a hook, if it has the same shape.
-    fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
+    async fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
         let ToolCall { id, name, .. } = ran.call.call().clone();
         let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
             let warning = format!(
@@ -193,7 +190,8 @@ impl RunWorld<'_> {
             return None;
         };
         self.conversation.redactor_for_model().redact_json(&mut detail);
-        let content = vec![Block::text(bounded(&self.conversation.hook_words(&text)))];
+        let text = self.conversation.hook_words(&text);
+        let content = vec![Block::text(self.tools.toolbox().within_limit(&text).await)];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(ReplacedResult { id, result, detail })
     }
@@ -235,14 +233,6 @@ fn words_of(fields: &Map<String, Value>) -> String {
     }
     let texts = streams.into_iter().flatten().map(str::trim_end).filter(|text| !text.is_empty());
     texts.collect::<Vec<_>>().join("\n")
-}
-
-/// Limits a redacted text to the length of a tool result.
-fn bounded(text: &str) -> String {
-    match text.char_indices().nth(OUTPUT_MAX) {
-        Some((end, _)) => format!("{} [… cut after {OUTPUT_MAX} characters]", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {

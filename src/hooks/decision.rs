@@ -90,6 +90,11 @@ impl HookDecision {
         }
     }
 
+    /// The texts that the model gets.
+    pub fn texts_for_model(&mut self) -> impl Iterator<Item = &mut String> {
+        self.objection.iter_mut().chain(&mut self.context)
+    }
+
     /// The reason why a tool call is denied, if it is.
     pub fn denial(&self) -> Option<&str> {
         let denied = self.permission.as_ref().filter(|(word, _)| *word == HookPermission::Deny);

@@ -34,7 +34,7 @@ pub use decision::{HookDecision, HookRuns};
 pub use environment::{HookEnvironment, ModeSource};
 pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
 pub use exports::ExportError;
-pub use output::HookPermission;
+pub use output::{HookPermission, TEXT_MAX as HOOK_TEXT_MAX};
 pub use progress::{HookFinished, HookOutcome, HookProgress};
 pub use result::{HookFailure, HookFailureKind};
 pub use run::{HookContext, Hooks};

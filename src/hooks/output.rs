@@ -11,8 +11,9 @@ use crate::text::shortened;
 
 use super::event::{HookEvent, ObjectionUse};
 
-/// The most characters of any text that a hook returns.
-const TEXT_MAX: usize = 10_000;
+/// The most characters of a text of a hook. Its objections and its context are not cut here: they are
+/// for the model, which can read the rest in a file.
+pub const TEXT_MAX: usize = 10_000;
 
 /// The most objects of an output, and positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
@@ -236,7 +237,7 @@ pub(super) fn parse_output(
         (Some("approve"), _) => {}
         (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Ignored => {}
         (Some("block" | "deny"), _) => {
-            output.objection = Some(reason.unwrap_or_default());
+            output.objection = Some(given.reason.clone().unwrap_or_default());
         }
         (Some(other), _) => return Err(InvalidHookOutput::Decision(other.to_owned())),
     }
@@ -322,8 +323,10 @@ impl HookSpecificOutput {
         let message = self.initial_user_message.filter(|_| event == HookEvent::SessionStart);
         let message = message.filter(|message| !message.trim().is_empty());
         let message = message.map(|text| format!("{INITIAL_MESSAGE}{text}"));
-        let texts = [self.additional_context, message].map(|text| text.as_deref().map(&clipped));
-        let texts = texts.into_iter().flatten().filter(|text| !text.trim().is_empty());
+        let texts = [self.additional_context, message]
+            .into_iter()
+            .flatten()
+            .filter(|text| !text.trim().is_empty());
         output.context = texts.reduce(|context, message| format!("{context}\n{message}"));
         output.hides_prompt |= self.suppress_original_prompt;
         Ok(())

@@ -12,7 +12,7 @@ use super::echo::repeats;
 use super::event::{HookEvent, ObjectionUse};
 use super::matcher::MatcherError;
 use super::output::{
-    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_outputs, truncate,
+    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_outputs,
 };
 
 /// The most characters of the description of a hook's failure.
@@ -172,7 +172,7 @@ pub(super) fn interpret_result(
     let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
         (2, parsed) => {
-            let why = || truncate(hook.stderr.trim(), redactor);
+            let why = || hook.stderr.trim().to_owned();
             Ok(block_decision(event, parsed.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) if !is_killed || say.forbids() => Ok(say),
@@ -191,10 +191,7 @@ pub(super) fn interpret_result(
         }
         (0, None) => {
             let is_used = event.takes_plain_text() && !out.is_empty();
-            Ok(HookOutput {
-                context: is_used.then(|| truncate(out, redactor)),
-                ..HookOutput::default()
-            })
+            Ok(HookOutput { context: is_used.then(|| out.to_owned()), ..HookOutput::default() })
         }
         (code, None | Some(Ok(_) | Err(_))) => {
             let missing = NOT_FOUND.contains(&code);

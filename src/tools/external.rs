@@ -100,9 +100,7 @@ pub(super) async fn into_outcome_within(
     }
     let mut words = content.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n");
     if words.chars().count() > limit {
-        let mut capture = OutputCapture::new(limit, Arc::clone(scratch));
-        capture.push(words.as_bytes()).await;
-        words = capture.finish().await.text;
+        words = truncated(&words, limit, scratch).await;
         content.retain(|block| block.as_text().is_none());
         content.insert(0, Block::text(words.clone()));
     }
@@ -112,6 +110,16 @@ pub(super) async fn into_outcome_within(
         serde_json::to_value(&content).unwrap_or_default()
     };
     ToolOutcome { content, is_error, detail, denied: None }
+}
+
+/// Cuts a text in the middle if it is longer than `limit`, in characters, and saves it whole to a file.
+pub(super) async fn truncated(text: &str, limit: usize, scratch: &Arc<OutputFolder>) -> String {
+    if text.chars().count() <= limit {
+        return text.to_owned();
+    }
+    let mut capture = OutputCapture::new(limit, Arc::clone(scratch));
+    capture.push(text.as_bytes()).await;
+    capture.finish().await.text
 }
 
 /// Saves content that cannot be shown to a file, and returns a text with its path.

@@ -12,6 +12,7 @@ use crate::secrets::KnownSecrets;
 
 use super::acceptance::Acceptance;
 use super::background::{BackgroundTasks, TaskStops};
+use super::external::truncated;
 use super::permission::{PermissionUpdate, UpdateError};
 use super::requirement::{Requirement, RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
@@ -21,6 +22,23 @@ use super::withheld::{names, withheld_variable};
 use crate::types::{OnDenied, PermissionMode, PermissionPrompt, ReadFile};
 
 impl Toolbox {
+    /// Returns a text as the result of a tool: cut in the middle if it is too long, and then saved
+    /// whole to a file that it names.
+    pub async fn within_limit(&self, text: &str) -> String {
+        truncated(text, self.tools.results.built_in(), self.tools.shell.scratch()).await
+    }
+
+    /// Returns a text of a hook: its beginning if it is longer than `most` characters, with the file
+    /// that has it whole.
+    pub async fn beginning(&self, text: &str, most: usize) -> String {
+        let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
+        let place = match self.tools.shell.scratch().keep("hook", text.as_bytes()).await {
+            Ok(path) => format!("the whole text is in {}", path.display()),
+            Err(error) => format!("the whole text could not be saved: {error}"),
+        };
+        format!("{} [… cut after {most} characters; {place}]", &text[..end])
+    }
+
     /// Names of variables that are hidden from commands because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
         self.tools.shell.dropped()

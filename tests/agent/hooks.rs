@@ -276,16 +276,64 @@ async fn the_same_stop_hook_objection_twice_ends_the_run() {
 
 #[tokio::test]
 async fn a_service_failure_is_reported_to_hooks_without_changing_the_outcome() {
-    let hooks = json!({
-        "StopFailure": [{ "hooks": [script("cat > told; exit 2")] }],
-        "Stop": [{ "hooks": [script("touch stopped")] }],
-    });
-    let scenario = Scenario::new().status(400).error("invalid_request_error", "no", None);
-    let played = RunFixture::of(scenario).hooks(&hooks).run().await;
-    played.assert_end(StopReason::ModelError(ErrorClass::InvalidRequest), "");
-    let told: Value = serde_json::from_str(&played.file("told")).expect("its input");
-    assert_eq!(told["error"], "invalid_request", "{told}");
-    assert!(!played.has("stopped"));
+    let broke = "Your credit balance is too low to access the API";
+    for (status, kind, message, class, category) in [
+        (400, "invalid_request_error", "no", ErrorClass::InvalidRequest, "invalid_request"),
+        (400, "invalid_request_error", broke, ErrorClass::CreditBalanceLow, "billing_error"),
+        (401, "authentication_error", "no", ErrorClass::InvalidApiKey, "authentication_failed"),
+        (404, "not_found_error", "model: x", ErrorClass::InvalidModel, "model_not_found"),
+    ] {
+        let hooks = json!({
+            "StopFailure": [
+                { "matcher": category, "hooks": [script("cat > told; exit 2")] },
+                { "matcher": class.name(), "hooks": [script("touch by_class")] },
+                { "matcher": "rate_limit", "hooks": [script("touch by_another")] },
+            ],
+            "Stop": [{ "hooks": [script("touch stopped")] }],
+        });
+        let scenario = Scenario::new().status(status).error(kind, message, None).times(2);
+        let played = RunFixture::of(scenario).hooks(&hooks).run().await;
+        played.assert_end(StopReason::ModelError(class), "");
+        let told: Value = serde_json::from_str(&played.file("told")).expect("its input");
+        assert_eq!(told["error"], category, "{told}");
+        assert!(played.has("by_class"), "{class}");
+        assert!(!played.has("by_another") && !played.has("stopped"), "{class}");
+    }
+}
+
+/// Half a report could mean the opposite of the whole.
+#[tokio::test]
+async fn a_long_text_of_a_hook_is_kept_in_a_file_that_its_beginning_names() {
+    let long = "printf 'a%.0s' $(seq 12000); echo the-end";
+    let denies = format!("{{ {long}; }} >&2; exit 2");
+    for (event, command) in
+        [("SessionStart", long), ("UserPromptSubmit", long), ("PreToolUse", &*denies)]
+    {
+        let played = calling("true").hooks(&one(event, command)).run().await;
+        played.assert_end(StopReason::Completed, "Done.");
+        let all = said(&played, 2);
+        assert!(!all.contains("the-end"), "{event}");
+        let (_, place) =
+            all.split_once("cut after 10000 characters; the whole text is in ").expect(event);
+        let path = place.split(']').next().expect("a path");
+        let whole = std::fs::read_to_string(path).expect("it can be read");
+        assert!(whole.trim_end().ends_with("the-end") && whole.len() > 12_000, "{event}");
+    }
+}
+
+/// As the result that it replaces would have been.
+#[tokio::test]
+async fn a_long_result_of_a_hook_is_cut_as_that_of_a_tool() {
+    let hook = r#"printf '{"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": "begin-'; printf 'a%.0s' $(seq 40000); printf -- '-end"}}'"#;
+    for (most, is_whole) in [(100_000, true), (20_000, false)] {
+        let fixture = calling("true").tools(|settings| settings.results.chars = most);
+        let played = fixture.hooks(&one("PostToolUse", hook)).run().await;
+        played.assert_end(StopReason::Completed, "Done.");
+        let result = &played.results()[0].1;
+        assert!(result.contains("begin-") && result.contains("-end"), "{most}");
+        assert_eq!(result.chars().count() > 40_000, is_whole, "{most}");
+        assert_eq!(result.contains("is left out"), !is_whole, "{most}");
+    }
 }
 
 /// A hook of each event can end a run that goes on.
