@@ -477,7 +477,7 @@ settings! {
         .takes("a whole number, or 0 for none").kept();
 
     /// The maximum length of a tool result. A longer result is cut in the middle and saved to a
-    /// file.
+    /// file. Read shows up to 100,000 characters, unless this is below 30,000.
     results.chars: NonZeroU32, "maxToolResultChars"
         .variable("BASH_MAX_OUTPUT_LENGTH", "", length);
 

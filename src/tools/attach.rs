@@ -82,7 +82,9 @@ impl Toolbox {
                 limit: lines.map(|lines| lines.last.saturating_sub(lines.first) + 1),
                 pages: None,
             };
-            read::run(&read, &place, &base, &self.tools.seen, &CancellationToken::new())
+            let page = self.tools.results.page();
+            let seen = (&self.tools.seen, page);
+            read::run(&read, &place, &base, seen, &CancellationToken::new())
         };
         match shown {
             Ok(outcome) => Ok(self.redacted(outcome).content),

@@ -145,7 +145,9 @@ impl ToolSet {
         let base = self.shell.cwd();
         let known = (&self.seen, self.history.as_ref());
         match request {
-            ToolRequest::Read(read) => read::run(read, place, &base, &self.seen, stop),
+            ToolRequest::Read(read) => {
+                read::run(read, place, &base, (&self.seen, self.results.page()), stop)
+            }
             ToolRequest::Write(write) => write::run(write, place, known, stop),
             ToolRequest::Edit(edit) => edit::run(edit, place, &base, known, stop),
             ToolRequest::NotebookEdit(edit) => notebook_edit::run(edit, place, &base, known, stop),

@@ -22,16 +22,13 @@ use super::text_file::{FormerStyle, LineEnds, style_name};
 const LINES_DEFAULT: u64 = 2_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
 
-/// The maximum text of one call, in bytes.
-const TEXT_BYTES_MAX: usize = 100_000;
-
 /// The minimum similarity of a name to be suggested.
 const LIKENESS_MIN: f64 = 0.5;
 
 /// The maximum number of names in a folder that are compared.
 const NAMES_MAX: usize = 2_000;
 
-/// Reads a file. Blocks.
+/// Reads a file. `page` is the length of a text at which it ends, in bytes. Blocks.
 ///
 /// # Errors
 /// The file cannot be read or shown.
@@ -39,7 +36,7 @@ pub(super) fn run(
     input: &ReadInput,
     place: &ResolvedPath,
     base: &Path,
-    seen: &FilesRead,
+    (seen, page): (&FilesRead, usize),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     let (mut file, metadata) = open(place, base)?;
@@ -70,7 +67,7 @@ pub(super) fn run(
             cells
         } else {
             let reader = start.text(file, format).map_err(cannot)?;
-            show_lines(input, reader, format, place, cancel)?
+            show_lines((input, page), reader, format, place, cancel)?
         }
     } else {
         return Err(binary_message(&start.head, metadata.len(), place).into());
@@ -216,7 +213,7 @@ impl ShownFile {
 }
 
 fn show_lines(
-    input: &ReadInput,
+    (input, page_bytes): (&ReadInput, usize),
     mut reader: impl BufRead,
     format: TextFormat,
     place: &ResolvedPath,
@@ -230,7 +227,7 @@ fn show_lines(
     let mut ends = LineCount::of(reader.fill_buf().map_err(cannot)?);
     let mut page = ShownFile::default();
     let more = loop {
-        if taken == limit || page.shown.len() >= TEXT_BYTES_MAX {
+        if taken == limit || page.shown.len() >= page_bytes {
             break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
         }
         if cancel.is_cancelled() {

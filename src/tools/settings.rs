@@ -134,6 +134,9 @@ impl Default for CommandSettings {
     }
 }
 
+/// The usual length of a text of the Read tool, in bytes.
+const PAGE_BYTES: usize = 100_000;
+
 /// The maximum length of a result that the model sees, in characters.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultLimits {
@@ -145,6 +148,12 @@ pub struct ResultLimits {
 impl ResultLimits {
     pub(super) fn built_in(self) -> usize {
         usize::try_from(self.chars).unwrap_or(usize::MAX)
+    }
+
+    /// The length of a text of the Read tool, in bytes. It ends at a line, and the model reads on from
+    /// there, so it is longer than other results, unless the limit is lower than usual.
+    pub(super) fn page(self) -> usize {
+        if self.chars < Self::default().chars { self.built_in() } else { PAGE_BYTES }
     }
 
     pub(super) fn external(self) -> usize {

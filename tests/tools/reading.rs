@@ -62,6 +62,11 @@ async fn long_lines_and_long_files_are_truncated() {
     let shown = text(&bench.read("much").await);
     assert!(shown.len() < 110_000, "{}", shown.len());
     assert!(shown.contains("more lines follow line 100:"), "{}", &shown[shown.len() - 100..]);
+    // The usual limit of results is not for pages; a lower one is.
+    let bench = Bench::with(|settings| settings.results.chars = 5_000);
+    bench.file("much", format!("{}\n", "x".repeat(1_000)).repeat(1_000));
+    let shown = text(&bench.read("much").await);
+    assert!(shown.contains("more lines follow line 5:"), "{}", shown.len());
 }
 
 #[tokio::test]
