@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::assemble::start_shared_servers;
-use crate::cli::output::one_line;
+use crate::cli::output::{StreamJson, one_line};
 use crate::cli::settings::Settings;
 use crate::cli::startup::StartupSteps;
 use crate::cli::usage::UsageError;
@@ -91,13 +91,14 @@ impl HostSession {
             ControlRequest::Unsupported(subtype) => Err(UnsupportedRequest(subtype).into()),
             ControlRequest::Unreadable(why) => Err(anyhow::Error::msg(why)),
         };
-        self.out.send_unmasked(match reply {
+        let reply = match reply {
             Ok(value) => control_success(id, value),
             Err(error) => {
                 let code = error.is::<UnsupportedRequest>().then_some(UNSUPPORTED);
                 control_error(id, &error.to_string(), code)
             }
-        });
+        };
+        self.out.send_reply(reply, StreamJson::LONGEST);
         InputStep::GoesOn
     }
 
@@ -161,7 +162,7 @@ impl HostSession {
     async fn initialize(&mut self, id: &RequestId, request: Initialize) -> InputStep {
         match self.apply(request).await {
             Ok(reply) => {
-                self.out.send_unmasked(control_success(id, reply));
+                self.out.send_reply(control_success(id, reply), StreamJson::LONGEST);
                 self.deferred_until = Some(Instant::now() + DEFERRED_PATIENCE);
                 InputStep::GoesOn
             }

@@ -229,7 +229,20 @@ impl PipeSender {
     /// Queues a message as it is: a request to the host, whose tools, hooks and servers need the
     /// values themselves.
     pub fn send_unmasked(&self, message: HostMessage) {
-        self.queue(to_line(&StreamMessage::from(message).to_value()));
+        self.send_host_message(message, None);
+    }
+
+    /// Queues a reply to the host, with its texts cut if it is longer than this, in bytes.
+    pub fn send_reply(&self, message: HostMessage, longest: usize) {
+        self.send_host_message(message, Some(longest));
+    }
+
+    fn send_host_message(&self, message: HostMessage, longest: Option<usize>) {
+        let object = StreamMessage::from(message).to_value();
+        self.queue(to_line(&match longest {
+            Some(longest) => shrink(object, longest),
+            None => object,
+        }));
     }
 
     /// Waits until everything queued so far is written, for at most `patience`. The sink stays
