@@ -72,7 +72,7 @@ pub async fn run(
     if finished.is_none() {
         let _ = catch_async_panic(world.run_end_hooks(reason)).await;
     }
-    let _ = catch_async_panic(world.end_servers(reason)).await;
+    let _ = catch_async_panic(world.end_servers(reason, state)).await;
     drop(leftovers);
     let reason = close(&mut world, broken);
     settle_shared_work(&mut world).await;

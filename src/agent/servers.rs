@@ -247,11 +247,15 @@ impl RunWorld<'_> {
 
     /// Ends the servers, unless another run will use them. Those that do not end in time are killed
     /// with all other processes.
-    pub(super) async fn end_servers(&mut self, reason: StopReason) {
+    pub(super) async fn end_servers(&mut self, reason: StopReason, before: Finished) {
         if self.tools.servers().is_empty() {
             return;
         }
-        self.tools.warn_of_missing(&mut self.monitor);
+        match before {
+            Finished::No => self.tools.warn_of_missing(&mut self.monitor),
+            // Nothing has waited for a server.
+            Finished::Yes => self.tools.report_warnings(&mut self.monitor),
+        }
         if self.context.deps.keep_servers {
             return;
         }
