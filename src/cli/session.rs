@@ -270,12 +270,15 @@ fn adapt(restored: &mut RestoredSession, carry: CarryOver, limits: &Limits) {
     }
     if carry == CarryOver::Fresh {
         totals.begin_prompt();
-        (work.run, work.agents) = (None, Vec::new());
+        work.agents = Vec::new();
     }
     let before = contract.opened.as_ref().map(|open| &open.limits);
-    work.run = work.run.map(|run| {
-        let run = if is_over { run.reopened(limits) } else { run };
-        apply_limits(run, totals.prompt.turns, before, limits)
+    work.run = work.run.map(|run| match carry {
+        CarryOver::Fresh => run.for_new_prompt(before, limits),
+        CarryOver::On => {
+            let run = if is_over { run.reopened(limits) } else { run };
+            apply_limits(run, totals.prompt.turns, before, limits)
+        }
     });
 }
 

@@ -60,6 +60,19 @@ impl Run {
         Self { budgets, cap, effort_left, since_nudge, kept_answer, has_output, ..fresh }
     }
 
+    /// A run for a new prompt of the same session: what is limited for the session stays spent, and
+    /// fast mode stays off once it was given up. `before` are the limits of the earlier prompt; a limit
+    /// that has changed holds anew.
+    #[must_use]
+    pub fn for_new_prompt(self, before: Option<&Limits>, limits: &Limits) -> Self {
+        let fresh = Self::new(self.seed, limits);
+        let Budgets { compactions, cool_downs, fast_mode, .. } = self.budgets;
+        let is_same = before.is_some_and(|it| it.budgets.compactions == limits.budgets.compactions);
+        let compactions = if is_same { compactions } else { limits.budgets.compactions };
+        let budgets = Budgets { compactions, cool_downs, fast_mode, ..fresh.budgets };
+        Self { budgets, fast: if fast_mode > 0 { fresh.fast } else { Fast::Off }, ..fresh }
+    }
+
     /// A run that begins with the calls of the last reply, which a hook had deferred.
     #[must_use]
     pub fn awaiting_tools(self) -> Self {

@@ -1,11 +1,11 @@
 //! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
 
 use outlast_core::recovery::{
-    Action, Budgets, CutKind, Event, Incomplete, LeftOff, Limits, NewDemands, Nudge, ReplyKind,
+    Action, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits, NewDemands, Nudge, ReplyKind,
     Run, StopHookDecision, StopReason, WorkStatus,
 };
 
-use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits};
+use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits, with_budgets};
 
 const CUT: Event = Event::Replied(ReplyKind::CutShort(CutKind::Text));
 const PAUSED: Event = Event::Replied(ReplyKind::Paused);
@@ -173,4 +173,22 @@ fn a_reopened_run_keeps_its_output_limit() {
     let after = before.reopened(&limits());
     assert_eq!((after.cap, after.budgets.escalations), (before.cap, 0));
     assert_eq!(after.budgets.continuations, limits().budgets.continuations);
+}
+
+/// What is limited for the session is not renewed by its prompts, unless the user sets another limit.
+#[test]
+fn a_new_prompt_keeps_what_the_session_has_used_up() {
+    let budgets = Budgets { compactions: Some(1), ..Budgets::DEFAULT };
+    let rules = Limits { budgets, fast: Some(FastMode::default()), ..limits() };
+    let begun = Story::begin(rules).run;
+    assert_eq!(begun.fast, Fast::On);
+    let spent = Budgets { compactions: Some(0), fast_mode: 0, turns: Some(1), ..begun.budgets };
+    let before = Run { budgets: spent, fast: Fast::Off, failures: 3, ..begun };
+    let after = before.for_new_prompt(Some(&rules), &rules);
+    assert_eq!((after.budgets.compactions, after.budgets.turns), (Some(0), None));
+    assert_eq!((after.fast, after.failures), (Fast::Off, 0));
+    let more = with_budgets(Budgets { compactions: Some(2), ..Budgets::DEFAULT });
+    assert_eq!(before.for_new_prompt(Some(&rules), &more).budgets.compactions, Some(2));
+    let untouched = begun.for_new_prompt(Some(&rules), &rules);
+    assert_eq!((untouched.budgets.compactions, untouched.fast), (Some(1), Fast::On));
 }
