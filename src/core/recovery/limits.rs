@@ -19,7 +19,7 @@ pub struct Limits {
     pub longest_capacity_wait: Duration,
     /// The interval of probes in such a wait; `None`: no probes.
     pub probe_interval: Option<Duration>,
-    /// The longest retry-after that is waited for.
+    /// The longest wait before a retry; in persistent mode, before all retries of a call together.
     pub max_retry_wait: Duration,
     /// The longest silence allowed while waiting.
     pub heartbeat: Duration,
