@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::agent::MovedFolder;
 use crate::host::UserPrompt;
 use crate::journal::{
-    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RecordedPrompt, RestoredSession,
-    SessionId, SessionTotals, WorkInProgress, prompt_title,
+    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RecordedPrompt,
+    RestoredSession, SessionId, SessionTotals, prompt_title,
 };
 use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, NewDemands, Run, StopReason};
 use crate::secrets::{KnownSecrets, REDACTED};

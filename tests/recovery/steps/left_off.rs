@@ -1,8 +1,8 @@
 //! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
 
 use outlast_core::recovery::{
-    Action, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits, NewDemands, Nudge, ReplyKind,
-    Run, StopHookDecision, StopReason, WorkStatus,
+    Action, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits, NewDemands,
+    Nudge, ReplyKind, Run, StopHookDecision, StopReason, WorkStatus,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits, with_budgets};
