@@ -90,6 +90,7 @@ impl RunWorld<'_> {
     ///
     /// # Errors
     /// The run was cut.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) async fn authorize(
         &mut self,
         prepared: &Arc<PreparedCall>,

@@ -79,7 +79,7 @@ pub struct ProcessEnv {
     pub mcp_start: Option<Duration>,
     /// The run ends after this many blocks in a row by Stop hooks.
     pub stop_block_cap: Option<NonZeroU8>,
-    /// The time limit of SessionEnd hooks that have none of their own.
+    /// The time limit of `SessionEnd` hooks that have none of their own.
     pub session_end_timeout: Option<Duration>,
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,

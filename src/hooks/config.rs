@@ -244,8 +244,8 @@ impl HookSettings {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)
                 .map_err(|error| bad_hook(&place, &error.to_string()))?;
-            let others = entry.others.keys();
-            let misspelt = others.filter_map(|key| Some((key, meant_guard_key(key)?))).next();
+            let mut others = entry.others.keys();
+            let misspelt = others.find_map(|key| Some((key, meant_guard_key(key)?)));
             if let Some((key, meant)) = misspelt {
                 let why = format!("there is no key \"{key}\"; did you mean \"{meant}\"?");
                 return Err(bad_hook(&place, &why));

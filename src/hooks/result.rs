@@ -519,10 +519,12 @@ mod tests {
     }
 
     #[test]
-    fn long_hook_texts_are_cut() {
-        let say = result_of(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
-        let words = say.objection.unwrap();
+    fn long_hook_texts_are_cut_unless_they_are_for_the_model() {
+        let long = "é".repeat(20_000);
+        let out = format!(r#"{{"systemMessage": "{long}"}}"#);
+        let words = result_of(HookEvent::PreToolUse, 0, &out, "").message.unwrap();
         assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
+        assert_eq!(result_of(HookEvent::PreToolUse, 2, "", &long).objection, Some(long));
     }
 
     #[test]
@@ -530,16 +532,13 @@ mod tests {
         let across =
             |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
         let long = across(10_000);
-        let texts = [
-            result_of(HookEvent::Stop, 2, "", &long).objection,
-            result_of(HookEvent::SessionStart, 0, &long, "").context,
-            result_of(HookEvent::Stop, 0, &format!(r#"{{"systemMessage": "{long}"}}"#), "").message,
-        ];
+        let out = format!(r#"{{"systemMessage": "{long}"}}"#);
+        let message = result_of(HookEvent::Stop, 0, &out, "").message.expect("it has one");
         let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
         let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
         let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
         assert_eq!(rubbish.kind, HookFailureKind::InvalidOutput);
-        for text in texts.into_iter().flatten().chain([crash.detail, rubbish.detail]) {
+        for text in [message, crash.detail, rubbish.detail] {
             let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");
         }

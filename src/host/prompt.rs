@@ -66,6 +66,7 @@ impl UserPrompt {
     }
 
     /// Returns a prompt that an earlier process has recorded as the last one of the session.
+    #[must_use]
     pub fn of_session(self) -> Self {
         let (before, text, after) = (Vec::new(), String::new(), Vec::new());
         Self { before, text, after, is_recorded: true, ..self }

@@ -31,8 +31,8 @@ use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
-    answers_of, call_ids, ends_with_calls, interrupted_answer, merge_branch_results,
-    results_off_chain,
+    answers_of, append_to_user, call_ids, ends_with_calls, interrupted_answer,
+    merge_branch_results, results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, worst_case};
 use super::view::JournalView;
@@ -260,14 +260,6 @@ fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> 
             Some(LeftOff::Incomplete(Incomplete::UnknownReason))
         }
         recorded @ Some(_) => recorded,
-    }
-}
-
-/// Adds a block to the last user message.
-fn append_to_user(messages: &mut Vec<Message>, block: Block) {
-    match messages.last_mut() {
-        Some(last) if last.role == Role::User => last.content.push(block),
-        Some(_) | None => messages.push(Message::user(vec![block])),
     }
 }
 

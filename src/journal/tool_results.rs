@@ -88,3 +88,11 @@ pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) 
         None => NOT_STARTED.to_owned(),
     }
 }
+
+/// Adds a block to the last user message.
+pub(super) fn append_to_user(messages: &mut Vec<Message>, block: Block) {
+    match messages.last_mut() {
+        Some(last) if last.role == Role::User => last.content.push(block),
+        Some(_) | None => messages.push(Message::user(vec![block])),
+    }
+}

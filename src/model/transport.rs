@@ -266,10 +266,10 @@ impl ClientConfig {
         if self.is_plain_loopback {
             return builder().tls_certs_only([]).build().map_err(tls_error);
         }
-        if self.extra_roots.is_empty() {
-            if let Ok(client) = with_identity().build() {
-                return Ok(client);
-            }
+        if self.extra_roots.is_empty()
+            && let Ok(client) = with_identity().build()
+        {
+            return Ok(client);
         }
         let tls = self.tls().map_err(|error| HttpClientError::Tls(error.to_string()))?;
         builder().tls_backend_preconfigured(tls).build().map_err(tls_error)

@@ -10,7 +10,7 @@ use crate::process::{self, Panic};
 use super::outcome::{ToolOutcome, ToolRefusal};
 
 /// Time limit of a check that looks paths up. A file system that takes longer does not answer.
-const CHECK_MAX: Duration = Duration::from_secs(60);
+const CHECK_MAX: Duration = Duration::from_mins(1);
 
 /// The maximum wait for a file change in progress after cancellation.
 const CHANGE_GRACE: Duration = Duration::from_secs(2);

@@ -138,6 +138,7 @@ impl Permit {
             && (!is_command || self.tools.only_reads(&self.checked.confinement))
     }
 
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     async fn run(self, cancel: CancellationToken) -> ToolOutcome {
         let Self { tools, prepared, source, checked } = self;
         match &prepared.work {

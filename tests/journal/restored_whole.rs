@@ -15,6 +15,7 @@ use outlast::recovery::{
 };
 use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, HistoryRepair, Message, RepairStep, Usage};
+use outlast::types::{FileStamp, ReadFile};
 use serde_json::{Value, json};
 
 use super::recoveries::{OVERLOAD, RecordedRun};
@@ -134,6 +135,10 @@ fn tell_first_process(place: &SessionFolder, id: &SessionId) {
         reported: vec!["bash_1".to_owned()],
         ..BackgroundChanges::default()
     });
+    let stamp = Some(FileStamp { bytes: 5, modified: Some(1) });
+    let read = |stamp| ReadFile { path: "/work/a".to_owned(), stamp };
+    journal.files_read(vec![read(stamp), ReadFile { path: "/work/b".to_owned(), stamp }]);
+    journal.files_read(vec![read(None)]);
     journal.repairs(&[HistoryRepair { at: 1, step: RepairStep::DroppedMessage }]);
     journal.rewrite(&[user("A summary."), calls(&["t8"]), Message::user(vec![result("t8", "8")])]);
     journal.transition(&Transition {
@@ -209,7 +214,7 @@ fn described(restored: &RestoredSession) -> Vec<String> {
     let opened = restored.contract.opened.as_ref();
     let limits = opened.map(|open| open.limits.budgets.turns);
     let servers = opened.map_or(&[][..], |open| &open.required_servers);
-    let parts: [(&str, &dyn Debug); 27] = [
+    let parts: [(&str, &dyn Debug); 28] = [
         ("repairs", &restored.conversation.repairs),
         ("run", &restored.work.run),
         ("recorded", &restored.conversation.recorded),
@@ -237,6 +242,7 @@ fn described(restored: &RestoredSession) -> Vec<String> {
         ("required servers", &servers),
         ("agents", &restored.work.agents),
         ("background", &restored.work.background),
+        ("files read", &restored.work.files_read),
     ];
     lines.extend(parts.iter().map(|(name, value)| line(name, value)));
     lines

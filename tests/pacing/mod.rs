@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 /// A service with a limit.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 struct Service {
     limit: u64,
     /// How long a window is, in milliseconds.

@@ -225,7 +225,7 @@ impl RequestedOutput {
         }
         let own = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
         let folders = (0..own).filter_map(|place| directory_flag(&raw[place..own]));
-        wanted.directory = folders.map(|(_, path)| path).last();
+        wanted.directory = folders.map(|(_, path)| path).next_back();
         let mut asked = None;
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {

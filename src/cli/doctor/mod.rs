@@ -252,6 +252,9 @@ fn closest_variable(name: &str) -> Option<&'static str> {
     near.filter(|(distance, _)| *distance <= 2).map(|(_, known)| known)
 }
 
+/// Parses the value of a variable.
+type ReadDuration = fn(&str) -> Result<Duration, InvalidValue>;
+
 /// Lists every timer and limit in force, with its provenance.
 fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     let is_timer = |name: &str| registry::find(name).is_some_and(|setting| setting.is_duration);
@@ -261,7 +264,7 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     // These have a variable and no setting.
     let usual = McpTimers::default();
     let helper = HelperCommand::new("").ttl;
-    let by_variable: [(&str, Duration, fn(&str) -> Result<Duration, InvalidValue>); 4] = [
+    let by_variable: [(&str, Duration, ReadDuration); 4] = [
         ("MCP_TIMEOUT", usual.wait, values::millis),
         ("OUTLAST_MCP_START_TIMEOUT", usual.start, values::millis),
         ("MCP_TOOL_TIMEOUT", usual.call, values::millis),

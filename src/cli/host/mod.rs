@@ -17,6 +17,7 @@ mod rewind;
 mod run_args;
 mod server_requests;
 mod session;
+mod shared_id;
 
 pub(super) use rewind::rewind_files;
 pub(super) use session::drive;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -40,6 +39,7 @@ use crate::tools::LivePermissions;
 use super::input_summary::InputSummary;
 use super::prompt_ids::PromptIds;
 use super::run_args::TurnArgs;
+use super::shared_id::SessionName;
 
 /// Time limit of the wait for a slow reader of standard error.
 const STDERR_PATIENCE: Duration = Duration::from_secs(1);
@@ -106,20 +106,6 @@ pub(in crate::cli) async fn drive(
     // Standard error may not be read; the exit code is enough.
     let _ = stderr_drain.finish(STDERR_PATIENCE).await;
     Ok(code)
-}
-
-/// The id of the session, once it is known. Clones share it.
-#[derive(Clone, Default)]
-pub(super) struct SessionName(Arc<Mutex<String>>);
-
-impl SessionName {
-    pub(super) fn set(&self, id: String) {
-        *self.0.lock() = id;
-    }
-
-    pub(super) fn get(&self) -> String {
-        self.0.lock().clone()
-    }
 }
 
 /// The state of a host's session.

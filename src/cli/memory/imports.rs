@@ -174,7 +174,7 @@ mod tests {
             ("<!-- @not/this.md -->\n\n@this.md", &["this.md"]),
             ("@scope/package@1.0", &[]),
             ("see @docs/my\\ own\\ file.md, and b", &["docs/my\\ own\\ file.md"]),
-            ("a\\ @this.md @dir\\\n@that.md", &["this.md", "that.md"]),
+            ("a\\ @this.md @dir\\\n@that.md", &["this.md", "dir\\", "that.md"]),
             ("see @\"docs/my own.md\", @\"\" and @b.md", &["\"docs/my own.md\"", "b.md"]),
             (
                 "@\"not closed.md\n@this.md a\"b @that.md",
