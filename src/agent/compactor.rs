@@ -428,6 +428,7 @@ impl ContextView<'_> {
         let summary = summarising.answer.map(|answer| text_of(&answer.content));
         let summary = summary.filter(|text| !text.trim().is_empty());
         let summary = summary.unwrap_or_else(|| NO_SUMMARY.to_owned());
+        self.conversation.keep_added();
         self.conversation.edit_history(self.journal, |messages| {
             let whole = std::mem::take(messages);
             *messages = compaction::rebuild(whole, &cut, &summary, &carried);

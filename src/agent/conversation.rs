@@ -124,6 +124,11 @@ impl Conversation {
         self.omitted = self.next_omitted().or(self.omitted);
     }
 
+    /// Sends the added content again: other content is about to be removed.
+    pub(super) fn keep_added(&mut self) {
+        self.omitted = None;
+    }
+
     /// Removes the content that the answered request omitted. Thinking stays: its signatures cover
     /// what the service was sent.
     pub(super) fn remove_omitted(&mut self, journal: &mut Journal) {

@@ -10,6 +10,7 @@ use crate::hooks::{HOOK_TEXT_MAX, HookDecision, HookEvent};
 use crate::recovery::{
     CallPurpose, CompactionTrigger, ErrorClass, Event, StopHookDecision, StopReason,
 };
+use crate::text::shortened;
 use crate::transcript::Block;
 
 use super::hook_runner::{HookInput, HookPeers, HookRunner};
@@ -25,6 +26,9 @@ const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
 /// Time limit for all hooks of a session's end after the deadline or a denial, with two seconds for
 /// everything.
 const LAST_LATE: Duration = Duration::from_secs(1);
+
+/// Time limit for saving a long text of a hook.
+const SAVE_LIMIT: Duration = Duration::from_secs(5);
 
 impl<'a> RunWorld<'a> {
     /// Runs the hooks for the start of the session and for the prompt, and adds the prompt. `source` is
@@ -289,7 +293,10 @@ impl<'a> RunWorld<'a> {
         for text in verdicts.iter_mut().flat_map(HookDecision::texts_for_model) {
             if text.chars().nth(HOOK_TEXT_MAX).is_some() {
                 let words = self.conversation.hook_words(text);
-                *text = self.tools.toolbox().beginning(&words, HOOK_TEXT_MAX).await;
+                let saved = self.tools.toolbox().beginning(&words, HOOK_TEXT_MAX);
+                *text = tokio::time::timeout(SAVE_LIMIT, saved).await.unwrap_or_else(|_| {
+                    shortened(&words, HOOK_TEXT_MAX, " [… the rest was not saved in time]")
+                });
             }
         }
         Ok(verdicts)

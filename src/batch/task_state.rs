@@ -151,12 +151,18 @@ pub(super) fn is_abandoned(folder: &TaskFolder) -> bool {
     age.is_some_and(|age| age >= SILENCE_MAX)
 }
 
+/// How far the clock of another host may be ahead.
+const CLOCK_AHEAD_MAX: Duration = Duration::from_hours(1);
+
 /// True if the heartbeat file was touched recently. This detects workers on other hosts; one on
 /// this host also holds the lock.
 fn is_beating(folder: &TaskFolder) -> bool {
     let touched = fs::metadata(folder.heartbeat()).and_then(|facts| facts.modified());
-    // The clock of the other host may be ahead.
-    let age = touched.map(|touched| SystemTime::now().duration_since(touched).unwrap_or_default());
+    let age = touched.map(|touched| match SystemTime::now().duration_since(touched) {
+        Ok(age) => age,
+        // The clock of the other host may be ahead.
+        Err(ahead) => ahead.duration().saturating_sub(CLOCK_AHEAD_MAX),
+    });
     age.is_ok_and(|age| age < HEARTBEAT_MAX)
 }
 

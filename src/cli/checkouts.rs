@@ -102,14 +102,16 @@ pub(super) async fn wait_for_git<T>(
     }
 }
 
-/// A clone may fail because of the network, or of a server that is busy.
+/// A clone may fail because of the network, or of a server or a disk that is busy. A repository of
+/// this machine that is not there was refused before.
 fn failure_kind(error: &GitError) -> UsageErrorKind {
     match error {
-        GitError::Failed { step: GitStep::Clone, .. } => UsageErrorKind::Temporary,
+        GitError::Failed { step: GitStep::Clone | GitStep::CloneFolder, .. } => {
+            UsageErrorKind::Temporary
+        }
         GitError::Failed {
             step:
-                GitStep::CloneFolder
-                | GitStep::FindRoot
+                GitStep::FindRoot
                 | GitStep::FindBase
                 | GitStep::ListWorktrees
                 | GitStep::AddWorktree

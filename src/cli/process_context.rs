@@ -1,5 +1,7 @@
 //! The environment of the process: its variables, folder, signals and the sinks of its output.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -30,7 +32,11 @@ impl ProcessContext {
     /// Makes `cwd` the working folder, which the variable `PWD` names from then on: after `-C` it would
     /// name another folder, and a service has none. It tells which words are no secrets, too.
     pub(super) fn set_folder(&mut self, cwd: PathBuf) {
-        self.variables.insert("PWD".into(), cwd.clone().into());
+        let pwd = self.variables.get(OsStr::new("PWD"));
+        // The name that a shell has for it, through links, stays.
+        if pwd.is_none_or(|pwd| fs::canonicalize(pwd).ok().as_ref() != Some(&cwd)) {
+            self.variables.insert("PWD".into(), cwd.clone().into());
+        }
         self.cwd = cwd;
     }
 

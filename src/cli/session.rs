@@ -253,6 +253,8 @@ impl FoundSession {
         *run = run.map(|run| run.with_demands(self.new_demands, limits));
         if is_forked {
             restored.totals.session = SessionTotals::default();
+            // It has budgets and pauses of its own.
+            restored.work.run = None;
         }
         restored.conversation.left_off = self.left_off;
         restored.conversation.is_fork = is_forked;

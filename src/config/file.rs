@@ -100,14 +100,21 @@ impl ParsedSettings {
         for FileValue { setting, value } in &mut self.values {
             let Some(items) = value.as_array_mut() else { continue };
             let texts = items.iter().filter_map(Value::as_str);
+            let is_below_root = |path: &str| !path.starts_with(['/', '~']);
             let also: Vec<String> = match setting.untrusted {
                 Untrusted::Rules => texts.filter_map(|rule| rule_below(rule, root)).collect(),
                 Untrusted::Paths => {
-                    let relative = texts.filter(|path| !path.starts_with(['/', '~']));
+                    let relative = texts.filter(|path| is_below_root(path));
                     relative.map(|path| root.join(path).to_string_lossy().into_owned()).collect()
                 }
                 Untrusted::Ignored | Untrusted::Only(_) | Untrusted::Stricter(_) => continue,
             };
+            if matches!(setting.untrusted, Untrusted::Paths) {
+                // A name with such letters counts where it exists, which is below the root.
+                let has_letters = |path: &str| path.contains(['[', '*', '?']);
+                let stays = |path: &str| !is_below_root(path) || !has_letters(path);
+                items.retain(|item| item.as_str().is_none_or(stays));
+            }
             items.extend(also.into_iter().map(Value::String));
         }
         self.anchored(root)

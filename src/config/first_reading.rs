@@ -18,6 +18,13 @@ pub type ReadSettings = Result<Option<ParsedSettings>, Vec<String>>;
 /// The texts with hooks of a plugin, and their names.
 pub type PluginHooks = Vec<(String, String)>;
 
+/// The owner of a file that defines an agent, a command or a skill: plugins are trusted with more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DefinitionOwner {
+    Project,
+    Plugin,
+}
+
 /// What was read first. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct FirstReading(Arc<Mutex<FirstFiles>>);
@@ -28,8 +35,8 @@ struct FirstFiles {
     settings: BTreeMap<String, Option<ParsedSettings>>,
     /// The hooks of plugins, by folder.
     plugins: BTreeMap<PathBuf, PluginHooks>,
-    /// SHA-256 of the files that define agents, commands and skills.
-    definitions: BTreeSet<String>,
+    /// The owners of files that define agents, commands and skills, with SHA-256 of the files.
+    definitions: BTreeSet<(DefinitionOwner, String)>,
     /// True after the first reading of all files.
     is_complete: bool,
 }
@@ -37,10 +44,13 @@ struct FirstFiles {
 impl FirstReading {
     /// Returns the settings of a file as they were read first, and a warning if they differ now.
     pub fn settings(&self, name: &str, read: ReadSettings) -> (ReadSettings, Option<String>) {
-        let first = &mut self.0.lock().settings;
-        let Some(known) = first.get(name) else {
+        let FirstFiles { settings, is_complete, .. } = &mut *self.0.lock();
+        let Some(known) = settings.get(name) else {
+            if *is_complete && !matches!(read, Ok(None)) {
+                return (Ok(None), Some(change_warning(name)));
+            }
             if let Ok(parsed) = &read {
-                first.insert(name.to_owned(), parsed.clone());
+                settings.insert(name.to_owned(), parsed.clone());
             }
             return (read, None);
         };
@@ -60,29 +70,32 @@ impl FirstReading {
         folder: &Path,
         read: Result<PluginHooks, E>,
     ) -> (Result<PluginHooks, E>, Option<String>) {
-        let first = &mut self.0.lock().plugins;
-        let Some(known) = first.get(folder) else {
+        let FirstFiles { plugins, is_complete, .. } = &mut *self.0.lock();
+        let changed = || Some(change_warning(&format!("the plugin in {}", folder.display())));
+        let Some(known) = plugins.get(folder) else {
+            if *is_complete && read.as_ref().is_ok_and(|hooks| !hooks.is_empty()) {
+                return (Ok(PluginHooks::new()), changed());
+            }
             if let Ok(hooks) = &read {
-                first.insert(folder.to_owned(), hooks.clone());
+                plugins.insert(folder.to_owned(), hooks.clone());
             }
             return (read, None);
         };
         if read.as_ref().is_ok_and(|read| read == known) {
             return (read, None);
         }
-        let name = format!("the plugin in {}", folder.display());
-        (Ok(known.clone()), Some(change_warning(&name)))
+        (Ok(known.clone()), changed())
     }
 
     /// Returns true if a file that defines an agent, a command or a skill has a content that no such
-    /// file had in the first reading.
-    pub fn is_new_definition(&self, text: &str) -> bool {
-        let digest = hex(&Sha256::digest(text.as_bytes()));
+    /// file of the same owner had in the first reading.
+    pub fn is_new_definition(&self, owner: DefinitionOwner, text: &str) -> bool {
+        let definition = (owner, hex(&Sha256::digest(text.as_bytes())));
         let first = &mut *self.0.lock();
         if first.is_complete {
-            return !first.definitions.contains(&digest);
+            return !first.definitions.contains(&definition);
         }
-        first.definitions.insert(digest);
+        first.definitions.insert(definition);
         false
     }
 

@@ -152,10 +152,12 @@ const DEFAULT_AT_ZERO: [&str; 12] = [
     "MCP_TOOL_TIMEOUT",
 ];
 
-/// Returns the variables whose value is a 0 that counts as not set.
-pub fn ignored_zeros(variables: &Variables) -> impl Iterator<Item = &'static str> {
+/// Returns warnings of the variables whose value is a 0 that counts as not set.
+pub fn zero_warnings(variables: &Variables) -> impl Iterator<Item = String> {
     let text = |name: &str| variables.get(OsStr::new(name)).and_then(|value| value.to_str());
-    DEFAULT_AT_ZERO.into_iter().filter(move |name| text(name).is_some_and(values::is_zero))
+    let zeros =
+        DEFAULT_AT_ZERO.into_iter().filter(move |name| text(name).is_some_and(values::is_zero));
+    zeros.map(|name| format!("{name} is 0, so its default applies"))
 }
 
 /// Returns every variable that is read, with its description in the manual. Several names may share

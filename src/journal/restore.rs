@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Incomplete, LeftOff, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run,
-    StopReason, ToolCallRecord, Transition,
+    LeftOff, LoopDetector, Moment, Money, RecoveryLog, ReplyDisposition, Run, StopReason,
+    ToolCallRecord, Transition,
 };
 use crate::transcript::{
     Block, HistoryRepair, Message, Role, Usage, answer_calls, repair_history, strip_thinking,
@@ -31,7 +31,7 @@ use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
-    answers_of, append_to_user, call_ids, ends_with_calls, interrupted_answer,
+    answers_of, append_to_user, call_ids, ends_with_calls, interrupted_answer, left_off,
     merge_branch_results, results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, worst_case};
@@ -231,7 +231,6 @@ pub(super) fn restore(
         cwd: opened.map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
         damage: rest.as_ref().map(|rest| rest.damage.clone()),
     };
-    let signed_by = signed_by.map(str::to_owned);
     let conversation = RestoredConversation {
         messages,
         repairs,
@@ -240,27 +239,13 @@ pub(super) fn restore(
         deferred,
         is_fork: false,
         answered_by,
-        signed_by,
+        signed_by: signed_by.map(str::to_owned),
         last_usage,
         user_message_ids,
     };
     let learned_facts = replay.learned_facts;
     let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
     Ok((restored, RestoreRemarks { leaf, answers, ids }))
-}
-
-/// Returns the position of the prompt after these messages. The records of outlast decide; without
-/// them, only a message that the model has not answered can be continued.
-fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> {
-    let is_unanswered = messages.last()?.role == Role::User;
-    match recorded {
-        None => is_unanswered.then_some(LeftOff::ReplyDue),
-        // The reply is there, but the decision about it is not.
-        Some(LeftOff::ReplyDue) if !is_unanswered => {
-            Some(LeftOff::Incomplete(Incomplete::UnknownReason))
-        }
-        recorded @ Some(_) => recorded,
-    }
 }
 
 /// The state while entries are replayed in order.
@@ -349,6 +334,8 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
             }
             CarryOver::On => {
                 self.totals.recovery = mem::take(&mut self.totals.recovery).resumed();
+                let run = &mut self.work.run;
+                *run = run.map(|run| run.with_demands(open.new_demands, &open.limits));
             }
         }
         if open.forked_from.is_some() {
@@ -541,7 +528,8 @@ impl<'a> SessionReplay<'a> {
         };
         let is_user = |entry: &&&MessageEntry| entry.message.role == Role::User && !entry.answers();
         let ids = chain.iter().filter(is_user).map(|entry| entry.uuid.clone());
-        let (last, earlier) = ids.partition(|id| new.contains(id.as_str()));
+        let is_last = |id: &String| self.opened.is_some() && new.contains(id.as_str());
+        let (last, earlier) = ids.partition(is_last);
         UserMessageIds { earlier, last }
     }
 

@@ -1,9 +1,10 @@
-//! Matches tool results to tool calls.
+//! Matches tool results to tool calls, and looks at the end of a conversation.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use crate::recovery::{Incomplete, LeftOff};
 use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 
 use super::parsed_line::MessageEntry;
@@ -94,5 +95,19 @@ pub(super) fn append_to_user(messages: &mut Vec<Message>, block: Block) {
     match messages.last_mut() {
         Some(last) if last.role == Role::User => last.content.push(block),
         Some(_) | None => messages.push(Message::user(vec![block])),
+    }
+}
+
+/// Returns the position of the prompt after these messages. The records of outlast decide; without
+/// them, only a message that the model has not answered can be continued.
+pub(super) fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> {
+    let is_unanswered = messages.last()?.role == Role::User;
+    match recorded {
+        None => is_unanswered.then_some(LeftOff::ReplyDue),
+        // The reply is there, but the decision about it is not.
+        Some(LeftOff::ReplyDue) if !is_unanswered => {
+            Some(LeftOff::Incomplete(Incomplete::UnknownReason))
+        }
+        recorded @ Some(_) => recorded,
     }
 }

@@ -10,6 +10,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
+use rustls_platform_verifier::Verifier;
 
 /// Trusts the authorities of the system, those that the user names, and a server that shows one of
 /// the named certificates itself: a self-signed certificate is often one of an authority, which
@@ -28,12 +29,9 @@ impl ServerVerifier {
     /// A named certificate is invalid.
     pub(super) fn new(named: &[CertificateDer<'static>]) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
-        let of_system = rustls_platform_verifier::Verifier::new_with_extra_roots(
-            named.iter().cloned(),
-            Arc::clone(&provider),
-        );
-        let chains: Arc<dyn ServerCertVerifier> = match of_system {
-            Ok(of_system) => Arc::new(of_system),
+        // With named ones, it does not fail on a host without authorities of the system.
+        let chains: Arc<dyn ServerCertVerifier> = match Verifier::new(Arc::clone(&provider)) {
+            Ok(_) => Arc::new(Verifier::new_with_extra_roots(named.iter().cloned(), provider)?),
             Err(_) => of_program(named, provider)?,
         };
         Ok(Self { named: named.to_vec(), chains })

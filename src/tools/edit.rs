@@ -311,6 +311,9 @@ fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
     odd.sort_unstable();
     odd.dedup();
     odd.truncate(UNSEEN_MAX);
+    if odd.is_empty() {
+        return None;
+    }
     let names: Vec<String> =
         odd.into_iter().map(|letter| format!("U+{:04X}", u32::from(letter))).collect();
     let whose = if place == line { "" } else { "old_string has " };

@@ -150,7 +150,9 @@ impl Permit {
                 };
                 let rechecked = tokio::select! {
                     biased;
-                    () = cancel.cancelled() => return ToolOutcome::interrupted(),
+                    () = cancel.cancelled() => {
+                        return ToolOutcome::failure("Interrupted by user; nothing was changed");
+                    }
                     rechecked = check_paths(rechecking) => rechecked,
                 };
                 let checked = match rechecked.and_then(|checked| checked) {

@@ -129,6 +129,15 @@ fn mistakes_in_flags() {
         (&["--setting-sources", "user,moon", "hi"], &["--setting-sources", "\"moon\""]),
         (&["--max-thinking-tokens", "5", "hi"], &["--max-thinking-tokens", "1024"]),
         (&["--no-stdin=3", "hi"], &["--no-stdin", "no value"]),
+    ];
+    for (args, parts) in cases {
+        refuses(args, parts);
+    }
+}
+
+#[test]
+fn mistakes_in_flags_of_rehearsals() {
+    let cases: &[(&[&str], &[&str])] = &[
         (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
         (&["rehearse", "hopelss"], &["hopelss", "did you mean hopeless?"]),
         (&["rehearse", "--from", "0199"], &["no session 0199", "outlast sessions --all-projects"]),

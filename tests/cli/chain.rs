@@ -356,7 +356,7 @@ fn switches_of_the_context_and_of_speed_are_read() {
     assert_eq!(switches(&[], "{}", &more), (false, Some(800), false, false));
     assert_eq!(switches(&[], "{}", &[("DISABLE_AUTO_COMPACT", "0")]), (true, None, false, false));
     for (name, value) in
-        [("DISABLE_AUTO_COMPACT", "maybe"), ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "101")]
+        [("DISABLE_AUTO_COMPACT", "maybe"), ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "most")]
     {
         let error = resolve_with(&[], "{}", &[(name, value)]).expect_err(name);
         assert!(error.contains(name), "{error}");

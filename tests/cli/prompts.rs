@@ -212,7 +212,8 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
 
 #[test]
 fn skills_of_added_folders_are_read_and_nothing_else_of_them() {
-    for (trusted, found) in [(true, &["s", "linked"][..]), (false, &["s"])] {
+    // Trust is in the working folder, and not in those that are added.
+    for trusted in [true, false] {
         let home = Home { trusted, ..Home::new() };
         home.agent("added/.claude/agents/a.md", "a", "").write("added/.claude/commands/c.md", "C");
         home.write("added/.claude/skills/s/SKILL.md", "---\ndescription: D\n---\nBody");
@@ -223,12 +224,9 @@ fn skills_of_added_folders_are_read_and_nothing_else_of_them() {
         assert!(agents(&library).is_empty(), "{:?}", agents(&library));
         let mut names = commands(&library);
         names.retain(|name| *name != "s2");
-        names.sort_unstable();
-        let mut found = found.to_vec();
-        found.sort_unstable();
-        assert_eq!(names, found, "{trusted}: {:?}", library.warnings);
+        assert_eq!(names, ["s"], "{trusted}: {:?}", library.warnings);
         let skill = library.commands.iter().find(|command| command.name == "s").expect("found");
-        assert_eq!(skill.trusted, trusted);
+        assert!(!skill.trusted, "{trusted}");
     }
 }
 

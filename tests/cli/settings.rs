@@ -227,6 +227,9 @@ fn the_run_ends_when_stop_hooks_reach_their_limit() {
     }
 }
 
+/// Reads a value of the settings.
+type Reading<T> = fn(&Settings) -> T;
+
 /// What other programs accept in their variables is no mistake.
 #[test]
 fn numbers_in_variables_of_the_reference_are_read_as_it_reads_them() {
@@ -234,7 +237,7 @@ fn numbers_in_variables_of_the_reference_are_read_as_it_reads_them() {
     let wait = |settings: &Settings| settings.config.limits.background.most;
     let whole = |settings: &Settings| settings.endpoint.timers.whole;
     let patience = |settings: &Settings| settings.config.limits.max_retry_wait;
-    let times: [(&str, &str, fn(&Settings) -> Duration, Duration); 8] = [
+    let times: [(&str, &str, Reading<Duration>, Duration); 8] = [
         ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "0", wait, LONGEST),
         ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "60000", wait, minutes(1)),
         ("API_TIMEOUT_MS", "3_000_000", whole, minutes(50)),
@@ -252,7 +255,7 @@ fn numbers_in_variables_of_the_reference_are_read_as_it_reads_them() {
     let tries = |settings: &Settings| u32::from(settings.config.schema_tries);
     let thinking = |settings: &Settings| settings.config.max_thinking_tokens.unwrap_or(1);
     let chars = |settings: &Settings| settings.config.results.chars;
-    let numbers: [(&str, &str, fn(&Settings) -> u32, u32); 9] = [
+    let numbers: [(&str, &str, Reading<u32>, u32); 9] = [
         ("CLAUDE_CODE_MAX_RETRIES", "1000000", retries, 100),
         ("CLAUDE_CODE_MAX_RETRIES", "0", retries, 0),
         ("MAX_STRUCTURED_OUTPUT_RETRIES", "1", tries, 2),

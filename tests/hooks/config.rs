@@ -22,8 +22,9 @@ fn script(text: &str) -> Value {
 }
 
 /// The keys that make a hook a guard, with their values.
-const GUARDS: [(&str, fn() -> Value); 2] =
-    [("failClosed", || json!(true)), ("onFailure", || json!("block"))];
+fn guards() -> [(&'static str, Value); 2] {
+    [("failClosed", json!(true)), ("onFailure", json!("block"))]
+}
 
 #[test]
 fn the_effect_of_a_failure_has_the_key_and_the_words_of_the_reference_too() {
@@ -205,8 +206,8 @@ fn unsupported_hook_types_are_listed_without_an_error() {
 
 #[test]
 fn a_blocking_hook_that_could_never_block_is_refused() {
-    for (key, value) in GUARDS {
-        refuses_blocking_hooks_that_could_never_block(key, &value());
+    for (key, value) in guards() {
+        refuses_blocking_hooks_that_could_never_block(key, &value);
     }
 }
 
@@ -261,9 +262,9 @@ fn comments_in_hooks_are_ignored_and_what_was_taken_out_is_listed() {
     let expected =
         ["hooks._PreToolUse", "hooks.PreToolUse_DISABLED", "hooks.PreToolUses", "hooks.Setup"];
     assert_eq!(told, expected);
-    for (key, value) in GUARDS {
+    for (key, value) in guards() {
         let mut guard = script("x");
-        guard[key] = value();
+        guard[key] = value;
         for taken_out in [json!([{ "hooks": [guard] }]), json!({ "hooks": [guard] })] {
             assert!(refused(&json!({ "_PreToolUse": taken_out })).contains("guard"), "{taken_out}");
         }

@@ -282,15 +282,15 @@ async fn a_prompt_that_an_earlier_process_has_received_is_neither_added_nor_answ
         host.result().await;
     }
     host.end().await;
-    let sent: Vec<String> =
+    let bodies: Vec<String> =
         server.requests().iter().map(|request| conversation(&request.body)).collect();
     let count = |text: &str, of: &str| text.matches(of).count();
-    assert_eq!(sent.len(), 6, "the result of an answered prompt needs no request");
+    assert_eq!(bodies.len(), 6, "the result of an answered prompt needs no request");
     for (at, wanted) in [(2, [1, 1, 0]), (3, [1, 1, 1]), (4, [1, 1, 1])] {
-        let counts = [1, 2, 3].map(|n| count(&sent[at], &format!("prompt {n}")));
-        assert_eq!(counts, wanted, "{}", sent[at]);
+        let counts = [1, 2, 3].map(|n| count(&bodies[at], &format!("prompt {n}")));
+        assert_eq!(counts, wanted, "{}", bodies[at]);
     }
-    assert!(sent[5].contains("First.") && sent[5].contains("Second."), "{}", sent[5]);
+    assert!(bodies[5].contains("First.") && bodies[5].contains("Second."), "{}", bodies[5]);
     drop(first);
 }
 
@@ -315,7 +315,7 @@ async fn what_commands_write_into_trusted_files_has_no_effect_in_the_session() {
     let command = json!({ "command": write });
     let server = serve(Scenario::new().tool("Bash", command).reply("One.").reply("Two."));
     let run = RunBuilder::against(&server);
-    let work = run.work().to_owned();
+    let work = run.work().clone();
     for folder in [".claude", "kit/hooks", "kit/.claude-plugin"] {
         fs::create_dir_all(work.join(folder)).expect("a folder");
     }

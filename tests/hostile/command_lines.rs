@@ -162,6 +162,11 @@ fn here_documents_are_text_where_no_shell_could_see_more_in_them() {
         let admitted = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
         assert!(admitted.is_ok(), "{command:?}: {admitted:?}");
     }
+}
+
+#[test]
+fn here_documents_in_which_a_shell_could_see_more_are_refused() {
+    let bench = bench("Bash(beta *)");
     for command in [
         // What follows it.
         "beta <<'E'\nx\nE\n./mark",

@@ -109,7 +109,7 @@ async fn doctor_names_broken_mcp_servers_and_leaves_no_process() {
         &report,
         "mcp",
         "warning",
-        &["silent", "does not answer within 8 s", "30s (MCP_TIMEOUT)"],
+        &["silent", "does not answer within 8 s", "waits 30s for it only if it is required"],
     );
     tells(&report, "mcp", "problem", &["guarded", "login", "headers"]);
     tells(&report, "mcp", "problem", &["closed", "http://127.0.0.1:9", "runs"]);

@@ -129,7 +129,7 @@ async fn truncated_hook_output_does_not_reveal_part_of_a_secret() {
     let ended = trial(&server, &hook).args(["do it"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let result = server.requests()[1].body["messages"][2]["content"][0].to_string();
-    assert!(result.contains("cut after 30000 characters"), "{result}");
+    assert!(result.len() < 31_000 && result.contains("and more."), "{result}");
     assert!(!result.contains("test-k"), "{result}");
 }
 

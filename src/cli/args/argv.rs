@@ -458,7 +458,7 @@ fn named_folder(words: &[String]) -> PathBuf {
     while let Some(word) = own.next() {
         match word.strip_prefix("-C") {
             Some("") => folder = own.peek().map(PathBuf::from).unwrap_or_default(),
-            Some(inline) => folder = PathBuf::from(inline),
+            Some(inline) => folder = PathBuf::from(inline.strip_prefix('=').unwrap_or(inline)),
             None => {}
         }
     }

@@ -252,7 +252,8 @@ impl HostSession {
                     code = 0;
                     continue;
                 }
-                if prompt.is_of_host() {
+                // One that is recorded goes on as it is; the context is for the next one.
+                if prompt.is_of_host() && !prompt.is_recorded {
                     let before = self.context_prompts.drain(..).rev();
                     before.for_each(|context| prompt.follow(context));
                 }

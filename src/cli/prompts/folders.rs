@@ -299,6 +299,7 @@ impl<'a> PromptFinder<'a> {
         }
         let text = decode_text(bytes).ok_or(PromptFileError::NotText)?;
         let trust = match (place.whose, place.plugin) {
+            _ if place.is_skills_only => FileTrust::Untrusted(ADDED.to_owned()),
             (FolderOwner::Project, _) => (self.search.trust)(&text),
             (FolderOwner::User, Some(_)) => (self.search.plugin_trust)(&text),
             (FolderOwner::User, None) => FileTrust::Trusted,
@@ -310,6 +311,9 @@ impl<'a> PromptFinder<'a> {
         self.warnings.push(format!("{shown} is left out: {why}"));
     }
 }
+
+/// The reason why skills of added folders are not trusted: trust is in the working folder.
+const ADDED: &str = "it is in a folder that was added";
 
 /// The ranks of the skills in added folders begin here.
 const ADDED_RANK: usize = 1 << 15;
@@ -380,7 +384,7 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
         }
     }
     for (index, added) in search.added.iter().enumerate() {
-        let bound = (!search.anywhere).then(|| added.canonicalize().unwrap_or(added.clone()));
+        let bound = Some(added.canonicalize().unwrap_or(added.clone()));
         for name in NAMES {
             let folder = added.join(name);
             add(PromptFolder {

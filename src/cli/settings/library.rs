@@ -10,6 +10,7 @@ use crate::cli::front_matter;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::{FileTrust, LibrarySearch, PromptLibrary};
 use crate::config::environment::{self, Variables};
+use crate::config::first_reading::DefinitionOwner;
 use crate::config::repository::{UNTRUSTED, script_reason};
 use crate::config::trust::Trust;
 
@@ -28,16 +29,24 @@ pub(super) fn read(
     let finds = !args.compatibility.safe_mode;
     let own = (memory.user && finds).then(|| environment::own_folders(variables));
     let first = args.session.first_reading.as_ref();
-    let is_new = |text: &str| first.is_some_and(|first| first.is_new_definition(text));
+    let is_new = |owner: DefinitionOwner, text: &str| {
+        first.is_some_and(|first| first.is_new_definition(owner, text))
+    };
     let changed = || FileTrust::Untrusted(WRITTEN_LATER.to_owned());
     let search = LibrarySearch {
         cwd,
         own: own.unwrap_or_default(),
         plugins,
-        added: if finds { added } else { &[] },
+        added: if memory.project && finds { added } else { &[] },
         project: memory.project && finds,
-        trust: &|text| if is_new(text) { changed() } else { definition_trust(text, cwd, trust) },
-        plugin_trust: &|text| if is_new(text) { changed() } else { FileTrust::Trusted },
+        trust: &|text| {
+            let is_new = is_new(DefinitionOwner::Project, text);
+            if is_new { changed() } else { definition_trust(text, cwd, trust) }
+        },
+        plugin_trust: &|text| {
+            let is_new = is_new(DefinitionOwner::Plugin, text);
+            if is_new { changed() } else { FileTrust::Trusted }
+        },
         anywhere: memory.trusted,
         commands: !args.prompts.disable_slash_commands,
         lists_skills: !args.compatibility.bare,

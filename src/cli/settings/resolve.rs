@@ -89,8 +89,7 @@ pub fn resolve_resumed(
     let chain = chain(&inputs, &endpoint, sources.clouds())?;
     warnings.extend(chain.unknown_model_warnings(&args.flags));
     warnings.extend(of_library.into_iter().chain(compatibility_warning(args, variables)));
-    let zeros = known_variables::ignored_zeros(variables);
-    warnings.extend(zeros.map(|name| format!("{name} is 0, so its default applies")));
+    warnings.extend(known_variables::zero_warnings(variables));
     warnings.extend(args.encoding_warning.clone());
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));

@@ -9,7 +9,7 @@ use super::contract::Held;
 use super::repository_files::{RepositorySettings, repository_files};
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::{MemorySources, library};
-use crate::cli::args::RunArgs;
+use crate::cli::args::{RunArgs, SessionArgs};
 use crate::cli::installed_plugins::{EnabledPlugins, Marketplaces};
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -116,10 +116,7 @@ pub(super) fn read_all(
         ..SourceReader::default()
     };
     let session = &args.session;
-    let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
-    let is_trusted = reading.take(by_variable).unwrap_or_default()
-        || session.trust_project
-        || names_repository(session.setting_sources.as_deref());
+    let is_trusted = reading.is_trusted_by_call(session, variables);
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
@@ -203,6 +200,14 @@ struct SourceReader {
 }
 
 impl SourceReader {
+    /// Returns true if the command line or a variable trusts the repository.
+    fn is_trusted_by_call(&mut self, session: &SessionArgs, variables: &Variables) -> bool {
+        let by_variable = environment::trusts_project(variables).map_err(UsageError::from);
+        self.take(by_variable).unwrap_or_default()
+            || session.trust_project
+            || names_repository(session.setting_sources.as_deref())
+    }
+
     fn reads_servers_of(&self, author: ServerAuthor) -> bool {
         !self.strict && (!self.bare || author == ServerAuthor::Settings)
     }

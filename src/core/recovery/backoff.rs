@@ -14,6 +14,11 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// The same back-off with pauses of at most `limit`, jitter included.
+    pub(super) fn within(self, limit: Duration) -> Self {
+        Self { longest: self.longest.min(limit / 5 * 4), ..self }
+    }
+
     /// The pause after the `nth` failure in a row, counted from 1, with 0..25 % jitter.
     pub(super) fn pause(&self, seed: u64, nth: u8) -> Duration {
         let doublings = nth.saturating_sub(1).min(30);

@@ -237,8 +237,7 @@ impl Run {
             RecoveryPlan::DisableFastMode => {
                 run.slow_down(Fast::Off, self, call.purpose(), context)
             }
-            // These plans are for replies or waits. One that was planned for a failure is a bug of
-            // outlast.
+            // These plans are for replies or waits; for a failure they are a bug of outlast.
             RecoveryPlan::Probe
             | RecoveryPlan::ReturnEarly
             | RecoveryPlan::Compact
@@ -374,7 +373,7 @@ impl Run {
         } else if failure.retry_after.is_some() {
             return context.at;
         } else {
-            ladder.pause(self.seed, self.failures)
+            ladder.within(context.limits.max_retry_wait).pause(self.seed, self.failures)
         };
         context.at.after(pause)
     }

@@ -234,8 +234,7 @@ impl Run {
         }
     }
 
-    /// Schedules a call as soon as the server allows it, but not before `earliest`, unless that is
-    /// beyond the longest wait.
+    /// Schedules a call as soon as the server allows it, but not before `earliest`.
     pub(super) fn call_from(
         self,
         earliest: Moment,
@@ -243,8 +242,7 @@ impl Run {
         call: Call,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let longest = context.at.after(context.limits.max_retry_wait);
-        let until = earliest.min(longest).max(self.not_before);
+        let until = earliest.max(self.not_before);
         if context.at >= until {
             return self.call(call, context);
         }

@@ -142,9 +142,17 @@ impl Egress {
         let relay = Arc::new(Relay::new(Arc::clone(&run), outgoing));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let end = self.0.end.clone();
-        let listener = {
+        let registered = {
             let _in_runtime = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
+            tokio::net::TcpListener::from_std(listener)
+        };
+        let listener = match registered {
+            Ok(listener) => listener,
+            Err(error) => {
+                // Dropping it in asynchronous code would panic.
+                runtime.shutdown_background();
+                return Err(error);
+            }
         };
         let serve = move || {
             runtime.block_on(relay.serve(listener, end));
