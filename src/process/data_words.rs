@@ -14,9 +14,20 @@ const ANY_FILE: &str = "./\0";
 const BEFORE_COMMANDS: [&str; 10] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}"];
 
-/// Programs that run a file of code that an option names, and letters of options with a value.
-const CODE_READERS: [(&str, &str); 4] =
-    [("sed", "eil"), ("awk", "vF"), ("gawk", "veFW"), ("mawk", "vF")];
+/// Programs that do what a file says that an option names.
+const FILE_OPTIONS: [FileOption; 5] = [
+    FileOption { program: "sed", letter: 'f', name: "--file", with_value: "eil" },
+    FileOption { program: "awk", letter: 'f', name: "--file", with_value: "vF" },
+    FileOption { program: "gawk", letter: 'f', name: "--file", with_value: "veFW" },
+    FileOption { program: "mawk", letter: 'f', name: "--file", with_value: "vF" },
+    // A configuration can name files to write.
+    FileOption {
+        program: "curl",
+        letter: 'K',
+        name: "--config",
+        with_value: "AbcCdDeEFHmoPQrtTuUwxXyYz",
+    },
+];
 
 /// The most substitutions, and shells, inside each other.
 const DEPTH_MAX: usize = 8;
@@ -42,8 +53,13 @@ pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
         } else if text.split_whitespace().any(|word| FEEDERS.contains(&word)) {
             run.files.push(ANY_FILE.to_owned());
         }
-    } else if is_data_program(program) {
-        run.arguments.clear();
+    } else {
+        let words = [program].into_iter().chain(arguments.iter().map(String::as_str));
+        let words: Vec<_> = words.map(Word::fixed).collect();
+        run.files = (0..words.len()).flat_map(|place| code_files(&words[place..])).collect();
+        if is_data_program(program) {
+            run.arguments.clear();
+        }
     }
     run
 }
@@ -80,6 +96,10 @@ struct Word {
 }
 
 impl Word {
+    fn fixed(text: &str) -> Self {
+        Self { text: text.to_owned(), source: text.to_owned(), ..Self::default() }
+    }
+
     /// Adds a substitution, of which `inner` may be run.
     fn substitute(&mut self, inner: &str) {
         let inner = format!(" ( {inner} ) ");
@@ -132,18 +152,101 @@ fn runs_line(before: &[Word]) -> bool {
         && before.iter().any(|word| is_shell(&word.text))
 }
 
-/// The files of code that options of `sed` and `awk` name: `-f x`, `-fx`, `--file=x`.
-fn code_files(operands: &[Word], other: &str) -> impl Iterator<Item = String> {
-    operands.iter().enumerate().filter_map(move |(place, word)| {
-        let long = word.text.strip_prefix("--file").map(|it| it.trim_start_matches('='));
-        let short = || {
-            let (before, value) = word.text.strip_prefix('-')?.split_once('f')?;
-            (!before.contains(|it| it == '-' || other.contains(it))).then_some(value)
+/// An option that names a file: `-f x`, `-nfx`, `--file=x`.
+#[derive(Debug)]
+struct FileOption {
+    program: &'static str,
+    letter: char,
+    name: &'static str,
+    /// The letters of other options with a value.
+    with_value: &'static str,
+}
+
+impl FileOption {
+    /// The value in the word of this option, which may be empty.
+    fn value<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let letters = text.strip_prefix('-')?;
+        if letters.starts_with('-') {
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            // Names may be abbreviated.
+            return (name.len() >= "--fi".len() && self.name.starts_with(name)).then_some(value);
+        }
+        let (before, value) = letters.split_once(self.letter)?;
+        (!before.contains(|it| self.with_value.contains(it))).then_some(value)
+    }
+
+    /// The file that this option names at a place among operands.
+    fn file(&self, operands: &[Word], place: usize) -> Option<String> {
+        let word = &operands[place];
+        let value = self.value(&word.text)?;
+        let option = &word.text[..word.text.len() - value.len()];
+        let value = match word.source.strip_prefix(option) {
+            Some(value) => value,
+            None if word.varies => ANY_FILE,
+            None => value,
         };
-        let value = long.or_else(short)?;
-        let next = operands.get(place + 1).map_or(ANY_FILE, |next| next.source.as_str());
-        Some(if value.is_empty() { next } else { value }.to_owned())
-    })
+        if !value.is_empty() {
+            return Some(value.to_owned());
+        }
+        let next = operands.get(place + 1).filter(|next| !next.is_placeholder());
+        Some(next.map_or(ANY_FILE, |next| &next.source).to_owned())
+    }
+}
+
+/// The files that tell a command what to do, by its options.
+fn code_files(command: &[Word]) -> Vec<String> {
+    let Some((program, operands)) = command.split_first() else { return Vec::new() };
+    let name = program_name(&program.text);
+    let option = FILE_OPTIONS.iter().filter(|it| it.program == name);
+    let files = option
+        .flat_map(|option| (0..operands.len()).filter_map(|place| option.file(operands, place)));
+    let runs_text = name == "sed"
+        && operands.iter().any(|it| executes_text(&it.text) || executes_text(&it.source));
+    files.chain(runs_text.then(|| ANY_FILE.to_owned())).collect()
+}
+
+/// Returns true if an operand of `sed` makes it run the text that it edits (`s/a/b/e`, `1e`).
+fn executes_text(operand: &str) -> bool {
+    let script = match operand.strip_prefix('-') {
+        Some(long) if long.starts_with('-') => long.split_once('=').map(|it| it.1),
+        Some(letters) => letters.split_once('e').map(|it| it.1),
+        None => Some(operand),
+    };
+    let mut rest = script.unwrap_or_default();
+    let mut is_in_name = false;
+    while let Some(letter) = rest.chars().next() {
+        rest = &rest[letter.len_utf8()..];
+        if !is_in_name && letter == 'e' && (rest.is_empty() || rest.starts_with('\n')) {
+            return true;
+        }
+        if !is_in_name
+            && letter == 's'
+            && let Some(after) = after_substitution(rest)
+        {
+            let flags = after.find(|it: char| !it.is_ascii_digit() && !"gpiImMe".contains(it));
+            let (flags, after) = after.split_at(flags.unwrap_or(after.len()));
+            if flags.contains('e') {
+                return true;
+            }
+            rest = after;
+        }
+        is_in_name = letter.is_ascii_alphabetic() || "-_.".contains(letter);
+    }
+    false
+}
+
+/// The text after a pattern and its replacement, each with their delimiter (`/a/b/`).
+fn after_substitution(text: &str) -> Option<&str> {
+    let delimiter = text.chars().next().filter(char::is_ascii_punctuation)?;
+    let (mut found, mut is_escaped) = (0, false);
+    for (place, letter) in text.char_indices() {
+        found += usize::from(letter == delimiter && !is_escaped);
+        if found == 3 {
+            return Some(&text[place + 1..]);
+        }
+        is_escaped = letter == '\\' && !is_escaped;
+    }
+    None
 }
 
 struct LineReader<'a> {
@@ -223,24 +326,41 @@ impl LineReader<'_> {
         if [".", "source"].contains(&program.text.as_str()) {
             self.files.extend(operands.first().map(|word| word.source.clone()));
         }
-        let reader = CODE_READERS.iter().find(|(name, _)| program_name(&program.text) == *name);
-        self.files.extend(reader.iter().flat_map(|(_, other)| code_files(operands, other)));
+        // The value of an option may seem to be the program.
+        let is_certain = !before.iter().any(|word| word.text.starts_with('-'));
+        self.files.extend(code_files(command));
+        if !is_certain {
+            self.find_later_programs(command);
+        }
         let of_find = operands.iter().enumerate().filter(|(_, word)| is_feeder(word));
         for (place, _) in of_find {
             let words = &operands[place + 1..];
             let (before, command) = words.split_at(words_before_program(words));
             self.files.extend(runs_input(before, command.first()).then(any_file));
+            self.files.extend(code_files(command));
         }
         let line = (is_line && !program.varies)
             .then(|| reduced_line(&program.text, self.depth + 1, self.files));
         push_word(reduced, line.unwrap_or_else(|| Some(program.source.clone()))?.as_str());
-        // The value of an option may seem to be the program.
-        let is_certain = !before.iter().any(|word| word.text.starts_with('-'));
         let is_data = is_certain && is_data_program(&program.text);
         for word in operands {
             push_word(reduced, if is_data { &word.substitutions } else { &word.source });
         }
         Some(())
+    }
+
+    /// Adds the files that a command may run if its program is not certainly its first word.
+    fn find_later_programs(&mut self, command: &[Word]) {
+        for (place, word) in command.iter().enumerate().skip(1) {
+            if word.varies && word.text.contains('/') {
+                self.files.push(word.source.clone());
+            }
+            self.files.extend(code_files(&command[place..]));
+            if runs_line(&command[..place]) && !word.varies {
+                // The whole line is kept, so only its files matter.
+                let _ = reduced_line(&word.text, self.depth + 1, self.files);
+            }
+        }
     }
 
     /// Commands in parentheses, of which the first has been read.

@@ -160,18 +160,23 @@ impl UserPrograms {
         }
         let bare = self.bare_paths(words, job);
         let may_run = ProgramWords::that_may_run(job, &self.found);
-        let may_be_put: BTreeSet<PathBuf> = starts
-            .iter()
-            .flat_map(|start| {
-                let paths = may_run.all().filter(|word| may_be_path(start, word));
-                paths.filter_map(|word| self.locate(start, word, job))
-            })
-            .collect();
+        let paths_in = |values: fn(&str) -> Vec<&str>| -> BTreeSet<PathBuf> {
+            let in_folder = |start: &PathBuf| {
+                let paths = may_run.all().flat_map(|word| values(word));
+                let paths = paths.filter(|path| may_be_path(start, path));
+                paths.filter_map(|path| self.locate(start, path, job)).collect::<Vec<_>>()
+            };
+            starts.iter().flat_map(in_folder).collect()
+        };
+        let joined = paths_in(joined_values);
+        let mut may_be_put = paths_in(|word| vec![without_option(word)]);
+        may_be_put.extend(joined.iter().cloned());
         let known = self.known();
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
         named.extend(may_be_put.iter().cloned());
         let is_code = |path: &PathBuf| match known.get(path) {
-            Some(KnownEntry::Folder) => false,
+            // Of modules (`-Ilib`), or one that a program works on.
+            Some(KnownEntry::Folder) => joined.contains(path),
             Some(KnownEntry::Data | KnownEntry::Program { .. }) => true,
             None => may_be_put.contains(path) || fs::symlink_metadata(path).is_ok(),
         };
@@ -280,16 +285,23 @@ fn without_option(word: &str) -> &str {
     word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1)
 }
 
-/// Returns true if a word may be meant as a path in a folder, and not as `s/a/b/`.
-fn may_be_path(folder: &Path, word: &str) -> bool {
-    let word = without_option(word);
-    let mut parts = word.split('/');
+/// The parts of a word that may be the value of an option before them (`-Ilib/x`, `-qflib/x`).
+fn joined_values(word: &str) -> Vec<&str> {
+    let letters = word.strip_prefix('-').filter(|_| !word.contains('=')).unwrap_or_default();
+    let options = letters.char_indices().take_while(|(_, letter)| letter.is_ascii_alphanumeric());
+    // The slash of `-F/` is a separator.
+    options.map(|(place, _)| &letters[place + 1..]).filter(|value| *value != "/").collect()
+}
+
+/// Returns true if a text may be meant as a path in a folder, and not as `s/a/b/`.
+fn may_be_path(folder: &Path, text: &str) -> bool {
+    let mut parts = text.split('/');
     let first = parts.next().unwrap_or_default();
     if first.starts_with(UNKNOWN) {
         // `$1/$2` is rather a text.
         return !parts.next_back().is_some_and(|name| name.contains(UNKNOWN));
     }
-    is_path_alone(word) || folder.join(first).exists()
+    is_path_alone(text) || folder.join(first).exists()
 }
 
 /// The program itself, and the scripts that interpreters are given, in each of these folders.

@@ -142,6 +142,33 @@ const CONFINED: &[&str] = &[
     "bash -c '\"$UNKNOWN\" a'",
     "exec -la echo tools/late",
     "env -iu echo tools/late",
+    "perl -Itools/lib ~/x.js",
+    "perl -I\"$CLAUDE_PROJECT_DIR\"/lib ~/x.js",
+    "perl -I\"$CLAUDE_PROJECT_DIR\"/tools ~/x.js",
+    "perl -I$UNKNOWN/lib ~/x.js",
+    "ruby -r./tools/x ~/x.js",
+    "psql -qftools/x.sql",
+    "awk -f\"$CLAUDE_PROJECT_DIR\"/late",
+    "awk -f\"$UNKNOWN\" ~/x",
+    "curl -K tools/late https://example.com",
+    "curl -sS --config late",
+    "curl --conf late",
+    "curl -sKlate -XPOST https://example.com",
+    "curl -K\"$CLAUDE_PROJECT_DIR\"/late",
+    "curl \"-K$UNKNOWN\"",
+    "jq -r .a | /usr/bin/curl -K -",
+    "jq -r .a | xargs -I{} curl -K {}",
+    "sudo -u me curl -K late",
+    "find ~/logs -exec curl -K late {} +",
+    "sed 's/.*/tools\\/late/e'",
+    "sed \"s/.*/tools\\/late/e\" ~/log",
+    "sed -n -e's|.*|x late|gep;p'",
+    "sed -E --expression='/a/!s,(a),\\1,2e'",
+    "jq -r .a | sed 1e",
+    "timeout -s KILL 5 \"$d/$n\"",
+    "sudo -u me \"$d/$n\"",
+    "sudo -u me \"$CLAUDE_PROJECT_DIR/$n\"",
+    "timeout -s KILL 5 bash -c '. late'",
 ];
 
 #[test]
@@ -192,6 +219,13 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
         "case $(jq -r .tool_name) in Bash) exit 2;; esac",
         "[ -f tools/late ] && echo \"no tools/late\" >&2",
         "jq -r .a | xargs -I {} notify-send {}",
+        "perl -I\"$HOME\"/lib -I/opt/lib -I~/lib ~/x.js",
+        "ruby -r~/lib/x -W0 ~/x.js; psql -qf ~/x.sql",
+        "gawk -F/ -vOFS=/ '{print $1, $2}' | sed -es/one/two/ -nes/a/b/p >> ~/log",
+        "curl -sfHX-Key:K -o /dev/null --connect-timeout 5 -uK:K \"https://a.b/$K?d=tools/x\"",
+        "curl -sK ~/.curlrc -d @- https://a.b/c; curl --config /etc/curlrc a.b/c",
+        "sed 's/a/e/; /^s.-e/d;s/the/one/g;/ls -e/d;y/s/e/' ~/log | sed -n -e \"s/e/$X/gp\" -e '$!p'",
+        "sudo -u me tee -a \"$HOME/log\"; timeout -s KILL 5 ~/guard.sh \"$x\"",
     ] {
         assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
     }
@@ -215,6 +249,27 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
     ] {
         let job = ground.job("~/guard.sh", &[variable]);
         assert_eq!(confines(&programs, &job), expected, "{variable:?}");
+    }
+}
+
+#[test]
+fn a_program_without_a_shell_is_confined_by_the_files_of_its_options() {
+    let ground = Ground::new();
+    let programs = ground.programs(&[]);
+    for (words, expected) in [
+        (["curl", "-sK", "late"], true),
+        (["curl", "-d", "tools/late"], false),
+        (["timeout", "5", "/usr/bin/curl"], false),
+        (["timeout", "curl", "-Klate"], true),
+        (["awk", "-f", "late"], true),
+        (["awk", "-F/", "-f/opt/x"], false),
+        (["sed", "-n", "s/a/b/e"], true),
+        (["psql", "-q", "-ftools/x"], true),
+    ] {
+        let mut job = ground.job("", &[]);
+        job.program = words[0].into();
+        job.arguments = words[1..].iter().map(Into::into).collect();
+        assert_eq!(confines(&programs, &job), expected, "{words:?}");
     }
 }
 
