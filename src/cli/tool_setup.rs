@@ -32,17 +32,14 @@ pub(super) fn tool_settings(
     let egress = config.sandbox.egress.as_ref();
     let proxy = upstream_proxy(&settings.endpoint.proxies);
     let session = host.map(|host| host.resources.egress.clone()).unwrap_or_default();
-    let (live, mut permissions) = (live_permissions(host), config.permissions.clone());
-    // Commands may write there only from the next prompt on.
-    permissions.additional_directories.extend(live.existing_folders());
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
-        permissions,
+        permissions: config.permissions.clone(),
         limits: rules.limits.clone(),
-        live,
+        live: live_permissions(host),
         stops: host.map(|host| host.resources.stops.clone()).unwrap_or_default(),
         kept_commands: host.map(|host| host.resources.commands.clone()),
         history: host.and_then(|host| host.file_history(&scratch)),

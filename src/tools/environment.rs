@@ -433,6 +433,9 @@ const LOGIN_KEYS: [&str; 12] = [
 /// The length from which the value of a key is a secret whatever it is made of, in bytes.
 const NAME_BYTES_MAX: usize = 16;
 
+/// The longest value of a limit that is not a number, in bytes: `many`, `6e5`.
+const LIMIT_BYTES_MAX: usize = 8;
+
 /// Last words of a name that mark a secret. `PWD` and `OLDPWD` are folders, and `SSH_AUTH_SOCK`,
 /// `XDG_SESSION_ID` and `TERM_SESSION_ID` name no secrets. Jenkins ends the names of passwords in
 /// `PSW`.
@@ -483,10 +486,7 @@ fn is_key(value: &OsStr) -> bool {
 
 fn is_secret_name(name: &str, value: &str) -> bool {
     let name = name.to_uppercase();
-    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-    let is_limit = || is_number || name.split('_').any(|word| ["MAX", "MIN"].contains(&word));
-    if is_git_setting(&name) || (name.ends_with("TOKENS") && is_limit()) {
-        // The latter is a limit, such as `MAX_THINKING_TOKENS=4000`.
+    if is_git_setting(&name) || (name.ends_with("TOKENS") && is_limit(&name, value)) {
         return false;
     }
     let last = name.rsplit('_').next().filter(|_| name != "PWD" && !is_switch(value));
@@ -496,6 +496,17 @@ fn is_secret_name(name: &str, value: &str) -> bool {
         || (is_content(value) && NAMES_OF_CONTENTS.iter().any(|known| is_like(known, &name)))
         || last.is_some_and(|last| SECRET_LAST_WORDS.contains(&last))
         || name.split('_').any(is_secret_word)
+}
+
+/// True if a variable whose name ends in `TOKENS` is a limit, such as `MAX_THINKING_TOKENS=4000`: its
+/// value is a number, or by its name it is a limit and its value is short or a number as people write
+/// it (`3_000_000`).
+fn is_limit(name: &str, value: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit();
+    let is_written_number = || value.bytes().all(|byte| is_digit(byte) || b"_,.".contains(&byte));
+    let is_short = || value.len() <= LIMIT_BYTES_MAX && is_plain(value);
+    let is_named = || name.split('_').any(|word| ["MAX", "MIN"].contains(&word));
+    value.bytes().all(is_digit) || is_named() && (is_short() || is_written_number())
 }
 
 /// True if a name that marks a secret is that of a setting: a key into a table, or the lifetime,

@@ -173,7 +173,7 @@ impl WorkFolders {
     }
 
     fn all_roots(&self) -> Vec<PathBuf> {
-        self.roots.iter().cloned().chain(self.added.list()).collect()
+        self.roots.iter().cloned().chain(self.added.existing()).collect()
     }
 
     fn is_free_to_read(&self, real: &Path) -> bool {

@@ -79,7 +79,9 @@ impl Toolbox {
             .with_added(settings.live.folders());
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
-        let sandbox = sandbox(settings, &roots, home, &permissions)?;
+        // Commands may write to folders that a host adds only from the next prompt on.
+        let writable = [roots.clone(), settings.live.existing_folders()].concat();
+        let sandbox = sandbox(settings, &writable, home, &permissions)?;
         let permissions = permissions
             .with_sandbox(sandbox.secrets(), sandbox.can_hold_readers())
             .with_repositories(repository_folders(&roots, home));

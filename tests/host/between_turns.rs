@@ -184,11 +184,13 @@ async fn a_mode_that_comes_with_an_answer_is_told_to_hooks_messages_and_later_tu
 async fn a_folder_that_comes_with_an_answer_is_a_working_folder_of_this_and_later_turns() {
     let outside = tempfile::tempdir().expect("a temporary folder");
     let read = |name: &str| json!({ "file_path": outside.path().join(name) });
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b", "c", "d"] {
         fs::write(outside.path().join(name), "text").expect("a file");
     }
     let script = Scenario::new().tool("Read", read("a")).tool("Read", read("b")).reply("1");
-    let server = serve(script.tool("Read", read("c")).reply("2"));
+    let script = script.tool("Read", read("c")).reply("2");
+    let change = json!({ "file_path": "new", "content": "text" });
+    let server = serve(script.tool("Write", change).tool("Read", read("d")).reply("3"));
     let run = RunBuilder::bare(&server.base_url());
     let mut host = HostDriver::with(run, &["--permission-prompt-tool", "stdio"]);
     host.prompt("read").await;
@@ -199,6 +201,15 @@ async fn a_folder_that_comes_with_an_answer_is_a_working_folder_of_this_and_late
     // No further question is asked.
     assert_eq!(host.result().await["result"], "1");
     assert_eq!(prompt(&mut host, "again").await["permission_denials"], json!([]));
+    // It can be removed in a later turn than that in which it was added, for the rest of the turn.
+    host.prompt("write").await;
+    let question = permission_question(&mut host).await;
+    let remove = json!({ "type": "removeDirectories", "directories": folders });
+    allow(&mut host, &question, &json!([remove])).await;
+    let question = permission_question(&mut host).await;
+    assert_eq!(question["request"]["tool_name"], "Read", "{question}");
+    allow(&mut host, &question, &json!([])).await;
+    assert_eq!(host.result().await["result"], "3");
     host.end().await;
 }
 

@@ -346,12 +346,39 @@ async fn a_stale_lock_blocks_no_run() {
     goes_on_without(&server, shared.path(), "another process holds the lock").await;
 }
 
+/// True if folders can be mounted in a namespace of its own.
+fn mounts() -> bool {
+    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=16k none /mnt"];
+    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
+}
+
+/// A run that has `second` in place of `/tmp`, with its own folders and `TMPDIR`.
+fn in_private_tmp(trial: RunBuilder, second: &Path, shared: &Path) -> RunBuilder {
+    trial
+        .env("SECOND", &second.display().to_string())
+        .env("TMPDIR", &shared.display().to_string())
+        .args(["--log-detail"])
+        .in_shell(
+            "exec unshare -rm sh -c 'for folder in \"$HOME\" \"$XDG_RUNTIME_DIR\"; do \
+               place=$SECOND/${folder#/tmp/}; \
+               mkdir -p \"$place\" && mount --bind \"$folder\" \"$place\" || exit; done; \
+             mount --rbind \"$SECOND\" /tmp && cd \"$PWD\" && exec \"$@\"' sh \"$@\"",
+        )
+}
+
 #[tokio::test]
 async fn a_folder_that_cannot_be_trusted_is_not_used() {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 
+    if !mounts() {
+        println!("no folder can be mounted here: the second place cannot be replaced");
+        return;
+    }
     let server = refuses_once("0");
-    let elsewhere = tempfile::tempdir().expect("a folder");
+    // Takes the place of `/tmp` for these runs. The owner is root in their namespace.
+    let second = tempfile::tempdir().expect("a folder");
+    let other = second.path().join("outlast-0");
     let context = |prepare: &dyn Fn(&Path)| {
         let shared = tempfile::tempdir().expect("a folder");
         prepare(shared.path());
@@ -374,22 +401,34 @@ async fn a_folder_that_cannot_be_trusted_is_not_used() {
         (
             "a link",
             context(&|path| {
-                symlink(elsewhere.path(), path.join("outlast")).expect("a link can be made");
+                let elsewhere = path.join("elsewhere");
+                fs::DirBuilder::new().mode(0o700).create(&elsewhere).expect("a folder");
+                symlink("elsewhere", path.join("outlast")).expect("a link can be made");
             }),
         ),
     ];
     for (what, shared) in &scenes {
-        let temporary = shared.path().display().to_string();
-        let ended = trial(&server, shared.path()).env("TMPDIR", &temporary).run().await;
-        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
-        let made = fs::read_dir(shared.path().join("outlast/limits")).map(Iterator::count);
-        assert_eq!(made.unwrap_or_default(), 0, "{what}");
+        for is_other_usable in [false, true] {
+            if is_other_usable {
+                fs::remove_file(&other).expect("it is ours");
+            } else {
+                fs::write(&other, "").expect("it can be written");
+            }
+            let ended = in_private_tmp(trial(&server, shared.path()), second.path(), shared.path())
+                .run()
+                .await;
+            assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
+            let warns = ended.stderr.contains("rate limits are not shared");
+            assert_eq!(warns, !is_other_usable, "{what}: {ended:?}");
+            let made = fs::read_dir(shared.path().join("outlast/limits")).map(Iterator::count);
+            assert_eq!(made.unwrap_or_default(), 0, "{what}");
+            let made = fs::read_dir(other.join("limits")).map(Iterator::count);
+            assert_eq!(made.unwrap_or_default(), usize::from(is_other_usable), "{what}");
+        }
         // A job of a batch system has a folder of its own for temporary files, and shares the rest.
-        let own = shared.path().join(format!("outlast-{}", nix::unistd::geteuid()));
-        assert!(!own.exists(), "{what}");
+        assert!(!shared.path().join("outlast-0").exists(), "{what}");
+        fs::remove_dir_all(&other).expect("it is ours");
     }
-    let made = fs::read_dir(elsewhere.path().join("limits")).map(Iterator::count);
-    assert_eq!(made.unwrap_or_default(), 0, "no link is followed");
 }
 
 #[tokio::test]
@@ -412,9 +451,7 @@ async fn a_file_that_is_a_link_or_a_pipe_is_left_alone() {
 
 #[tokio::test]
 async fn a_full_disk_disables_only_limit_sharing() {
-    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=16k none /mnt"];
-    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
-    if !probe.is_ok_and(|status| status.success()) {
+    if !mounts() {
         println!("no disk can be mounted here: a disk that is really full is not tried");
         return;
     }

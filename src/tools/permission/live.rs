@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use serde::Deserialize;
 
-use super::super::added_folders::AddedFolders;
+use super::super::added_folders::{AddedFolder, AddedFolders};
 use super::rule::{PermissionRule, check_rule};
 use super::rule_error::{RuleError, RuleList};
 use crate::types::PermissionMode;
@@ -136,7 +136,6 @@ impl LivePermissions {
         update: &PermissionUpdate,
         resolve: impl Fn(&str) -> PathBuf,
     ) -> Result<(), UpdateError> {
-        let resolve = |folders: &[String]| folders.iter().map(|it| resolve(it)).collect::<Vec<_>>();
         match update {
             PermissionUpdate::AddRules { rules, behavior } => {
                 let rules = checked(rules, *behavior)?;
@@ -158,15 +157,21 @@ impl LivePermissions {
                 self.set_mode(known.ok_or_else(|| UpdateError::UnknownMode(mode.clone()))?)?;
             }
             PermissionUpdate::AddDirectories { directories } => {
-                let folders = resolve(directories);
-                if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
-                    return Err(UpdateError::NoFolder(missing.clone()));
-                }
+                let open = |folder: &String| {
+                    let folder = resolve(folder);
+                    AddedFolder::open(&folder).ok_or(UpdateError::NoFolder(folder))
+                };
+                let folders = directories.iter().map(open).collect::<Result<_, _>>()?;
                 self.change(|_| self.folders.add(folders));
             }
             PermissionUpdate::RemoveDirectories { directories } => {
-                let (folders, added) = (resolve(directories), self.folders.list());
-                if let Some(other) = folders.iter().find(|folder| !added.contains(folder)) {
+                // A link may have taken its place.
+                let find = |folder: &String| {
+                    let as_added = Some(PathBuf::from(folder)).filter(|it| self.folders.has(it));
+                    as_added.unwrap_or_else(|| resolve(folder))
+                };
+                let folders: Vec<PathBuf> = directories.iter().map(find).collect();
+                if let Some(other) = folders.iter().find(|folder| !self.folders.has(folder)) {
                     return Err(UpdateError::NotAdded(other.clone()));
                 }
                 self.change(|_| self.folders.remove(&folders));
@@ -186,9 +191,9 @@ impl LivePermissions {
         &self.folders
     }
 
-    /// The folders that were added and still exist.
+    /// The folders that were added and still exist, as real paths.
     pub fn existing_folders(&self) -> Vec<PathBuf> {
-        self.folders.list().into_iter().filter(|folder| folder.is_dir()).collect()
+        self.folders.existing()
     }
 
     /// The number of changes that were made.
