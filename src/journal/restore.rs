@@ -184,10 +184,9 @@ pub(super) fn restore(
     let own = chain.iter().filter(|entry| entry.ours);
     let ours: HashSet<&str> = own.flat_map(|entry| call_ids(&entry.message)).collect();
     let mut messages = replay.join(&chain, answered_by.as_deref());
-    let unknown = |id: &str| {
-        // Its intent may be among the lines that were left out.
-        rest.is_some() || !ours.contains(id) || replay.intents.contains_key(id)
-    };
+    // Its intent may be among the lines that were left out.
+    let is_lost = |id: &str| rest.is_some() || !ours.contains(id);
+    let unknown = |id: &str| is_lost(id) || replay.intents.contains_key(id);
     let deferred = replay.deferred && rest.is_none() && ends_with_calls(&messages);
     let held = if deferred { messages.pop() } else { None };
     let outcome = |id: &str| interrupted_answer(replay.intents.get(id).copied(), unknown(id));

@@ -103,6 +103,7 @@ async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
     let run = RunBuilder::against(&server);
     let hook = json!({ "type": "command", "command": "cat >> ../starts; echo >> ../starts" });
     let hooks = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } });
+    fs::create_dir_all(run.config()).expect("a folder");
     fs::write(run.config().join("settings.json"), hooks.to_string()).expect("written");
     let ended = run.args(["--session-id", SESSION, "One?"]).run().await;
     let original = journal(&ended.config());
