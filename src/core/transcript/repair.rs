@@ -6,10 +6,9 @@ use std::{fmt, mem};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::notes::block_note;
 use super::validity::{
     BlockFlaw, ID_MAX, NAME_MAX, calls, flaws, history_violations, inner_result_flaw,
-    is_name_letter, is_portable_id, is_returnable_id, open_server_calls, results, violations,
+    is_name_letter, is_portable_id, is_returnable_id, results, violations,
 };
 use super::{Block, Message, Role};
 
@@ -54,8 +53,6 @@ pub enum RepairStep {
     DroppedResult { id: String },
     /// Results were moved to the front of their message.
     MovedResults,
-    /// A call of the service's own tool, which has no result, was replaced by a note.
-    ReplacedServerCall { id: String },
     /// A user message was added at the beginning.
     AddedOpening,
     /// A user message was added at the end.
@@ -87,9 +84,6 @@ impl fmt::Display for HistoryRepair {
                 write!(f, "dropped a result in message {at} that no call {id:?} waits for")
             }
             RepairStep::MovedResults => write!(f, "moved the results of message {at} to its front"),
-            RepairStep::ReplacedServerCall { id } => {
-                write!(f, "replaced the call {id:?} before message {at}, which has no result")
-            }
             RepairStep::AddedOpening => f.write_str("added a first message of the user"),
             RepairStep::AddedClosing => f.write_str("added a last message of the user"),
         }
@@ -105,7 +99,6 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
     let last = messages.len().saturating_sub(1);
     let (mut messages, mut repairs) = repair_history(messages, |_id| OUTCOME_UNKNOWN.to_owned());
     if messages.last().is_none_or(|message| message.role == Role::Assistant) {
-        repairs.extend(replace_server_calls(messages.last_mut(), last));
         messages.push(Message::user(vec![Block::text(CLOSING)]));
         repairs.push(HistoryRepair { at: last, step: RepairStep::AddedClosing });
     }
@@ -331,12 +324,9 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
                     let content = self.match_results(at, message.content, mem::take(&mut open));
                     if content.is_empty() {
                         self.record(at, RepairStep::DroppedMessage);
-                        continue;
+                    } else {
+                        kept.push(Message::user(content));
                     }
-                    if content.iter().all(|block| block.answered_call().is_none()) {
-                        self.repairs.extend(replace_server_calls(kept.last_mut(), at));
-                    }
-                    kept.push(Message::user(content));
                 }
             }
         }
@@ -396,19 +386,6 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
         answers.append(&mut others);
         answers
     }
-}
-
-/// Replaces calls of the service's own tools without a result by notes: a user message without
-/// results follows, at the index `at`.
-fn replace_server_calls(reply: Option<&mut Message>, at: usize) -> Vec<HistoryRepair> {
-    let Some(reply) = reply else { return Vec::new() };
-    let open: Vec<(usize, String)> =
-        open_server_calls(reply).map(|(block, id)| (block, id.to_owned())).collect();
-    let replace = |(block, id): (usize, String)| {
-        reply.content[block] = block_note();
-        HistoryRepair { at, step: RepairStep::ReplacedServerCall { id } }
-    };
-    open.into_iter().map(replace).collect()
 }
 
 /// An id like another one, which no call has.

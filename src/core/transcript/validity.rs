@@ -51,11 +51,6 @@ pub enum HistoryRule {
     LateResult {
         id: String,
     },
-    /// A user message without tool results after a call of the service's own tool, such as a search,
-    /// that has no result: the turn was paused in it, and then left.
-    OpenServerCall {
-        id: String,
-    },
     Flawed(BlockFlaw),
 }
 
@@ -174,11 +169,6 @@ fn check_results(
         .flat_map(calls)
         .map(|id| (id, false))
         .collect();
-    let is_prompt = results(message).next().is_none();
-    let reply = before.filter(|before| is_prompt && before.role == Role::Assistant);
-    for (_, id) in reply.into_iter().flat_map(open_server_calls) {
-        report(HistoryRule::OpenServerCall { id: id.to_owned() });
-    }
     let mut others = false;
     for block in &message.content {
         let Some(id) = block.answered_call() else {
@@ -266,22 +256,6 @@ pub fn is_portable_id(id: &str) -> bool {
 
 fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_name_letter)
-}
-
-/// The calls of the service's own tools that have no result in the message: the index of each block,
-/// and its id. The result follows when the message is sent back, or with the results of other calls.
-pub(super) fn open_server_calls(message: &Message) -> impl Iterator<Item = (usize, &str)> {
-    let answered = |block: &Block| {
-        let Block::Other(value) = block else { return None };
-        value.get("tool_use_id").and_then(Value::as_str).map(str::to_owned)
-    };
-    let answered: HashSet<String> = message.content.iter().filter_map(answered).collect();
-    message.content.iter().enumerate().filter_map(move |(at, block)| {
-        let Block::Other(value) = block else { return None };
-        let is_call = value.get("type")?.as_str()?.ends_with("_tool_use");
-        let id = value.get("id")?.as_str()?;
-        (is_call && !answered.contains(id)).then_some((at, id))
-    })
 }
 
 pub(super) fn calls(message: &Message) -> impl Iterator<Item = &str> {
