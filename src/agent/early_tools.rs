@@ -50,12 +50,13 @@ impl EarlyTools {
         let (toolbox, token, places) =
             (Arc::clone(toolbox), cancel.clone(), Arc::clone(&self.places));
         task.spawn(async move {
+            // Before the check, so that calls begin in their order.
+            let _place = places.acquire().await;
             let permit = tokio::select! {
                 biased;
                 () = token.cancelled() => return None,
                 checked = toolbox.check(move |toolbox| toolbox.admit(&call)) => checked.ok()?.ok()?,
             };
-            let _place = places.acquire().await;
             Some(toolbox.run(permit, token).await)
         });
         self.running.insert(id.clone(), (cancel, task));
