@@ -75,6 +75,7 @@ fn run_supervisor() -> io::Result<()> {
         }
         let (control, bound) = match receive_job(&line) {
             Ok(Some(job)) => job,
+            Ok(None) if is_replaceable(&job_inits) => break,
             Ok(None) => continue,
             Err(RunEnded) => break,
         };
@@ -88,6 +89,9 @@ fn run_supervisor() -> io::Result<()> {
                         &control,
                         JobReport::StartFailed(job_init::errno_of(&error)),
                     );
+                    if is_replaceable(&job_inits) {
+                        break;
+                    }
                     continue;
                 }
             };
@@ -162,6 +166,12 @@ fn reap_children(job_inits: &mut JobInits) -> bool {
         }
     });
     left
+}
+
+/// True if this process can end because it may open no more files: it has no jobs, and outlast
+/// starts another one, which may open more if the limit was raised.
+fn is_replaceable(job_inits: &JobInits) -> bool {
+    job_inits.all().is_empty()
 }
 
 /// Creates the socket to a new job init process, which does not block, and its other end.

@@ -126,7 +126,9 @@ fn judge(bench: &Bench, command: &str) -> (bool, Duration) {
     let answer = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
     let took = processor_time().saturating_sub(before);
     if let Err(ToolRefusal::Invalid(outcome)) = &answer {
-        assert!(command.len() > VALID_LETTERS, "{outcome:?}");
+        let text = outcome.visible_text();
+        let is_valid = command.len() <= VALID_LETTERS && !text.contains("there is no folder");
+        assert!(!is_valid, "{outcome:?}");
     }
     (answer.is_ok(), took)
 }
