@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::redactor::Redactor;
 
-/// Values that belong to the format. A secret equal to one of these words is not worth protecting,
-/// and redacting it would make the line unreadable.
+/// Values that belong to the format. A secret equal to one of them is not worth protecting, and
+/// redacting it would make the line unreadable.
 const FORMAT_WORDS: [&str; 12] = [
     "user",
     "assistant",

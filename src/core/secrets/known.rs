@@ -89,7 +89,7 @@ impl fmt::Debug for KnownSecrets {
 pub(super) struct ValueLookup {
     /// Sorted, without duplicates.
     encodings: Vec<Vec<u8>>,
-    /// The length of the longest one.
+    /// The length of the longest encoding.
     longest: usize,
     finder: Option<AhoCorasick>,
 }
@@ -121,10 +121,10 @@ impl ValueLookup {
     /// True if a longer match could begin at `start` if more text followed.
     pub(super) fn could_grow(&self, data: &[u8], start: usize) -> bool {
         let rest = &data[start..];
-        // Those that begin with it follow one another, and a form that equals it is their first.
-        let first = self.encodings.partition_point(|form| form.as_slice() < rest);
+        // Encodings that begin with `rest` are adjacent, and one that equals it comes first.
+        let first = self.encodings.partition_point(|encoding| encoding.as_slice() < rest);
         let mut next = self.encodings[first..].iter().take(2);
-        next.any(|form| form.len() > rest.len() && form.starts_with(rest))
+        next.any(|encoding| encoding.len() > rest.len() && encoding.starts_with(rest))
     }
 
     /// The first position at or after `from` where the end of `data` could be the beginning of a
@@ -173,7 +173,7 @@ fn hex_of(text: &str, gap: &str) -> String {
     bytes.collect::<Vec<_>>().join(gap)
 }
 
-/// The character of base64 for addresses in place of one of plain base64.
+/// Converts a character of standard base64 to URL-safe base64.
 fn url_safe(byte: u8) -> u8 {
     match byte {
         b'+' => b'-',
@@ -192,7 +192,7 @@ fn percent_encoded(text: &str, kept: &str) -> String {
         if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            // A string can always be written to.
+            // A string accepts every write.
             let _ = write!(encoded, "%{byte:02X}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::patterns::{ByteClass, KeyPattern, RedactedPart, ShapePart};
+use super::patterns::{ByteClass, KeyPattern, PatternPart, RedactedPart};
 
 /// Maximum distance at which the end of a private key block is searched for, in bytes.
 pub(super) const BLOCK_MAX: usize = 16 << 10;
@@ -32,10 +32,10 @@ enum PartMatch {
     Open(usize),
 }
 
-/// Matches `shape` against `data`, which begins with a prefix of `begin` bytes. `last` is true if
+/// Matches `pattern` against `data`, which begins with a prefix of `begin` bytes. `last` is true if
 /// no more text follows.
 pub(super) fn match_pattern(
-    shape: &KeyPattern,
+    pattern: &KeyPattern,
     data: &[u8],
     begin: usize,
     last: bool,
@@ -43,7 +43,7 @@ pub(super) fn match_pattern(
     let mut at = begin;
     let mut hidden = 0..0;
     let mut open = false;
-    for (index, part) in shape.rest.iter().enumerate() {
+    for part in pattern.rest {
         let from = at;
         (at, open) = match part.match_start(&data[at..], last) {
             PartMatch::Nothing => return MatchResult::NoMatch,
@@ -51,21 +51,21 @@ pub(super) fn match_pattern(
             PartMatch::Bytes(count) => (at + count, false),
             PartMatch::Open(count) => (at + count, true),
         };
-        if shape.redacts == RedactedPart::Part(index) {
+        if !matches!(part, PatternPart::Word(_)) {
             hidden = from..at;
         }
     }
-    if shape.redacts == RedactedPart::All {
+    if pattern.redacts == RedactedPart::All {
         hidden = 0..at;
     }
-    if open || (shape.is_key)(&data[hidden.clone()]) {
+    if open || (pattern.is_key)(&data[hidden.clone()]) {
         MatchResult::Match { hidden, open }
     } else {
         MatchResult::NoMatch
     }
 }
 
-impl ShapePart {
+impl PatternPart {
     fn match_start(self, data: &[u8], last: bool) -> PartMatch {
         match self {
             Self::Word(word) => {

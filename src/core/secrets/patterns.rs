@@ -2,7 +2,8 @@
 //!
 //! Each pattern is strict enough to exclude hashes, ids, checksums, base64 and ordinary words.
 
-use ShapePart::{Run, Until, Word};
+use LeftContext::{Anything, Digit, Edge, WideEdge};
+use PatternPart::{Run, Until, Word};
 
 use super::byte_classes::{
     alnum, any_digit, any_hex, anything, base64, base64ish, basic_login, digit, dotted,
@@ -18,7 +19,7 @@ pub struct KeyPattern {
     pub name: &'static str,
     /// The possible prefixes.
     pub prefixes: &'static [&'static str],
-    pub(super) rest: &'static [ShapePart],
+    pub(super) rest: &'static [PatternPart],
     pub(super) redacts: RedactedPart,
     pub(super) before: LeftContext,
     /// A final check that excludes ordinary words.
@@ -32,7 +33,7 @@ pub(super) type ByteClass = fn(u8) -> bool;
 
 /// One part of a key pattern, after its prefix.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ShapePart {
+pub(super) enum PatternPart {
     /// Exactly this text.
     Word(&'static str),
     /// A sequence of bytes of a class, with its minimum and maximum length.
@@ -45,8 +46,8 @@ pub(super) enum ShapePart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedactedPart {
     All,
-    /// Only the part with this index. The rest identifies the kind of key.
-    Part(usize),
+    /// Only the last part that is not a fixed word. The rest identifies the kind of key.
+    Value,
 }
 
 /// The bytes that may precede a match.
@@ -62,35 +63,34 @@ pub(super) enum LeftContext {
     Digit,
 }
 
+/// The pattern of a token that is recognised by its prefix.
+const fn token(
+    name: &'static str,
+    prefixes: &'static [&'static str],
+    rest: &'static [PatternPart],
+) -> KeyPattern {
+    KeyPattern {
+        name,
+        prefixes,
+        rest,
+        redacts: RedactedPart::All,
+        before: LeftContext::Edge,
+        is_key: anything,
+        in_checkouts: false,
+    }
+}
+
+/// The pattern of a value that is recognised by the text before it.
+const fn value(
+    name: &'static str,
+    prefixes: &'static [&'static str],
+    rest: &'static [PatternPart],
+) -> KeyPattern {
+    let token = token(name, prefixes, rest);
+    KeyPattern { redacts: RedactedPart::Value, before: LeftContext::Gap, ..token }
+}
+
 impl KeyPattern {
-    /// A token that is recognised by its prefix.
-    const fn token(
-        name: &'static str,
-        prefixes: &'static [&'static str],
-        rest: &'static [ShapePart],
-    ) -> Self {
-        Self {
-            name,
-            prefixes,
-            rest,
-            redacts: RedactedPart::All,
-            before: LeftContext::Edge,
-            is_key: anything,
-            in_checkouts: false,
-        }
-    }
-
-    /// A value that is recognised by the text before it.
-    const fn value(
-        name: &'static str,
-        begins: &'static [&'static str],
-        rest: &'static [ShapePart],
-        part: usize,
-    ) -> Self {
-        let token = Self::token(name, begins, rest);
-        Self { redacts: RedactedPart::Part(part), before: LeftContext::Gap, ..token }
-    }
-
     const fn only_if(self, is_key: fn(&[u8]) -> bool) -> Self {
         Self { is_key, ..self }
     }
@@ -110,20 +110,16 @@ pub const PASSWORD_IN_URL: &str = "password in an address";
 /// All known patterns.
 pub static KEY_PATTERNS: &[KeyPattern] = &[
     // Models.
-    KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(url_safe, 8, ANY)]),
-    KeyPattern::token(
+    token("Anthropic key", &["sk-ant-"], &[Run(url_safe, 8, ANY)]),
+    token(
         "OpenAI project key",
         &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-"],
         &[Run(url_safe, 20, ANY)],
     )
-    .after(LeftContext::WideEdge),
-    KeyPattern::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
-        .after(LeftContext::WideEdge)
-        .only_if(mixed),
-    KeyPattern::token("DeepSeek or Qwen key", &["sk-"], &[Run(hex, 32, 32)])
-        .after(LeftContext::WideEdge)
-        .only_if(any_digit),
-    KeyPattern::token(
+    .after(WideEdge),
+    token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)]).after(WideEdge).only_if(mixed),
+    token("DeepSeek or Qwen key", &["sk-"], &[Run(hex, 32, 32)]).after(WideEdge).only_if(any_digit),
+    token(
         "model service key",
         &[
             "sk-None-",
@@ -142,23 +138,18 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &[Run(url_safe, 28, ANY)],
     )
     .only_if(any_digit),
-    KeyPattern::token("model service key", &["csk-", "jina_", "rpa_"], &[Run(alnum, 40, 64)])
-        .after(LeftContext::WideEdge)
+    token("model service key", &["csk-", "jina_", "rpa_"], &[Run(alnum, 40, 64)])
+        .after(WideEdge)
         .only_if(any_digit),
-    KeyPattern::token("ElevenLabs key", &["sk_"], &[Run(hex, 48, 48)]).only_if(any_digit),
-    KeyPattern::token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)])
-        .only_if(mixed_case),
-    KeyPattern::token(
-        "Groq, xAI or Perplexity key",
-        &["gsk_", "xai-", "pplx-"],
-        &[Run(alnum, 40, 120)],
-    ),
-    KeyPattern::token("Replicate token", &["r8_"], &[Run(alnum, 37, 40)]),
+    token("ElevenLabs key", &["sk_"], &[Run(hex, 48, 48)]).only_if(any_digit),
+    token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)]).only_if(mixed_case),
+    token("Groq, xAI or Perplexity key", &["gsk_", "xai-", "pplx-"], &[Run(alnum, 40, 120)]),
+    token("Replicate token", &["r8_"], &[Run(alnum, 37, 40)]),
     // Forges.
-    KeyPattern::token("GitHub token", &["ghp_", "gho_", "ghu_", "ghr_"], &[Run(word, 36, ANY)]),
-    KeyPattern::token("GitHub job token", &["ghs_"], &[Run(dotted, 36, ANY)]).in_checkouts(),
-    KeyPattern::token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
-    KeyPattern::token(
+    token("GitHub token", &["ghp_", "gho_", "ghu_", "ghr_"], &[Run(word, 36, ANY)]),
+    token("GitHub job token", &["ghs_"], &[Run(dotted, 36, ANY)]).in_checkouts(),
+    token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
+    token(
         "GitLab token",
         &[
             "glpat-",
@@ -175,83 +166,53 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         ],
         &[Run(dotted, 20, ANY)],
     ),
-    KeyPattern::token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
-    KeyPattern::token("Atlassian token", &["ATATT3", "ATCTT3"], &[Run(base64ish, 60, ANY)]),
+    token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
+    token("Atlassian token", &["ATATT3", "ATCTT3"], &[Run(base64ish, 60, ANY)]),
     // Clouds.
-    KeyPattern::token(
-        "AWS access key id",
-        &["AKIA", "ASIA", "ABIA", "ACCA"],
-        &[Run(upper, 16, 16)],
-    )
-    .only_if(any_digit),
-    KeyPattern::value(
-        "AWS secret access key",
-        AWS_SECRETS,
-        &[Run(separator, 1, 16), Run(base64, 40, 40)],
-        1,
-    ),
-    KeyPattern::value(
-        "AWS session token",
-        AWS_TOKENS,
-        &[Run(separator, 1, 16), Run(base64, 100, ANY)],
-        1,
-    ),
-    KeyPattern::token("Bedrock key", &["ABSK", "bedrock-api-key-"], &[Run(base64, 100, ANY)]),
-    KeyPattern::token("Google API key", &["AIza"], &[Run(url_safe, 35, 35)]),
-    KeyPattern::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
-    KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(url_safe, 28, 28)]),
-    KeyPattern::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
-    KeyPattern::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
-    KeyPattern::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
-        .after(LeftContext::Anything)
+    token("AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA"], &[Run(upper, 16, 16)])
         .only_if(any_digit),
-    KeyPattern::token(
-        "DigitalOcean token",
-        &["dop_v1_", "doo_v1_", "dor_v1_"],
-        &[Run(hex, 64, 64)],
-    ),
-    KeyPattern::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
-    KeyPattern::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(url_safe, 24, ANY)]),
-    KeyPattern::token(
-        "Doppler token",
-        &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa."],
-        &[Run(dotted, 40, ANY)],
-    ),
-    KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
-    KeyPattern::value("Terraform token", &["atlasv1."], &[Run(base64ish, 60, ANY)], 0),
-    KeyPattern::token("Fly.io token", &["fm1a_", "fm1r_", "fm2_"], &[Run(base64, 100, ANY)]),
-    KeyPattern::token("Fly.io token", &["fo1_"], &[Run(url_safe, 43, 43)]),
-    KeyPattern::token("Heroku key", &["HRKU-AA"], &[Run(url_safe, 58, 58)]),
-    KeyPattern::token("OpenShift token", &["sha256~"], &[Run(url_safe, 43, 43)]),
-    KeyPattern::token("Scalingo token", &["tk-us-"], &[Run(url_safe, 48, 48)]),
-    KeyPattern::token(
+    value("AWS secret access key", AWS_SECRETS, &[Run(separator, 1, 16), Run(base64, 40, 40)]),
+    value("AWS session token", AWS_TOKENS, &[Run(separator, 1, 16), Run(base64, 100, ANY)]),
+    token("Bedrock key", &["ABSK", "bedrock-api-key-"], &[Run(base64, 100, ANY)]),
+    token("Google API key", &["AIza"], &[Run(url_safe, 35, 35)]),
+    token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
+    token("Google OAuth secret", &["GOCSPX-"], &[Run(url_safe, 28, 28)]),
+    value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)]),
+    value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)]),
+    value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)])
+        .after(Anything)
+        .only_if(any_digit),
+    token("DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], &[Run(hex, 64, 64)]),
+    token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(url_safe, 24, ANY)]),
+    token("Doppler token", &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa."], &[Run(dotted, 40, ANY)]),
+    token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
+    value("Terraform token", &["atlasv1."], &[Run(base64ish, 60, ANY)]),
+    token("Fly.io token", &["fm1a_", "fm1r_", "fm2_"], &[Run(base64, 100, ANY)]),
+    token("Fly.io token", &["fo1_"], &[Run(url_safe, 43, 43)]),
+    token("Heroku key", &["HRKU-AA"], &[Run(url_safe, 58, 58)]),
+    token("OpenShift token", &["sha256~"], &[Run(url_safe, 43, 43)]),
+    token("Scalingo token", &["tk-us-"], &[Run(url_safe, 48, 48)]),
+    token(
         "PlanetScale token",
         &["pscale_tkn_", "pscale_oauth_", "pscale_pw_"],
         &[Run(base64ish, 32, ANY)],
     ),
-    KeyPattern::token(
-        "Cloudflare origin key",
-        &["v1.0-"],
-        &[Run(hex, 24, 24), Word("-"), Run(hex, 146, 146)],
-    ),
-    KeyPattern::token(
+    token("Cloudflare origin key", &["v1.0-"], &[Run(hex, 24, 24), Word("-"), Run(hex, 146, 146)]),
+    token(
         "cloud service token",
         &["vcp_", "vck_", "napi_", "phx_", "cfut_", "cfat_", "hcaik_"],
         &[Run(alnum, 40, 64)],
     )
     .only_if(any_digit),
-    KeyPattern::token(
+    token(
         "cloud service token",
         &["rnd_", "nfp_", "ddp_", "apify_api_", "ATBB"],
         &[Run(alnum, 28, 40)],
     )
     .only_if(mixed),
-    KeyPattern::token(
-        "cloud service token",
-        &["e2b_", "bkua_", "sqa_", "sqp_", "squ_"],
-        &[Run(hex, 40, 40)],
-    ),
-    KeyPattern::token(
+    token("cloud service token", &["e2b_", "bkua_", "sqa_", "sqp_", "squ_"], &[Run(hex, 40, 40)]),
+    token(
         "cloud service token",
         &[
             "vercel_blob_rw_",
@@ -269,65 +230,54 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         &[Run(url_safe, 28, ANY)],
     )
     .only_if(any_digit),
-    KeyPattern::value("Azure client secret", &["7Q~", "8Q~"], &[Run(base64ish, 31, 34)], 0)
-        .after(LeftContext::Anything),
-    KeyPattern::token(
+    value("Azure client secret", &["7Q~", "8Q~"], &[Run(base64ish, 31, 34)]).after(Anything),
+    token(
         "Mapbox token",
         &["sk.eyJ"],
         &[Run(url_safe, 20, ANY), Word("."), Run(url_safe, 20, ANY)],
     ),
-    KeyPattern::value(
-        "key of a Kubernetes user",
-        &["client-key-data: "],
-        &[Run(base64, 64, ANY)],
-        0,
-    ),
+    value("key of a Kubernetes user", &["client-key-data: "], &[Run(base64, 64, ANY)]),
     // Packages.
-    KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
-    KeyPattern::token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
-    KeyPattern::value(
+    token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
+    token("PyPI token", &["pypi-"], &[Run(url_safe, 50, ANY)]),
+    value(
         "npm registry token",
         &["_authToken=", "_auth=", ":_password="],
         &[Run(base64ish, 16, ANY)],
-        0,
     )
-    .after(LeftContext::Anything),
-    KeyPattern::token("Artifactory key", &["AKCp"], &[Run(alnum, 69, 69)]),
-    KeyPattern::token("Artifactory token", &["cmVmd"], &[Run(alnum, 59, 59)]),
-    KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
-    KeyPattern::token("NuGet key", &["oy2"], &[Run(lower, 43, 43)]),
-    KeyPattern::value(
+    .after(Anything),
+    token("Artifactory key", &["AKCp"], &[Run(alnum, 69, 69)]),
+    token("Artifactory token", &["cmVmd"], &[Run(alnum, 59, 59)]),
+    token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
+    token("NuGet key", &["oy2"], &[Run(lower, 43, 43)]),
+    value(
         "Docker login",
         &["\"auth\": \"", "\"auth\":\"", "\\\"auth\\\": \\\"", "\\\"auth\\\":\\\""],
         &[Run(base64, 8, ANY)],
-        0,
     )
-    .after(LeftContext::Anything)
+    .after(Anything)
     .only_if(basic_login),
-    KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
-    KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
+    token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(url_safe, 27, ANY)]),
+    token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
     // Messages and payments.
-    KeyPattern::token(
+    token(
         "Slack token",
         &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxp-", "xoxr-", "xoxs-", "xapp-"],
         &[Run(dotted, 10, ANY)],
     )
     .only_if(any_digit),
-    KeyPattern::value(
+    value(
         "Slack webhook",
         &["hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"],
         &[Run(path, 20, ANY)],
-        0,
     ),
-    KeyPattern::value(
+    value(
         "Discord webhook",
         &["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
         &[Run(path, 60, ANY)],
-        0,
     ),
-    KeyPattern::token("Telegram bot token", &[":AA"], &[Run(url_safe, 33, 33)])
-        .after(LeftContext::Digit),
-    KeyPattern::token(
+    token("Telegram bot token", &[":AA"], &[Run(url_safe, 33, 33)]).after(Digit),
+    token(
         "Stripe key",
         &[
             "sk_live_",
@@ -341,69 +291,47 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
         ],
         &[Run(alnum, 10, ANY)],
     ),
-    KeyPattern::token(
+    token(
         "PayPal token",
         &["access_token$production$", "access_token$sandbox$"],
         &[Run(alnum, 16, 16), Word("$"), Run(hex, 32, 32)],
     ),
-    KeyPattern::token("Resend key", &["re_"], &[Run(alnum, 8, 8), Word("_"), Run(alnum, 24, 24)])
+    token("Resend key", &["re_"], &[Run(alnum, 8, 8), Word("_"), Run(alnum, 24, 24)])
         .only_if(mixed),
-    KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
-    KeyPattern::token(
-        "SendGrid key",
-        &["SG."],
-        &[Run(url_safe, 16, 64), Word("."), Run(url_safe, 32, 64)],
-    ),
-    KeyPattern::token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
-    KeyPattern::token("Mailgun key", &["key-"], &[Run(hex, 32, 32)])
-        .after(LeftContext::WideEdge)
-        .only_if(any_digit),
-    KeyPattern::token(
-        "Shopify token",
-        &["shpat_", "shpca_", "shppa_", "shpss_"],
-        &[Run(any_hex, 32, 32)],
-    ),
-    KeyPattern::token("Shippo token", &["shippo_live_", "shippo_test_"], &[Run(any_hex, 40, 40)]),
-    KeyPattern::token("EasyPost key", &["EZAK", "EZTK"], &[Run(alnum, 54, 54)]),
-    KeyPattern::token("Duffel token", &["duffel_live_", "duffel_test_"], &[Run(base64ish, 43, 43)]),
-    KeyPattern::token(
-        "Brevo key",
-        &["xkeysib-"],
-        &[Run(hex, 64, 64), Word("-"), Run(alnum, 16, 16)],
-    ),
-    KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(url_safe, 22, ANY)]),
+    token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
+    token("SendGrid key", &["SG."], &[Run(url_safe, 16, 64), Word("."), Run(url_safe, 32, 64)]),
+    token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    token("Mailgun key", &["key-"], &[Run(hex, 32, 32)]).after(WideEdge).only_if(any_digit),
+    token("Shopify token", &["shpat_", "shpca_", "shppa_", "shpss_"], &[Run(any_hex, 32, 32)]),
+    token("Shippo token", &["shippo_live_", "shippo_test_"], &[Run(any_hex, 40, 40)]),
+    token("EasyPost key", &["EZAK", "EZTK"], &[Run(alnum, 54, 54)]),
+    token("Duffel token", &["duffel_live_", "duffel_test_"], &[Run(base64ish, 43, 43)]),
+    token("Brevo key", &["xkeysib-"], &[Run(hex, 64, 64), Word("-"), Run(alnum, 16, 16)]),
+    token("Square token", &["sq0atp-", "sq0csp-"], &[Run(url_safe, 22, ANY)]),
     // Tools.
-    KeyPattern::token("1Password token", &["ops_eyJ"], &[Run(base64, 100, ANY)]),
-    KeyPattern::token(
-        "Airtable token",
-        &["pat"],
-        &[Run(alnum, 14, 14), Word("."), Run(hex, 64, 64)],
-    ),
-    KeyPattern::token(
-        "Dynatrace token",
-        &["dt0c01."],
-        &[Run(alnum, 24, 24), Word("."), Run(alnum, 64, 64)],
-    ),
-    KeyPattern::token(
+    token("1Password token", &["ops_eyJ"], &[Run(base64, 100, ANY)]),
+    token("Airtable token", &["pat"], &[Run(alnum, 14, 14), Word("."), Run(hex, 64, 64)]),
+    token("Dynatrace token", &["dt0c01."], &[Run(alnum, 24, 24), Word("."), Run(alnum, 64, 64)]),
+    token(
         "Harness key",
         &["pat.", "sat."],
         &[Run(url_safe, 22, 22), Word("."), Run(alnum, 24, 24), Word("."), Run(alnum, 20, 20)],
     ),
-    KeyPattern::token("Prefect key", &["pnu_"], &[Run(alnum, 36, 36)]),
-    KeyPattern::token("ReadMe key", &["rdme_"], &[Run(alnum, 70, 70)]),
-    KeyPattern::token("Sourcegraph token", &["sgp_"], &[Run(word, 40, ANY)]),
-    KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
-    KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
-    KeyPattern::token("Notion token", &["secret_"], &[Run(alnum, 43, 43)]).only_if(mixed),
-    KeyPattern::token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
-    KeyPattern::token("Postman key", &["PMAK-"], &[Run(url_safe, 59, 59)]),
-    KeyPattern::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
-    KeyPattern::token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
-    KeyPattern::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
-    KeyPattern::token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
-    KeyPattern::token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
+    token("Prefect key", &["pnu_"], &[Run(alnum, 36, 36)]),
+    token("ReadMe key", &["rdme_"], &[Run(alnum, 70, 70)]),
+    token("Sourcegraph token", &["sgp_"], &[Run(word, 40, ANY)]),
+    token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
+    token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
+    token("Notion token", &["secret_"], &[Run(alnum, 43, 43)]).only_if(mixed),
+    token("Figma token", &["figd_"], &[Run(url_safe, 40, ANY)]),
+    token("Postman key", &["PMAK-"], &[Run(url_safe, 59, 59)]),
+    token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
+    token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
+    token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
+    token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
+    token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
     // Usable by any service.
-    KeyPattern::token(
+    token(
         "JSON web token",
         &["eyJ"],
         &[
@@ -414,25 +342,23 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
             Run(url_safe, 10, ANY),
         ],
     ),
-    KeyPattern::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0)
-        .after(LeftContext::Anything)
+    value("private key", PRIVATE_KEYS, &[Until("-----END", pem)])
+        .after(Anything)
         .only_if(has_key_line),
-    KeyPattern::value(
+    value(
         "SSH2 private key",
         &["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"],
         &[Until("---- END", pem)],
-        0,
     )
-    .after(LeftContext::Anything)
+    .after(Anything)
     .only_if(has_key_line),
-    KeyPattern::value(
+    value(
         "PuTTY private key",
         &["Private-Lines: "],
         &[Run(digit, 1, 4), Until("Private-MAC:", pem)],
-        1,
     )
     .only_if(has_key_line),
-    KeyPattern::value(
+    value(
         "password of netrc",
         &["machine "],
         &[
@@ -442,25 +368,18 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
             Word(" password "),
             Run(password, 4, 512),
         ],
-        4,
     )
     .only_if(is_not_placeholder),
-    KeyPattern::value(
-        "password parameter",
-        &["?password=", "&password="],
-        &[Run(percent, 8, 512)],
-        0,
-    )
-    .after(LeftContext::Anything)
-    .only_if(any_digit),
-    KeyPattern::value(
+    value("password parameter", &["?password=", "&password="], &[Run(percent, 8, 512)])
+        .after(Anything)
+        .only_if(any_digit),
+    value(
         "token header",
         &["Authorization: token ", "authorization: token ", "Authorization: Token "],
         &[Run(base64ish, 16, ANY)],
-        0,
     )
     .only_if(any_digit),
-    KeyPattern::value(
+    value(
         "checkout header",
         &[
             "AUTHORIZATION: basic ",
@@ -469,46 +388,28 @@ pub static KEY_PATTERNS: &[KeyPattern] = &[
             "AUTHORIZATION: Bearer ",
         ],
         &[Run(base64ish, 8, ANY)],
-        0,
     )
     .in_checkouts(),
-    KeyPattern::value(
-        "bearer token",
-        &["Bearer ", "bearer ", "BEARER "],
-        &[Run(base64ish, 16, ANY)],
-        0,
-    )
-    .after(LeftContext::Edge)
-    .only_if(any_digit),
-    KeyPattern::value(
-        "basic credentials",
-        &["Basic ", "basic ", "BASIC "],
-        &[Run(base64, 12, ANY)],
-        0,
-    )
-    .after(LeftContext::Edge)
-    .only_if(mixed),
-    KeyPattern::value(
-        "key header",
-        KEY_HEADERS,
-        &[Run(separator, 1, 8), Run(base64ish, 16, ANY)],
-        1,
-    )
-    .only_if(any_digit),
-    KeyPattern::value(
+    value("bearer token", &["Bearer ", "bearer ", "BEARER "], &[Run(base64ish, 16, ANY)])
+        .after(Edge)
+        .only_if(any_digit),
+    value("basic credentials", &["Basic ", "basic ", "BASIC "], &[Run(base64, 12, ANY)])
+        .after(Edge)
+        .only_if(mixed),
+    value("key header", KEY_HEADERS, &[Run(separator, 1, 8), Run(base64ish, 16, ANY)])
+        .only_if(any_digit),
+    value(
         "CI password in an address",
         &["x-access-token:", "gitlab-ci-token:"],
         &[Run(password, 4, ANY), Word("@")],
-        0,
     )
     .in_checkouts(),
-    KeyPattern::value(
+    value(
         PASSWORD_IN_URL,
         &["://"],
         &[Run(user, 0, 128), Word(":"), Run(password, 1, 512), Word("@")],
-        2,
     )
-    .after(LeftContext::Anything)
+    .after(Anything)
     .only_if(is_not_placeholder),
 ];
 

@@ -20,11 +20,11 @@ impl<'a> PassText<'a> {
     }
 
     /// The two bytes before a position, the nearer one last; 0 where there is none.
-    pub(super) fn before(&self, place: usize) -> [u8; 2] {
-        match place {
+    pub(super) fn before(&self, position: usize) -> [u8; 2] {
+        match position {
             0 => self.before,
             1 => [self.before[1], self.data[0]],
-            _ => [self.data[place - 2], self.data[place - 1]],
+            _ => [self.data[position - 2], self.data[position - 1]],
         }
     }
 }
@@ -32,7 +32,7 @@ impl<'a> PassText<'a> {
 pub(super) static EVERYWHERE: LazyLock<PrefixMatcher> =
     LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter()));
 pub(super) static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
-    LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|shape| shape.in_checkouts)));
+    LazyLock::new(|| PrefixMatcher::of(KEY_PATTERNS.iter().filter(|pattern| pattern.in_checkouts)));
 
 /// A matcher for the prefixes of all key patterns.
 ///
@@ -65,11 +65,11 @@ fn pair_of(text: &[u8]) -> Option<u16> {
 }
 
 impl PrefixMatcher {
-    fn of(shapes: impl Iterator<Item = &'static KeyPattern>) -> Self {
-        let each = |shape: &'static KeyPattern| {
-            shape.prefixes.iter().map(move |word| (shape, word.as_bytes()))
+    fn of(patterns: impl Iterator<Item = &'static KeyPattern>) -> Self {
+        let each = |pattern: &'static KeyPattern| {
+            pattern.prefixes.iter().map(move |word| (pattern, word.as_bytes()))
         };
-        let mut words: Vec<PrefixOf> = shapes.flat_map(each).collect();
+        let mut words: Vec<PrefixOf> = patterns.flat_map(each).collect();
         words.sort_by_key(|(_, word)| pair_of(word));
         let mut begins = Box::new([0; HASHES / 64]);
         let mut add = |three| begins[hash(three) / 64] |= 1 << (hash(three) % 64);
@@ -77,7 +77,7 @@ impl PrefixMatcher {
             match **word {
                 [first, second, third, ..] => add([first, second, third]),
                 [first, second] => (0..=u8::MAX).for_each(|third| add([first, second, third])),
-                // A prefix of one byte would be found everywhere: there is none, by a test.
+                // No prefix is shorter than two bytes, as a test checks.
                 [] | [_] => {}
             }
         }
@@ -97,16 +97,17 @@ impl PrefixMatcher {
         starts.map(|at| from + at).find(|at| self.candidates(&data[*at..]).next().is_some())
     }
 
-    /// The patterns with a prefix with which a text begins, and its length.
+    /// The patterns that have a prefix with which the text begins, each with the prefix's length.
     pub(super) fn candidates<'a>(
         &'a self,
         text: &'a [u8],
     ) -> impl Iterator<Item = (&'static KeyPattern, usize)> + Clone + 'a {
         let pair = pair_of(text);
         let first = self.words.partition_point(|(_, word)| pair_of(word) < pair);
-        let alike = self.words[first..].iter().take_while(move |(_, word)| pair_of(word) == pair);
-        let fitting = alike.filter(move |(_, word)| text.starts_with(word));
-        fitting.map(|(shape, word)| (*shape, word.len()))
+        let same_pair = move |(_, word): &&PrefixOf| pair_of(word) == pair;
+        let similar = self.words[first..].iter().take_while(same_pair);
+        let matching = similar.filter(move |(_, word)| text.starts_with(word));
+        matching.map(|(pattern, word)| (*pattern, word.len()))
     }
 
     /// The first position at or after `from` where the end of the text could be the beginning of a
@@ -117,7 +118,7 @@ impl PrefixMatcher {
         (first..data.len()).find(|&start| {
             let (rest, before) = (&data[start..], text.before(start));
             let begins = |word: &[u8]| word.len() > rest.len() && word.starts_with(rest);
-            self.words.iter().any(|(shape, word)| begins(word) && shape.may_follow(before))
+            self.words.iter().any(|(pattern, word)| begins(word) && pattern.may_follow(before))
         })
     }
 }
@@ -147,15 +148,15 @@ mod tests {
 
     #[test]
     fn every_prefix_is_found_with_the_patterns_that_begin_with_it() {
-        for shape in KEY_PATTERNS {
-            for word in shape.prefixes {
+        for pattern in KEY_PATTERNS {
+            for word in pattern.prefixes {
                 assert!(word.len() >= 2, "{word:?} is too short");
                 let text = format!("\u{1}\u{1}{word}");
                 assert_eq!(EVERYWHERE.find(text.as_bytes(), 0), Some(2), "{word:?}");
                 let mut candidates = EVERYWHERE.candidates(word.as_bytes());
                 assert!(
                     candidates.any(|(found, length)| {
-                        std::ptr::eq(found, shape) && length == word.len()
+                        std::ptr::eq(found, pattern) && length == word.len()
                     }),
                     "{word:?}"
                 );

@@ -53,12 +53,9 @@ impl Redactor {
 
     /// Redacts a text in place. Returns true if it contained a secret.
     pub fn redact_in_place(&self, text: &mut String) -> bool {
-        let hidden = self.redacted(text);
-        let found = hidden.is_some();
-        if let Some(hidden) = hidden {
-            *text = hidden;
-        }
-        found
+        let Some(redacted) = self.redacted(text) else { return false };
+        *text = redacted;
+        true
     }
 
     /// True if a text, or the strings of a JSON text, may contain a secret. Much faster than
@@ -73,28 +70,30 @@ impl Redactor {
         let (mut first, mut from) = (None, 0);
         while let Some(start) = EVERYWHERE.find(text, from) {
             let before = PassText::whole(text).before(start);
-            let fitting = EVERYWHERE.candidates(&text[start..]).filter(|(shape, begin)| {
-                let found = match_pattern(shape, &text[start..], *begin, true);
-                shape.may_follow(before) && found != MatchResult::NoMatch
+            let fitting = EVERYWHERE.candidates(&text[start..]).filter(|(pattern, begin)| {
+                let found = match_pattern(pattern, &text[start..], *begin, true);
+                pattern.may_follow(before) && found != MatchResult::NoMatch
             });
-            let order = |shape: &KeyPattern| KEY_PATTERNS.iter().position(|it| ptr::eq(it, shape));
-            first = first.into_iter().chain(fitting.filter_map(|(shape, _)| order(shape))).min();
+            let order =
+                |pattern: &KeyPattern| KEY_PATTERNS.iter().position(|it| ptr::eq(it, pattern));
+            first =
+                first.into_iter().chain(fitting.filter_map(|(pattern, _)| order(pattern))).min();
             from = start + 1;
         }
         first.map(|at| KEY_PATTERNS[at].name)
     }
 
-    /// The place of a key that a cut at this byte would split: its parts would not be recognised.
-    /// What names the key counts, too. `reach` bytes before the cut are searched.
+    /// The range of a key that a cut at this byte would split, so that its parts would not be
+    /// recognised. It includes the prefix of the key. `reach` bytes before the cut are searched.
     pub fn split_key(text: &str, cut: usize, reach: usize) -> Option<Range<usize>> {
         let data = text.as_bytes();
         let mut from = cut.saturating_sub(reach);
         while let Some(start) = EVERYWHERE.find(data, from).filter(|start| *start < cut) {
             let before = PassText::whole(data).before(start);
             let candidates = EVERYWHERE.candidates(&data[start..]);
-            let fitting = candidates.filter(|(shape, _)| shape.may_follow(before));
-            let ends = fitting.filter_map(|(shape, begin)| {
-                match match_pattern(shape, &data[start..], begin, true) {
+            let fitting = candidates.filter(|(pattern, _)| pattern.may_follow(before));
+            let ends = fitting.filter_map(|(pattern, begin)| {
+                match match_pattern(pattern, &data[start..], begin, true) {
                     MatchResult::Match { hidden, .. } => Some(start + hidden.end),
                     MatchResult::NoMatch | MatchResult::Undecided => None,
                 }
@@ -108,15 +107,11 @@ impl Redactor {
         None
     }
 
-    /// `None` when the text contains no secret.
+    /// The text with its secrets redacted; `None` if it contains none.
     fn redacted(&self, text: &str) -> Option<String> {
         let without_values = self.redact_values(text);
-        let keys = KeyFinder(self.prefixes());
-        let shown = without_values.as_deref().unwrap_or(text);
-        match redact_all(shown, &keys) {
-            Some(hidden) => Some(hidden),
-            None => without_values,
-        }
+        let text = without_values.as_deref().unwrap_or(text);
+        redact_all(text, &KeyFinder(self.prefixes())).or(without_values)
     }
 
     /// The text with the known values redacted; `None` if it contains none that is long enough not

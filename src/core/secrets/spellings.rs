@@ -2,31 +2,32 @@
 
 use std::fmt::Write;
 
-/// The most spellings of a text that one style may have.
+/// Maximum number of spellings of a text in one style.
 const SPELLINGS_MAX: usize = 128;
 
-/// The most bytes of all spellings that one style may have: a long value, such as a whole file, has
-/// only those of the first choices. One spelling remains.
+/// Maximum total size of the spellings in one style, in bytes. For a long value, such as a whole
+/// file, only the first lists of each choice are used; there is always one spelling.
 const BYTES_MAX: usize = 32 << 10;
 
-/// Characters, and what is written for them.
+/// Characters and their replacements.
 type Replacements = &'static [(char, &'static str)];
 
 /// A style of escapes.
 struct Style {
     /// Replaces characters that no other replacement names.
     base: fn(char) -> Option<String>,
-    /// Characters that some programs of the style write in another way than the others. The
-    /// replacements of one list go together; each list counts with each one of the other choices.
+    /// Choices between lists of replacements, as the programs of a style differ. Each combination
+    /// of one list from every choice is a spelling.
     choices: &'static [&'static [Replacements]],
 }
 
 const STYLES: &[Style] = &[
     Style { base: in_json, choices: IN_JSON },
-    Style { base: |one| in_json(one).or_else(|| not_ascii(one, false)), choices: IN_JSON },
-    Style { base: |one| in_json(one).or_else(|| not_ascii(one, true)), choices: IN_JSON },
+    Style { base: |letter| in_json(letter).or_else(|| not_ascii(letter, false)), choices: IN_JSON },
+    Style { base: |letter| in_json(letter).or_else(|| not_ascii(letter, true)), choices: IN_JSON },
     Style { base: plain, choices: IN_HTML },
     Style { base: plain, choices: IN_SHELL },
+    Style { base: backslashed, choices: &[] },
 ];
 
 const IN_JSON: &[&[Replacements]] = &[
@@ -82,7 +83,7 @@ const IN_HTML: &[&[Replacements]] = &[
     &[&[], &[('=', "&#x3D;"), ('`', "&#x60;")], &[('/', "&#x2F;")]],
 ];
 
-/// Each list stands alone: shells and the like escape by one rule at a time.
+/// A single choice: shells and similar programs escape by one rule at a time.
 const IN_SHELL: &[&[Replacements]] = &[&[
     &[],
     // `set -x`, `jq @sh`, `${x@Q}`.
@@ -90,8 +91,6 @@ const IN_SHELL: &[&[Replacements]] = &[&[
     &[('\'', "'\"'\"'")],
     // `declare -p`, `export -p`.
     &[('"', "\\\""), ('$', "\\$"), ('`', "\\`"), ('\\', "\\\\")],
-    // `printf %q`.
-    BY_BACKSLASHES,
     // CSV, YAML, SQL.
     &[('"', "\"\"")],
     &[('\'', "''")],
@@ -100,62 +99,36 @@ const IN_SHELL: &[&[Replacements]] = &[&[
     &[('%', "%%")],
 ]];
 
-const BY_BACKSLASHES: Replacements = &[
-    (' ', "\\ "),
-    ('!', "\\!"),
-    ('"', "\\\""),
-    ('$', "\\$"),
-    ('&', "\\&"),
-    ('\'', "\\'"),
-    ('(', "\\("),
-    (')', "\\)"),
-    ('*', "\\*"),
-    (',', "\\,"),
-    (';', "\\;"),
-    ('<', "\\<"),
-    ('>', "\\>"),
-    ('?', "\\?"),
-    ('[', "\\["),
-    ('\\', "\\\\"),
-    (']', "\\]"),
-    ('^', "\\^"),
-    ('`', "\\`"),
-    ('{', "\\{"),
-    ('|', "\\|"),
-    ('}', "\\}"),
-];
-
 /// The text in each style, with each choice. Some are equal.
 pub(super) fn spellings(text: &str) -> Vec<String> {
     STYLES.iter().flat_map(|style| in_style(text, style)).collect()
 }
 
 fn in_style(text: &str, style: &Style) -> Vec<String> {
-    let most = (BYTES_MAX / text.len().max(1)).clamp(1, SPELLINGS_MAX);
+    let max_count = (BYTES_MAX / text.len().max(1)).clamp(1, SPELLINGS_MAX);
     let mut chosen: Vec<Vec<Replacements>> = vec![Vec::new()];
     for choice in style.choices {
-        // The first one is the usual one; others count only if they change the text.
-        let counts = |(place, list): &(usize, &Replacements)| {
-            *place == 0 || list.iter().any(|(plain, _)| text.contains(*plain))
+        // The first list is the usual one; the others apply only if they change the text.
+        let applies = |(index, list): &(usize, &Replacements)| {
+            *index == 0 || list.iter().any(|(plain, _)| text.contains(*plain))
         };
         let lists: Vec<Replacements> =
-            choice.iter().enumerate().filter(counts).map(|(_, list)| *list).collect();
-        let lists = &lists[..lists.len().min((most / chosen.len()).max(1))];
+            choice.iter().enumerate().filter(applies).map(|(_, list)| *list).collect();
+        let lists = &lists[..lists.len().min((max_count / chosen.len()).max(1))];
         let each = |before: &Vec<Replacements>| -> Vec<Vec<Replacements>> {
             lists.iter().map(|list| [before.as_slice(), &[*list]].concat()).collect()
         };
         chosen = chosen.iter().flat_map(each).collect();
     }
-    chosen.iter().map(|lists| written(text, style.base, lists)).collect()
+    chosen.iter().map(|lists| spell(text, style.base, lists)).collect()
 }
 
-fn written(text: &str, base: fn(char) -> Option<String>, lists: &[Replacements]) -> String {
+fn spell(text: &str, base: fn(char) -> Option<String>, lists: &[Replacements]) -> String {
     let mut spelling = String::with_capacity(text.len());
-    for one in text.chars() {
-        let replaced = lists.iter().copied().flatten().find(|(plain, _)| *plain == one);
-        match replaced {
+    for letter in text.chars() {
+        match lists.iter().copied().flatten().find(|(plain, _)| *plain == letter) {
             Some((_, replacement)) => spelling.push_str(replacement),
-            None => spelling.push_str(&base(one).unwrap_or_else(|| one.to_string())),
+            None => spelling.push_str(&base(letter).unwrap_or_else(|| letter.to_string())),
         }
     }
     spelling
@@ -165,10 +138,15 @@ fn plain(_: char) -> Option<String> {
     None
 }
 
-/// The escape that every JSON has for a character.
-fn in_json(one: char) -> Option<String> {
-    let text = json_escaped(&one.to_string());
-    (text.len() > one.len_utf8()).then_some(text)
+/// The escape of `printf %q`.
+fn backslashed(letter: char) -> Option<String> {
+    " !\"$&'()*,;<>?[\\]^`{|}".contains(letter).then(|| format!("\\{letter}"))
+}
+
+/// The escape that all JSON writers use for a character.
+fn in_json(letter: char) -> Option<String> {
+    let text = json_escaped(&letter.to_string());
+    (text.len() > letter.len_utf8()).then_some(text)
 }
 
 /// A text inside a JSON string.
@@ -177,14 +155,14 @@ pub(super) fn json_escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The escape of JSON for a character that ASCII does not have.
-fn not_ascii(one: char, is_upper: bool) -> Option<String> {
-    if one.is_ascii() {
+/// The JSON escape of a non-ASCII character.
+fn not_ascii(letter: char, is_upper: bool) -> Option<String> {
+    if letter.is_ascii() {
         return None;
     }
     let mut text = String::new();
-    for unit in one.encode_utf16(&mut [0; 2]) {
-        // A string can always be written to.
+    for unit in letter.encode_utf16(&mut [0; 2]) {
+        // A string accepts every write.
         let _ =
             if is_upper { write!(text, "\\u{unit:04X}") } else { write!(text, "\\u{unit:04x}") };
     }

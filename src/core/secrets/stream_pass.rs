@@ -3,7 +3,7 @@
 use super::REDACTED;
 use super::known::ValueLookup;
 use super::matcher::{BLOCK_MAX, MatchResult, match_pattern};
-use super::patterns::ShapePart;
+use super::patterns::PatternPart;
 use super::prefixes::{PassText, PrefixMatcher};
 
 /// Maximum length of text that is held back, in bytes. Longer text that could still become a key is
@@ -27,24 +27,25 @@ pub(super) enum FoundSecret {
         from: usize,
         to: usize,
         /// The part of the pattern that may continue the secret. `None` if the secret is complete.
-        more: Option<ShapePart>,
+        more: Option<PatternPart>,
     },
 }
 
 /// The state that a pass keeps between pieces.
 #[derive(Debug, Default)]
 pub(super) struct StreamPass {
-    held: Vec<u8>,
+    /// Text that is held back.
+    pending: Vec<u8>,
     before: [u8; 2],
     /// The rest of a key that is too long to be held back.
-    open_key: Option<ShapePart>,
+    open_key: Option<PatternPart>,
 }
 
 impl StreamPass {
     /// Processes a piece and returns the text that can be released: all of it if it is the `last`
     /// one.
     pub(super) fn take(&mut self, piece: &[u8], finder: &impl SecretFinder, last: bool) -> Vec<u8> {
-        let mut data = std::mem::take(&mut self.held);
+        let mut data = std::mem::take(&mut self.pending);
         data.extend_from_slice(piece);
         let text = PassText { data: &data, before: self.before, last };
         let mut shown = Vec::with_capacity(data.len());
@@ -70,7 +71,7 @@ impl StreamPass {
             }
         }
         self.before = text.before(at);
-        self.held = data.split_off(at);
+        self.pending = data.split_off(at);
         shown
     }
 
@@ -91,11 +92,13 @@ pub(super) struct ValueFinder<'a>(pub(super) &'a ValueLookup);
 impl SecretFinder for ValueFinder<'_> {
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let found = self.0.find(text.data, from);
-        let unsure = if text.last { None } else { self.0.partial_match(text.data, from) };
-        match (found, unsure) {
-            (Some((start, _)), Some(place)) if place <= start => FoundSecret::Undecided(place),
+        let partial = if text.last { None } else { self.0.partial_match(text.data, from) };
+        match (found, partial) {
+            (Some((start, _)), Some(partial)) if partial <= start => {
+                FoundSecret::Undecided(partial)
+            }
             (Some((from, to)), _) => FoundSecret::Hide { from, to, more: None },
-            (None, Some(place)) => FoundSecret::Undecided(place),
+            (None, Some(partial)) => FoundSecret::Undecided(partial),
             (None, None) => FoundSecret::NotFound,
         }
     }
@@ -107,34 +110,34 @@ pub(super) struct KeyFinder(pub(super) &'static PrefixMatcher);
 impl SecretFinder for KeyFinder {
     fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let data = text.data;
-        let unsure = if text.last { None } else { self.0.partial_match(text, from) };
+        let partial = if text.last { None } else { self.0.partial_match(text, from) };
         let mut at = from;
         while let Some(start) = self.0.find(data, at) {
-            if unsure.is_some_and(|place| place <= start) {
+            if partial.is_some_and(|partial| partial <= start) {
                 break;
             }
-            let mut could = false;
-            for (shape, begin) in self.0.candidates(&data[start..]) {
-                if !shape.may_follow(text.before(start)) {
+            let mut is_undecided = false;
+            for (pattern, begin) in self.0.candidates(&data[start..]) {
+                if !pattern.may_follow(text.before(start)) {
                     continue;
                 }
-                let patient = !text.last && data.len() - start <= HELD_BACK_MAX;
-                match match_pattern(shape, &data[start..], begin, text.last) {
+                let may_wait = !text.last && data.len() - start <= HELD_BACK_MAX;
+                match match_pattern(pattern, &data[start..], begin, text.last) {
                     MatchResult::NoMatch => {}
-                    MatchResult::Undecided => could |= patient,
-                    MatchResult::Match { open: true, .. } if patient => could = true,
+                    MatchResult::Undecided => is_undecided |= may_wait,
+                    MatchResult::Match { open: true, .. } if may_wait => is_undecided = true,
                     MatchResult::Match { hidden, open } => {
-                        let more = shape.rest.last().copied().filter(|_| open);
+                        let more = pattern.rest.last().copied().filter(|_| open);
                         let (from, to) = (start + hidden.start, start + hidden.end);
                         return FoundSecret::Hide { from, to, more };
                     }
                 }
             }
-            if could {
+            if is_undecided {
                 return FoundSecret::Undecided(start);
             }
             at = start + 1;
         }
-        unsure.map_or(FoundSecret::NotFound, FoundSecret::Undecided)
+        partial.map_or(FoundSecret::NotFound, FoundSecret::Undecided)
     }
 }
