@@ -1,8 +1,8 @@
 //! Coordinates capacity probes of an overloaded service among the runs of one host.
 //!
-//! Pure, like [`SharedRateLimit`](super::SharedRateLimit). The runs that wait for capacity share one probe: one run sends
-//! it, and the others check here when the next one is due. After an answered probe the runs resume
-//! one by one, in the order in which they ask.
+//! Pure, like [`SharedRateLimit`](super::SharedRateLimit). The runs that wait for capacity share one
+//! probe: one run sends it, and the others check here when the next one is due. After an answered
+//! probe the runs resume one by one, in the order in which they ask.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub(super) struct Capacity {
     /// The probe in flight.
-    current: Option<Lease>,
+    current: Option<ProbeLease>,
     /// Time at which the latest probe was sent.
     sent_at: u64,
     /// Time at which a probe was last answered.
@@ -20,11 +20,12 @@ pub(super) struct Capacity {
     next_turn: u64,
 }
 
+/// The right of one run to send a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Lease {
-    owner: u64,
+pub(super) struct ProbeLease {
+    pub(super) owner: u64,
     /// Time at which the probe counts as lost: its run may have been killed.
-    expires: u64,
+    pub(super) expires: u64,
 }
 
 /// A run that asks to send a probe.
@@ -34,8 +35,8 @@ pub struct Prober {
     pub id: u64,
     /// The run's own jitter fraction, from 0 to below 1.
     pub jitter: f64,
-    /// Duration of its wait so far, in milliseconds. A probe that was answered before this wait
-    /// began proves nothing about it.
+    /// Duration of its wait so far, in milliseconds. A probe that was answered before the wait
+    /// began does not end it.
     pub waited: u64,
     /// The interval between probes, in milliseconds.
     pub interval: u64,
@@ -82,17 +83,18 @@ impl Capacity {
             self.next_turn = turn + RETURN_GAP;
             return ProbeLeave::Answered { turn };
         }
-        let under_way = |lease: &&Lease| lease.owner != who.id && now < lease.expires;
-        if let Some(lease) = self.current.as_ref().filter(under_way) {
-            let look = now + PROBE_POLL_INTERVAL + fraction_of(PROBE_POLL_INTERVAL / 2, who.jitter);
-            return ProbeLeave::Defer { until: look.min(lease.expires + RETURN_GAP) };
+        let is_in_flight = |lease: &&ProbeLease| lease.owner != who.id && now < lease.expires;
+        if let Some(lease) = self.current.as_ref().filter(is_in_flight) {
+            let next_check =
+                now + PROBE_POLL_INTERVAL + fraction_of(PROBE_POLL_INTERVAL / 2, who.jitter);
+            return ProbeLeave::Defer { until: next_check.min(lease.expires + RETURN_GAP) };
         }
         // A run may probe up to 20 % early, so that jitter does not delay a run that is alone.
         let due = self.sent_at + who.interval / 5 * 4;
         if self.sent_at > 0 && now < due {
             return ProbeLeave::Defer { until: due + fraction_of(who.interval / 10, who.jitter) };
         }
-        self.current = Some(Lease { owner: who.id, expires: now + LEASE_DURATION });
+        self.current = Some(ProbeLease { owner: who.id, expires: now + LEASE_DURATION });
         self.sent_at = now;
         ProbeLeave::Go
     }

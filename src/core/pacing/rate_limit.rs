@@ -1,7 +1,7 @@
 //! Paces the requests of all runs on one host that share a rate limit.
 //!
-//! Nothing in here performs I/O or reads a clock. All times are milliseconds of a clock that every
-//! process of the host shares.
+//! Pure: no I/O and no clock. All times are milliseconds of a clock that every process of the host
+//! shares.
 //!
 //! ```text
 //!   claim ──► Go ──► (the request) ──► served: room left, half the gap
@@ -9,27 +9,27 @@
 //!     └─────► Wait, in the queue ──► claim again
 //! ```
 //! The state has three parts, from the most to the least reliable:
-//! - *the block*: a 429 carries a retry-after, or the block is twice as long as the one before. Until
-//!   it ends no request is sent. Then one request goes first, as a probe: that of the run that was
-//!   refused, so that the refusals of different runs do not add up. The others follow once it was
-//!   answered or its lead time is over;
+//! - *the block*: the retry-after of a 429 or, without one, twice the length of the block before.
+//!   Until it ends no request is sent. Then one request goes first, as a probe: that of the run that
+//!   was refused, so that the refusals of different runs do not add up. The others follow once the
+//!   probe was answered or its lead time is over;
 //! - *the window* (`room`): headers report how many requests are left. Every permitted request
 //!   takes one of them, so the runs together do not exceed the window. The next window is assumed
 //!   to be as large;
-//! - *the gap*: the time between two requests. A refusal sets it to what the service says: the gap
-//!   that uses up a reported window evenly or, without such headers, the rate at which it served,
-//!   and never more than the retry-after. Each answer halves it, and a minute after the last
-//!   refusal it is forgotten. So the runs find the limit again, a few refusals at a time, and an
-//!   estimate that was too low does not last.
+//! - *the gap*: the time between two requests. A refusal sets the gap that uses up the reported
+//!   window evenly or, without such headers, that of the rate at which the service answered, and
+//!   never more than the retry-after. Each answer halves it, and a minute after the last refusal it
+//!   is forgotten. So the runs find the limit again with a few refusals, and an estimate of the
+//!   rate that was too low does not last.
 //!
 //! Gap and window apply only while several runs want to send: one has a request in flight, or waits,
-//! while another one asks. Runs that follow each other are only ever delayed by a block. Waiting
-//! runs queue in the order in which they asked, so none starves; one that has not come back by the
-//! time it was given is passed over.
+//! while another one asks. Runs that follow each other are delayed by a block only. Waiting runs
+//! queue in the order in which they asked, so none starves; a run that does not ask again at its
+//! time loses its place.
 
 use serde::{Deserialize, Serialize};
 
-use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, fraction_of};
+use super::capacity::{Capacity, ProbeEnd, ProbeLease, ProbeLeave, Prober, fraction_of};
 
 /// Shared pacing state of one rate limit. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,8 @@ pub struct SharedRateLimit {
     streak: u32,
     /// True if no request has been answered since the block.
     unproven: bool,
-    probe: Option<RateProbe>,
+    /// The request that tests whether the service accepts requests again.
+    probe: Option<ProbeLease>,
     /// The remaining requests of the window, as reported by the service.
     pub room: Option<RequestWindow>,
     /// Time between two requests, in microseconds; 0 until a limit is hit.
@@ -66,14 +67,6 @@ pub struct SharedRateLimit {
     touched: u64,
     /// State of the shared capacity probes.
     capacity: Capacity,
-}
-
-/// The request that tests whether the service accepts requests again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct RateProbe {
-    owner: u64,
-    /// Time at which the probe counts as lost: its run may have been killed.
-    expires: u64,
 }
 
 /// A rate-limit window for requests.
@@ -213,30 +206,30 @@ impl SharedRateLimit {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wait = wait.map(|wait| wait.min(FUTURE_MAX));
-        let ladder = FIRST_BLOCK << self.streak.min(5);
+        let default_wait = FIRST_BLOCK << self.streak.min(5);
         // Refusals of requests that were already in flight at the first refusal add no information.
-        let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
-        let back = match wait {
+        let is_known = self.blocked_at > 0 && grant.at <= self.blocked_at;
+        let asks_again_at = match wait {
             Some(wait) => now + wait + wait.min(40 * SECOND) / 4,
-            None if known => self.blocked_until.max(now),
-            None => self.blocked_until.max(now + ladder),
+            None if is_known => self.blocked_until.max(now),
+            None => self.blocked_until.max(now + default_wait),
         };
-        // It comes back after that time, and has waited already: it goes before the others.
+        // The refused run has waited already, so it goes before the others.
         self.queue.truncate(TRACKED_MAX - 1);
-        self.queue.insert(0, (grant.owner, back));
-        if known {
+        self.queue.insert(0, (grant.owner, asks_again_at));
+        if is_known {
             self.blocked_until = self.blocked_until.max(now + wait.unwrap_or(0));
             return;
         }
         self.streak = if wait.is_some() { 0 } else { self.streak.saturating_add(1) };
-        let wait = wait.unwrap_or(ladder);
+        let wait = wait.unwrap_or(default_wait);
         if wait <= RATE_BLOCK_MAX {
-            let seen = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
+            let period = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
             let even = self.room.and_then(|room| even_gap(room.length, room.limit));
-            // A reported window is more reliable than the measured rate, which says nothing of a
-            // run that was alone: it asked for less than the service would have served.
+            // A reported window is more reliable than the measured rate. A run that was alone has no
+            // meaningful rate: it asked for less than the service would have served.
             let served = u64::from(if self.is_crowded(now) { self.served } else { 0 });
-            let measured = even.or((seen * 1_000).checked_div(served));
+            let measured = even.or((period * 1_000).checked_div(served));
             let gap = measured.unwrap_or(GAP_FIRST_US).min(wait * 1_000);
             self.gap_us = gap.max(GAP_MIN_US);
         }
@@ -335,8 +328,8 @@ impl SharedRateLimit {
 
     /// Enters a run into the queue, or keeps its place.
     fn enqueue(&mut self, who: u64, until: u64) {
-        if let Some(place) = self.queue.iter_mut().find(|(owner, _)| *owner == who) {
-            place.1 = until;
+        if let Some((_, time)) = self.queue.iter_mut().find(|(owner, _)| *owner == who) {
+            *time = until;
         } else if self.queue.len() < TRACKED_MAX {
             self.queue.push((who, until));
         }
@@ -344,16 +337,14 @@ impl SharedRateLimit {
 
     /// True if another run has a request in flight, or waits.
     fn has_company(&self, now: u64, who: u64) -> bool {
-        self.queue.iter().any(|(owner, _)| *owner != who)
-            || self
-                .under_way
-                .iter()
-                .any(|&(owner, at)| owner != who && now.saturating_sub(at) < LOST_AFTER)
+        let is_in_flight =
+            |&(owner, at): &(u64, u64)| owner != who && now.saturating_sub(at) < LOST_AFTER;
+        self.queue.iter().any(|(owner, _)| *owner != who) || self.under_way.iter().any(is_in_flight)
     }
 
     fn grant(&mut self, now: u64, who: u64) -> RequestPermit {
         if self.unproven && self.probe.as_ref().is_none_or(|probe| now >= probe.expires) {
-            self.probe = Some(RateProbe { owner: who, expires: now + PROBE_LIFE });
+            self.probe = Some(ProbeLease { owner: who, expires: now + PROBE_LIFE });
         }
         if let Some(room) = &mut self.room {
             room.left = room.left.saturating_sub(1);
@@ -425,11 +416,9 @@ impl SharedRateLimit {
         self.queue.retain(|(_, until)| now <= until.saturating_add(QUEUE_DELAY_MAX));
         if let Some(room) = self.room.filter(|room| room.resets <= now) {
             let resets = room.resets + room.length;
-            let full = room
-                .limit
-                .filter(|_| now < resets)
-                .map(|limit| self.remaining_after_in_flight(limit));
-            self.room = full.map(|left| RequestWindow { left, resets, ..room });
+            let full = room.limit.filter(|_| now < resets);
+            let left = full.map(|limit| self.remaining_after_in_flight(limit));
+            self.room = left.map(|left| RequestWindow { left, resets, ..room });
         }
     }
 }
