@@ -87,19 +87,19 @@ impl SseParser {
         self.retry
     }
 
-    /// Appends every event that `bytes` complete to `frames`.
+    /// Appends every event that `bytes` complete to `events`.
     ///
     /// # Errors
     /// If an event is too large. The stream cannot be parsed any further.
-    pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
+    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let end = rest[at];
-            let second_half = at == 0 && end == b'\n' && self.after_return;
+            let completes_crlf = at == 0 && end == b'\n' && self.after_return;
             self.after_return = end == b'\r';
-            if !second_half {
+            if !completes_crlf {
                 self.grow(&rest[..at])?;
-                frames.extend(self.end_line());
+                events.extend(self.end_line());
             }
             rest = &rest[at + 1..];
         }
@@ -111,8 +111,8 @@ impl SseParser {
     }
 
     fn grow(&mut self, part: &[u8]) -> Result<(), EventTooLarge> {
-        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
-        if held + part.len() > self.limit {
+        let buffered = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        if buffered + part.len() > self.limit {
             return Err(EventTooLarge(self.limit));
         }
         self.line.extend_from_slice(part);
@@ -132,9 +132,9 @@ impl SseParser {
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        // A comment has no content, and these fields no names.
-        let has_name = ![&b""[..], b"data", b"id", b"retry"].contains(&field);
-        self.is_damaged |= has_name && str::from_utf8(line).is_err();
+        // Damage to a comment or to these fields does not change the name of the event.
+        let may_be_name = ![&b""[..], b"data", b"id", b"retry"].contains(&field);
+        self.is_damaged |= may_be_name && str::from_utf8(line).is_err();
         match field {
             b"event" => self.event = value.to_vec(),
             b"data" => match &mut self.data {
@@ -185,10 +185,8 @@ mod tests {
         parser.push(b"\xef\xbb\xbfretry: soon\ndata: two\n\n", &mut events).expect("short");
         let data: Vec<&str> = events.iter().map(|event| event.data.as_str()).collect();
         assert_eq!(data, ["", "two"], "the half event is gone");
-        assert_eq!(
-            (parser.last_id(), parser.retry()),
-            (Some("1"), Some(Duration::from_millis(250)))
-        );
+        assert_eq!(parser.last_id(), Some("1"));
+        assert_eq!(parser.retry(), Some(Duration::from_millis(250)));
         parser.push(b"id: a\0b\ndata\n\nid\ndata\n\n", &mut events).expect("short");
         assert_eq!(parser.last_id(), None, "an empty one resets it");
     }

@@ -4,10 +4,10 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The first `limit` characters of `text`, followed by `mark` if that is not all of it.
-pub fn shortened(text: &str, limit: usize, mark: &str) -> String {
+/// The first `limit` characters of `text`, followed by `ellipsis` if that is not all of it.
+pub fn shortened(text: &str, limit: usize, ellipsis: &str) -> String {
     match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}{mark}", &text[..end]),
+        Some((end, _)) => format!("{}{ellipsis}", &text[..end]),
         None => text.to_owned(),
     }
 }
@@ -20,14 +20,14 @@ pub fn words_joined(text: &str) -> String {
 /// The words of a text on one line, shortened to `limit` characters.
 pub fn shortened_line(text: &str, limit: usize) -> String {
     // Avoids scanning many megabytes for one line.
-    let near = shortened(text, limit.saturating_mul(4), "");
-    let line = words_joined(&near);
+    let start = shortened(text, limit.saturating_mul(4), "");
+    let line = words_joined(&start);
     let short = shortened(&line, limit, "");
-    if short.len() < line.len() || near.len() < text.len() { short + "..." } else { short }
+    if short.len() < line.len() || start.len() < text.len() { short + "..." } else { short }
 }
 
-/// The path that a text means if it is `~` or begins with `~/`. `None`: it does not, or the home
-/// folder is unknown.
+/// Expands `~`, or `~/` at the start of a path. `None` if the text does not begin like this, or the
+/// home folder is unknown.
 pub fn in_home(text: &str, home: Option<&Path>) -> Option<PathBuf> {
     let below = text.strip_prefix('~')?;
     match below.strip_prefix('/') {
@@ -44,10 +44,15 @@ pub fn last_lines(output: &str, lines: usize, bytes: usize) -> String {
     output[output.ceil_char_boundary(from)..].to_owned()
 }
 
+/// True if a text contains one of the phrases.
+pub fn contains_any(text: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| text.contains(phrase))
+}
+
 /// Formats a number with its noun: `1 line`, `2 lines`.
-pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
-    format!("{count} {what}{plural}")
+    format!("{count} {noun}{plural}")
 }
 
 /// A duration in whole milliseconds.

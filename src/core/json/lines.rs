@@ -18,12 +18,10 @@ pub fn to_line(value: &(impl Serialize + ?Sized)) -> String {
 
 /// Escapes Unicode line separators in JSON text, where they can occur only inside strings.
 pub fn escape_line_ends(json: String) -> String {
-    LINE_ENDS.iter().fold(
-        json,
-        |json, (end, escape)| {
-            if json.contains(*end) { json.replace(*end, escape) } else { json }
-        },
-    )
+    let escape_one = |json: String, (end, escape): &(char, &str)| {
+        if json.contains(*end) { json.replace(*end, escape) } else { json }
+    };
+    LINE_ENDS.iter().fold(json, escape_one)
 }
 
 #[cfg(test)]

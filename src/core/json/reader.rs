@@ -77,15 +77,11 @@ pub fn whole(value: &Value) -> Option<u64> {
 pub fn to_strict(text: &str) -> Cow<'_, str> {
     // `IgnoredAny` would skip some checks, so the whole value is parsed.
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
-    let repaired = || {
-        Some(repair(text.trim_start_matches('\u{feff}'), Surrogates::Replaced))
-            .filter(|text| is_json(text))
-    };
     if is_json(text) {
-        Cow::Borrowed(text)
-    } else {
-        repaired().map_or(Cow::Borrowed(text), Cow::Owned)
+        return Cow::Borrowed(text);
     }
+    let repaired = repair(text.trim_start_matches('\u{feff}'), Surrogates::Replaced);
+    if is_json(&repaired) { Cow::Owned(repaired) } else { Cow::Borrowed(text) }
 }
 
 fn read_repaired<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<T, Error> {

@@ -104,7 +104,7 @@ fn string_length(text: &str) -> usize {
 /// Copies a string. Control characters are escaped.
 fn repair_string(string: &str, surrogates: Surrogates, repaired: &mut String) {
     let mut rest = string;
-    while let Some(at) = rest.find(|one: char| one == '\\' || one.is_ascii_control()) {
+    while let Some(at) = rest.find(|letter: char| letter == '\\' || letter.is_ascii_control()) {
         repaired.push_str(&rest[..at]);
         rest = &rest[at..];
         let unit = escaped_unit(rest);
@@ -198,7 +198,7 @@ mod tests {
         for (bytes, wanted) in rows {
             let shown = String::from_utf8_lossy(bytes);
             let found = read::<Value>(bytes);
-            // The last ones have no meaning even for a lenient reader.
+            // The last rows are invalid even for a lenient reader.
             let wanted = Some(wanted).filter(|wanted| !wanted.is_null() || *bytes == *b"NaN");
             assert_eq!(found.ok(), wanted, "{shown}");
             if let Ok(text) = std::str::from_utf8(bytes) {

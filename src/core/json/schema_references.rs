@@ -21,7 +21,7 @@ pub enum ReferenceFault {
     OtherDocument,
     /// The schema has no such place.
     Missing,
-    /// It leads back to itself, so that it describes nothing.
+    /// The reference leads back to itself, so that it describes nothing.
     Circular,
 }
 
@@ -124,8 +124,8 @@ fn lookup<'a>(schema: &'a Value, target: &str) -> Option<&'a Value> {
 
 /// True if a chain of references from here is circular.
 ///
-/// `finite` has the targets that are known to end: each is followed once, however many chains
-/// share it.
+/// `finite` has the targets that are known to end, so that a target that several chains share is
+/// followed once.
 fn is_endless<'a>(schema: &'a Value, mut place: &'a Value, finite: &mut BTreeSet<&'a str>) -> bool {
     let mut seen = BTreeSet::new();
     while let Some(target) = place.get("$ref").and_then(Value::as_str) {

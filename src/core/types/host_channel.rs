@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-/// Sends control requests to the host (PROTOCOL 4.11).
+/// Sends control requests to the host: questions that only the host or its user can answer.
 pub trait HostChannel: fmt::Debug + Send + Sync {
     /// Sends a request, an object with a `subtype`, and waits for its reply without a time limit.
     /// If the future is dropped earlier, the host is notified that the request is cancelled.
