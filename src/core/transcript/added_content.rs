@@ -1,5 +1,5 @@
 //! Content that was added since the last answer. The request before was accepted, so this content is
-//! suspect if the service refuses the longer request for no reason that is recognised.
+//! the likely cause if the service refuses the longer request for a reason that is not recognised.
 
 use super::compaction::{can_shrink, shrink};
 use super::excerpt::EXCERPT_MIN;
@@ -9,9 +9,9 @@ use super::{Block, Message, TokenDensity, unanswered};
 /// A part of the added content that a request can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddedContent {
-    /// Images and documents: more of them are refused than texts.
+    /// Images and documents, which services refuse more often than texts.
     Media,
-    /// Three quarters of the results of the last tool calls: the request may be too long.
+    /// Three quarters of the results of the last tool calls, since the request may be too long.
     LongResults,
 }
 
@@ -43,24 +43,22 @@ impl AddedContent {
                 strip_media(messages, StripTarget::From { message });
             }
             Self::LongResults => {
-                let room = half_of_round(messages, density);
-                shrink(messages, room, density);
+                shrink(messages, half_of_round(messages, density), density);
             }
         }
     }
 }
 
-/// True if a tool result has a text that [`shrink`] would cut. It would replace media, too.
+/// True if a tool result has a text that [`shrink`] would cut. Media alone are not a reason: `shrink`
+/// would replace them, too.
 fn has_long_result(messages: &[Message]) -> bool {
     let blocks = messages.iter().flat_map(|message| &message.content);
-    let results = blocks.filter_map(|block| {
-        if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
-    });
-    let mut texts = results.flatten().filter_map(Block::as_text);
+    let mut texts = blocks.filter_map(Block::as_result).flatten().filter_map(Block::as_text);
     texts.any(|text| text.len() > 2 * EXCERPT_MIN)
 }
 
-/// Half of the size of the last round, in tokens: to that room, [`shrink`] leaves a quarter of it.
+/// Half of the size of the last round, in tokens. [`shrink`] fills half of the given room, so a
+/// quarter of the round is left.
 fn half_of_round(messages: &[Message], density: TokenDensity) -> u64 {
     density.of(unanswered(messages)) / 2
 }

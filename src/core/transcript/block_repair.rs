@@ -10,10 +10,11 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::excerpt::beginning;
 use super::media::strip_one;
 use super::notes::{block_note, is_removal_note};
 use super::repair::has_unportable_calls;
-use super::validity::{calls, violations};
+use super::validity::{calls, results, violations};
 use super::{Block, BlockPath, Message, Role, make_calls_portable, repair, strip_thinking};
 
 /// The content that the service rejected.
@@ -53,7 +54,7 @@ pub enum RepairOutcome {
 }
 
 /// Maximum length of a call's input that is kept as text, in bytes.
-const INPUT_WORDS: usize = 1_000;
+const INPUT_MAX: usize = 1_000;
 
 /// True if [`repair_rejected`] would change anything.
 pub fn can_repair_rejected(
@@ -118,13 +119,12 @@ pub fn repair_rejected(
 /// thinking. Models with a thinking budget require it there: once it was removed, thinking must
 /// stay off until the calls are over.
 pub fn lacks_thinking(messages: &[Message]) -> bool {
-    let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
     let is_prompt =
-        |message: &Message| message.role == Role::User && !message.content.iter().any(answers);
-    let begins = messages.iter().rposition(is_prompt).map_or(0, |at| at + 1);
-    let replies = messages[begins..].iter().filter(|message| message.role == Role::Assistant);
-    let calls = replies.clone().next_back().is_some_and(|reply| calls(reply).next().is_some());
-    calls && !replies.into_iter().any(|reply| reply.content.iter().any(Block::is_thinking))
+        |message: &Message| message.role == Role::User && results(message).next().is_none();
+    let begin = messages.iter().rposition(is_prompt).map_or(0, |at| at + 1);
+    let replies = messages[begin..].iter().filter(|message| message.role == Role::Assistant);
+    let has_calls = replies.clone().next_back().is_some_and(|reply| calls(reply).next().is_some());
+    has_calls && !replies.into_iter().any(|reply| reply.content.iter().any(Block::is_thinking))
 }
 
 /// A repair that is known to change something. Every position in it exists.
@@ -192,10 +192,10 @@ fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<
             return None;
         }
         let here = media_in(spot.message, message);
-        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.covers(one)).copied().collect();
-        let wider = |one: &&BlockPath| spot.block.is_some_and(|block| one.block == Some(block));
-        let around: Vec<BlockPath> = here.iter().filter(wider).copied().collect();
-        let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
+        let exact: Vec<_> = here.iter().filter(|path| spot.contains(path)).copied().collect();
+        let is_in_block = |path: &&BlockPath| spot.block.is_some() && path.block == spot.block;
+        let same_block: Vec<_> = here.iter().filter(is_in_block).copied().collect();
+        let found = [exact, same_block, here].into_iter().find(|found| !found.is_empty());
         if found.is_some() {
             return found;
         }
@@ -207,19 +207,10 @@ fn repair_of_media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<
     [new, all].into_iter().find(|found| !found.is_empty())
 }
 
-impl BlockPath {
-    /// True if `other` is at this position, as far as the position is known.
-    fn covers(self, other: &Self) -> bool {
-        self.message == other.message
-            && self.block.is_none_or(|block| other.block == Some(block))
-            && self.inner.is_none_or(|inner| other.inner == Some(inner))
-    }
-}
-
-fn media_in(message: usize, holder: &Message) -> Vec<BlockPath> {
+fn media_in(index: usize, message: &Message) -> Vec<BlockPath> {
     let mut found = Vec::new();
-    for (at, block) in holder.content.iter().enumerate() {
-        let here = BlockPath { message, block: Some(at), inner: None };
+    for (at, block) in message.content.iter().enumerate() {
+        let here = BlockPath { message: index, block: Some(at), inner: None };
         if is_media(block) {
             found.push(here);
         }
@@ -254,14 +245,14 @@ fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     if matches!(foreign, Some(Block::Other(_))) {
         return repair_of_block(messages, spot);
     }
-    let asked = match message.role {
+    let reply = match message.role {
         Role::Assistant => spot.message,
         Role::User => spot.message.checked_sub(1)?,
     };
-    calls(&messages[asked]).next().map(|_| BlockRepair::Untie(asked))
+    calls(&messages[reply]).next().map(|_| BlockRepair::Untie(reply))
 }
 
-/// Plans the repair of one block, whatever is wrong with it.
+/// Plans the repair of one block, whatever its fault.
 fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let at = match spot.block {
@@ -296,20 +287,20 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     }
 }
 
-/// The positions of an unknown block and of those that belong to it: a server-side call and its
-/// result.
-fn related_blocks(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
+/// The positions of the unknown block at `at` and of those that belong to it: a server-side call and
+/// its result.
+fn related_blocks(index: usize, message: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
     let id = |value: &Value| {
         let id = value.get("tool_use_id").or_else(|| value.get("id"));
         id.and_then(Value::as_str).map(str::to_owned)
     };
     let wanted = id(value);
-    let belongs = |(other, block): &(usize, &Block)| {
-        let Block::Other(theirs) = block else { return false };
-        *other == at || (wanted.is_some() && id(theirs) == wanted)
+    let belongs = |(position, block): &(usize, &Block)| {
+        let Block::Other(other) = block else { return false };
+        *position == at || (wanted.is_some() && id(other) == wanted)
     };
-    let blocks = holder.content.iter().enumerate().filter(belongs);
-    blocks.map(|(block, _)| BlockPath { message, block: Some(block), inner: None }).collect()
+    let blocks = message.content.iter().enumerate().filter(belongs).map(|(block, _)| Some(block));
+    blocks.map(|block| BlockPath { message: index, block, inner: None }).collect()
 }
 
 /// Replaces a block by a note. A tool result stays one, so that its call stays answered.
@@ -331,20 +322,18 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
 }
 
 /// Converts the calls of a message and their results to text. Returns the number of calls.
-fn calls_to_text(messages: &mut [Message], asked: usize) -> usize {
+fn calls_to_text(messages: &mut [Message], reply: usize) -> usize {
     let mut names = HashMap::new();
-    for block in &mut messages[asked].content {
+    for block in &mut messages[reply].content {
         let Block::ToolUse { id, name, input, .. } = block else { continue };
-        let mut words = input.to_string();
-        words.truncate(words.floor_char_boundary(INPUT_WORDS));
-        let text = Block::text(format!("(I called the tool {name} with {words}.)"));
+        let input = input.to_string();
+        let text = format!("(I called the tool {name} with {}.)", beginning(&input, INPUT_MAX));
         names.insert(mem::take(id), mem::take(name));
-        *block = text;
+        *block = Block::text(text);
     }
-    if let Some(answers) = messages.get_mut(asked + 1) {
-        let blocks = mem::take(&mut answers.content);
-        answers.content =
-            blocks.into_iter().flat_map(|block| result_to_text(block, &names)).collect();
+    if let Some(answers) = messages.get_mut(reply + 1) {
+        let blocks = mem::take(&mut answers.content).into_iter();
+        answers.content = blocks.flat_map(|block| result_to_text(block, &names)).collect();
     }
     names.len()
 }

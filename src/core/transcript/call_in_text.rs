@@ -1,8 +1,8 @@
-//! Finds tool calls that a model left as text: the call syntaxes of several vendors beside prose, and
-//! any syntax where the reply, or its end from a tag on, is nothing but a call.
+//! Finds tool calls that a model wrote as text: in the syntaxes of several vendors beside prose, and
+//! in any syntax where the whole reply, or its end from a tag on, is a call.
 //!
-//! Code blocks, code spans and quotations do not count: there a call is an example. A reply that ends
-//! with a block that is nothing but a call has called.
+//! Code blocks, code spans and quotations do not count, since a call there is an example. A code block
+//! at the end of the reply that contains only a call does count.
 
 use super::message::ToolDefinition;
 use super::whole_call::{json_call, whole_call, written_call};
@@ -40,7 +40,7 @@ const OPENERS: [&str; 24] = [
     REACT,
 ];
 
-/// The marker of agents that are prompted to call tools in words (`ReAct`). The input follows on a
+/// The marker of agents that are prompted to call tools in prose (`ReAct`). The input follows on a
 /// line of its own.
 const REACT: &str = "\naction: ";
 
@@ -60,7 +60,7 @@ const NAMING_TAGS: [&str; 8] = [
 const CALL_LANGUAGES: [&str; 6] =
     ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call", "function_calls"];
 
-/// Languages of fenced code blocks that are calls if they end the reply and are nothing else.
+/// Languages of fenced code blocks that are calls if they end the reply and contain only a call.
 const DATA_LANGUAGES: [&str; 3] = ["", "json", "xml"];
 
 /// Words between the marker of a call and the name of its tool.
@@ -116,15 +116,15 @@ pub fn find_call_in_text<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<
         .or_else(|| last_call(&prose, tools))
 }
 
-/// The tool of a code block that is nothing but a call. Code that only looks like one does not count,
-/// nor does JSON that names the tool otherwise than calls do: it may be an example of the input of a
-/// hook, or of a configuration.
+/// The tool of a code block that contains only a call. Code that resembles a call does not count,
+/// nor does JSON that names the tool in another field than calls do: it may be an example of the
+/// input of a hook, or of a configuration.
 fn call_in_block<'a>(part: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let of_list = || written_call(part, tools).filter(|_| part.starts_with('['));
     json_call(part, tools).filter(|_| part.contains("\"name\"")).or_else(of_list)
 }
 
-/// The tool of a text that ends with a call which begins with a tag: at the beginning of a line, or
+/// The tool of a call at the end of a text. The call begins with a tag at the beginning of a line, or
 /// with a special token.
 fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let lines =
@@ -136,18 +136,17 @@ fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
 
 /// The offsets of a marker, except directly after a quotation mark. A tag is also found with a
 /// namespace.
-fn places<'a>(text: &'a str, sign: &'a str) -> impl Iterator<Item = usize> {
-    let (tag, is_tag) = match sign.strip_prefix('<') {
-        Some(tag) if tag.starts_with(|one: char| one.is_ascii_alphabetic()) => (tag, true),
-        Some(_) | None => (sign, false),
+fn places<'a>(text: &'a str, marker: &'a str) -> impl Iterator<Item = usize> {
+    let (tag, is_tag) = match marker.strip_prefix('<') {
+        Some(tag) if tag.starts_with(|letter: char| letter.is_ascii_alphabetic()) => (tag, true),
+        Some(_) | None => (marker, false),
     };
     text.match_indices(tag).filter_map(move |(at, _)| {
         let before = &text[..at];
         let before = if is_tag {
-            let space = before.strip_suffix(':').map(|before| {
-                before.trim_end_matches(|one: char| one.is_ascii_alphanumeric() || one == '_')
-            });
-            space.unwrap_or(before).strip_suffix('<')?
+            let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            let namespace = before.strip_suffix(':').map(|before| before.trim_end_matches(is_word));
+            namespace.unwrap_or(before).strip_suffix('<')?
         } else {
             before
         };
@@ -180,8 +179,8 @@ fn tool_of_tag(text: &str) -> Option<&str> {
 /// without a `functions.` before it and a suffix such as `:0`.
 fn leading_name(text: &str) -> &str {
     let text = text.strip_prefix("functions.").unwrap_or(text);
-    let is_part = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
-    &text[..text.find(|one| !is_part(one)).unwrap_or(text.len())]
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    &text[..text.find(|letter| !is_part(letter)).unwrap_or(text.len())]
 }
 
 /// The value of the first field for a name in an object, which may be truncated.
@@ -203,9 +202,9 @@ fn split_code(text: &str) -> Vec<(Option<&str>, &str)> {
     let (mut language, mut fence, mut begin, mut at) = (None, "", 0, 0);
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim();
-        let is_mark = trimmed.starts_with("```") || trimmed.starts_with("~~~");
+        let is_fence = trimmed.starts_with("```") || trimmed.starts_with("~~~");
         let is_end = language.is_some() && trimmed == fence;
-        if is_mark && (language.is_none() || is_end) {
+        if is_fence && (language.is_none() || is_end) {
             parts.push((language, &text[begin..at]));
             let word = trimmed.trim_start_matches(['`', '~']);
             fence = &trimmed[..trimmed.len() - word.len()];
@@ -248,7 +247,7 @@ fn without_dsml(text: &str) -> String {
     let mut rest = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let (slash, tag) = piece.strip_prefix('/').map_or(("", piece), |tag| ("/", tag));
-        let is_bar = |one| matches!(one, '|' | '\u{ff5c}');
+        let is_bar = |letter| matches!(letter, '|' | '\u{ff5c}');
         let name = tag.trim_start_matches(is_bar).strip_prefix("DSML");
         let name = name.filter(|name| tag.starts_with(is_bar) && name.starts_with(is_bar));
         rest.extend(["<", slash, name.map_or(tag, |name| name.trim_start_matches(is_bar))]);
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_or_another_tool_is_no_call() {
+    fn an_example_or_another_tool_is_not_a_call() {
         let tools = tools();
         let texts = [
             "All tests pass.",

@@ -1,4 +1,6 @@
-//! Citations of documents: the service takes them for all documents of a request, or for none.
+//! Citations of documents: the service accepts them for all documents of a request, or for none.
+
+use std::slice;
 
 use super::{Block, Message};
 
@@ -8,17 +10,9 @@ const CITATIONS: &str = "citations";
 /// True if some documents have citations and others have none.
 pub fn has_uneven_citations(messages: &[Message]) -> bool {
     let blocks = messages.iter().flat_map(|message| &message.content);
+    let parts = |block| Block::as_result(block).unwrap_or(slice::from_ref(block));
     let mut cited = blocks.flat_map(parts).filter_map(cites);
     cited.next().is_some_and(|first| cited.any(|other| other != first))
-}
-
-/// The block itself, or the blocks in a tool result.
-fn parts(block: &Block) -> &[Block] {
-    if let Block::ToolResult { content, .. } = block {
-        content
-    } else {
-        std::slice::from_ref(block)
-    }
 }
 
 /// True if a document has citations. `None` for other blocks.
@@ -27,7 +21,7 @@ fn cites(block: &Block) -> Option<bool> {
     Some(others.get(CITATIONS).is_some_and(|citations| citations["enabled"] == true))
 }
 
-/// Removes the citations of all documents. Only those of the user have any.
+/// Removes the citations of all documents. Only documents of the user have citations.
 pub fn drop_citations(messages: &mut [Message]) {
     for block in messages.iter_mut().flat_map(|message| &mut message.content) {
         if let Block::Document { others, .. } = block {

@@ -25,13 +25,13 @@ pub fn largest_parts(
     density: TokenDensity,
     most: usize,
 ) -> Vec<Contributor> {
-    let of = |what: String, tokens| Contributor { what, tokens };
     let mut parts = Vec::new();
+    let mut add = |what: String, tokens| parts.push(Contributor { what, tokens });
     if !system.trim().is_empty() {
-        parts.push(of("the system prompt".to_owned(), density.tokens(fixed_bytes(system, &[]))));
+        add("the system prompt".to_owned(), density.tokens(fixed_bytes(system, &[])));
     }
     if !tools.is_empty() {
-        parts.push(of(describe_tools(tools), density.tokens(fixed_bytes("", tools))));
+        add(describe_tools(tools), density.tokens(fixed_bytes("", tools)));
     }
     let replies: Vec<&Message> = messages.iter().filter(|m| m.role == Role::Assistant).collect();
     if !replies.is_empty() {
@@ -40,11 +40,11 @@ pub fn largest_parts(
             1 => "1 reply".to_owned(),
             count => format!("{count} replies"),
         };
-        parts.push(of(format!("what the model said in {count}"), tokens));
+        add(format!("what the model said in {count}"), tokens);
     }
     for exchange in tool_exchanges(messages) {
         let what = format!("the result of {}", exchange.call_label());
-        parts.push(of(what, density.of_blocks(exchange.content)));
+        add(what, density.of_blocks(exchange.content));
     }
     for (at, message) in messages.iter().enumerate().filter(|(_, m)| m.role == Role::User) {
         let is_text = |block: &&Block| !matches!(block, Block::ToolResult { .. });
@@ -56,7 +56,7 @@ pub fn largest_parts(
             (_, Some(text)) => format!("the message \"{}\"", excerpt_line(text, 60)),
             (_, None) => "media in a message".to_owned(),
         };
-        parts.push(of(what, tokens));
+        add(what, tokens);
     }
     parts.sort_by_key(|part| std::cmp::Reverse(part.tokens));
     parts.truncate(most);
@@ -72,11 +72,6 @@ fn describe_tools(tools: &[ToolDefinition]) -> String {
         *servers.entry(server).or_default() += 1;
     }
     let most = servers.into_iter().max_by_key(|(_, count)| *count);
-    let all = tools.len();
-    match most {
-        Some((server, count)) => {
-            format!("the definitions of {all} tools ({count} from MCP server {server})")
-        }
-        None => format!("the definitions of {all} tools"),
-    }
+    let of_server = most.map(|(server, count)| format!(" ({count} from MCP server {server})"));
+    format!("the definitions of {} tools{}", tools.len(), of_server.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use crate::text::words_joined;
 /// Minimum length of an excerpt, in bytes: enough for the note and some text around it.
 pub(super) const EXCERPT_MIN: usize = 200;
 
-/// Divisor of a byte limit with which any text fits: no text has a weight of more than three times
+/// Divisor of a byte limit with which any text fits: the estimate of a text is at most three times
 /// its bytes.
 const ESTIMATE_MARGIN: u64 = 4;
 
@@ -18,11 +18,11 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
         return text.to_owned();
     }
     let note = |missing: usize| format!("\n[... {missing} bytes left out here ...]\n");
-    let Some(words) = limit.checked_sub(note(text.len()).len()) else {
+    let Some(kept) = limit.checked_sub(note(text.len()).len()) else {
         return beginning(text, limit).to_owned();
     };
-    let head = beginning(text, words.div_ceil(2));
-    let tail = tail(text, words / 2);
+    let head = beginning(text, kept.div_ceil(2));
+    let tail = &text[text.ceil_char_boundary(text.len() - kept / 2)..];
     let missing = text.len() - head.len() - tail.len();
     format!("{head}{}{tail}", note(missing))
 }
@@ -32,34 +32,34 @@ pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> St
     shrink_until_fits(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
 }
 
-/// Calls `make` with decreasing byte limits until its text has at most `room` tokens: the density
-/// of a text is known only when it exists.
+/// Calls `make` with decreasing byte limits until its text has at most `room` tokens, since the
+/// token density of the text is known only afterwards.
 pub(super) fn shrink_until_fits(
     room: u64,
     density: TokenDensity,
     make: impl Fn(usize) -> String,
 ) -> String {
     const TRIES: usize = 4;
-    let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let most = density.bytes(room);
     let mut limit = most;
     for _ in 0..TRIES {
-        let text = make(whole(limit));
+        let text = make(to_usize(limit));
         let tokens = density.of_text(&text);
         if tokens <= room {
             return text;
         }
         limit = limit.saturating_mul(room) / tokens;
     }
-    make(whole(most / ESTIMATE_MARGIN))
+    make(to_usize(most / ESTIMATE_MARGIN))
 }
 
 /// The words of `text` on one line of at most `limit` bytes.
 pub fn excerpt_line(text: &str, limit: usize) -> String {
     // Avoids scanning many megabytes for one line.
-    let near = beginning(text, limit.saturating_mul(4));
-    let line = words_joined(near);
-    if near.len() == text.len() && line.len() <= limit {
+    let start = beginning(text, limit.saturating_mul(4));
+    let line = words_joined(start);
+    if start.len() == text.len() && line.len() <= limit {
         return line;
     }
     format!("{}...", beginning(&line, limit.saturating_sub(3)))
@@ -84,9 +84,4 @@ pub(super) fn fair_share(mut sizes: Vec<u64>, room: u64) -> u64 {
 /// The first `limit` bytes, ending at a character boundary.
 pub(super) fn beginning(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
-}
-
-/// The last `limit` bytes, starting at a character boundary.
-fn tail(text: &str, limit: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
 }

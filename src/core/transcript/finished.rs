@@ -6,8 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use super::{Block, Message, ToolCall};
+use crate::text::{shortened, words_joined};
 
-/// Maximum number of calls that are listed: the latest.
+/// Maximum number of calls that are listed; the latest ones are.
 const LISTED: usize = 30;
 
 /// Maximum length of a call's input that is shown, in characters.
@@ -19,7 +20,7 @@ pub fn succeeded_calls(messages: &[Message]) -> Vec<String> {
     let mut lines = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
         if let Some((id, name, input)) = block.as_call() {
-            calls.insert(id, call_line(name, input));
+            calls.insert(id, format!("{name}: {}", main_argument(input)));
         } else if let Block::ToolResult { tool_use_id, is_error: false, .. } = block {
             lines.extend(calls.remove(tool_use_id.as_str()));
         }
@@ -49,10 +50,8 @@ pub fn describe_unknown_outcome(call: &ToolCall) -> String {
 pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
-        if let Block::ToolUse { id, name, input, .. } = block
-            && begun.contains(id)
-        {
-            let (id, name, input) = (id.clone(), name.clone(), input.clone());
+        if let Some((id, name, input)) = block.as_call().filter(|(id, ..)| begun.contains(*id)) {
+            let (id, name, input) = (id.to_owned(), name.to_owned(), input.clone());
             open.push(ToolCall { id, name, input });
         } else if let Some(id) = block.answered_call() {
             open.retain(|call| call.id != id);
@@ -61,20 +60,12 @@ pub fn unanswered_calls(messages: &[Message], begun: &BTreeSet<String>) -> Vec<S
     open.iter().map(describe_unknown_outcome).collect()
 }
 
-fn call_line(name: &str, input: &Value) -> String {
-    format!("{name}: {}", main_argument(input))
-}
-
 /// The most informative part of an input, in one short line.
 fn main_argument(input: &Value) -> String {
-    let telling = ["file_path", "command", "pattern", "description", "url"];
-    let what = telling.iter().find_map(|field| input[*field].as_str());
-    let what = what.map_or_else(|| input.to_string(), str::to_owned);
-    let words: Vec<&str> = what.split_whitespace().collect();
-    let words = words.join(" ");
-    let shown: String = words.chars().take(SHOWN).collect();
-    let rest = if shown.len() < words.len() { " ..." } else { "" };
-    format!("{shown}{rest}")
+    let fields = ["file_path", "command", "pattern", "description", "url"];
+    let argument = fields.iter().find_map(|field| input[*field].as_str());
+    let argument = argument.map_or_else(|| words_joined(&input.to_string()), words_joined);
+    shortened(&argument, SHOWN, " ...")
 }
 
 #[cfg(test)]

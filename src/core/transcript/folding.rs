@@ -7,12 +7,13 @@ use super::excerpt::{beginning, excerpt_line};
 use super::measure::ContentSize;
 use super::notes::noted_exit_code;
 use super::tool_exchanges::{ToolExchange, tool_exchanges};
+use super::validity::calls;
 use super::{Block, Message, Role, TokenDensity};
 
 /// Number of the latest rounds of tool calls that stay unfolded: the model is still using them.
 const ROUNDS_KEPT: usize = 3;
-/// Minimum size of a folded result, in tokens. It is larger than any fold, so that nothing is
-/// folded twice.
+/// Minimum size of a folded result, in tokens. Larger than any fold, so that no result is folded
+/// twice.
 const RESULT_MIN: u64 = 800;
 /// The part of each end of a result that a fold shows: lines, and bytes per line.
 const LINES_SHOWN: usize = 3;
@@ -47,23 +48,20 @@ fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
 pub fn apply_folds(messages: &mut [Message], folds: Vec<Fold>) {
     for fold in folds {
         let (message, block) = fold.at;
-        let place = messages.get_mut(message).and_then(|message| message.content.get_mut(block));
-        match place {
-            Some(Block::ToolResult { tool_use_id, content, .. }) if *tool_use_id == fold.id => {
-                *content = vec![Block::text(fold.brief)];
-            }
-            Some(_) | None => {}
+        let block = messages.get_mut(message).and_then(|message| message.content.get_mut(block));
+        if let Some(Block::ToolResult { tool_use_id, content, .. }) = block
+            && *tool_use_id == fold.id
+        {
+            *content = vec![Block::text(fold.brief)];
         }
     }
 }
 
 /// The index of the first message that is not folded.
 fn first_recent(messages: &[Message]) -> usize {
-    let calls = |message: &Message| {
-        message.role == Role::Assistant
-            && message.content.iter().any(|block| matches!(block, Block::ToolUse { .. }))
-    };
-    let mut rounds = messages.iter().enumerate().rev().filter(|(_, message)| calls(message));
+    let has_calls =
+        |message: &Message| message.role == Role::Assistant && calls(message).next().is_some();
+    let mut rounds = messages.iter().enumerate().rev().filter(|(_, message)| has_calls(message));
     rounds.nth(ROUNDS_KEPT - 1).map_or(0, |(at, _)| at)
 }
 

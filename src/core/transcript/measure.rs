@@ -77,7 +77,7 @@ impl History {
 
     /// Updates the size of the system prompt and tools, as counted by [`fixed_bytes`].
     pub fn set_fixed_bytes(&mut self, fixed: u64) {
-        self.meter.fixed = ContentSize { bytes: fixed, plain_text_bytes: fixed, tokens: 0 };
+        self.meter.fixed = ContentSize::of_bytes(fixed);
         self.meter.record_edit(&self.messages);
         if let Some(usage) = self.resumed {
             self.meter.record_earlier_reply(&self.messages, &usage);
@@ -87,7 +87,7 @@ impl History {
     /// Appends a message. Consecutive messages of one role are merged.
     pub fn push(&mut self, message: Message) {
         self.meter.record_appended(&message.content);
-        self.join(message);
+        message.join(&mut self.messages);
     }
 
     /// Appends a reply and updates the size with its exact token counts.
@@ -95,7 +95,7 @@ impl History {
         self.resumed = None;
         self.meter.record_usage(usage);
         self.meter.record_kept_reply(&message.content, usage);
-        self.join(message);
+        message.join(&mut self.messages);
     }
 
     /// Updates the size with the service's token count of exactly these messages. The count is an
@@ -158,13 +158,6 @@ impl History {
     pub fn density(&self) -> TokenDensity {
         self.meter.density
     }
-
-    fn join(&mut self, message: Message) {
-        match self.messages.last_mut() {
-            Some(last) if last.role == message.role => last.content.extend(message.content),
-            Some(_) | None => self.messages.push(message),
-        }
-    }
 }
 
 /// The arithmetic of a [`History`], for callers that keep the messages themselves. Every change
@@ -222,8 +215,7 @@ impl TokenDensity {
 
     /// The estimated tokens of these messages.
     pub fn of(self, messages: &[Message]) -> u64 {
-        let blocks = messages.iter().flat_map(|message| &message.content);
-        ContentSize::of(blocks).estimate_tokens(self)
+        self.of_blocks(messages.iter().flat_map(|message| &message.content))
     }
 
     /// The estimated tokens of these blocks.
@@ -234,9 +226,14 @@ impl TokenDensity {
 
 impl Meter {
     pub fn begin(fixed: u64) -> Self {
-        let fixed = ContentSize { bytes: fixed, plain_text_bytes: fixed, tokens: 0 };
-        let (total, since) = (ContentSize::default(), ContentSize::default());
-        Self { fixed, total, counted: None, since, least: 0, density: TokenDensity::USUAL }
+        Self {
+            fixed: ContentSize::of_bytes(fixed),
+            total: ContentSize::default(),
+            counted: None,
+            since: ContentSize::default(),
+            least: 0,
+            density: TokenDensity::USUAL,
+        }
     }
 
     /// Records that blocks were appended.
@@ -258,8 +255,8 @@ impl Meter {
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
         let density =
             text.checked_div(sent.plain_text_bytes).map_or(TokenDensity::USUAL, TokenDensity);
-        // Media are counted at their maximum, so the remainder for the text is too small: it may
-        // raise the density, but not lower it.
+        // Media are counted at their maximum, so the remainder for the text is too small: the
+        // density may rise, but not fall.
         let least = if sent.tokens > 0 { self.density } else { TokenDensity::USUAL };
         self.density = density.clamp(least, TokenDensity::HIGHEST);
     }
@@ -268,22 +265,18 @@ impl Meter {
     pub fn record_kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
         let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
-        let wrapped =
-            u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
-        let exact = ContentSize {
-            bytes: 0,
-            plain_text_bytes: 0,
-            tokens: usage.output_tokens.saturating_add(wrapped),
-        };
-        let known = self.counted.is_some() && usage.output_tokens > 0;
+        if self.counted.is_none() || usage.output_tokens == 0 {
+            self.since = self.since.plus(size);
+            return;
+        }
         // Thinking may be left out of later requests.
-        let is_thought = |block: &Block| {
-            matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
-        };
-        if known && !blocks.iter().any(is_thought) {
+        if !blocks.iter().any(Block::is_thinking) {
             self.least = self.least.saturating_add(usage.output_tokens);
         }
-        self.since = self.since.plus(if known { exact } else { size });
+        let blocks = u64::try_from(blocks.len()).unwrap_or(u64::MAX);
+        let overhead = blocks.saturating_mul(BLOCK_OVERHEAD);
+        let tokens = usage.output_tokens.saturating_add(overhead);
+        self.since = self.since.plus(ContentSize::of_tokens(tokens));
     }
 
     /// Records the token counts of the last reply in `messages`, of an earlier process. The system
@@ -299,7 +292,7 @@ impl Meter {
             self.record_appended(&message.content);
         }
         (self.since, self.least) = (self.since.plus(self.fixed), 0);
-        // Where the system prompt and the tools are most of a request, its bytes are more exact.
+        // If the system prompt and the tools are most of the request, its bytes are more exact.
         if self.upper_bound() > measured.upper_bound() {
             *self = Self { density: self.density, ..measured };
         }
@@ -314,24 +307,31 @@ impl Meter {
 
     /// The maximum number of input tokens of the next request.
     pub fn upper_bound(&self) -> u64 {
-        let everything = self.fixed.plus(self.total).bound();
         match self.counted {
             Some(tokens) => tokens.saturating_add(self.since.bound()),
-            None => everything,
+            None => self.fixed.plus(self.total).bound(),
         }
     }
 
     /// The estimated number of input tokens of the next request; slightly too high.
     pub fn estimate(&self) -> u64 {
-        let guess = match self.counted {
+        let estimate = match self.counted {
             Some(tokens) => tokens.saturating_add(self.since.estimate_tokens(self.density)),
             None => self.fixed.plus(self.total).estimate_tokens(self.density),
         };
-        guess.min(self.upper_bound())
+        estimate.min(self.upper_bound())
     }
 }
 
 impl ContentSize {
+    fn of_bytes(bytes: u64) -> Self {
+        Self { bytes, plain_text_bytes: bytes, tokens: 0 }
+    }
+
+    fn of_tokens(tokens: u64) -> Self {
+        Self { tokens, ..Self::default() }
+    }
+
     pub(super) fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
         blocks.into_iter().map(block_size).fold(Self::default(), Self::plus)
     }
@@ -366,43 +366,45 @@ pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
 }
 
 fn block_size(block: &Block) -> ContentSize {
-    let known = |bytes| ContentSize { bytes, plain_text_bytes: bytes, tokens: 0 };
-    let words = |text: &str| ContentSize {
+    let of_text = |text: &str| ContentSize {
         bytes: bytes(text),
         plain_text_bytes: plain_text_bytes(text),
         tokens: 0,
     };
-    let json = |value: &Value| ContentSize {
+    let of_bytes = |text: &str| ContentSize::of_bytes(bytes(text));
+    let of_json = |value: &Value| ContentSize {
         bytes: max_json_bytes(value),
         plain_text_bytes: plain_text_bytes(&value.to_string()),
         tokens: 0,
     };
-    let fixed = |tokens| ContentSize { bytes: 0, plain_text_bytes: 0, tokens };
-    let fields = |others: &OtherFields| {
-        if others.is_empty() { known(0) } else { json(&others.to_value()) }
+    let of_fields = |others: &OtherFields| {
+        if others.is_empty() { ContentSize::default() } else { of_json(&others.to_value()) }
     };
-    known(BLOCK_OVERHEAD).plus(match block {
-        Block::Text { text } => words(text),
-        Block::Thinking { thinking, signature } => words(thinking).plus(known(bytes(signature))),
-        Block::RedactedThinking { data } => known(bytes(data)),
+    let content = match block {
+        Block::Text { text } => of_text(text),
+        Block::Thinking { thinking, signature } => of_text(thinking).plus(of_bytes(signature)),
+        Block::RedactedThinking { data } => of_bytes(data),
         Block::ToolUse { id, name, input, others } => {
-            known(bytes(id) + bytes(name)).plus(json(input)).plus(fields(others))
+            of_bytes(id).plus(of_bytes(name)).plus(of_json(input)).plus(of_fields(others))
         }
         Block::ToolResult { tool_use_id, content, is_error: _ } => {
-            known(bytes(tool_use_id)).plus(ContentSize::of(content))
+            of_bytes(tool_use_id).plus(ContentSize::of(content))
         }
-        Block::Image { .. } => fixed(IMAGE_TOKENS_MAX),
+        Block::Image { .. } => ContentSize::of_tokens(IMAGE_TOKENS_MAX),
         Block::Document { source, others } => {
-            fields(others).plus(match source.get("type").and_then(Value::as_str) {
-                Some("base64") => known(media::pages(source).saturating_mul(PAGE_BYTES)),
-                Some("text" | "content") => {
-                    known(max_json_bytes(source)).plus(fixed(IMAGE_TOKENS_MAX))
+            let source = match source.get("type").and_then(Value::as_str) {
+                Some("base64") => {
+                    ContentSize::of_bytes(media::pages(source).saturating_mul(PAGE_BYTES))
                 }
-                Some(_) | None => fixed(LINKED_DOCUMENT_TOKENS_MAX),
-            })
+                Some("text" | "content") => ContentSize::of_bytes(max_json_bytes(source))
+                    .plus(ContentSize::of_tokens(IMAGE_TOKENS_MAX)),
+                Some(_) | None => ContentSize::of_tokens(LINKED_DOCUMENT_TOKENS_MAX),
+            };
+            of_fields(others).plus(source)
         }
-        Block::Other(value) => json(value),
-    })
+        Block::Other(value) => of_json(value),
+    };
+    ContentSize::of_bytes(BLOCK_OVERHEAD).plus(content)
 }
 
 fn bytes(text: &str) -> u64 {

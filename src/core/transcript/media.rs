@@ -28,13 +28,13 @@ pub enum StripTarget {
     Documents,
     All,
     /// The largest first, until the rest has at most this many bytes in a request, and at most half
-    /// of what they all had.
+    /// of the bytes of all media.
     DownTo {
         bytes: u64,
     },
-    /// The one at the reported position.
+    /// The image or document at the reported position.
     At(BlockPath),
-    /// Those of this message and later ones.
+    /// All of this message and later ones.
     From {
         message: usize,
     },
@@ -53,19 +53,16 @@ impl BlockPath {
     /// Parses a position from an error text such as `messages.3.content.0.image.source: …`, with
     /// any punctuation that gateways use.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let words: Vec<&str> =
-            text.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty()).collect();
+        let is_separator = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+        let words: Vec<&str> = text.split(is_separator).filter(|word| !word.is_empty()).collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok());
         let within = |at: usize| {
             let at = if words.get(at) == Some(&"tool_result") { at + 1 } else { at };
-            number(at + 1)
-                .filter(|_| words.get(at) == Some(&"content"))
-                .map(|index| (at + 2, index))
+            let index = number(at + 1).filter(|_| words.get(at) == Some(&"content"))?;
+            Some((at + 2, index))
         };
-        let found =
-            (0..words.len()).find(|&at| words[at] == "messages" && number(at + 1).is_some());
-        let at = found?;
+        let is_path = |&at: &usize| words[at] == "messages" && number(at + 1).is_some();
+        let at = (0..words.len()).find(is_path)?;
         let block = within(at + 2);
         let inner = block.and_then(|(at, _)| within(at));
         Some(Self {
@@ -75,11 +72,12 @@ impl BlockPath {
         })
     }
 
-    fn contains(self, place: Self) -> bool {
-        self.message == place.message
-            && self.block.is_none_or(|block| place.block == Some(block))
+    /// True if the block at `path` is at this position, as far as the position is known.
+    pub(super) fn contains(self, path: &Self) -> bool {
+        self.message == path.message
+            && self.block.is_none_or(|block| path.block == Some(block))
             // Only tool results have inner blocks, whatever the error text says.
-            && (self.inner.is_none() || place.inner.is_none() || self.inner == place.inner)
+            && (self.inner.is_none() || path.inner.is_none() || self.inner == path.inner)
     }
 }
 
@@ -121,7 +119,7 @@ pub fn has_images(messages: &[Message]) -> bool {
 
 /// The approximate size of all images and documents in a request, in bytes.
 pub fn media_bytes(messages: &[Message]) -> u64 {
-    find_media(messages).iter().map(|found| found.what.bytes).sum()
+    find_media(messages).iter().map(|found| found.media.bytes).sum()
 }
 
 /// Replaces images and documents by a text that describes them and how to get them. Returns them in
@@ -142,14 +140,14 @@ pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<Stripped
 
 /// Removes the image or document at one position. Returns true if there was one.
 pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
-    let found = find_media(messages).into_iter().find(|found| found.what.spot == spot);
+    let found = find_media(messages).into_iter().find(|found| found.media.spot == spot);
     let Some((found, block)) = found.zip(block_at(messages, spot)) else { return false };
-    *block = replacement(&found.what);
+    *block = replacement(&found.media);
     true
 }
 
 struct FoundMedia {
-    what: StrippedMedia,
+    media: StrippedMedia,
     /// True for images and for documents that contain images.
     holds_images: bool,
 }
@@ -204,9 +202,8 @@ fn is_of_images(source: &Value) -> bool {
 
 fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
     let mut calls: HashMap<&str, (&str, Option<&str>)> = HashMap::new();
-    let blocks = messages.iter().flat_map(|message| &message.content);
-    for block in blocks {
-        if let Block::ToolUse { id, name, input, .. } = block {
+    for block in messages.iter().flat_map(|message| &message.content) {
+        if let Some((id, name, input)) = block.as_call() {
             let file = ["file_path", "path", "file"].iter().find_map(|key| input[*key].as_str());
             calls.insert(id, (name, file));
         }
@@ -217,7 +214,7 @@ fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
             let call = outer.answered_call().and_then(|id| calls.get(id));
             for (inner, block) in inner_blocks(outer) {
                 let Some((medium, source)) = media_kind(block) else { continue };
-                let what = StrippedMedia {
+                let media = StrippedMedia {
                     spot: BlockPath { message, block: Some(index), inner },
                     medium,
                     media_type: source["media_type"].as_str().unwrap_or_default().to_owned(),
@@ -226,7 +223,7 @@ fn find_media(messages: &[Message]) -> Vec<FoundMedia> {
                     file: call.and_then(|(_, file)| *file).map(str::to_owned),
                 };
                 let holds_images = medium == Medium::Image || is_of_images(source);
-                all.push(FoundMedia { what, holds_images });
+                all.push(FoundMedia { media, holds_images });
             }
         }
     }
@@ -248,9 +245,9 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
         StripTarget::Images | StripTarget::ImagesOfAnySize => {
             all.retain(|found| found.holds_images);
         }
-        StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
-        StripTarget::At(spot) => all.retain(|found| spot.contains(found.what.spot)),
-        StripTarget::From { message } => all.retain(|found| found.what.spot.message >= message),
+        StripTarget::Documents => all.retain(|found| found.media.medium == Medium::Document),
+        StripTarget::At(spot) => all.retain(|found| spot.contains(&found.media.spot)),
+        StripTarget::From { message } => all.retain(|found| found.media.spot.message >= message),
         StripTarget::ImagesBut { newest } => {
             all.retain(|found| found.holds_images);
             // A limit that is not named may be far below `newest`.
@@ -258,23 +255,23 @@ fn select_media(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMed
             all.truncate(all.len() - kept);
         }
         StripTarget::DownTo { bytes } => {
-            let mut left: u64 = all.iter().map(|found| found.what.bytes).sum();
+            let mut left: u64 = all.iter().map(|found| found.media.bytes).sum();
             // The limit of the service may be far below `bytes`.
             let bytes = bytes.min(left / 2);
-            all.sort_by_key(|found| std::cmp::Reverse(found.what.bytes));
+            all.sort_by_key(|found| std::cmp::Reverse(found.media.bytes));
             let enough = all.iter().position(|found| {
                 let fits = left <= bytes;
-                left -= found.what.bytes;
+                left -= found.media.bytes;
                 fits
             });
             all.truncate(enough.unwrap_or(all.len()).max(1));
             all.sort_unstable_by_key(|found| {
-                let BlockPath { message, block, inner } = found.what.spot;
+                let BlockPath { message, block, inner } = found.media.spot;
                 (message, block, inner)
             });
         }
     }
-    all.into_iter().map(|found| found.what).collect()
+    all.into_iter().map(|found| found.media).collect()
 }
 
 /// The advice to a model that takes no images.
@@ -282,28 +279,29 @@ const NO_IMAGES: &str = "The service takes no images for this model, of any size
                          them, for example with a program that reads the text of an image, and say \
                          at the end what could not be seen.";
 
-/// Describes what was removed.
+/// Describes the removed image or document.
 fn described(stripped: &StrippedMedia) -> String {
-    let what = match stripped.medium {
+    let kind = match stripped.medium {
         Medium::Image => "An image",
         Medium::Document => "A document",
     };
-    let facts: Vec<String> = [stripped.media_type.clone(), shown_size(stripped.bytes)]
-        .into_iter()
-        .filter(|fact| !fact.is_empty())
-        .collect();
-    let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
+    let facts = match (stripped.media_type.as_str(), shown_size(stripped.bytes)) {
+        ("", size) if size.is_empty() => String::new(),
+        ("", size) => format!(" ({size})"),
+        (media_type, size) if size.is_empty() => format!(" ({media_type})"),
+        (media_type, size) => format!(" ({media_type}, {size})"),
+    };
     let origin = match (&stripped.file, &stripped.tool) {
         (Some(file), _) => format!(" from {file}"),
         (None, Some(tool)) => format!(" from {tool}"),
         (None, None) => String::new(),
     };
-    format!("{what}{facts}{origin}")
+    format!("{kind}{facts}{origin}")
 }
 
 /// The replacement text, addressed to the model.
 fn replacement(stripped: &StrippedMedia) -> Block {
-    let way = match (stripped.medium, &stripped.file, &stripped.tool) {
+    let advice = match (stripped.medium, &stripped.file, &stripped.tool) {
         (Medium::Image, Some(file), _) => format!(
             "To see it, scale a copy down, for example with `convert {} -resize 1000x1000 \
              small.png`, and Read that.",
@@ -319,7 +317,7 @@ fn replacement(stripped: &StrippedMedia) -> Block {
                             one, and otherwise say at the end that it could not be seen."
             .to_owned(),
     };
-    media_note(&described(stripped), &way)
+    media_note(&described(stripped), &advice)
 }
 
 fn quoted(file: &str) -> String {

@@ -10,7 +10,7 @@ pub enum Role {
     Assistant,
 }
 
-/// In place of the signature of thinking in which a secret was masked: the service would refuse it.
+/// Replaces the signature of thinking in which a secret was redacted: the service would refuse it.
 pub const LOST_SIGNATURE: &str = "[redacted]";
 
 /// One message of the conversation.
@@ -29,6 +29,14 @@ impl Message {
         Self { role: Role::Assistant, content }
     }
 
+    /// Appends the message to `messages`, or joins it with the last one if that has the same role.
+    pub(super) fn join(self, messages: &mut Vec<Self>) {
+        match messages.last_mut() {
+            Some(last) if last.role == self.role => last.content.extend(self.content),
+            Some(_) | None => messages.push(self),
+        }
+    }
+
     /// Splits a message into the parts that have an id of their own in transcripts and streams:
     /// each block of a reply, each leading tool result of a user message, and the rest.
     pub fn parts(&self) -> Vec<&[Block]> {
@@ -42,14 +50,14 @@ impl Message {
     }
 }
 
-/// The fields of a block that outlast does not read, as they came. Some gateways keep state in calls,
+/// The fields of a block that outlast does not read, unchanged. Some gateways keep state in calls,
 /// such as the signature of Gemini's thinking; documents of a host have a title.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Map<String, Value>")]
 pub struct OtherFields(Map<String, Value>);
 
 impl From<Map<String, Value>> for OtherFields {
-    /// Leaves out fields that say nothing, and cache breakpoints, which each request sets itself.
+    /// Leaves out blank fields, and cache breakpoints, which each request sets itself.
     fn from(mut fields: Map<String, Value>) -> Self {
         let is_blank = |value: &Value| value.is_null() || value == "";
         fields.retain(|name, value| name != "cache_control" && !is_blank(value));
@@ -58,10 +66,10 @@ impl From<Map<String, Value>> for OtherFields {
 }
 
 impl OtherFields {
-    /// The fields of a block that came as JSON, without those named.
-    pub fn of(block: &Value, read: &[&str]) -> Self {
+    /// The fields of a block in JSON, except those in `excluded`.
+    pub fn of(block: &Value, excluded: &[&str]) -> Self {
         let mut fields = block.as_object().cloned().unwrap_or_default();
-        fields.retain(|name, _| !read.contains(&name.as_str()));
+        fields.retain(|name, _| !excluded.contains(&name.as_str()));
         fields.into()
     }
 
@@ -164,6 +172,11 @@ impl Block {
         }
     }
 
+    /// The content of a tool result.
+    pub(super) fn as_result(&self) -> Option<&[Self]> {
+        if let Self::ToolResult { content, .. } = self { Some(content) } else { None }
+    }
+
     /// The id of the answered call, if the block is a tool result.
     pub fn answered_call(&self) -> Option<&str> {
         if let Self::ToolResult { tool_use_id, .. } = self { Some(tool_use_id) } else { None }
@@ -217,7 +230,7 @@ pub struct Usage {
     pub web_search_requests: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -18,7 +18,7 @@ pub fn exit_note(code: impl Display) -> String {
     format!("{EXIT_CODE}{code}")
 }
 
-/// The exit code in an [`exit_note`], with the text after it.
+/// The exit code in an [`exit_note`], with the text after the code.
 pub(super) fn noted_exit_code(line: &str) -> Option<&str> {
     line.strip_prefix(EXIT_CODE)
 }
@@ -33,7 +33,7 @@ pub(super) fn block_note() -> Block {
     Block::text(REMOVED_BLOCK)
 }
 
-/// True if a text is the note of a removal, so that no note is replaced by another.
+/// True if a text is the note of a removal, so that notes are not replaced by further ones.
 pub(super) fn is_removal_note(text: &str) -> bool {
     text == REMOVED_BLOCK || (text.starts_with('[') && text.contains(LEFT_OUT))
 }

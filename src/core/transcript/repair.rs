@@ -106,8 +106,8 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
 }
 
 /// Repairs `messages` as a history that a prompt may follow: like [`repair`], but the list may be
-/// empty or end with the assistant. `unanswered_text` returns the result text for an unanswered call with the
-/// given id.
+/// empty or end with the assistant. `unanswered_text` returns the result text for an unanswered call
+/// with the given id.
 pub fn repair_history(
     messages: Vec<Message>,
     unanswered_text: impl Fn(&str) -> String,
@@ -131,24 +131,21 @@ pub fn answer_calls(
     messages: &mut Vec<Message>,
     unanswered_text: impl Fn(&str) -> String,
 ) -> Vec<String> {
-    let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+    let Some(reply) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return Vec::new();
     };
-    let answers = messages.get(asked + 1);
-    let answered: HashSet<&str> = answers.into_iter().flat_map(results).collect();
+    let answered: HashSet<&str> = messages.get(reply + 1).into_iter().flat_map(results).collect();
     let open: Vec<String> =
-        calls(&messages[asked]).filter(|id| !answered.contains(id)).map(str::to_owned).collect();
+        calls(&messages[reply]).filter(|id| !answered.contains(id)).map(str::to_owned).collect();
     if open.is_empty() {
         return open;
     }
-    let known = answers.map_or(0, |message| results(message).count());
-    let synthetic = open.iter().map(|id| synthetic_result(id, unanswered_text(id)));
-    if asked + 1 == messages.len() {
-        messages.push(Message::user(synthetic.collect()));
+    let added = open.iter().map(|id| synthetic_result(id, unanswered_text(id)));
+    if let Some(answers) = messages.get_mut(reply + 1) {
+        let end_of_results = results(answers).count();
+        answers.content.splice(end_of_results..end_of_results, added.collect::<Vec<_>>());
     } else {
-        let content = &mut messages[asked + 1].content;
-        let place = known.min(content.len());
-        content.splice(place..place, synthetic.collect::<Vec<_>>());
+        messages.push(Message::user(added.collect()));
     }
     open
 }
@@ -159,13 +156,13 @@ pub fn strip_thinking(messages: &mut Vec<Message>) {
     strip(messages, Block::is_thinking);
 }
 
-/// Like [`strip_thinking`], but keeps thinking without a signature, which covers nothing.
+/// Like [`strip_thinking`], but keeps thinking without a signature, which any model may get.
 pub fn strip_signed_thinking(messages: &mut Vec<Message>) {
     strip(messages, Block::is_signed_thinking);
 }
 
-/// Removes thinking that lacks or has lost its signature, if there is any with one: a service that
-/// signs thinking does not take it back without.
+/// Removes thinking that lacks or has lost its signature, if other thinking has one: a service that
+/// signs thinking does not accept it without a signature.
 pub fn strip_thinking_that_lacks_signature(messages: &mut Vec<Message>) {
     if messages.iter().flat_map(|message| &message.content).any(Block::is_signed_thinking) {
         strip(messages, |block| block.is_unsigned_thinking() || block.has_lost_signature());
@@ -178,12 +175,8 @@ fn strip(messages: &mut Vec<Message>, is_removed: impl Fn(&Block) -> bool) {
         message.content.retain(|block| !is_removed(block));
     }
     let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
-    for message in mem::take(messages) {
-        match kept.last_mut() {
-            _ if message.content.is_empty() => {}
-            Some(last) if last.role == message.role => last.content.extend(message.content),
-            Some(_) | None => kept.push(message),
-        }
+    for message in mem::take(messages).into_iter().filter(|message| !message.content.is_empty()) {
+        message.join(&mut kept);
     }
     *messages = kept;
 }
@@ -305,8 +298,8 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
                 Role::Assistant => {
                     open.extend(self.name_calls(at, &mut message));
                     match kept.last_mut() {
-                        // The user message between them held only orphaned results and was dropped,
-                        // so this message has no open calls.
+                        // The user message between the two held only orphaned results and was
+                        // dropped, so the first one has no open calls.
                         Some(last) if last.role == Role::Assistant => {
                             last.content.extend(message.content);
                             self.record(at, RepairStep::Joined);
@@ -388,7 +381,7 @@ impl<F: Fn(&str) -> String> RepairWalk<F> {
     }
 }
 
-/// An id like another one, which no call has.
+/// A new unused id derived from `like`.
 fn fresh_id(taken: &mut HashSet<String>, like: &str) -> String {
     let stem = if like.is_empty() { "call".to_owned() } else { sanitize_name(like, STEM_MAX) };
     let mut names = (2..taken.len() + 3).map(|n| format!("{stem}_{n}"));
@@ -406,9 +399,9 @@ pub(super) fn has_unportable_calls(messages: &[Message]) -> bool {
         || messages.iter().flat_map(|message| &message.content).any(has_others)
 }
 
-/// Takes from calls what only the service that made them reads, or not every service accepts: their
-/// further fields, and their ids, which results have, too. Another service gets the conversation,
-/// or this one refuses it.
+/// Prepares calls for another service, or for one that refuses them: removes the further fields,
+/// which only the service that made the call reads, and replaces ids that not every service
+/// accepts, in calls and in results.
 pub fn make_calls_portable(messages: &mut [Message]) {
     if !has_unportable_calls(messages) {
         return;
@@ -416,25 +409,16 @@ pub fn make_calls_portable(messages: &mut [Message]) {
     let mut taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
     let mut renamed: HashMap<String, String> = HashMap::new();
     for block in messages.iter_mut().flat_map(|message| &mut message.content) {
-        match block {
-            Block::ToolUse { id, others, .. } => {
-                others.clear();
-                if !is_portable_id(id) {
-                    let new = fresh_id(&mut taken, id);
-                    renamed.insert(std::mem::replace(id, new.clone()), new);
-                }
+        if let Block::ToolUse { id, others, .. } = block {
+            others.clear();
+            if !is_portable_id(id) {
+                let new = fresh_id(&mut taken, id);
+                renamed.insert(mem::replace(id, new.clone()), new);
             }
-            Block::ToolResult { tool_use_id, .. } => {
-                if let Some(new) = renamed.get(tool_use_id) {
-                    tool_use_id.clone_from(new);
-                }
-            }
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => {}
+        } else if let Block::ToolResult { tool_use_id, .. } = block
+            && let Some(new) = renamed.get(tool_use_id)
+        {
+            tool_use_id.clone_from(new);
         }
     }
 }
@@ -450,8 +434,8 @@ struct OpenCall {
 /// Maximum length of the part of the old id that a new id keeps; a number follows.
 const STEM_MAX: usize = ID_MAX - 16;
 
-fn sanitize_name(name: &str, longest: usize) -> String {
+fn sanitize_name(name: &str, max_length: usize) -> String {
     let letters = name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' });
-    let name: String = letters.take(longest).collect();
+    let name: String = letters.take(max_length).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }

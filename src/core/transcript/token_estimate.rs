@@ -2,7 +2,8 @@
 //!
 //! Prose and code have three to four bytes per token; digits, hashes, base64 and paths have fewer
 //! than two. The service's token counts correct the sum later, but a new tool result has not been
-//! counted yet. It is split into runs of letters, digits and signs roughly where tokenizers split.
+//! counted yet. The text is split into runs of letters, digits and signs roughly where tokenizers
+//! split it.
 //! Compared with three tokenizers on typical tool output, the estimate is at most a few per cent
 //! too low.
 
@@ -17,6 +18,12 @@ enum CharacterClass {
     Sign,
     /// Non-ASCII: each character counts separately.
     NonAscii,
+}
+
+impl CharacterClass {
+    fn begins_word(self) -> bool {
+        matches!(self, Self::Lower | Self::Upper | Self::NonAscii)
+    }
 }
 
 /// Maximum characters per token, by class.
@@ -87,15 +94,7 @@ fn cost(kind: CharacterClass, run: u64, capital: bool, next: CharacterClass) -> 
         CharacterClass::Upper => run.div_ceil(CAPITALS) * TOKEN,
         CharacterClass::Digit => run.div_ceil(DIGITS) * TOKEN,
         CharacterClass::Sign => run.div_ceil(SIGNS) * TOKEN,
-        CharacterClass::Space
-            if run == 1
-                && matches!(
-                    next,
-                    CharacterClass::Lower | CharacterClass::Upper | CharacterClass::NonAscii
-                ) =>
-        {
-            0
-        }
+        CharacterClass::Space if run == 1 && next.begins_word() => 0,
         CharacterClass::Space | CharacterClass::LineEnd => BLANK,
         CharacterClass::NonAscii => 0,
     }

@@ -49,10 +49,10 @@ impl ToolExchange<'_> {
 /// Every result in the order of the conversation, with the call in the message before.
 pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolExchange<'_>> {
     messages.windows(2).enumerate().flat_map(|(before, pair)| {
-        let [asked, answered] = pair else { unreachable!("windows of two") };
-        answered.content.iter().enumerate().filter_map(move |(index, block)| {
+        let [reply, results] = pair else { unreachable!("windows of two") };
+        results.content.iter().enumerate().filter_map(move |(index, block)| {
             let Block::ToolResult { tool_use_id, content, is_error } = block else { return None };
-            let mut calls = asked.content.iter().filter_map(Block::as_call);
+            let mut calls = reply.content.iter().filter_map(Block::as_call);
             let (_, name, input) = calls.find(|(id, ..)| id == tool_use_id)?;
             let at = (before + 1, index);
             Some(ToolExchange { at, id: tool_use_id, name, input, content, is_error: *is_error })
@@ -62,9 +62,9 @@ pub(super) fn tool_exchanges(messages: &[Message]) -> impl Iterator<Item = ToolE
 
 /// Formats a call on one line: the tool, and its most specific argument.
 pub(super) fn label(name: &str, input: &Value) -> String {
-    let telling = IDENTIFYING_ARGUMENTS.iter().find_map(|argument| input.get(argument)?.as_str());
+    let best = IDENTIFYING_ARGUMENTS.iter().find_map(|argument| input.get(argument)?.as_str());
     let any = || input.as_object()?.values().find_map(Value::as_str);
-    match telling.or_else(any).map(|argument| excerpt_line(argument, ARGUMENT_MAX)) {
+    match best.or_else(any).map(|argument| excerpt_line(argument, ARGUMENT_MAX)) {
         Some(argument) if !argument.is_empty() => format!("{name} `{argument}`"),
         Some(_) | None => name.to_owned(),
     }
@@ -72,7 +72,7 @@ pub(super) fn label(name: &str, input: &Value) -> String {
 
 /// A text placeholder for a block that is not text.
 pub(super) fn placeholder(block: &Block) -> Option<String> {
-    let (what, source) = match block {
+    let (noun, source) = match block {
         Block::Image { source } => ("image", source),
         Block::Document { source, .. } => ("document", source),
         Block::Other(value) => {
@@ -85,8 +85,8 @@ pub(super) fn placeholder(block: &Block) -> Option<String> {
         | Block::ToolUse { .. }
         | Block::ToolResult { .. } => return None,
     };
-    let kind = source.get("media_type").and_then(Value::as_str);
-    let from = source.get("url").and_then(Value::as_str);
-    let detail = kind.or(from).map(|detail| format!(", {}", excerpt_line(detail, 200)));
-    Some(format!("[{what}{}: not shown]", detail.unwrap_or_default()))
+    let detail = source.get("media_type").and_then(Value::as_str);
+    let detail = detail.or_else(|| source.get("url")?.as_str());
+    let detail = detail.map(|detail| format!(", {}", excerpt_line(detail, 200)));
+    Some(format!("[{noun}{}: not shown]", detail.unwrap_or_default()))
 }

@@ -2,10 +2,10 @@
 
 use super::message::{Block, Message, Role};
 
-/// A text of at most this length stays, in bytes.
-const STAYS: usize = 4_000;
+/// Maximum length of a text that is kept whole, in bytes.
+const WHOLE_MAX: usize = 4_000;
 
-/// The length of the beginning that stays of a longer one, in bytes.
+/// Length of the kept beginning of a longer text, in bytes.
 const BEGINNING: usize = 2_000;
 
 /// Returns the user's messages at the end of the conversation, which have no reply.
@@ -15,14 +15,13 @@ pub fn unanswered(messages: &[Message]) -> &[Message] {
 }
 
 /// Replaces the long texts in the user's messages without a reply by their beginning and a notice.
-/// Returns true if there was one.
+/// Returns true if there was a long text.
 pub fn shorten_unanswered(messages: &mut [Message]) -> bool {
     let from = messages.len() - unanswered(messages).len();
-    let blocks = messages[from..].iter_mut().flat_map(|message| &mut message.content);
     let mut is_shortened = false;
-    for block in blocks {
+    for block in messages[from..].iter_mut().flat_map(|message| &mut message.content) {
         let Block::Text { text } = block else { continue };
-        if text.len() <= STAYS {
+        if text.len() <= WHOLE_MAX {
             continue;
         }
         let beginning = text.floor_char_boundary(BEGINNING);

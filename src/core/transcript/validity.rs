@@ -169,13 +169,13 @@ fn check_results(
         .flat_map(calls)
         .map(|id| (id, false))
         .collect();
-    let mut others = false;
+    let mut has_other_blocks = false;
     for block in &message.content {
         let Some(id) = block.answered_call() else {
-            others = true;
+            has_other_blocks = true;
             continue;
         };
-        if others {
+        if has_other_blocks {
             report(HistoryRule::LateResult { id: id.to_owned() });
         }
         match open.get_mut(id) {
@@ -238,13 +238,13 @@ fn is_unknown_block(value: &Value) -> bool {
     value.get("type").and_then(Value::as_str).is_some_and(|kind| !OURS.contains(&kind))
 }
 
-/// Returns true if names of tools may have this letter.
+/// True if names of tools may contain this letter.
 pub fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
 }
 
-/// True if `id` can go back to the service that made it. Some gateways keep state in ids, such as
-/// the signature of Gemini's thinking.
+/// True if `id` can be sent back to the service that made it. Some gateways keep state in ids, such
+/// as the signature of Gemini's thinking.
 pub fn is_returnable_id(id: &str) -> bool {
     (1..=RETURNABLE_ID_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,5 +1,5 @@
-//! Recognises a text that is nothing but a call of an offered tool, in any syntax: the tools decide,
-//! by their names and the fields of their input, and not the markers of a vendor.
+//! Recognises a text that consists of a call of an offered tool, in any syntax: by the names of the
+//! tools and the fields of their input, not by the markers of a vendor.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ const MARKER_MAX: usize = 120;
 /// The maximum number of words before a name, and of words of markers after it.
 const WORDS_MAX: usize = 6;
 
-/// Fields of JSON objects around a call that say nothing about it.
+/// Fields of JSON objects around a call that do not describe the call.
 const ENVELOPE: [&str; 6] = ["type", "id", "index", "call_id", "tool_call_id", "role"];
 
 /// Fields for text beside a call.
@@ -21,17 +21,17 @@ const TEXTS: [&str; 4] = ["content", "text", "thought", "reasoning_content"];
 /// Fields for the name of a tool, if its input is in a field beside it.
 const NAMES: [&str; 6] = ["name", "tool", "tool_name", "action", "recipient_name", "function"];
 
-/// Fields for the input of a call, which is taken for one even if its own fields are wrong.
+/// Fields for the input of a call. Their value counts as an input even if its own fields are wrong.
 const INPUTS: [&str; 8] =
     ["arguments", "parameters", "input", "args", "params", "kwargs", "tool_input", "action_input"];
 
-/// The tool that a text calls which is nothing but a call.
+/// The tool that is called by a text which consists of the call only.
 pub(super) fn whole_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     json_call(text, tools).or_else(|| written_call(text, tools))
 }
 
-/// The tool of calls in JSON, with markers before and after them or without: `{"name": "Bash",
-/// "parameters": {...}}`, `<tools>[...]</tools>`.
+/// The tool of calls in JSON, possibly between markers: `{"name": "Bash", "parameters": {...}}`,
+/// `<tools>[...]</tools>`.
 pub(super) fn json_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let head = &text[..text.floor_char_boundary(MARKER_MAX)];
     let mut places = head.match_indices(['{', '[']).filter(|(at, _)| is_marker(&text[..*at]));
@@ -51,7 +51,7 @@ fn calls_at<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     }
 }
 
-/// The tool of a call in a JSON value, with objects and lists around it or without.
+/// The tool of a call in a JSON value, possibly within objects and lists.
 fn call_in_value<'a>(value: &Value, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let object = match value {
         Value::Array(list) => {
@@ -81,7 +81,7 @@ fn call_in_value<'a>(value: &Value, tools: &'a [ToolDefinition]) -> Option<&'a s
     })
 }
 
-/// True if an object has the name of a tool, and its whole input beside it.
+/// True if an object has the name of a tool, and the fields of its input beside the name.
 fn is_flat_call(tool: &ToolDefinition, object: &Map<String, Value>, name_key: &str) -> bool {
     let required = tool.input_schema["required"].as_array().map_or(&[][..], Vec::as_slice);
     let mut required = required.iter().filter_map(Value::as_str).peekable();
@@ -115,14 +115,14 @@ fn has_field(tool: &ToolDefinition, field: &str) -> bool {
     tool.input_schema["properties"].get(field).is_some()
 }
 
-/// The tool of a call that is no JSON object: its name, with markers before it or without, and then
-/// an input that begins with one of its fields, such as `<Bash><command>ls</command></Bash>`,
+/// The tool of a call that is not a JSON object: its name, possibly after markers, followed by an
+/// input that begins with one of its fields, such as `<Bash><command>ls</command></Bash>`,
 /// `Bash(command="ls")` and `>>>Bash\n{"command": "ls"}`.
 pub(super) fn written_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     if !text.ends_with(['}', ')', ']', '>', '`']) {
         return None;
     }
-    let is_part = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     let head = &text[..text.floor_char_boundary(MARKER_MAX)];
     let calls = |tool: &&ToolDefinition| {
         head.match_indices(tool.name.as_str()).any(|(at, name)| {
@@ -138,8 +138,9 @@ pub(super) fn written_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Optio
 /// of its fields, then a value.
 fn begins_input(after: &str, tool: &ToolDefinition) -> bool {
     let after = &after[..after.floor_char_boundary(MARKER_MAX)];
-    let is_sign =
-        |one: char| one.is_whitespace() || "<>|=\"'{([]:/_,`-\u{ff5c}\u{2581}".contains(one);
+    let is_sign = |letter: char| {
+        letter.is_whitespace() || "<>|=\"'{([]:/_,`-\u{ff5c}\u{2581}".contains(letter)
+    };
     let mut rest = after;
     for _ in 0..WORDS_MAX {
         rest = rest.trim_start_matches(is_sign);
@@ -163,8 +164,8 @@ fn begins_input(after: &str, tool: &ToolDefinition) -> bool {
     false
 }
 
-/// True if the text before a call is a marker, and no prose: tags, or a few words that the call
-/// follows without a blank.
+/// True if the text before a call is a marker and not prose: tags, or a few words without a blank
+/// between them and the call.
 fn is_marker(before: &str) -> bool {
     let last = before.rfind(['>', ']']).map_or(before, |at| &before[at + 1..]);
     let first = before.find(['<', '[', '>', '|']).map_or(before, |at| &before[..at]);
@@ -178,7 +179,7 @@ fn is_marker(before: &str) -> bool {
     is_short && !is_quoted && !is_citation && !is_prose(first) && (is_open || !is_prose(last))
 }
 
-/// True if the text after a call is a marker, or nothing.
+/// True if the text after a call is empty or a marker.
 fn is_end_marker(after: &str) -> bool {
     let is_tag = (after.starts_with('<') && after.ends_with('>'))
         || (after.starts_with('[') && after.ends_with(']'));

@@ -171,21 +171,23 @@ pub struct ReadFile {
 /// The files most recently read or changed before the cut that the kept part does not show, the
 /// latest first: at most [`RESTORED_FILES`].
 pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
-    let fine = |exchange: &ToolExchange<'_>| !exchange.is_error;
-    let shown = |path: &str| {
-        tool_exchanges(cut.kept(messages)).filter(fine).any(|exchange| {
-            // An edit shows only what it changed.
-            matches!(file_of_call(&exchange), Some((same, FileState::Read | FileState::Written)) if same == path)
+    let succeeded = |exchange: &ToolExchange<'_>| !exchange.is_error;
+    let kept = || tool_exchanges(cut.kept(messages)).filter(succeeded);
+    // An edit shows only what it changed.
+    let is_shown = |path: &str| {
+        kept().filter_map(|exchange| file_of_call(&exchange)).any(|(shown, state)| {
+            shown == path && matches!(state, FileState::Read | FileState::Written)
         })
     };
     let mut readings: Vec<ReadFile> = Vec::new();
-    let older: Vec<ToolExchange<'_>> = tool_exchanges(cut.older(messages)).filter(fine).collect();
+    let older: Vec<ToolExchange<'_>> =
+        tool_exchanges(cut.older(messages)).filter(succeeded).collect();
     for exchange in older.iter().rev() {
         let Some((path, state)) = file_of_call(exchange) else { continue };
         if readings.len() == RESTORED_FILES {
             break;
         }
-        if readings.iter().any(|known| known.path == path) || shown(path) {
+        if readings.iter().any(|known| known.path == path) || is_shown(path) {
             continue;
         }
         let line = |name| match state {

@@ -43,18 +43,16 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
     // Each message is measured once: this runs before every request when the window is nearly full.
     let sizes: Vec<ContentSize> =
         messages.iter().map(|message| ContentSize::of(&message.content)).collect();
-    let guess = |part: &[ContentSize]| {
-        part.iter()
-            .copied()
-            .fold(ContentSize::default(), ContentSize::plus)
-            .estimate_tokens(density)
+    let estimate = |part: &[ContentSize]| {
+        let sum = part.iter().copied().fold(ContentSize::default(), ContentSize::plus);
+        sum.estimate_tokens(density)
     };
-    let budget = room.min(guess(&sizes)) / 4;
+    let budget = room.min(estimate(&sizes)) / 4;
     let starts = messages.iter().enumerate().filter(|(_, m)| m.role == Role::Assistant);
     let mut from = messages.len();
     let mut kept = 0_u64;
     for (start, _) in starts.rev() {
-        kept = kept.saturating_add(guess(&sizes[start..from]));
+        kept = kept.saturating_add(estimate(&sizes[start..from]));
         if from < messages.len() && kept > budget {
             break;
         }
@@ -63,8 +61,8 @@ pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<Cu
     let cut = CutPoint { from, room, density };
     let older = cut.older(messages);
     let verbatim = verbatim_part(older, room, density);
-    let worth = guess(&sizes[..older.len()]).saturating_sub(verbatim) >= OLDER_MIN;
-    (worth && from < messages.len()).then_some(cut)
+    let is_worthwhile = estimate(&sizes[..older.len()]).saturating_sub(verbatim) >= OLDER_MIN;
+    (is_worthwhile && from < messages.len()).then_some(cut)
 }
 
 /// The number of tokens that the task and the latest prompt of `older` take, which a compaction

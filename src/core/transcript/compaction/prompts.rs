@@ -8,9 +8,10 @@ use super::root::{ConversationRoot, added_to};
 /// The beginnings of texts in the user's messages that this program wrote.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramTexts<'a> {
-    /// Those of texts that belong to no prompt, such as nudges.
+    /// The beginnings of texts that do not belong to a prompt, such as nudges.
     pub own: &'a [&'a str],
-    /// Those of texts that are kept with the prompt that they follow, such as those of hooks.
+    /// The beginnings of texts that are kept with the prompt that they follow, such as messages of
+    /// hooks.
     pub notes: &'a [&'a str],
 }
 
@@ -30,12 +31,10 @@ pub(super) fn collect_prompts(
     let added = prompt_in(added_to(first), texts);
     let later = std::iter::once(added).chain(rounds.iter().map(prompt));
     for prompt in later.filter(|prompt| !prompt.is_empty()) {
-        let before = mem::replace(&mut root.current, prompt);
-        root.later.extend(texts_of(before));
+        root.later.extend(texts_of(mem::replace(&mut root.current, prompt)));
     }
     if kept.iter().any(|message| !prompt(message).is_empty()) {
-        let before = mem::take(&mut root.current);
-        root.later.extend(texts_of(before));
+        root.later.extend(texts_of(mem::take(&mut root.current)));
     }
     let is_of_user = |text: &String| !is_text_of(texts.own, text) && !is_text_of(texts.notes, text);
     root.later.retain(is_of_user);
@@ -63,14 +62,9 @@ fn is_text_of(beginnings: &[&str], text: &str) -> bool {
 }
 
 fn texts_of(prompt: Vec<Block>) -> impl Iterator<Item = String> {
-    prompt.into_iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text),
-        Block::Image { .. }
-        | Block::Document { .. }
-        | Block::ToolResult { .. }
-        | Block::ToolUse { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::Other(_) => None,
-    })
+    prompt.into_iter().filter_map(
+        |block| {
+            if let Block::Text { text } = block { Some(text) } else { None }
+        },
+    )
 }

@@ -61,10 +61,10 @@ pub fn rebuild(
     mut messages: Vec<Message>,
     cut: &CutPoint,
     summary: &str,
-    carried: &CompactionInputs<'_>,
+    inputs: &CompactionInputs<'_>,
 ) -> Vec<Message> {
     let mut kept = messages.split_off(cut.from().min(messages.len()));
-    let root = build_root(&messages, &kept, cut, summary, carried).into_message();
+    let root = build_root(&messages, &kept, cut, summary, inputs).into_message();
     let left = (cut.room / 4 * 3).saturating_sub(cut.density.of(slice::from_ref(&root)));
     cut_results(&mut kept, left.max(cut.room / 4), cut.density);
     let mut messages = vec![root];
@@ -78,11 +78,11 @@ fn build_root(
     kept: &[Message],
     cut: &CutPoint,
     summary: &str,
-    carried: &CompactionInputs<'_>,
+    inputs: &CompactionInputs<'_>,
 ) -> ConversationRoot {
     let density = cut.density;
     let mut root = ConversationRoot::parse(older);
-    collect_prompts(&mut root, older, kept, carried.program_texts);
+    collect_prompts(&mut root, older, kept, inputs.program_texts);
     let verbatim = density.of_blocks(root.task.iter().chain(&root.current));
     let taken_away = density.of(older).saturating_sub(verbatim);
     shorten_prompts(&mut root, cut);
@@ -102,7 +102,7 @@ fn build_root(
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
     root.summary = excerpt_within(summary, left(&root), density);
-    root.files = restore_files(carried.restored, left(&root), cut);
+    root.files = restore_files(inputs.restored, left(&root), cut);
     root
 }
 
@@ -110,8 +110,8 @@ fn saturating_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Shortens the current prompt and the task to their share: the current prompt has the first claim.
-/// Its media are replaced if they alone exceed it.
+/// Shortens the current prompt and the task to their share, which the current prompt may use first.
+/// Its media are replaced by notes if they alone exceed the share.
 fn shorten_prompts(root: &mut ConversationRoot, cut: &CutPoint) {
     let both = cut.room / PROMPTS_SHARE;
     let task = cut.density.of_blocks(&root.task).min(cut.room / TASK_LEAST);
@@ -171,13 +171,13 @@ fn restore_files(files: &[RestoredFile], left: u64, cut: &CutPoint) -> Vec<Strin
     let mut texts = Vec::new();
     for file in files.iter().take(RESTORED_FILES) {
         let heading = format!("File {}:\n", file.path);
-        let around = cut.density.of_blocks([&Block::text(heading.as_str())]);
-        let room = left.min(RESTORED_EACH).saturating_sub(around);
+        let overhead = cut.density.of_blocks([&Block::text(heading.as_str())]);
+        let room = left.min(RESTORED_EACH).saturating_sub(overhead);
         if room < RESTORED_LEAST {
             break;
         }
         let content = excerpt_within(&file.content, room, cut.density);
-        left = left.saturating_sub(around + cut.density.of_text(&content));
+        left = left.saturating_sub(overhead + cut.density.of_text(&content));
         texts.push(heading + &content);
     }
     texts

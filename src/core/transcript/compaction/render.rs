@@ -25,7 +25,7 @@ enum PieceKind {
 }
 
 impl RenderedPiece {
-    fn words(heading: &str, body: impl Into<String>) -> Self {
+    fn text(heading: &str, body: impl Into<String>) -> Self {
         Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Text }
     }
 
@@ -62,13 +62,13 @@ fn render_at_most(limit: usize, older: &[Message], drops: usize) -> String {
 fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
     let root = ConversationRoot::parse(older);
     let task: Vec<String> = root.task.iter().filter_map(plain).collect();
-    let mut opening = vec![RenderedPiece::words("The task", task.join("\n"))];
-    opening.extend(root.later.iter().map(|text| RenderedPiece::words("User", text.as_str())));
+    let mut opening = vec![RenderedPiece::text("The task", task.join("\n"))];
+    opening.extend(root.later.iter().map(|text| RenderedPiece::text("User", text.as_str())));
     let added = older.first().map(added_to).unwrap_or_default();
     let current = root.current.iter().chain(added);
-    opening.extend(current.filter_map(plain).map(|text| RenderedPiece::words("User", text)));
+    opening.extend(current.filter_map(plain).map(|text| RenderedPiece::text("User", text)));
     if !root.summary.is_empty() {
-        opening.push(RenderedPiece::words("Summary of what came before", root.summary));
+        opening.push(RenderedPiece::text("Summary of what came before", root.summary));
     }
     let mut rounds: Vec<Vec<RenderedPiece>> = Vec::new();
     for (at, message) in older.iter().enumerate().skip(1) {
@@ -91,7 +91,7 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
     Some(match block {
         Block::Text { text } => {
             let who = if role == Role::User { "User" } else { "Assistant" };
-            RenderedPiece::words(who, text.trim())
+            RenderedPiece::text(who, text.trim())
         }
         Block::ToolUse { name, input, .. } => RenderedPiece {
             heading: format!("Assistant calls {}", label(name, input)),
@@ -111,7 +111,7 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
             }
         }
         Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
-            RenderedPiece::words("User", placeholder(block)?)
+            RenderedPiece::text("User", placeholder(block)?)
         }
         Block::Thinking { .. } | Block::RedactedThinking { .. } => return None,
     })
@@ -141,14 +141,9 @@ fn fit_pieces(
     let mut text = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         if at == first_round && (gap || gone > 0) {
-            text.push_str(GAP);
-            text.push_str("\n\n");
+            text.extend([GAP, "\n\n"]);
         }
-        text.push_str("# ");
-        text.push_str(&piece.heading);
-        text.push('\n');
-        text.push_str(&piece.body);
-        text.push_str("\n\n");
+        text.extend(["# ", &piece.heading, "\n", &piece.body, "\n\n"]);
     }
     excerpt(&text, limit)
 }

@@ -118,12 +118,12 @@ impl ConversationRoot {
     fn content(&self, task: &[Block], current: &[Block]) -> Vec<Block> {
         let mut content = vec![Block::text(TASK)];
         content.extend_from_slice(task);
-        let mut section = |mark: &str, blocks: &mut dyn Iterator<Item = Block>| {
+        let mut section = |marker: &str, blocks: &mut dyn Iterator<Item = Block>| {
             let is_blank =
                 |block: &Block| block.as_text().is_some_and(|text| text.trim().is_empty());
             let mut blocks = blocks.filter(|block| !is_blank(block)).peekable();
             if blocks.peek().is_some() {
-                content.push(Block::text(mark));
+                content.push(Block::text(marker));
                 content.extend(blocks);
             }
         };

@@ -33,14 +33,13 @@ struct RoundShrink {
     without_media: bool,
 }
 
-/// Cuts the results in `messages` until all of it takes at most `limit` tokens, or cannot be cut
+/// Cuts the results in `messages` until the messages take at most `limit` tokens, or cannot be cut
 /// further.
 pub(super) fn cut_results(messages: &mut [Message], limit: u64, density: TokenDensity) {
     let Some(RoundShrink { share, without_media }) = plan_cuts(messages, limit, density) else {
         return;
     };
-    let blocks = messages.iter_mut().flat_map(|message| &mut message.content);
-    for block in blocks {
+    for block in messages.iter_mut().flat_map(|message| &mut message.content) {
         let Block::ToolResult { content, .. } = block else { continue };
         for block in content {
             match (placeholder(block), block) {
@@ -60,10 +59,8 @@ fn plan_cuts(messages: &[Message], limit: u64, density: TokenDensity) -> Option<
     if all <= limit {
         return None;
     }
-    let contents = messages.iter().flat_map(|message| &message.content).filter_map(|block| {
-        if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
-    });
-    let blocks: Vec<&Block> = contents.flatten().collect();
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    let blocks: Vec<&Block> = blocks.filter_map(Block::as_result).flatten().collect();
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block.as_text()).collect();
     let sizes: Vec<u64> = texts.iter().map(|text| density.of_text(text)).collect();
     let others = all.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
