@@ -12,17 +12,31 @@ impl Run {
         Self { has_output: true, ..self }
     }
 
-    /// The run without an answer or an output of before.
+    /// The run without an earlier answer or structured output.
     pub(super) fn without_answer(self) -> Self {
         Self { kept_answer: KeptAnswer::None, has_output: false, ..self }
     }
 
     /// Treats an answer as the end of the work, unless structured output is required and missing.
     pub(super) fn answer(self, context: StepContext<'_>) -> StepOutcome {
+        self.require_output(context, |run| run.done(context))
+    }
+
+    /// Handles an answer while background work is running or unreported.
+    pub(super) fn answer_early(self, context: StepContext<'_>) -> StepOutcome {
+        self.require_output(context, |run| run.await_work(context))
+    }
+
+    /// Keeps an answer, and continues by `proceed` unless structured output is required and missing.
+    fn require_output(
+        self,
+        context: StepContext<'_>,
+        proceed: impl FnOnce(Self) -> StepOutcome,
+    ) -> StepOutcome {
         let outcome = if context.limits.structured && !self.has_output {
             self.restructure(Some(Nudge::UseStructuredOutput), context)
         } else {
-            self.done(context)
+            proceed(self)
         };
         outcome.with(ReplyDisposition::Keep)
     }
@@ -38,22 +52,11 @@ impl Run {
                 KeptAnswer::None | KeptAnswer::UntilWork => KeptAnswer::UntilWork,
                 KeptAnswer::ThroughWork => KeptAnswer::ThroughWork,
             };
-            let run = Self { kept_answer, ..run };
-            let outcome = run.next_turn(context).saying(Nudge::LeftOpen).by(chosen);
-            outcome.with(ReplyDisposition::Keep)
+            let outcome = Self { kept_answer, ..run }.next_turn(context).saying(Nudge::LeftOpen);
+            outcome.with(ReplyDisposition::Keep).by(chosen)
         } else {
             run.answer(context)
         }
-    }
-
-    /// Handles an answer while background work is running or unreported.
-    pub(super) fn answer_early(self, context: StepContext<'_>) -> StepOutcome {
-        let outcome = if context.limits.structured && !self.has_output {
-            self.restructure(Some(Nudge::UseStructuredOutput), context)
-        } else {
-            self.await_work(context)
-        };
-        outcome.with(ReplyDisposition::Keep)
     }
 
     /// Handles an answer that ends the work. Stop hooks may object, the token budget may require
@@ -86,15 +89,11 @@ impl Run {
                 self.stop(StopReason::StopHookBlocked)
             }
             StopHookDecision::Block | StopHookDecision::BlockAgain => {
-                let (run, chosen) = self.choose_plan(RecoveryCause::Objected, context);
-                let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-                    run.stop(reason)
-                } else {
+                self.recover(RecoveryCause::Objected, context, |run, _| {
                     let run = Self { has_output: false, ..run };
                     let outcome = run.next_turn(context).saying(Nudge::StopHookObjection);
                     outcome.refunding(self.budgets)
-                };
-                outcome.by(chosen)
+                })
             }
             StopHookDecision::Halt => self.stop(StopReason::StopHookPrevented),
         }
@@ -126,14 +125,10 @@ impl Run {
 
     /// Asks again for structured output after an answer that was text or did not fit its schema.
     pub(super) fn restructure(self, nudge: Option<Nudge>, context: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::Unstructured, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
+        self.recover(RecoveryCause::Unstructured, context, |run, _| {
             let outcome = run.next_turn(context).refunding(self.budgets);
             if let Some(nudge) = nudge { outcome.saying(nudge) } else { outcome }
-        };
-        outcome.by(chosen)
+        })
     }
 
     /// Applies the result of the command of `--require`.
@@ -141,16 +136,12 @@ impl Run {
         if passed {
             return self.stop(StopReason::Completed);
         }
-        let (run, chosen) = self.choose_plan(RecoveryCause::Unmet, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
+        self.recover(RecoveryCause::Unmet, context, |run, _| {
             let run = Self { has_output: false, ..run };
-            let nudge =
-                unmet(run.budgets.requirement_tries, context.limits.budgets.requirement_tries);
+            let all = context.limits.budgets.requirement_tries;
+            let nudge = unmet(run.budgets.requirement_tries, all);
             run.next_turn(context).saying(nudge).refunding(self.budgets)
-        };
-        outcome.by(chosen)
+        })
     }
 }
 
@@ -171,8 +162,7 @@ impl StepOutcome {
     }
 }
 
-/// True if a run that ends for this reason ends because calls brought no usable reply, or because
-/// the model did not come to an end.
+/// True if this stop reason means that calls had no usable reply, or that the model did not finish.
 fn is_failed_work(reason: StopReason) -> bool {
     matches!(
         reason,

@@ -1,13 +1,13 @@
 //! Waits for background work when the model is done.
 //!
 //! The run waits, and the results of the work are reported in a new turn. The wait for a command
-//! that never ends would be useless, so the model is told once what the run waits for: only the
-//! model can tell a build from a forgotten server.
+//! that never ends would be useless, so the model gets the list of running commands once: only the
+//! model can distinguish a build from a forgotten server.
 
 use super::event::{Action, Nudge, WorkStatus};
 use super::state::{Phase, Run};
 use super::step::{StepContext, StepOutcome};
-use super::{Moment, RecoveryCause, RecoveryPlan, StopReason};
+use super::{Moment, RecoveryCause, StopReason};
 
 impl Run {
     /// Waits for background work, within bounds.
@@ -50,12 +50,8 @@ impl Run {
 
     /// Gives the model a turn to learn the status of background work.
     fn report(self, nudge: Nudge, context: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::Unreported, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
+        self.recover(RecoveryCause::Unreported, context, |run, _| {
             run.next_turn(context).saying(nudge)
-        };
-        outcome.by(chosen)
+        })
     }
 }

@@ -202,23 +202,17 @@ trait Amount: Sized {
     fn less_one(self) -> Option<Self>;
 }
 
-impl Amount for u8 {
-    fn less_one(self) -> Option<Self> {
-        self.checked_sub(1)
-    }
+macro_rules! amounts {
+    ($($amount:ty)*) => {
+        $(impl Amount for $amount {
+            fn less_one(self) -> Option<Self> {
+                self.checked_sub(1)
+            }
+        })*
+    };
 }
 
-impl Amount for u16 {
-    fn less_one(self) -> Option<Self> {
-        self.checked_sub(1)
-    }
-}
-
-impl Amount for u32 {
-    fn less_one(self) -> Option<Self> {
-        self.checked_sub(1)
-    }
-}
+amounts!(u8 u16 u32);
 
 /// `None` is unlimited.
 impl<T: Amount> Amount for Option<T> {

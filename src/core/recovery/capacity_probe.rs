@@ -15,14 +15,12 @@
 //! An answered one ends it, at the price of an early return: a service that answers probes but
 //! refuses requests soon gets no more of either than the back-off allows.
 
-use std::time::Duration;
-
 use super::backoff::part;
 use super::event::{Action, Probed, ReplyDisposition};
 use super::failure_transitions::allowed_from;
 use super::recovery_table::{RetryDistance, distance};
 use super::state::{Call, Pause, Phase, Run};
-use super::step::{StepContext, StepOutcome};
+use super::step::{StepContext, StepOutcome, WAIT_MIN};
 use super::{Budgets, Failure, Limits, Moment, RecoveryCause, RecoveryPlan, RetryHint, StopReason};
 use crate::types::ProbeFinding;
 
@@ -51,7 +49,7 @@ impl Run {
     ) -> StepOutcome {
         let CapacityWait { until, why, then } = wait;
         let probe_at = probe_at.filter(|&probe_at| probe_at < until);
-        let piece = probe_at.map_or(until, |probe_at| probe_at.max(context.at.after(SHORTEST)));
+        let piece = probe_at.map_or(until, |probe_at| probe_at.max(context.at.after(WAIT_MIN)));
         self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, context)
     }
 
@@ -206,9 +204,6 @@ impl Run {
         }
     }
 }
-
-/// The shortest wait.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 fn classify_probe_failure(failure: Failure) -> ProbeFinding {
     if failure.retry_hint == Some(RetryHint::Stop) {

@@ -15,8 +15,8 @@ pub(super) const USELESS_MAX: u8 = 2;
 const PART_REMOVED: u32 = 4;
 
 impl Run {
-    /// Compacts a conversation that is about to fill the window, removes what it can from one that
-    /// does not fit, refuses one that cannot fit, and sends the rest.
+    /// Compacts a conversation that is about to fill the window, shortens one that does not fit, ends
+    /// the run if it cannot fit, and sends the request otherwise.
     pub(super) fn on_estimate(
         self,
         estimate: TokenEstimate,
@@ -41,15 +41,14 @@ impl Run {
         run.ask(CallPurpose::Reply, estimate, context)
     }
 
-    /// Removes something from a request that fills the window, instead of sending it to be refused.
-    /// An estimate may be too high: where nothing can be removed, the service decides.
+    /// Shortens a request that fills the window, which the service would refuse. The estimate may be
+    /// too high, so if nothing can be removed, the request is sent.
     fn make_room(self, estimate: TokenEstimate, context: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(RecoveryCause::Full(estimate.mitigations), context);
         let outcome = if chosen == RecoveryPlan::CommitFolds {
-            run.call(Call::Ask(CallPurpose::Reply), context).trimming(Trim::Folds)
+            run.call(Call::REPLY, context).trimming(Trim::Folds)
         } else if chosen == RecoveryPlan::CompactReactively {
-            let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-            Self { failures: 0, ..run }.compacting(context).call(call, context)
+            Self { failures: 0, ..run }.compacting(context).call(Call::OVERFLOW_SUMMARY, context)
         } else if !run.compacts_ahead(context.limits) {
             run.stop(StopReason::BlockingLimit)
         } else if estimate.counted {
@@ -76,11 +75,11 @@ impl Run {
 
     /// True if the conversation may be compacted ahead of need. False for a call that has already
     /// failed.
-    fn may_compact(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
+    fn may_compact(self, mitigations: AvailableMitigations, limits: &Limits) -> bool {
         self.compaction == Compaction::Idle
             && self.failures == 0
             && self.compacts_ahead(limits)
-            && remedies.rounds
+            && mitigations.rounds
             && self.budgets.spend(Budget::Compaction).is_some()
     }
 
@@ -121,13 +120,13 @@ impl Run {
     /// Replaces the older part of the conversation and goes on.
     fn compact(self, context: StepContext<'_>) -> StepOutcome {
         let run = Self { compaction: Compaction::Done, ..self };
-        run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Summary)
+        run.call(Call::REPLY, context).with(ReplyDisposition::Summary)
     }
 
-    /// Recovers from a reply that is not the summary without which the run cannot go on: the same
-    /// request, or another model, may bring one. After that, the older part is removed without it.
+    /// Recovers from an unusable reply to the request for a summary that the run needs: repeats the
+    /// request, or asks another model. After that, the older part is removed without a summary.
     fn recover_unusable_summary(self, context: StepContext<'_>) -> StepOutcome {
-        let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+        let call = Call::OVERFLOW_SUMMARY;
         let (run, chosen) = self.choose_plan(RecoveryCause::UnusableSummary, context);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(ReplyDisposition::Drop)
@@ -147,13 +146,9 @@ impl Run {
         trigger: CompactionTrigger,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::NoSummary(trigger), context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
-            run.skip_compaction().call(Call::Ask(CallPurpose::Reply), context)
-        };
-        outcome.by(chosen)
+        self.recover(RecoveryCause::NoSummary(trigger), context, |run, _| {
+            run.skip_compaction().call(Call::REPLY, context)
+        })
     }
 
     /// Continues without the failed summary.

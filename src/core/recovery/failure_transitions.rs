@@ -1,9 +1,8 @@
-//! Transitions for replies and failures: every recovery path, in one place.
+//! The transitions after a reply or a failed call.
 
 use super::backoff::retry_after_jitter;
 use super::event::{
-    Action, CallPurpose, CompactionTrigger, ConnectionChoice, CutKind, Incomplete,
-    ReplyDisposition, ReplyKind, Trim,
+    Action, CallPurpose, ConnectionChoice, CutKind, Incomplete, ReplyDisposition, ReplyKind, Trim,
 };
 use super::recovery_table::{plan, retry_cost};
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
@@ -55,42 +54,30 @@ impl Run {
             run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::Escalate {
             let run = Self { cap: Cap::Escalated, ..run };
-            run.call(Call::Ask(CallPurpose::Reply), context).with(ReplyDisposition::Drop)
+            run.call(Call::REPLY, context).with(ReplyDisposition::Drop)
         } else {
             run.continue_reply(cut, context).with(ReplyDisposition::Keep)
         };
         outcome.by(chosen)
     }
 
+    /// Asks the model to continue a reply that the output limit cut.
     pub(super) fn continue_reply(self, cut: CutKind, context: StepContext<'_>) -> StepOutcome {
-        match self.afford_reply(context) {
-            Err(reason) => self.stop(reason),
-            Ok(run) if run.is_last_reply() => {
-                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::ContinueLast)
-            }
-            Ok(run) => {
-                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::Continue(cut))
-            }
-        }
+        let outcome = self.request_reply(context);
+        let is_last = outcome.run.is_last_reply();
+        outcome.saying(if is_last { Nudge::ContinueLast } else { Nudge::Continue(cut) })
     }
 
     /// Continues a paused turn. The service requires an unchanged conversation, so no nudge is
     /// added, not even that this is the last reply.
     fn resume(self, context: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::Paused, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
-            match run.afford_reply(context) {
-                Err(reason) => run.stop(reason),
-                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), context),
-            }
-        };
-        outcome.with(ReplyDisposition::Keep).by(chosen)
+        let outcome =
+            self.recover(RecoveryCause::Paused, context, |run, _| run.request_reply(context));
+        outcome.with(ReplyDisposition::Keep)
     }
 
-    /// Recovers from a reply that may be incomplete. The same request may bring a better one; after
-    /// that, the model is told.
+    /// Recovers from a reply that may be incomplete: repeats the request, and if that does not help,
+    /// tells the model what is missing.
     fn recover_incomplete_reply(self, why: Incomplete, context: StepContext<'_>) -> StepOutcome {
         if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
@@ -103,28 +90,24 @@ impl Run {
             }
         };
         let (run, chosen) = self.choose_plan(cause, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason).with(ReplyDisposition::Keep)
+        let (outcome, reply) = if let RecoveryPlan::Stop(reason) = chosen {
+            (run.stop(reason), ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(None, context)
-                .call(Call::Ask(CallPurpose::Reply), context)
-                .with(ReplyDisposition::Drop)
+            let outcome = run.change_model(None, context).call(Call::REPLY, context);
+            (outcome, ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RetryPreferredModel {
-            run.retry_preferred_model(ErrorClass::BadResponse, CallPurpose::Reply, context)
-                .with(ReplyDisposition::Drop)
+            let class = ErrorClass::BadResponse;
+            let outcome = run.retry_preferred_model(class, CallPurpose::Reply, context);
+            (outcome, ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RequestCompletion {
-            Self { failures: 0, ..run }
-                .request_completion(why, context)
-                .with(ReplyDisposition::Keep)
+            let run = Self { failures: 0, ..run };
+            (run.request_completion(why, context), ReplyDisposition::Keep)
         } else {
             let full = context.limits.budgets.incomplete_retries;
-            let retry = full.saturating_sub(run.budgets.incomplete_retries);
-            let why = Pause { class, retry, of: Some(full) };
-            let until = context.at.after(context.limits.backoff.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(CallPurpose::Reply), context)
-                .with(ReplyDisposition::Drop)
+            let why = Pause::counted(class, run.budgets.incomplete_retries, full);
+            (run.call_after_pause(why, Call::REPLY, context), ReplyDisposition::Drop)
         };
-        outcome.by(chosen)
+        outcome.with(reply).by(chosen)
     }
 
     pub(super) fn request_completion(
@@ -132,12 +115,7 @@ impl Run {
         why: Incomplete,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        match self.afford_reply(context) {
-            Err(reason) => self.stop(reason),
-            Ok(run) => {
-                run.call(Call::Ask(CallPurpose::Reply), context).saying(Nudge::Complete(why))
-            }
-        }
+        self.request_reply(context).saying(Nudge::Complete(why))
     }
 
     /// Counts an unusable reply as a failed attempt over a working connection.
@@ -149,30 +127,29 @@ impl Run {
     }
 
     fn ask_again(self, context: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::Empty, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(None, context).call(Call::Ask(CallPurpose::Reply), context)
-        } else if chosen == RecoveryPlan::RetryPreferredModel {
-            run.retry_preferred_model(ErrorClass::EmptyResponse, CallPurpose::Reply, context)
-        } else {
-            let outcome = run.ask_again_after_pause(Call::Ask(CallPurpose::Reply), context);
-            // The same request may bring the same nothing, so the model is told once.
+        let outcome = self.recover(RecoveryCause::Empty, context, |run, chosen| {
+            if chosen == RecoveryPlan::SwitchModel {
+                return run.change_model(None, context).call(Call::REPLY, context);
+            }
+            if chosen == RecoveryPlan::RetryPreferredModel {
+                let class = ErrorClass::EmptyResponse;
+                return run.retry_preferred_model(class, CallPurpose::Reply, context);
+            }
+            let outcome = run.ask_again_after_pause(Call::REPLY, context);
+            // The reply to an unchanged request may be empty again, so the model is told once.
             let full = context.limits.budgets.empty_replies;
             let spent = full.saturating_sub(run.budgets.empty_replies);
             if spent == 2 { outcome.saying(Nudge::EmptyReply) } else { outcome }
-        };
-        outcome.with(ReplyDisposition::Drop).by(chosen)
+        });
+        outcome.with(ReplyDisposition::Drop)
     }
 
-    /// Repeats, after a pause, a call whose reply was useless. It is paid for.
+    /// Repeats, after a pause, a call whose reply was useless. The budget for empty replies has been
+    /// charged.
     pub(super) fn ask_again_after_pause(self, call: Call, context: StepContext<'_>) -> StepOutcome {
         let full = context.limits.budgets.empty_replies;
-        let retry = full.saturating_sub(self.budgets.empty_replies);
-        let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
-        let until = context.at.after(context.limits.backoff.pause(self.seed, retry));
-        self.call_from(until, why, call, context)
+        let why = Pause::counted(ErrorClass::EmptyResponse, self.budgets.empty_replies, full);
+        self.call_after_pause(why, call, context)
     }
 
     // --- failures --------------------------------------------------------------------------------
@@ -183,77 +160,78 @@ impl Run {
         failure: Failure,
         context: StepContext<'_>,
     ) -> StepOutcome {
+        use RecoveryPlan as P;
+
         let failure = failure.normalized_for(self.connection);
         let counted = self.count(call, failure, context);
         let (run, chosen) = counted.choose_plan(RecoveryCause::Failed(failure), context);
-        let without = |trim| run.retry_without(trim, failure, call, context);
+        let (class, purpose, full) = (failure.class, call.purpose(), &context.limits.budgets);
+        let nth_retry = Pause::counted(class, run.budgets.retries, full.retries);
+        let again = |run: Self, call| run.retry_changed_request(class, call, context);
+        let without = |trim| again(run, call).trimming(trim);
         let outcome = match chosen {
-            RecoveryPlan::Stop(reason) => {
+            P::Stop(reason) => {
                 let quota_ended = counted.needs_quota(failure, context);
                 Self { quota_ended, ..run }.stop(reason)
             }
-            RecoveryPlan::SwitchModel => {
-                run.change_model(Some(failure), context).call(Call::Ask(call.purpose()), context)
+            P::SwitchModel => {
+                run.change_model(Some(failure), context).call(Call::Ask(purpose), context)
             }
-            RecoveryPlan::RetryPreferredModel => {
-                run.retry_preferred_model(failure.class, call.purpose(), context)
+            P::RetryPreferredModel => run.retry_preferred_model(class, purpose, context),
+            P::Refresh => {
+                let why = Pause::counted(class, run.budgets.refreshes, full.refreshes);
+                run.call_from(context.at, why, Call::Refresh(purpose), context)
             }
-            RecoveryPlan::Refresh => {
-                let why = run.nth_refresh(failure, context);
-                run.call_from(context.at, why, Call::Refresh(call.purpose()), context)
-            }
-            RecoveryPlan::RetryAtOnce { .. } => {
-                run.call_from(context.at, run.nth_retry(failure, context), call, context)
-            }
-            RecoveryPlan::Retry { tokens } => {
+            P::RetryAtOnce { .. } => run.call_from(context.at, nth_retry, call, context),
+            P::Retry { tokens } => {
                 let until = run.back_off(context.limits.backoff, tokens, failure, context);
-                run.call_from(until, run.nth_retry(failure, context), call, context)
+                run.call_from(until, nth_retry, call, context)
             }
-            RecoveryPlan::RetryOddRefusal => run.retry_odd_refusal(call, failure, context),
-            RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, context),
-            RecoveryPlan::CommitFolds => without(Trim::Folds),
-            RecoveryPlan::LowerCap => run.retry_changed_request(failure, call, context),
-            RecoveryPlan::Strip => without(Trim::Media),
-            RecoveryPlan::RepairBlock => without(Trim::Block),
-            RecoveryPlan::OmitAdded => without(Trim::Added),
-            RecoveryPlan::DropThinking => without(Trim::ThinkingParameter),
-            RecoveryPlan::DropCacheMarks => without(Trim::CacheMarks),
-            RecoveryPlan::DropStreaming => run.retry_without_streaming(failure, call, context),
-            RecoveryPlan::ResumeStreaming => run.resume_streaming(failure, call, context),
-            RecoveryPlan::RetryOverflow => run.retry_overflow(call, failure, context),
-            RecoveryPlan::Trim => without(Trim::OldestRounds),
-            RecoveryPlan::CompactReactively => {
-                let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
-                run.compacting(context).retry_changed_request(failure, call, context)
+            // A credential that could not be refreshed is used as it is.
+            P::RetryOddRefusal => {
+                let until = run.back_off(context.limits.backoff, 1, failure, context);
+                let why = Pause::counted(class, run.budgets.odd_refusals, full.odd_refusals);
+                run.call_from(until, why, Call::Ask(purpose), context)
             }
-            RecoveryPlan::SkipCompaction => {
-                let call = Call::Ask(CallPurpose::Reply);
-                run.skip_compaction().retry_changed_request(failure, call, context)
+            P::WaitForCapacity => run.wait_for_capacity(call, failure, context),
+            P::RetryOverflow => run.call_after_pause(Pause::once(class), call, context),
+            P::LowerCap => again(run, call),
+            P::CommitFolds => without(Trim::Folds),
+            P::Strip => without(Trim::Media),
+            P::RepairBlock => without(Trim::Block),
+            P::OmitAdded => without(Trim::Added),
+            P::DropThinking => without(Trim::ThinkingParameter),
+            P::DropCacheMarks => without(Trim::CacheMarks),
+            P::Trim => without(Trim::OldestRounds),
+            P::DropStreaming => {
+                again(Self { streaming_refused: true, ..run }, call).trimming(Trim::Streaming)
             }
-            RecoveryPlan::CompactUnsummarised => {
-                return run.compact_unsummarised(failure, context).by(chosen);
+            P::ResumeStreaming => again(Self { unstreamed_turns: 0, ..run }, call),
+            P::CompactReactively => again(run.compacting(context), Call::OVERFLOW_SUMMARY),
+            P::SkipCompaction => again(run.skip_compaction(), Call::REPLY),
+            P::CompactUnsummarised => {
+                let outcome = again(Self { compaction: Compaction::Done, ..run }, Call::REPLY);
+                return outcome.with(ReplyDisposition::Summary).by(chosen);
             }
-            RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), context),
-            RecoveryPlan::DisableFastMode => {
-                run.slow_down(Fast::Off, self, call.purpose(), context)
-            }
+            P::CoolDown => run.cool_down(self, failure, purpose, context),
+            P::DisableFastMode => run.slow_down(Fast::Off, self, purpose, context),
             // These plans are for replies or waits; for a failure they are a bug of outlast.
-            RecoveryPlan::Probe
-            | RecoveryPlan::ReturnEarly
-            | RecoveryPlan::Compact
-            | RecoveryPlan::ReturnToPreferredModel
-            | RecoveryPlan::Remind
-            | RecoveryPlan::Restructure
-            | RecoveryPlan::RetryRequirement
-            | RecoveryPlan::RetryStopHook
-            | RecoveryPlan::Report
-            | RecoveryPlan::Escalate
-            | RecoveryPlan::Continue
-            | RecoveryPlan::AskAgain
-            | RecoveryPlan::RetryIncomplete
-            | RecoveryPlan::RequestCompletion
-            | RecoveryPlan::Resume
-            | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
+            P::Probe
+            | P::ReturnEarly
+            | P::Compact
+            | P::ReturnToPreferredModel
+            | P::Remind
+            | P::Restructure
+            | P::RetryRequirement
+            | P::RetryStopHook
+            | P::Report
+            | P::Escalate
+            | P::Continue
+            | P::AskAgain
+            | P::RetryIncomplete
+            | P::RequestCompletion
+            | P::Resume
+            | P::Nudge => run.stop(StopReason::InternalError),
         };
         outcome.with(ReplyDisposition::Drop).by(chosen)
     }
@@ -266,77 +244,14 @@ impl Run {
         matches!(chosen, RecoveryPlan::Retry { .. } | RecoveryPlan::RetryAtOnce { .. })
     }
 
-    /// Removes the older part of the conversation, whose summary was refused.
-    fn compact_unsummarised(self, failure: Failure, context: StepContext<'_>) -> StepOutcome {
-        let call = Call::Ask(CallPurpose::Reply);
-        let run = Self { compaction: Compaction::Done, ..self };
-        run.retry_changed_request(failure, call, context).with(ReplyDisposition::Summary)
-    }
-
-    /// Repeats, after a pause, a request that was refused as too long although it is small.
-    fn retry_overflow(self, call: Call, failure: Failure, context: StepContext<'_>) -> StepOutcome {
-        let why = Pause { class: failure.class, retry: 1, of: Some(1) };
-        let pause = context.limits.backoff.pause(self.seed, 1);
-        self.call_from(context.at.after(pause), why, call, context)
-    }
-
-    /// Repeats, after a pause, a request whose refusal may be temporary. A credential that could not
-    /// be refreshed is used as it is.
-    fn retry_odd_refusal(
-        self,
-        call: Call,
-        failure: Failure,
-        context: StepContext<'_>,
-    ) -> StepOutcome {
-        let until = self.back_off(context.limits.backoff, 1, failure, context);
-        let why = self.nth_odd_refusal(failure, context);
-        self.call_from(until, why, Call::Ask(call.purpose()), context)
-    }
-
-    /// Repeats the request without the content that `trim` names.
-    fn retry_without(
-        self,
-        trim: Trim,
-        failure: Failure,
-        call: Call,
-        context: StepContext<'_>,
-    ) -> StepOutcome {
-        self.retry_changed_request(failure, call, context).trimming(trim)
-    }
-
-    /// Repeats the request without streaming, as do all further requests to this model.
-    fn retry_without_streaming(
-        self,
-        failure: Failure,
-        call: Call,
-        context: StepContext<'_>,
-    ) -> StepOutcome {
-        Self { streaming_refused: true, ..self }.retry_without(
-            Trim::Streaming,
-            failure,
-            call,
-            context,
-        )
-    }
-
-    /// Repeats the request with streaming, as before the streams that broke.
-    fn resume_streaming(
-        self,
-        failure: Failure,
-        call: Call,
-        context: StepContext<'_>,
-    ) -> StepOutcome {
-        Self { unstreamed_turns: 0, ..self }.retry_changed_request(failure, call, context)
-    }
-
     /// Makes another request, which has not been refused yet.
     fn retry_changed_request(
         self,
-        failure: Failure,
+        class: ErrorClass,
         call: Call,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let why = Pause { class: failure.class, retry: 1, of: None };
+        let why = Pause { class, retry: 1, of: None };
         Self { failures: 0, ..self }.call_from(context.at, why, call, context)
     }
 
@@ -347,14 +262,15 @@ impl Run {
         failure: Failure,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let paid = self.budgets.take_tokens(retry_cost(failure.class));
-        let run = Self { budgets: paid.unwrap_or(self.budgets), ..self };
+        let cost = retry_cost(failure.class);
+        let (budgets, tokens) =
+            self.budgets.take_tokens(cost).map_or((self.budgets, 0), |paid| (paid, cost));
+        let run = Self { budgets, ..self };
         let why = Pause { class: failure.class, retry: run.failures, of: None };
-        let tokens = paid.map_or(0, |_| retry_cost(failure.class));
         let longest = context.limits.longest_capacity_wait;
-        let ladder = Backoff { longest, ..context.limits.backoff };
-        let outcome =
-            run.call_from(run.back_off(ladder, tokens, failure, context), why, call, context);
+        let backoff = Backoff { longest, ..context.limits.backoff };
+        let until = run.back_off(backoff, tokens, failure, context);
+        let outcome = run.call_from(until, why, call, context);
         outcome.probing_from(run.first_probe(call, context), context)
     }
 
@@ -362,7 +278,7 @@ impl Run {
     /// back-off, and an empty bucket outranks both.
     fn back_off(
         self,
-        ladder: Backoff,
+        backoff: Backoff,
         tokens: u16,
         failure: Failure,
         context: StepContext<'_>,
@@ -373,39 +289,21 @@ impl Run {
         } else if failure.retry_after.is_some() {
             return context.at;
         } else {
-            ladder.within(context.limits.max_retry_wait).pause(self.seed, self.failures)
+            backoff.within(context.limits.max_retry_wait).pause(self.seed, self.failures)
         };
         context.at.after(pause)
-    }
-
-    fn nth_retry(self, failure: Failure, context: StepContext<'_>) -> Pause {
-        let full = context.limits.budgets.retries;
-        let retry = full.saturating_sub(self.budgets.retries);
-        Pause { class: failure.class, retry, of: Some(full) }
-    }
-
-    fn nth_odd_refusal(self, failure: Failure, context: StepContext<'_>) -> Pause {
-        let full = context.limits.budgets.odd_refusals;
-        let retry = full.saturating_sub(self.budgets.odd_refusals);
-        Pause { class: failure.class, retry, of: Some(full) }
-    }
-
-    fn nth_refresh(self, failure: Failure, context: StepContext<'_>) -> Pause {
-        let full = context.limits.budgets.refreshes;
-        let retry = full.saturating_sub(self.budgets.refreshes);
-        Pause { class: failure.class, retry, of: Some(full) }
     }
 
     fn count(self, call: Call, failure: Failure, context: StepContext<'_>) -> Self {
         let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
         let allowed = allowed_from(failure, self.seed, failures, context);
-        let suspect = failure.suspects_connection();
-        let run = Self {
-            failures,
-            connection: if suspect { ConnectionChoice::Fresh } else { ConnectionChoice::Pooled },
-            not_before: self.not_before.max(allowed),
-            ..self
+        let connection = if failure.suspects_connection() {
+            ConnectionChoice::Fresh
+        } else {
+            ConnectionChoice::Pooled
         };
+        let not_before = self.not_before.max(allowed);
+        let run = Self { failures, connection, not_before, ..self };
         match call {
             Call::Ask(_) => {
                 let overloads = self.count_overloads(failure, context.limits);
@@ -420,8 +318,8 @@ impl Run {
         if failure.class != ErrorClass::ServerOverload {
             return 0;
         }
-        let patience = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0)).max(2);
-        self.overloads.saturating_add(1).min(patience)
+        let most = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0)).max(2);
+        self.overloads.saturating_add(1).min(most)
     }
 
     /// Counts broken streams. After enough of them in a row, however far each came, this turn and
@@ -460,11 +358,11 @@ pub(super) fn allowed_from(
 ) -> Moment {
     let Some(retry_after) = failure.retry_after else { return Moment::default() };
     let exactly = context.limits.persistence != Persistence::Off;
-    let polite = context.at.after(retry_after_jitter(seed, nth, retry_after, exactly));
+    let with_jitter = context.at.after(retry_after_jitter(seed, nth, retry_after, exactly));
     match context.limits.deadline {
         Some(deadline) if context.at.after(retry_after.wait) < deadline => {
-            polite.min(deadline.just_before())
+            with_jitter.min(deadline.just_before())
         }
-        Some(_) | None => polite,
+        Some(_) | None => with_jitter,
     }
 }

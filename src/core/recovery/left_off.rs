@@ -2,14 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Action, CallPurpose, CutKind, Event, Incomplete, Nudge, ReplyKind};
+use super::event::{Action, CutKind, Event, Incomplete, Nudge, ReplyKind};
 use super::event::{ReplyDisposition, StopHookDecision};
-use super::state::{Call, Run};
+use super::state::Run;
 use super::step::{StepContext, StepOutcome, Transition};
 use super::{Limits, StopReason};
 
-/// The demands on the answer that a process makes and earlier ones did not: nothing has checked the
-/// answer for them.
+/// New demands on the answer in this process, which no earlier process has checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NewDemands {
@@ -32,13 +31,13 @@ pub enum LeftOff {
     /// The model is to reply: to the prompt, to the results of tools, or to a nudge.
     #[default]
     ReplyDue,
-    /// The output limit cut the last reply, and the model was not told to continue.
+    /// The output limit cut the last reply, and no request to continue follows it.
     Cut(CutKind),
-    /// The last reply does not count, and the model was not told.
+    /// The last reply does not count, and no notice for the model follows it.
     Incomplete(Incomplete),
     /// The service paused the last reply.
     Paused,
-    /// The model was told to complete its last reply.
+    /// The model is to complete its last reply, as the last message requests.
     Continuing,
     /// The model has answered, and nothing has accepted the answer yet.
     Answered,
@@ -108,30 +107,21 @@ impl LeftOff {
         }
     }
 
-    /// The position of the prompt in a process with new demands: what earlier ones accepted is
-    /// checked again.
+    /// The position of the prompt in a process with new demands: an answer that earlier processes
+    /// accepted is checked again.
     #[must_use]
     pub fn with_demands(self, new: NewDemands) -> Self {
-        match self {
-            Self::Delivered | Self::Consented | Self::Finished(StopReason::Completed)
-                if new.schema =>
-            {
-                Self::Answered
-            }
-            Self::Finished(StopReason::Completed) if new.requirement => Self::Consented,
-            Self::ReplyDue
-            | Self::Cut(_)
-            | Self::Incomplete(_)
-            | Self::Paused
-            | Self::Continuing
-            | Self::Answered
-            | Self::Delivered
-            | Self::Consented
-            | Self::Finished(_) => self,
+        let is_complete = self == Self::Finished(StopReason::Completed);
+        if new.schema && (is_complete || matches!(self, Self::Delivered | Self::Consented)) {
+            Self::Answered
+        } else if new.requirement && is_complete {
+            Self::Consented
+        } else {
+            self
         }
     }
 
-    /// True if the model has answered, and was not told to go on.
+    /// True if the model has answered, and no message asks it to go on.
     pub(super) fn is_answered(self) -> bool {
         self.after_message() != self || self.end().is_some()
     }
@@ -143,7 +133,7 @@ impl LeftOff {
 }
 
 impl Run {
-    /// The run in a process with new demands, for which nothing was tried yet.
+    /// The run in a process with new demands: their tries are full again.
     #[must_use]
     pub fn with_demands(mut self, new: NewDemands, limits: &Limits) -> Self {
         if new.schema {
@@ -162,10 +152,7 @@ impl Run {
             LeftOff::ReplyDue => self.next_turn(context),
             LeftOff::Cut(cut) => self.continue_reply(cut, context),
             LeftOff::Incomplete(why) => self.request_completion(why, context),
-            LeftOff::Paused | LeftOff::Continuing => match self.afford_reply(context) {
-                Err(reason) => self.stop(reason),
-                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), context),
-            },
+            LeftOff::Paused | LeftOff::Continuing => self.request_reply(context),
             LeftOff::Answered if context.limits.structured && !self.has_output => {
                 self.next_turn(context).saying(Nudge::UseStructuredOutput)
             }

@@ -79,9 +79,7 @@ impl Run {
             (Phase::Estimating(purpose @ CallPurpose::Summary(_)), Event::Estimated(estimate)) => {
                 self.ask(purpose, estimate, context)
             }
-            (Phase::Calling(Call::Ask(CallPurpose::Reply)), Event::Replied(reply)) => {
-                self.on_reply(reply, context)
-            }
+            (Phase::Calling(Call::REPLY), Event::Replied(reply)) => self.on_reply(reply, context),
             (Phase::Calling(Call::Ask(CallPurpose::Summary(trigger))), Event::Replied(reply)) => {
                 self.on_summary(trigger, reply, context)
             }
@@ -143,13 +141,21 @@ impl Run {
             Ok(run) => {
                 let (run, notice) = run.resume_fast_mode(context).notice(context);
                 let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
-                run.call(Call::Ask(CallPurpose::Reply), context).noticing(notice)
+                run.call(Call::REPLY, context).noticing(notice)
             }
         }
     }
 
+    /// Pays for one more reply and requests it, without a new turn.
+    pub(super) fn request_reply(self, context: StepContext<'_>) -> StepOutcome {
+        match self.afford_reply(context) {
+            Err(reason) => self.stop(reason),
+            Ok(run) => run.call(Call::REPLY, context),
+        }
+    }
+
     /// Pays for one more reply. Every reply that enters the history costs a turn.
-    pub(super) fn afford_reply(self, context: StepContext<'_>) -> Result<Self, StopReason> {
+    fn afford_reply(self, context: StepContext<'_>) -> Result<Self, StopReason> {
         if context.is_late() {
             return Err(StopReason::Deadline);
         }
@@ -252,6 +258,17 @@ impl Run {
         self.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, context)
     }
 
+    /// Schedules a call after the back-off of this retry.
+    pub(super) fn call_after_pause(
+        self,
+        why: Pause,
+        call: Call,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        let pause = context.limits.backoff.pause(self.seed, why.retry);
+        self.call_from(context.at.after(pause), why, call, context)
+    }
+
     /// Waits in steps no longer than a heartbeat, so that the observer never mistakes silence for a
     /// hang.
     pub(super) fn wait(self, until: Moment, context: StepContext<'_>) -> StepOutcome {
@@ -269,6 +286,22 @@ impl Run {
         let chosen = plan(cause, &self, context.at, context.limits);
         let budgets = chosen.info().price.and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
+    }
+
+    /// Chooses a recovery plan, pays for it, and performs it by `perform`, unless it ends the run.
+    pub(super) fn recover(
+        self,
+        cause: RecoveryCause,
+        context: StepContext<'_>,
+        perform: impl FnOnce(Self, RecoveryPlan) -> StepOutcome,
+    ) -> StepOutcome {
+        let (run, chosen) = self.choose_plan(cause, context);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            perform(run, chosen)
+        };
+        outcome.by(chosen)
     }
 
     /// Records that the call was answered. If the preferred model answered, the model chain starts

@@ -11,10 +11,8 @@ impl Run {
     /// retry-after do not apply. Takes the next of the chain, or returns to the one in use before
     /// the preferred one was tried again. `failure` is the cause, unless it was a reply.
     pub(super) fn change_model(self, failure: Option<Failure>, context: StepContext<'_>) -> Self {
-        let away_until = match context.limits.fallback_return {
-            Some(pause) => context.at.after(pause),
-            None => Moment::default(),
-        };
+        let away_until = context.limits.fallback_return.map(|pause| context.at.after(pause));
+        let next = self.fallback_from.unwrap_or(self.model_index.saturating_add(1));
         let renewed = self.budgets.renewed_by(Renewal::Switch, &context.limits.budgets);
         // Limits the returns to a model that answers probes but refuses calls.
         let early_returns = match self.fallback_from {
@@ -22,23 +20,20 @@ impl Run {
             None => renewed.early_returns,
         };
         let budgets = Budgets { early_returns, ..renewed };
-        let passes = failure.is_none_or(Failure::is_temporary);
+        let is_temporary = failure.is_none_or(Failure::is_temporary);
         let preferred_retry_at = match self.model_index {
-            0 => passes.then_some(self.not_before),
+            0 => is_temporary.then_some(self.not_before),
             _ => self.preferred_retry_at,
         };
         Self {
             fallback_from: None,
-            preferred_model_after: away_until,
+            preferred_model_after: away_until.unwrap_or_default(),
             preferred_retry_at,
             budgets,
             failures: 0,
             overloads: 0,
             not_before: Moment::default(),
-            ..self.moving_to(
-                self.fallback_from.unwrap_or(self.model_index.saturating_add(1)),
-                context,
-            )
+            ..self.moving_to(next, context)
         }
     }
 
@@ -53,8 +48,7 @@ impl Run {
         }
     }
 
-    /// Tries the preferred model again if that is due (`--fallback-return`). Returns true if it
-    /// does.
+    /// Tries the preferred model again if that is due (`--fallback-return`). Returns true if so.
     pub(super) fn try_preferred_model(self, context: StepContext<'_>) -> (Self, bool) {
         let due = self.model_index > 0
             && context.limits.fallback_return.is_some()
@@ -91,9 +85,7 @@ impl Run {
         let budgets = Budgets { switches: 0, ..self.budgets };
         let run =
             Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, context) };
-        let why = Pause { class, retry: 1, of: Some(1) };
-        let pause = context.limits.backoff.pause(self.seed, 1);
-        run.call_from(context.at.after(pause), why, Call::Ask(purpose), context)
+        run.call_after_pause(Pause::once(class), Call::Ask(purpose), context)
     }
 
     /// Resumes fast mode at the start of a turn.
@@ -114,11 +106,11 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let rules = context.limits.fast.unwrap_or_default();
-        let spell = match failure.retry_after {
+        let cool_down = match failure.retry_after {
             Some(retry_after) => retry_after.wait.max(rules.cool_down),
             None => rules.unknown,
         };
-        let until = context.at.after(spell);
+        let until = context.at.after(cool_down);
         self.slow_down(Fast::Cooling { until }, before, purpose, context)
     }
 

@@ -34,40 +34,30 @@ impl Run {
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
-        let Budgets {
-            turns,
-            escalations,
-            nudges,
-            schema_tries,
-            requirement_tries: amendments,
-            reports,
-            objections,
-            reminders,
-            ..
-        } = self.budgets;
         let budgets = Budgets {
-            turns,
-            escalations,
-            nudges,
-            schema_tries,
-            requirement_tries: amendments,
-            reports,
-            objections,
-            reminders,
+            turns: self.budgets.turns,
+            escalations: self.budgets.escalations,
+            nudges: self.budgets.nudges,
+            schema_tries: self.budgets.schema_tries,
+            requirement_tries: self.budgets.requirement_tries,
+            reports: self.budgets.reports,
+            objections: self.budgets.objections,
+            reminders: self.budgets.reminders,
             ..fresh.budgets
         };
         let Self { cap, effort_left, since_nudge, kept_answer, has_output, .. } = self;
         Self { budgets, cap, effort_left, since_nudge, kept_answer, has_output, ..fresh }
     }
 
-    /// A run for a new prompt of the same session: what is limited for the session stays spent, and
-    /// fast mode stays off once it was given up. `before` are the limits of the earlier prompt; a limit
-    /// that has changed holds anew.
+    /// A run for a new prompt of the same session: budgets of the session stay spent, and fast mode
+    /// stays off once it was disabled. `before` are the limits of the earlier prompt; the budget of
+    /// compactions is full again if its limit has changed.
     #[must_use]
     pub fn for_new_prompt(self, before: Option<&Limits>, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
         let Budgets { compactions, cool_downs, fast_mode, .. } = self.budgets;
-        let is_same = before.is_some_and(|it| it.budgets.compactions == limits.budgets.compactions);
+        let is_same =
+            before.is_some_and(|before| before.budgets.compactions == limits.budgets.compactions);
         let compactions = if is_same { compactions } else { limits.budgets.compactions };
         let budgets = Budgets { compactions, cool_downs, fast_mode, ..fresh.budgets };
         Self { budgets, fast: if fast_mode > 0 { fresh.fast } else { Fast::Off }, ..fresh }

@@ -1,10 +1,8 @@
 //! Waits for rate limits that are known on this host from earlier requests, of this run or of
 //! another one.
 
-use std::time::Duration;
-
 use super::state::{Call, Pause, Phase, Run};
-use super::step::{StepContext, StepOutcome};
+use super::step::{StepContext, StepOutcome, WAIT_MIN};
 use super::{Budget, Budgets, ErrorClass, Moment};
 
 impl Run {
@@ -26,21 +24,18 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let first = self.budgets.shared_limit_waits == context.limits.budgets.shared_limit_waits;
-        let patience = context.at.after(context.limits.max_retry_wait);
-        let yields_until = if first { patience } else { self.shared_wait_until };
+        let latest = context.at.after(context.limits.max_retry_wait);
+        let shared_wait_until = if first { latest } else { self.shared_wait_until };
         let late = context.limits.deadline.is_some_and(|deadline| until >= deadline);
-        if late || until > yields_until {
+        if late || until > shared_wait_until {
             let budgets = Budgets { shared_limit_waits: 0, ..self.budgets };
             return Self { budgets, ..self }.call(call, context);
         }
         let budgets = self.budgets.spend(Budget::SharedLimitWait).unwrap_or(self.budgets);
-        let run = Self { budgets, shared_wait_until: yields_until, ..self };
+        let run = Self { budgets, shared_wait_until, ..self };
         let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
         // A moment in the past would loop without a wait.
-        let until = until.max(context.at.after(SHORTEST));
+        let until = until.max(context.at.after(WAIT_MIN));
         run.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, context)
     }
 }
-
-/// The shortest wait.
-const SHORTEST: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{CallPurpose, ConnectionChoice, Incomplete, ReplyKind};
+use super::event::{CallPurpose, CompactionTrigger, ConnectionChoice, Incomplete, ReplyKind};
 use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 
 /// The complete state of a run: cheap to copy, and stored in the journal.
@@ -55,10 +55,10 @@ pub struct Run {
     pub effort_left: u32,
     /// Output tokens since the last nudge, up to the largest number that matters.
     pub since_nudge: u32,
-    /// True if the model was told that the run waits for running commands, since the last change of
-    /// background work.
+    /// True if the model got the notice that the run waits for running commands, since the last
+    /// change of background work.
     pub asked_about_work: bool,
-    /// True if the model was told to wrap up.
+    /// True if the model got the notice to wrap up.
     pub wrapping_up: bool,
     /// True if the run ended because its retry quota did not allow one more retry.
     #[serde(default)]
@@ -129,16 +129,19 @@ impl Phase {
     /// True if the model has answered and its answer is being processed: a run that is interrupted
     /// then ends as interrupted at work, not while streaming.
     pub fn is_at_work(self) -> bool {
-        let is_running =
-            matches!(self, Self::Working | Self::RunningStopHooks | Self::RunningRequirement);
-        is_running || matches!(self, Self::Awaiting { .. })
+        self.is_running() || matches!(self, Self::Awaiting { .. })
+    }
+
+    /// True if tools, Stop hooks or the command of `--require` run.
+    fn is_running(self) -> bool {
+        matches!(self, Self::Working | Self::RunningStopHooks | Self::RunningRequirement)
     }
 
     /// True if a hook may end the run now.
     pub(super) fn allows_hook_stop(self) -> bool {
         let is_before_reply =
             matches!(self, Self::Ready | Self::Estimating(_) | Self::Calling(Call::Ask(_)));
-        is_before_reply || (self.is_at_work() && !matches!(self, Self::Awaiting { .. }))
+        is_before_reply || self.is_running()
     }
 
     /// The reason of the end if the run is interrupted now.
@@ -176,6 +179,12 @@ pub enum Call {
 }
 
 impl Call {
+    /// The request for the next reply.
+    pub(super) const REPLY: Self = Self::Ask(CallPurpose::Reply);
+    /// The request for a summary of a conversation that no longer fits.
+    pub(super) const OVERFLOW_SUMMARY: Self =
+        Self::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
+
     /// The purpose of the call to the model.
     pub(super) fn purpose(self) -> CallPurpose {
         match self {
@@ -197,7 +206,8 @@ pub enum Fast {
     },
 }
 
-/// Whether the answer before a nudge stands if the work that the nudge asked for fails.
+/// The rule for an answer before a nudge: if the work that the nudge asked for fails, the answer may
+/// still count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptAnswer {
@@ -206,7 +216,7 @@ pub enum KeptAnswer {
     None,
     /// The model was reminded of open work: the answer stands until the model goes on with it.
     UntilWork,
-    /// The model was asked for more effort after a finished answer, which stands whatever follows.
+    /// The model was asked for more effort after a finished answer, which stands in any case.
     ThroughWork,
 }
 
@@ -257,6 +267,16 @@ pub struct Pause {
 }
 
 impl Pause {
+    /// The pause before a retry that was paid from a budget: `left` of `all` retries remain.
+    pub(super) fn counted(class: ErrorClass, left: u8, all: u8) -> Self {
+        Self { class, retry: all.saturating_sub(left), of: Some(all) }
+    }
+
+    /// The pause before the only retry.
+    pub(super) fn once(class: ErrorClass) -> Self {
+        Self { class, retry: 1, of: Some(1) }
+    }
+
     /// True if the wait is for a rate limit that is known on this host.
     pub fn is_for_shared_limit(self) -> bool {
         self.retry == 0

@@ -1,5 +1,7 @@
 //! One step of the state machine: its context, its outcome and its record.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::event::{Action, Event, HistoryEdit};
@@ -8,6 +10,9 @@ use super::{Limits, Moment, RecoveryPlan, StopReason};
 
 /// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
+
+/// The shortest wait. A wait until a moment in the past would be an endless loop.
+pub(super) const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// The time of a step, and the limits that apply to it.
 #[derive(Clone, Copy)]
