@@ -2,7 +2,8 @@
 
 use super::output_limit::refuses_output_cap;
 use super::refusal_wording::{refuses_images, refuses_signed_thinking, refuses_streaming};
-use super::{AvailableMitigations, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
+use super::{ErrorClass, Failure, Fault, FaultKind, Timer};
+use crate::text::contains_any;
 
 /// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
 /// endpoint.
@@ -27,15 +28,12 @@ pub fn classify(fault: &Fault) -> Failure {
         FaultKind::Unsendable { .. } => ErrorClass::InvalidRequest,
     };
     Failure {
-        class,
         retry_after: fault.retry_after,
         retry_hint: fault.retry_hint,
         stage: fault.stage,
-        mitigations: AvailableMitigations::NONE,
         fast_denied: fault.overage_disabled.is_some(),
         body: fault.body,
-        endpoint_status: EndpointStatus::Untried,
-        contradicted: false,
+        ..Failure::of(class)
     }
 }
 
@@ -67,15 +65,15 @@ fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> Erro
 
 /// Refines a class by the wording of some refusals.
 fn refine_by_message(class: ErrorClass, message: &str) -> ErrorClass {
-    let limited = class == ErrorClass::RateLimit;
-    let barred = class == ErrorClass::AuthError;
-    let unpaid = limited || barred || class == ErrorClass::InvalidRequest;
-    if limited && message.contains("request too large for") {
+    let is_limited = class == ErrorClass::RateLimit;
+    let is_forbidden = class == ErrorClass::AuthError;
+    let may_be_unpaid = is_limited || is_forbidden || class == ErrorClass::InvalidRequest;
+    if is_limited && message.contains("request too large for") {
         // More than the limit per minute: no wait makes the request fit.
         ErrorClass::PromptTooLong
-    } else if unpaid && is_about_money(message) {
+    } else if may_be_unpaid && is_about_money(message) {
         ErrorClass::CreditBalanceLow
-    } else if barred && message.contains("token") && message.contains("expired") {
+    } else if is_forbidden && message.contains("token") && message.contains("expired") {
         // Amazon's temporary credentials.
         ErrorClass::TokenRevoked
     } else {
@@ -228,8 +226,8 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
 
 // --- classes by wording, for services that use one status for many meanings ---------------
 
-/// Classifies an error of a gateway, or of the service behind it, of which only the text is left. A
-/// permanent failure must not be retried as a temporary one.
+/// Classifies an error of a gateway or, by its text, of the service behind the gateway. A permanent
+/// failure must not be retried as a temporary one.
 fn classify_gateway_error(label: &str, message: &str) -> ErrorClass {
     match label {
         "authentication_error" => ErrorClass::InvalidApiKey,
@@ -261,12 +259,12 @@ fn classify_bad_request(message: &str) -> ErrorClass {
         ErrorClass::ToolUseMismatch
     } else if is_about_the_model(message) {
         ErrorClass::InvalidModel
-    } else if mentions(
+    } else if contains_any(
         message,
         &["organization has been disabled", "credential is only authorized for use with"],
     ) {
         ErrorClass::AuthError
-    } else if mentions(message, &["model has crashed", "model unloaded"]) {
+    } else if contains_any(message, &["model has crashed", "model unloaded"]) {
         // LM Studio, which loads it again.
         ErrorClass::ServerError
     } else {
@@ -277,74 +275,70 @@ fn classify_bad_request(message: &str) -> ErrorClass {
 // Bedrock, whose "too many tokens" are those per minute and not those of a prompt; Vertex; LiteLLM,
 // when it quotes them.
 fn is_throttled(message: &str) -> bool {
-    mentions(
-        message,
-        &[
-            "too many requests",
-            "too many tokens, please wait",
-            "too many tokens per day",
-            "rate exceeded",
-            "throttlingexception",
-            "resource exhausted",
-            "resource_exhausted",
-            "resource has been exhausted",
-            "quota exceeded for",
-            "rate limit reached",
-            "ratelimiterror",
-            // Azure API Management.
-            "quota will be replenished",
-        ],
-    )
+    let phrases = [
+        "too many requests",
+        "too many tokens, please wait",
+        "too many tokens per day",
+        "rate exceeded",
+        "throttlingexception",
+        "resource exhausted",
+        "resource_exhausted",
+        "resource has been exhausted",
+        "quota exceeded for",
+        "rate limit reached",
+        "ratelimiterror",
+        // Azure API Management.
+        "quota will be replenished",
+    ];
+    contains_any(message, &phrases)
 }
 
 // Kimi. The quota comes back by itself.
 fn is_used_up(message: &str) -> bool {
-    mentions(message, &["usage limit for", "your quota will"])
+    contains_any(message, &["usage limit for", "your quota will"])
 }
 
 // The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock, Vertex.
 // "Too many tokens" alone may be those of the output, or those per minute.
 fn is_too_long(message: &str) -> bool {
-    mentions(
-        message,
-        &[
-            "prompt is too long",
-            "exceed context limit",
-            "contextwindowexceedederror",
-            "context window",
-            "context size",
-            "context length",
-            "input is too long",
-            "input length",
-            "expected maxlength",
-            "maximum prompt length",
-            "maximum number of tokens allowed",
-            // vLLM, when the prompt alone fills the window.
-            "max_tokens must be at least 1, got -",
-            // Kimi, z.ai, GitHub Copilot, Cohere, AI21, watsonx.
-            "exceeded model token limit",
-            "prompt exceeds max length",
-            "prompt token count of",
-            "tokens in the prompt cannot exceed",
-            "prompt has too many tokens",
-            "cannot exceed the total tokens limit",
-            // TGI, TensorRT-LLM, Amazon Nova.
-            "`inputs` must have less than",
-            "`inputs` tokens + `max_new_tokens` must be",
-            "should not exceed max_num_tokens",
-            "input tokens exceeded",
-            "too many input tokens",
-            // LM Studio, SiliconFlow, NIM.
-            "cannot truncate prompt",
-            "max_seq_len",
-            "maximum model length",
-        ],
-    )
+    let phrases = [
+        "prompt is too long",
+        "exceed context limit",
+        "contextwindowexceedederror",
+        "context window",
+        "context size",
+        "context length",
+        "input is too long",
+        "input length",
+        "expected maxlength",
+        "maximum prompt length",
+        "maximum number of tokens allowed",
+        // vLLM, when the prompt alone fills the window.
+        "max_tokens must be at least 1, got -",
+        // Kimi, z.ai, GitHub Copilot, Cohere, AI21, watsonx.
+        "exceeded model token limit",
+        "prompt exceeds max length",
+        "prompt token count of",
+        "tokens in the prompt cannot exceed",
+        "prompt has too many tokens",
+        "cannot exceed the total tokens limit",
+        // TGI, TensorRT-LLM, Amazon Nova.
+        "`inputs` must have less than",
+        "`inputs` tokens + `max_new_tokens` must be",
+        "should not exceed max_num_tokens",
+        "input tokens exceeded",
+        "too many input tokens",
+        // LM Studio, SiliconFlow, NIM.
+        "cannot truncate prompt",
+        "max_seq_len",
+        "maximum model length",
+    ];
+    contains_any(message, &phrases)
 }
 
-// Vertex, Qianfan, Ark, Cohere, OpenAI, Perplexity.
-/// True if a sentence of the message says that the input is too much, in whatever words. Sentences
-/// about other limits and parameters do not count.
+/// True if a sentence of the message says that the input is too much, in any wording, as at Vertex,
+/// Qianfan, Ark, Cohere, `OpenAI` and Perplexity. Sentences about other limits and parameters do not
+/// count.
 fn says_input_exceeds(message: &str) -> bool {
     const INPUT: [&str; 6] = ["token", "prompt", "the input", "input too", "messages[", "input["];
     const TOO_MUCH: [&str; 11] = [
@@ -383,53 +377,51 @@ fn says_input_exceeds(message: &str) -> bool {
         "tools",
         ".name",
     ];
-    // Its size is not that of the conversation.
-    let is_of_medium = |part: &str| {
-        mentions(part, &["image", "document", "pdf", "media"]) && !part.contains("token")
+    // The size of an image or a document is not that of the conversation.
+    let is_about_media = |part: &str| {
+        contains_any(part, &["image", "document", "pdf", "media"]) && !part.contains("token")
     };
     let mut sentences = message.split(['\n', ';']).flat_map(|line| line.split(". "));
     sentences.any(|part| {
-        !is_of_medium(part)
-            && mentions(part, &INPUT)
-            && mentions(part, &TOO_MUCH)
-            && !mentions(part, &OTHER)
+        !is_about_media(part)
+            && contains_any(part, &INPUT)
+            && contains_any(part, &TOO_MUCH)
+            && !contains_any(part, &OTHER)
     })
 }
 
 // The API, LiteLLM, OpenAI, OpenRouter, DeepSeek, xAI, Google. Not "check your plan and billing
 // details": a limit per minute is worded like that, too.
 fn is_about_money(message: &str) -> bool {
-    mentions(
-        message,
-        &[
-            "credit balance is too low",
-            "specified api usage limits",
-            "spend limit",
-            "extra usage is required",
-            "out of extra usage",
-            "draw from your extra usage",
-            "usage credits required",
-            "budget has been exceeded",
-            "exceeded budget",
-            "exceededbudget",
-            "crossed budget",
-            "insufficient_quota",
-            "insufficient balance",
-            "insufficient credit",
-            "key limit exceeded (total limit)",
-            "key limit exceeded (daily limit)",
-            "key limit exceeded (weekly limit)",
-            "key limit exceeded (monthly limit)",
-            "requires more credits",
-            "more credits are required",
-            "used all available credits",
-            "billing to be enabled",
-        ],
-    )
+    let phrases = [
+        "credit balance is too low",
+        "specified api usage limits",
+        "spend limit",
+        "extra usage is required",
+        "out of extra usage",
+        "draw from your extra usage",
+        "usage credits required",
+        "budget has been exceeded",
+        "exceeded budget",
+        "exceededbudget",
+        "crossed budget",
+        "insufficient_quota",
+        "insufficient balance",
+        "insufficient credit",
+        "key limit exceeded (total limit)",
+        "key limit exceeded (daily limit)",
+        "key limit exceeded (weekly limit)",
+        "key limit exceeded (monthly limit)",
+        "requires more credits",
+        "more credits are required",
+        "used all available credits",
+        "billing to be enabled",
+    ];
+    contains_any(message, &phrases)
 }
 
 fn is_about_size(message: &str) -> bool {
-    mentions(message, &["maximum", "too large", "too many", "exceed"])
+    contains_any(message, &["maximum", "too large", "too many", "exceed"])
 }
 
 // Google, Databricks, LiteLLM, Kimi, DashScope, and gateways in Go.
@@ -437,7 +429,7 @@ fn is_too_large_a_request(message: &str) -> bool {
     let names = ["request size", "request body", "body size", "payload", "message size"];
     let sizes = ["size", "bytes", "too large"];
     let limits = ["exceed", "too large", "limit"];
-    mentions(message, &names) && mentions(message, &sizes) && mentions(message, &limits)
+    contains_any(message, &names) && contains_any(message, &sizes) && contains_any(message, &limits)
 }
 
 fn is_too_large_an_image(message: &str) -> bool {
@@ -454,7 +446,7 @@ fn is_too_large_an_image(message: &str) -> bool {
         "unsupported image",
         "process input image",
     ];
-    mentions(message, &phrases)
+    contains_any(message, &phrases)
 }
 
 // The API, Bedrock, OpenAI.
@@ -462,7 +454,7 @@ fn is_about_pairs(message: &str) -> bool {
     let both = message.contains("tool_use") && message.contains("tool_result");
     // A message on the position of thinking may mention tool calls.
     (both && !message.contains("thinking"))
-        || mentions(
+        || contains_any(
             message,
             &["`tool_use` ids must be unique", "toolresult blocks", "tool_call_id"],
         )
@@ -482,7 +474,7 @@ fn is_about_the_model(message: &str) -> bool {
                 "has reached its end of life",
             ],
         )
-        || mentions(
+        || contains_any(
             message,
             &[
                 "\"model: ",
@@ -510,14 +502,10 @@ fn is_about_the_model(message: &str) -> bool {
         )
 }
 
-/// True if the message names a model first, and says this of it then: a field that "is not
-/// supported by the model" is another matter.
+/// True if the message names a model and one of the phrases follows. In "this field is not supported
+/// by the model", the phrase precedes.
 fn says_of_a_model(message: &str, phrases: &[&str]) -> bool {
     let names = ["the model", "model \"", "model '", "model `"];
     let start = names.iter().filter_map(|name| message.find(name)).min();
-    start.is_some_and(|at| mentions(&message[at..], phrases))
-}
-
-fn mentions(message: &str, phrases: &[&str]) -> bool {
-    phrases.iter().any(|phrase| message.contains(phrase))
+    start.is_some_and(|at| contains_any(&message[at..], phrases))
 }

@@ -27,8 +27,7 @@ pub enum Event {
     ToolsDone(LoopStatus),
     /// Like `ToolsDone`, and one of the results is the required structured output.
     Delivered,
-    /// Like `Delivered`, but background work is still running, or has ended and the model was not
-    /// told.
+    /// Like `Delivered`, but background work is still running, or its end is not reported yet.
     DeliveredEarly,
     /// Like `ToolsDone`, but the structured output did not fit its schema.
     SchemaMismatch,
@@ -60,7 +59,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// True if an answer that the run ends with is the one that this event brings or decides about.
+    /// True if this event brings an answer or decides about one: the answer with which the run ends
+    /// is then this one, and not an earlier one.
     pub(super) fn brings_answer(self) -> bool {
         match self {
             Self::Delivered
@@ -88,10 +88,8 @@ impl Event {
             | Self::InternalError => false,
         }
     }
-}
 
-impl Event {
-    /// True if a structured output was accepted, maybe in a process that ended before it knew.
+    /// True if a structured output was accepted, possibly by a process that ended at once.
     pub fn delivers_output(self) -> bool {
         matches!(self, Self::Delivered | Self::DeliveredEarly | Self::Resumed(LeftOff::Delivered))
     }
@@ -103,13 +101,7 @@ impl Event {
 
     /// True if a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
-        let Self::Probed(probed) = self else { return false };
-        match probed {
-            Probed::AnsweredElsewhere { .. } | Probed::Deferred { .. } | Probed::Unaffordable => {
-                true
-            }
-            Probed::Answered | Probed::Failed(_) => false,
-        }
+        matches!(self, Self::Probed(probed) if !probed.was_sent())
     }
 }
 
@@ -132,6 +124,12 @@ pub enum Probed {
     },
     /// Not sent: the budget does not cover its possible cost.
     Unaffordable,
+}
+
+impl Probed {
+    fn was_sent(self) -> bool {
+        matches!(self, Self::Answered | Self::Failed(_))
+    }
 }
 
 /// The estimate of the next request: worst-case cost, and approximate size in the window.
@@ -224,7 +222,7 @@ pub struct Shortfall {
 pub enum WorkStatus {
     /// No work is running, and the model has received all results.
     Over,
-    /// Some work has ended, and the model was not told.
+    /// Some work has ended, which is not reported to the model yet.
     Unreported,
     /// The wait has ended, and some work is still running.
     StillRunning,
@@ -252,8 +250,7 @@ pub enum ReplyKind {
     Answer {
         tokens: u32,
     },
-    /// Like `Answer`, but background work is still running, or has ended and the model was not
-    /// told.
+    /// Like `Answer`, but background work is still running, or its end is not reported yet.
     Early {
         tokens: u32,
     },
@@ -293,7 +290,7 @@ pub enum Incomplete {
     CallInText,
     /// A content filter stopped it.
     Filtered,
-    /// The service reports that it broke off.
+    /// The service reports that the reply broke off.
     BrokenOff,
     /// The stop reason has no meaning in the Messages API.
     UnknownReason,
@@ -305,9 +302,9 @@ pub enum Incomplete {
 pub enum CutKind {
     /// Text that can be continued.
     Text,
-    /// Nothing but part of a tool call, which was dropped.
+    /// Only part of a tool call, which was dropped.
     ToolCall,
-    /// Nothing but thinking.
+    /// Only thinking.
     Thinking,
 }
 

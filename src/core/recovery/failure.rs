@@ -147,7 +147,7 @@ impl Failure {
         if self.class.info().origin == FailureOrigin::Certificate {
             return is_proven;
         }
-        // The other classes have retries of their own, or none by rule, or are not refusals.
+        // Failures of other origins have their own retries, are never retried, or are not refusals.
         let is_final = matches!(
             self.class.info().origin,
             FailureOrigin::Access | FailureOrigin::Credential | FailureOrigin::Request
@@ -178,13 +178,13 @@ impl Failure {
     /// and a stale connection where the call used a new one.
     pub(super) fn normalized_for(self, connection: ConnectionChoice) -> Self {
         let retry_after = self.retry_after.filter(|retry_after| !retry_after.wait.is_zero());
-        let reach = match (self.stage, connection) {
+        let stage = match (self.stage, connection) {
             (FailureStage::StaleConnection, ConnectionChoice::Fresh) => {
                 FailureStage::FreshConnection
             }
-            (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
+            (stage, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => stage,
         };
-        Self { retry_after, stage: reach, ..self }
+        Self { retry_after, stage, ..self }
     }
 
     /// True if the same call may succeed later.
@@ -217,7 +217,7 @@ impl Failure {
         matches!(self.class.info().origin, FailureOrigin::Request | FailureOrigin::Model)
     }
 
-    /// True if streaming itself may be the cause: the stream began and broke, however far it came.
+    /// True if streaming itself may be the cause: the stream began and broke, early or late.
     pub(super) fn is_broken_stream(self) -> bool {
         self.is_connection_failure() && self.has_streamed()
     }

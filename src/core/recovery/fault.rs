@@ -102,15 +102,14 @@ impl Fault {
     pub fn new(kind: FaultKind, stage: FailureStage) -> Self {
         let is_refused = matches!(kind, FaultKind::Refused { .. });
         let body = if is_refused { ErrorBody::Api } else { ErrorBody::None };
-        let (request_id, overage_disabled) = (None, None);
         Self {
             kind,
             body,
             stage,
             retry_after: None,
             retry_hint: None,
-            request_id,
-            overage_disabled,
+            request_id: None,
+            overage_disabled: None,
         }
     }
 
@@ -128,8 +127,8 @@ impl Fault {
     /// The HTTP status, the message and the id of the request, as far as they are known.
     pub fn summary(&self) -> String {
         let status = self.status().map(|status| format!("HTTP {status}"));
-        let words = Some(self.detail().trim().to_owned()).filter(|words| !words.is_empty());
-        let text = [status, words].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        let detail = Some(self.detail().trim().to_owned()).filter(|detail| !detail.is_empty());
+        let text = [status, detail].into_iter().flatten().collect::<Vec<_>>().join(": ");
         match &self.request_id {
             Some(id) => format!("{text} (request id {id})").trim_start().to_owned(),
             None => text,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountKind, Backoff, Budgets, LoopLimits, Moment};
 
-/// The rules of a run: fixed at the start, written to the journal, never read from the environment
-/// again. Every one can be set.
+/// The rules of a run: fixed at the start, written to the journal, and not read from the environment
+/// again. Each can be set by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent rules")]
@@ -24,7 +24,7 @@ pub struct Limits {
     /// The longest silence allowed while waiting.
     pub heartbeat: Duration,
     pub deadline: Option<Moment>,
-    /// Time at which the model is told to wrap up.
+    /// Time at which the model gets a notice to wrap up.
     pub wrap_up: Option<Moment>,
     pub persistence: Persistence,
     pub account: AccountKind,
@@ -51,7 +51,7 @@ pub struct Limits {
     /// `--fallback-return`: the delay after a switch before the preferred model is tried again.
     pub fallback_return: Option<Duration>,
     /// Bit `n`: model `n + 1` of the chain has another endpoint than model `n`, so that a problem
-    /// with the address or credential of the one says nothing about the other.
+    /// with the address or credential of one model need not affect the other.
     pub endpoint_changes: u32,
     /// `--require`: true if a command decides that the work is done.
     pub requirement: bool,
@@ -59,7 +59,7 @@ pub struct Limits {
     pub strict_stop_reasons: bool,
     /// True if there are Stop hooks.
     pub stop_hooks: bool,
-    /// True if the user set the number of objections: then a repeated one is an objection like others.
+    /// True if the user set the number of objections: then a repeated objection counts like others.
     pub repeats_objections: bool,
     /// `--json-schema`: true if the answer must be structured.
     pub structured: bool,
@@ -77,8 +77,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(25);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkWait {
     pub most: Duration,
-    /// The time without any change after which the model is told, once, what the run waits for: a
-    /// forgotten server never ends.
+    /// The time without any change after which the model gets, once, the list of commands that the
+    /// run waits for: a forgotten server never ends.
     pub quiet: Duration,
 }
 

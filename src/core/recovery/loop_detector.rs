@@ -13,7 +13,7 @@
 //! none of these                                    in full
 //! ```
 //!
-//! At `soft` full repetitions the model is told to step back; at `hard` the run is stuck.
+//! At `soft` full repetitions the model gets a notice to step back; at `hard` the run is stuck.
 
 use std::collections::VecDeque;
 
@@ -24,10 +24,10 @@ use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
 /// The thresholds of the loop detector, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// Repetitions at which the model is told. At least 2: one occurrence is not a repetition.
+    /// Repetitions at which the model gets a notice. At least 2: one occurrence is not a repetition.
     /// `u32::MAX`: never.
     pub soft: u32,
-    /// Repetitions at which the run ends. Always beyond `soft`, unless that is never.
+    /// Repetitions at which the run ends. Always more than `soft`, unless `soft` means never.
     pub hard: u32,
 }
 
@@ -42,14 +42,14 @@ impl LoopLimits {
         u64::from(self.soft.max(2)) * FULL
     }
 
-    /// Returns true if the model is not told before the run ends.
-    fn never_tells(self) -> bool {
+    /// True if the run ends without an earlier notice to the model.
+    fn has_no_notice(self) -> bool {
         self.soft == u32::MAX
     }
 
     fn hard(self) -> u64 {
         let hard = u64::from(self.hard) * FULL;
-        if self.never_tells() { hard.max(2 * FULL) } else { hard.max(self.soft() + FULL) }
+        if self.has_no_notice() { hard.max(2 * FULL) } else { hard.max(self.soft() + FULL) }
     }
 }
 
@@ -96,11 +96,11 @@ struct ProgressCounts {
 /// A call, failure or file that may be repeating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RepetitionTrace {
-    circle: RepetitionKind,
+    kind: RepetitionKind,
     key: Fingerprint,
     tool: Fingerprint,
     repetitions: u64,
-    /// The batch it was last seen in.
+    /// The batch of the last occurrence.
     batch: u64,
     /// The progress counts at that time.
     progress: ProgressCounts,
@@ -136,15 +136,15 @@ impl LoopDetector {
         self.batch += 1;
         let mut status = LoopStatus::Fresh;
         for record in batch {
-            let circle = self.repetition_of(record);
+            let repetition = self.repetition_of(record);
             let (before, after) =
-                circle.map_or((0, 0), |(_, key)| self.take_trace_values(record, key));
+                repetition.map_or((0, 0), |(_, key)| self.take_trace_values(record, key));
             status = status.max(self.loop_status(before, after, limits));
             self.record_progress(record);
-            if let Some((circle, key)) = circle {
+            if let Some((kind, key)) = repetition {
                 let (tool, batch, progress) = (record.tool, self.batch, self.progress);
                 let trace =
-                    RepetitionTrace { circle, key, tool, repetitions: after, batch, progress };
+                    RepetitionTrace { kind, key, tool, repetitions: after, batch, progress };
                 self.traces.push_back(trace);
             }
         }
@@ -171,15 +171,11 @@ impl LoopDetector {
 
     /// Removes the trace of a call and returns its weight without and with the call.
     fn take_trace_values(&mut self, record: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
-        let place = self.traces.iter().position(|trace| trace.key == key);
-        let found = match place {
-            Some(place) => self.traces.remove(place),
-            None if self.traces.len() == WATCHED => {
-                self.traces.pop_front();
-                None
-            }
-            None => None,
-        };
+        let index = self.traces.iter().position(|trace| trace.key == key);
+        let found = index.and_then(|index| self.traces.remove(index));
+        if self.traces.len() == WATCHED {
+            self.traces.pop_front();
+        }
         let once = if record.effect == CallEffect::Waited { POLL } else { FULL };
         let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
         // Calls of one reply were made before the results of the others were known.
@@ -192,30 +188,28 @@ impl LoopDetector {
     fn moved_on(&self, trace: &RepetitionTrace) -> bool {
         let (then, now) = (trace.progress, self.progress);
         // A failure is over when its tool succeeds with something new: see `record_progress`.
-        now.made > then.made || (trace.circle == RepetitionKind::Call && now.changed > then.changed)
+        now.made > then.made || (trace.kind == RepetitionKind::Call && now.changed > then.changed)
     }
 
     /// The weight of one more repetition.
     fn repetition_value(&self, trace: &RepetitionTrace, record: &ToolCallRecord) -> u64 {
         let (then, now) = (trace.progress, self.progress);
         let waited = record.effect == CallEffect::Waited || now.waited > then.waited;
-        let other = trace.circle == RepetitionKind::Failure && !self.calls.contains(record.call);
+        let is_other_call =
+            trace.kind == RepetitionKind::Failure && !self.calls.contains(record.call);
         let progressed = now.learned > then.learned || now.changed > then.changed;
         let forgotten = now.compacted > then.compacted;
-        match trace.circle {
-            RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
-            RepetitionKind::Call | RepetitionKind::Failure if forgotten && progressed => POLL,
-            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return
-                if other || progressed || forgotten =>
-            {
-                HALF
-            }
-            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return => FULL,
+        if trace.kind != RepetitionKind::Return && (waited || (forgotten && progressed)) {
+            POLL
+        } else if is_other_call || progressed || forgotten {
+            HALF
+        } else {
+            FULL
         }
     }
 
     fn loop_status(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
-        if limits.never_tells() {
+        if limits.has_no_notice() {
             return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
         }
         if after < limits.soft() {
@@ -246,10 +240,8 @@ impl LoopDetector {
         }
         progress.learned += u64::from(new_result);
         if new_call || new_result {
-            let over = |it: &RepetitionTrace| {
-                it.circle == RepetitionKind::Failure && it.tool == record.tool
-            };
-            self.traces.retain(|trace| !over(trace));
+            self.traces
+                .retain(|trace| trace.kind != RepetitionKind::Failure || trace.tool != record.tool);
         }
     }
 }
@@ -259,18 +251,18 @@ impl LoopDetector {
 struct KnownFingerprints(VecDeque<Fingerprint>);
 
 impl KnownFingerprints {
-    fn contains(&self, mark: Fingerprint) -> bool {
-        self.0.contains(&mark)
+    fn contains(&self, fingerprint: Fingerprint) -> bool {
+        self.0.contains(&fingerprint)
     }
 
     /// Adds a fingerprint. Returns true if it is new.
-    fn add(&mut self, mark: Fingerprint) -> bool {
-        let place = self.0.iter().position(|known| *known == mark);
-        let old = place.and_then(|place| self.0.remove(place));
+    fn add(&mut self, fingerprint: Fingerprint) -> bool {
+        let index = self.0.iter().position(|known| *known == fingerprint);
+        let old = index.and_then(|index| self.0.remove(index));
         if self.0.len() == KNOWN {
             self.0.pop_front();
         }
-        self.0.push_back(mark);
+        self.0.push_back(fingerprint);
         old.is_none()
     }
 }

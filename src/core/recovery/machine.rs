@@ -125,12 +125,10 @@ impl Run {
             return self.stop(StopReason::Stalled);
         }
         let (run, returns) = self.try_preferred_model(context);
-        let outcome = run.next_turn(context);
-        let outcome = if loop_status == LoopStatus::Repeating {
-            outcome.saying(Nudge::StepBack)
-        } else {
-            outcome
-        };
+        let mut outcome = run.next_turn(context);
+        if loop_status == LoopStatus::Repeating {
+            outcome = outcome.saying(Nudge::StepBack);
+        }
         if returns { outcome.by(RecoveryPlan::ReturnToPreferredModel) } else { outcome }
     }
 
@@ -200,10 +198,14 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         let caps = &context.limits.caps;
-        let whole = self.avoids_streaming(context.limits);
+        let (mode, most) = if self.avoids_streaming(context.limits) {
+            (ReplyMode::Whole, caps.whole)
+        } else {
+            (ReplyMode::Streaming, u32::MAX)
+        };
         // The size is an estimate, so a request that seems too large may still fit.
         let room = estimate.room().max(caps.floor);
-        let most = estimate.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
+        let most = most.min(estimate.ceiling).min(room).max(1);
         let wanted = match (purpose, self.cap) {
             (CallPurpose::Summary(_), _) => caps.summary.min(most),
             (CallPurpose::Reply, Cap::First) => caps.first.min(most),
@@ -217,7 +219,7 @@ impl Run {
             purpose,
             model_index: self.model_index,
             cap,
-            mode: if whole { ReplyMode::Whole } else { ReplyMode::Streaming },
+            mode,
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
             fast: self.fast == Fast::On,

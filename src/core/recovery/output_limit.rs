@@ -6,6 +6,7 @@
 //! found in the same way: with the cap, it exceeds the window.
 
 use super::{ErrorClass, Fault, classify};
+use crate::text::contains_any;
 
 /// Names of the output cap, in lower case: the Messages API, `OpenAI`, TGI, Gemini, Bedrock.
 const CAP_NAMES: [&str; 10] = [
@@ -71,10 +72,10 @@ pub enum RefusedCap {
 
 /// True if a message, in lower case, refuses an output cap as too large for the model.
 pub(super) fn refuses_output_cap(message: &str) -> bool {
-    let has = |signs: &[&str]| signs.iter().any(|sign| message.contains(sign));
     let rest = NOT_OTHERWISE.iter().fold(message.to_owned(), |rest, words| rest.replace(words, ""));
-    let is_otherwise = OTHERWISE.iter().any(|sign| rest.contains(sign));
-    has(&CAP_NAMES) && has(&TOO_LARGE) && !is_otherwise
+    contains_any(message, &CAP_NAMES)
+        && contains_any(message, &TOO_LARGE)
+        && !contains_any(&rest, &OTHERWISE)
 }
 
 impl Fault {
@@ -101,11 +102,12 @@ impl Fault {
         let cap = u64::from(cap);
         let is_refused = |input: &u64| *input < window && input.saturating_add(cap) > window;
         let found: Vec<u64> = numbers(&self.words()).map(u64::from).collect();
-        // The sum says more than its parts, which some services name one by one.
+        // The sum is more reliable than its parts, which some services name one by one.
         let has_cap = found.contains(&cap);
-        let sums = found.iter().filter(|sum| has_cap && **sum > window && **sum != cap);
-        let of_sum = sums.filter_map(|sum| sum.checked_sub(cap)).filter(is_refused).max();
-        of_sum.or_else(|| found.iter().copied().filter(|one| *one != cap && is_refused(one)).max())
+        let others = || found.iter().copied().filter(|number| *number != cap);
+        let sums = others().filter(|sum| has_cap && *sum > window);
+        let by_sum = sums.filter_map(|sum| sum.checked_sub(cap)).filter(is_refused).max();
+        by_sum.or_else(|| others().filter(is_refused).max())
     }
 }
 

@@ -29,10 +29,10 @@ pub enum RecoveryCause {
     Crowded,
     /// The next request does not fit the window, as far as its size is known.
     Full(AvailableMitigations),
-    /// There is no summary: none could be paid for, a hook prevented it, or the reply to the request
-    /// ahead of need was not one.
+    /// There is no summary: the budget does not cover it, a hook prevented it, or the reply to the
+    /// request ahead of need was not a summary.
     NoSummary(CompactionTrigger),
-    /// The reply to the request for a summary after an overflow was not one.
+    /// The reply to the request for a summary after an overflow was not a summary.
     UnusableSummary,
     /// The answer was text, or did not fit the required schema.
     Unstructured,
@@ -40,7 +40,7 @@ pub enum RecoveryCause {
     Unmet,
     /// A Stop hook objects.
     Objected,
-    /// The model is done and was not told the status of background work.
+    /// The model is done, and does not know the status of background work.
     Unreported,
     /// The service has no capacity, and a probe is due.
     ProbeDue,
@@ -55,8 +55,8 @@ pub struct RecoveryPlanInfo {
     pub name: &'static str,
     /// The budget that the plan is paid from. `None` for waits and ends, which are free.
     pub price: Option<Budget>,
-    /// The words for what was done, in the transcript of a session. Empty if the failure that led
-    /// to the plan is not reported there, like those of probes.
+    /// The description of the completed action, for the transcript of a session. Empty if the failure
+    /// that led to the plan is not reported there, as with probes.
     pub done: &'static str,
     /// The description in verbose output. `None` if another line reports it: a wait, a switch of
     /// model, a check, an end.

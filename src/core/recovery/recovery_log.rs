@@ -143,9 +143,9 @@ impl RecoveryLog {
             open.record.attempts = open.record.attempts.saturating_sub(1);
         }
         let open = mem::take(&mut self.open);
-        let (came, rest) = open.into_iter().partition(|open| open.has_come(step));
-        self.open = rest;
-        let mut ended = self.close(came, None);
+        let (saved, open) = open.into_iter().partition(|open| open.is_reached_by(step));
+        self.open = open;
+        let mut ended = self.close(saved, None);
         if let Action::Finish(reason) = step.action {
             ended.extend(self.end(step.at, reason));
         }
@@ -208,18 +208,16 @@ impl RecoveryLog {
         totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
         // Probes have a count of their own: not every due probe is sent.
-        let uncounted =
-            |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
-        let Some(plan) = step.plan.filter(|plan| !uncounted(plan)) else {
-            return;
-        };
+        let is_counted =
+            |plan: &RecoveryPlan| !matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
+        let Some(plan) = step.plan.filter(is_counted) else { return };
         totals.strategies.add(plan.name());
         totals.fallbacks += u32::from(plan == RecoveryPlan::SwitchModel);
-        if let (
-            Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_)),
-            Some(class),
-        ) = (step.event, failure_class(step))
-        {
+        let is_retry = matches!(
+            step.event,
+            Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_))
+        );
+        if let Some(class) = failure_class(step).filter(|_| is_retry) {
             totals.retries_by_class.add(class);
         }
     }
@@ -233,9 +231,9 @@ impl RecoveryLog {
         let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
         let plan = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
-        let same =
+        let is_same =
             |open: &OpenRecovery| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
-        let at = match (self.open.iter().position(same), plan) {
+        let at = match (self.open.iter().position(is_same), plan) {
             (Some(at), _) => at,
             (None, None) => return,
             (None, Some(_)) => {
@@ -248,14 +246,11 @@ impl RecoveryLog {
             }
         };
         let open = &mut self.open[at];
-        // A call counts when it is made, but the one that began the recovery was made before.
-        let judged = match (step.event, of_a_call) {
-            (_, false) => true,
-            (Event::Failed(_) | Event::Replied(_), true) => open.record.attempts == 0,
-            (_, true) => false,
-        };
+        // A call counts when it is made, but the call that failed first was made before the recovery.
+        let is_call = matches!(step.event, Event::Failed(_) | Event::Replied(_));
+        let counts = !of_a_call || (is_call && open.record.attempts == 0);
         let record = &mut open.record;
-        record.attempts = record.attempts.saturating_add(u32::from(judged));
+        record.attempts = record.attempts.saturating_add(u32::from(counts));
         record.failures.add(class);
         let Some(plan) = plan else { return };
         if plan == RecoveryPlan::SkipCompaction {
@@ -298,33 +293,28 @@ impl RecoveryLog {
 
 impl OpenRecovery {
     /// True if a step reaches the goal.
-    fn has_come(&self, step: &Transition) -> bool {
-        let answered = matches!(
-            step.event,
-            Event::Replied(
-                ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. }
-            )
-        );
-        let whole = step.edit.reply == ReplyDisposition::Keep
-            && (answered
-                || matches!(
-                    step.event,
-                    Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal)
-                ));
-        let taken = step.plan.is_none()
+    fn is_reached_by(&self, step: &Transition) -> bool {
+        let is_answer = matches!(step.event, Event::Replied(reply) if reply.is_answer());
+        let is_whole = is_answer
+            || matches!(
+                step.event,
+                Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal)
+            );
+        let is_kept = is_whole && step.edit.reply == ReplyDisposition::Keep;
+        let is_accepted = step.plan.is_none()
             && matches!(
                 step.action,
                 Action::RunRequirement | Action::Finish(StopReason::Completed)
             );
         match self.goal {
-            RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || whole,
-            RecoveryGoal::Reply => whole,
+            RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || is_kept,
+            RecoveryGoal::Reply => is_kept,
             RecoveryGoal::Shape => {
-                // Words are accepted if an output of before stands.
+                // A text is accepted if there is an earlier structured output.
                 let is_rejected =
                     matches!(step.plan, Some(RecoveryPlan::Restructure | RecoveryPlan::Stop(_)));
                 matches!(step.event, Event::Delivered | Event::DeliveredEarly)
-                    || (answered && whole && !is_rejected)
+                    || (is_answer && is_kept && !is_rejected)
             }
             RecoveryGoal::Effort => {
                 let is_delivered = matches!(
@@ -333,7 +323,7 @@ impl OpenRecovery {
                         | Event::BackgroundWaited(_)
                         | Event::Consulted(StopHookDecision::Pass)
                 );
-                (answered || is_delivered) && taken
+                (is_answer || is_delivered) && is_accepted
             }
             RecoveryGoal::Consent => step.event == Event::Consulted(StopHookDecision::Pass),
             RecoveryGoal::Acceptance => step.event == Event::Checked { passed: true },

@@ -185,15 +185,13 @@ pub fn failure_class(step: &Transition) -> Option<&'static str> {
         return Some(if passed { "token_budget" } else { "stop_hook" });
     }
     let is_done = matches!(event, Event::Delivered | Event::BackgroundWaited(_));
+    let returns = plan == RecoveryPlan::ReturnToPreferredModel;
     let names = [
         (is_done && plan == RecoveryPlan::Nudge, "token_budget"),
         (event == Event::SchemaMismatch, "structured_output"),
         (event == Event::SummaryPrevented, "no_summary"),
         (matches!(event, Event::Checked { .. }), "requirement"),
-        (
-            matches!(event, Event::ToolsDone(_)) && plan == RecoveryPlan::ReturnToPreferredModel,
-            "on_fallback_model",
-        ),
+        (matches!(event, Event::ToolsDone(_)) && returns, "on_fallback_model"),
     ];
     names.into_iter().find_map(|(applies, name)| applies.then_some(name))
 }

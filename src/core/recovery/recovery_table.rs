@@ -29,7 +29,7 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
         RecoveryCause::Filtered => {
             (plans_for_incomplete(run), StopReason::ModelError(ErrorClass::ContentFiltered))
         }
-        // The model is told once.
+        // The model gets the notice once.
         RecoveryCause::CallInText if run.budgets.completions >= limits.budgets.completions => {
             (&[P::RequestCompletion], INCOMPLETE)
         }
@@ -44,7 +44,7 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
         }
         RecoveryCause::Idle => (&[], StopReason::Completed),
         RecoveryCause::Crowded => (&[P::Compact], StopReason::PromptTooLong),
-        RecoveryCause::Full(found) => return plan_for_full_window(found, run),
+        RecoveryCause::Full(mitigations) => return plan_for_full_window(mitigations, run),
         RecoveryCause::NoSummary(CompactionTrigger::Threshold) => {
             (&[P::SkipCompaction], StopReason::PromptTooLong)
         }
@@ -73,16 +73,15 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
     );
     let preferred = (is_unusable_reply && may_retry_preferred_model(run, at, limits))
         .then_some(P::RetryPreferredModel);
-    let plans = plans.iter().copied().chain(preferred);
-    plans.into_iter().find(|&plan| can_pay(run, plan)).unwrap_or(P::Stop(end))
+    let mut plans = plans.iter().copied().chain(preferred);
+    plans.find(|&plan| can_pay(run, plan)).unwrap_or(P::Stop(end))
 }
 
-fn plan_for_full_window(found: AvailableMitigations, run: &Run) -> RecoveryPlan {
-    let drain = found.folds.then_some(RecoveryPlan::CommitFolds);
-    let compact = found.rounds.then_some(RecoveryPlan::CompactReactively);
-    let plans = [drain, compact].into_iter().flatten();
-    let mut payable = plans.filter(|&plan| can_pay(run, plan));
-    payable.next().unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
+fn plan_for_full_window(mitigations: AvailableMitigations, run: &Run) -> RecoveryPlan {
+    let fold = mitigations.folds.then_some(RecoveryPlan::CommitFolds);
+    let compact = mitigations.rounds.then_some(RecoveryPlan::CompactReactively);
+    let mut plans = [fold, compact].into_iter().flatten();
+    plans.find(|&plan| can_pay(run, plan)).unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
 }
 
 fn plans_for_incomplete(run: &Run) -> &'static [RecoveryPlan] {
@@ -101,13 +100,13 @@ fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
     plan.info().price.is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
-/// True if the model may be nudged to more effort. A finished answer is not put at risk for it if
-/// the model is about to be told to wrap up, or gave its last reply.
+/// True if the model may be nudged to more effort. A finished answer is not put at risk if the model
+/// is about to be asked to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
-    let late = limits.deadline.is_some_and(|deadline| at >= deadline);
+    let is_late = limits.deadline.is_some_and(|deadline| at >= deadline);
     // The reply to a nudge may be a call for another output that does not match.
     let may_fail = limits.structured && run.budgets.schema_tries == 0;
-    !late
+    !is_late
         && !may_fail
         && !run.should_wrap_up(at, limits)
         && run.budgets.turns.is_none_or(|left| left > 1)
@@ -118,18 +117,17 @@ fn plan_for_failure(failure: Failure, run: &Run, at: Moment, limits: &Limits) ->
     let payable = |&plan: &RecoveryPlan| {
         can_pay(run, plan) && !(plan.info().repeats && failure.retry_hint == Some(RetryHint::Stop))
     };
-    let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
+    let is_shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // Normal speed may have the capacity that fast mode lacks.
-    let slower = shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
-    let elsewhere = switch_back(failure, run);
+    let slower = is_shortage.then(|| plan_normal_speed(failure, distance, run, limits)).flatten();
+    let back = switch_back(failure, run);
     let preferred = retry_preferred_model(failure, run, at, limits).filter(payable);
     let again =
         retry_implausible_overflow(failure, distance).or(resume_streaming(failure, run, distance));
-    let first = slower.or(elsewhere).or(again).filter(payable);
-    if let Some(plan) = first {
+    if let Some(plan) = slower.or(back).or(again).filter(payable) {
         return plan;
     }
-    if shortage && distance != RetryDistance::Near {
+    if is_shortage && distance != RetryDistance::Near {
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
         let switch = switch(failure.class, run, limits).filter(payable);
         return switch.or(preferred).unwrap_or(RecoveryPlan::Stop(end));
@@ -162,13 +160,13 @@ fn plan_normal_speed(
     if failure.fast_denied {
         return Some(RecoveryPlan::DisableFastMode);
     }
-    let within_patience =
-        failure.retry_after.is_some_and(|retry_after| retry_after.wait < rules.patience);
-    let short = within_patience && distance == RetryDistance::Near;
-    match (short, can_pay(run, RecoveryPlan::CoolDown)) {
-        (true, _) => None,
-        (false, true) => Some(RecoveryPlan::CoolDown),
-        (false, false) => Some(RecoveryPlan::DisableFastMode),
+    let is_brief = failure.retry_after.is_some_and(|retry_after| retry_after.wait < rules.patience);
+    if is_brief && distance == RetryDistance::Near {
+        None
+    } else if can_pay(run, RecoveryPlan::CoolDown) {
+        Some(RecoveryPlan::CoolDown)
+    } else {
+        Some(RecoveryPlan::DisableFastMode)
     }
 }
 
@@ -180,7 +178,7 @@ fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
 
 /// Repeats a small request that was refused as too long or too large, before anything is removed
 /// from it: some gateways report this for requests that they lost, or count the tokens of another
-/// one.
+/// request.
 fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
     let too_long = failure.is_overflow() && failure.contradicted;
     let is_doubtful = too_long && failure.retry_hint.is_none();
@@ -206,7 +204,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
     let counted_unless = |persistent: bool| if persistent { wait } else { retry };
     let for_all = counted_unless(limits.persistence == Persistence::All);
     let for_capacity = counted_unless(limits.persistence != Persistence::Off);
-    let sit_out = within_overload_limit(run, limits).and(for_capacity);
+    let wait_out = if exceeds_overload_limit(run, limits) { None } else { for_capacity };
     // The server's retry hint overrides the class, but not the account kind or the query source:
     // its `true` also comes with limits that last for hours, and to many clients at once.
     let if_retry_requested =
@@ -219,13 +217,13 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         return plans_for_summary(failure, trigger);
     }
     let lower = failure.mitigations.output.then_some(P::LowerCap);
-    let drain = failure.mitigations.folds.then_some(P::CommitFolds);
+    let fold = failure.mitigations.folds.then_some(P::CommitFolds);
     let compact = failure.mitigations.rounds.then_some(P::CompactReactively);
     let strip = failure.mitigations.media.then_some(P::Strip);
-    let heal = failure.mitigations.block.then_some(P::RepairBlock);
-    let unthinking = failure.mitigations.thinking.then_some(P::DropThinking);
-    let unmarked = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
-    let unstreamed = failure.mitigations.streaming.then_some(P::DropStreaming);
+    let repair = failure.mitigations.block.then_some(P::RepairBlock);
+    let drop_thinking = failure.mitigations.thinking.then_some(P::DropThinking);
+    let drop_marks = failure.mitigations.cache_marks.then_some(P::DropCacheMarks);
+    let drop_streaming = failure.mitigations.streaming.then_some(P::DropStreaming);
     // A filter in front of the service may refuse only this summary, which may be able to wait.
     let [sooner, later] = match summarising(run).map(|trigger| (trigger, without_summary(trigger)))
     {
@@ -248,21 +246,22 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         C::ServerOverload => match limits.source {
             QuerySource::Background => [None; 4],
             QuerySource::Foreground if run.overloads >= limits.overloads_per_switch => {
-                [switch, sit_out, None, None]
+                [switch, wait_out, None, None]
             }
-            QuerySource::Foreground => [sit_out, switch, None, None],
+            QuerySource::Foreground => [wait_out, switch, None, None],
         },
         C::InvalidModel => [if_retry_requested, sooner, later, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_retry_requested, switch, None],
-        C::AuthError => [unmarked, if_retry_requested, sooner, later],
+        C::AuthError => [drop_marks, if_retry_requested, sooner, later],
         C::CreditBalanceLow | C::SslCertError => [switch, None, None, None],
-        C::PromptTooLong => [lower, drain, compact, if_retry_requested],
-        C::RequestTooLarge => [strip, drain, compact, if_retry_requested],
+        C::PromptTooLong => [lower, fold, compact, if_retry_requested],
+        C::RequestTooLarge => [strip, fold, compact, if_retry_requested],
         // Services name one oversized document at a time: the others are removed as blocks.
-        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_retry_requested, None],
-        C::ToolUseMismatch => [heal, unthinking, if_retry_requested, None],
+        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(repair), if_retry_requested, None],
+        C::ToolUseMismatch => [repair, drop_thinking, if_retry_requested, None],
         C::InvalidRequest => {
-            [heal, lower.or(unmarked), unthinking.or(unstreamed), if_retry_requested]
+            let drop_field = drop_thinking.or(drop_streaming);
+            [repair, lower.or(drop_marks), drop_field, if_retry_requested]
         }
         C::Unknown => [if_retry_requested, None, None, None],
         // Classes made by outlast, not by a server.
@@ -316,19 +315,19 @@ fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
 
 /// Plans for a refused summarising request: a smaller one, or none.
 fn plans_for_summary(failure: Failure, trigger: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
-    let of_cap = matches!(failure.class, ErrorClass::PromptTooLong | ErrorClass::InvalidRequest);
-    let lower = of_cap && failure.mitigations.output;
+    let offered = &failure.mitigations;
     let is_invalid = failure.class == ErrorClass::InvalidRequest;
-    let unmark =
-        (is_invalid && failure.mitigations.cache_marks).then_some(RecoveryPlan::DropCacheMarks);
-    let unthinking =
-        (is_invalid && failure.mitigations.thinking).then_some(RecoveryPlan::DropThinking);
-    let unstreamed =
-        (is_invalid && failure.mitigations.streaming).then_some(RecoveryPlan::DropStreaming);
-    let trim = failure.is_overflow() && failure.mitigations.rounds;
+    let lower = offered.output && (is_invalid || failure.class == ErrorClass::PromptTooLong);
+    let drop_field = [
+        (offered.cache_marks, RecoveryPlan::DropCacheMarks),
+        (offered.thinking, RecoveryPlan::DropThinking),
+        (offered.streaming, RecoveryPlan::DropStreaming),
+    ];
+    let drop_field = drop_field.into_iter().find(|(is_offered, _)| is_invalid && *is_offered);
+    let trim = failure.is_overflow() && offered.rounds;
     [
         lower.then_some(RecoveryPlan::LowerCap),
-        unmark.or(unthinking).or(unstreamed),
+        drop_field.map(|(_, plan)| plan),
         trim.then_some(RecoveryPlan::Trim),
         Some(without_summary(trigger)),
     ]
@@ -362,7 +361,7 @@ fn retry_preferred_model(
         limits.source == QuerySource::Background && failure.class == ErrorClass::ServerOverload;
     // The fallback model may have a smaller window, or refuse a field that the preferred one takes.
     let is_of_model = failure.is_request_failure();
-    // A gateway may route the preferred model elsewhere, and has answered for it.
+    // A gateway may route the preferred model to another service, and has answered for it before.
     let is_of_connection =
         failure.class.info().origin == FailureOrigin::Connection && !is_refreshing(run);
     let helps = is_of_model || is_of_connection || another_model_helps(failure.class, moves, run);
@@ -404,11 +403,10 @@ fn summarising(run: &Run) -> Option<CompactionTrigger> {
     }
 }
 
-/// `Some` while the run may wait out further overloads. Persistent mode does not count them.
-fn within_overload_limit(run: &Run, limits: &Limits) -> Option<()> {
-    let given_up = limits.persistence == Persistence::Off
-        && limits.overload_limit.is_some_and(|limit| run.overloads >= limit);
-    if given_up { None } else { Some(()) }
+/// True if the run may not wait out further overloads. Persistent mode does not count them.
+fn exceeds_overload_limit(run: &Run, limits: &Limits) -> bool {
+    limits.persistence == Persistence::Off
+        && limits.overload_limit.is_some_and(|limit| run.overloads >= limit)
 }
 
 /// The retry cost, in bucket tokens: a timeout has already cost more than most failures.

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ErrorClass, Fault, FaultKind, classify};
+use crate::text::contains_any;
 
 /// A position in the conversation that a refusal names, in the indices of the request's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub enum RejectedContent {
 #[serde(rename_all = "snake_case")]
 pub enum OptionalField {
     Thinking,
-    /// No field for thinking, where the service thinks by default: it is turned off explicitly.
+    /// The absent field for thinking, if the service thinks by default: it is turned off explicitly.
     ThinkingByDefault,
     Effort,
     /// The cache breakpoints.
@@ -136,7 +137,7 @@ const IMAGE_INPUT: [&str; 10] = [
     "vision",
 ];
 
-/// Signs that a kind of input is not taken at all: `OpenRouter`, Bedrock, Ollama and llama.cpp,
+/// Signs that the model does not accept a kind of input: `OpenRouter`, Bedrock, Ollama and llama.cpp,
 /// Mistral, vLLM.
 const NOT_TAKEN: [&str; 7] = [
     "no endpoints found that support",
@@ -148,7 +149,7 @@ const NOT_TAKEN: [&str; 7] = [
     "not a vision",
 ];
 
-/// Whole phrases that say the same: `DeepSeek`, z.ai.
+/// Whole phrases that mean that the model takes no images: `DeepSeek`, z.ai.
 const NO_IMAGE_INPUT: [&str; 2] = ["unknown variant `image", "allowed values: ['text']"];
 
 /// Signs of a request that a gateway rewrote, so that its message indices differ from ours.
@@ -171,8 +172,7 @@ impl Fault {
     /// True if an overflow counts input and output together, as far as its wording shows.
     pub fn counts_output(&self) -> bool {
         let words = self.words();
-        classify(self).class == ErrorClass::PromptTooLong
-            && OUTPUT.iter().any(|sign| words.contains(sign))
+        classify(self).class == ErrorClass::PromptTooLong && contains_any(&words, &OUTPUT)
     }
 
     /// The message in lower case. Some encoders escape `>`, and gateways quote their output.
@@ -184,13 +184,13 @@ impl Fault {
     pub fn most_images(&self) -> Option<usize> {
         let words = self.words();
         let counts = ["too many images", "too much media", "image(s) may be provided"];
-        if !counts.iter().any(|phrase| words.contains(phrase)) {
+        if !contains_any(&words, &counts) {
             return None;
         }
         let most = ["> ", "at most ", "maximum of "]
             .iter()
-            .find_map(|before| words.split_once(before).and_then(|(_, after)| number_at(after)));
-        most.and_then(|most| usize::try_from(most).ok())
+            .find_map(|before| number_at(words.split_once(before)?.1));
+        usize::try_from(most?).ok()
     }
 
     /// True if the service takes no images for this model, whatever their size.
@@ -206,14 +206,13 @@ impl Fault {
         let FaultKind::Refused { status: 200 | 400, message, .. } = &self.kind else {
             return false;
         };
-        let words = message.to_ascii_lowercase();
-        FILTERED_OUTPUT.iter().any(|phrase| words.contains(phrase))
+        contains_any(&message.to_ascii_lowercase(), &FILTERED_OUTPUT)
     }
 
     /// The position that the refusal names, if it blames the conversation.
     pub fn rejected_block(&self) -> Option<BlockIndex> {
         let words = self.rejection_text()?;
-        if REWRITTEN.iter().any(|sign| words.contains(sign)) {
+        if contains_any(&words, &REWRITTEN) {
             return None;
         }
         named(&words, "messages").find_map(parse_block_path)
@@ -263,7 +262,7 @@ impl Fault {
         }
     }
 
-    /// True if a request for the same without streaming may be accepted.
+    /// True if the same request without streaming may be accepted.
     fn refuses_streaming(&self) -> bool {
         self.rejection_text().is_some_and(|words| refuses_streaming(&words))
     }
@@ -279,9 +278,8 @@ impl Fault {
     fn demands_thinking(&self) -> bool {
         const DEMANDS: [&str; 4] = ["passed back", "is missing", "missing thinking", "missing `"];
         self.rejection_text().is_some_and(|words| {
-            let names = ["thinking", "reasoning_content"];
-            names.iter().any(|name| words.contains(name))
-                && DEMANDS.iter().any(|phrase| words.contains(phrase))
+            contains_any(&words, &["thinking", "reasoning_content"])
+                && contains_any(&words, &DEMANDS)
         })
     }
 
@@ -299,16 +297,14 @@ impl Fault {
         let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.kind else {
             return false;
         };
-        let words = message.to_ascii_lowercase();
-        ["cache_control", "cachecontrol", "cachepoint", "prompt caching"]
-            .iter()
-            .any(|sign| words.contains(sign))
+        let names = ["cache_control", "cachecontrol", "cachepoint", "prompt caching"];
+        contains_any(&message.to_ascii_lowercase(), &names)
     }
 
     /// True if the service takes the system prompt as a string only.
     fn demands_system_string(&self) -> bool {
         self.rejection_text().is_some_and(|words| {
-            let mut parts = words.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
+            let mut parts = words.split(|letter| !is_word_letter(letter));
             let names = |name: &str| parts.clone().any(|part| part == name);
             let names_role = names("role") || names("messages");
             names("system") && !names_role && parts.any(|part| ["str", "string"].contains(&part))
@@ -334,6 +330,10 @@ impl Fault {
     }
 }
 
+fn is_word_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
 /// The number at the start of `text`, after a few signs, without its thousands separators.
 fn number_at(text: &str) -> Option<u64> {
     let signs = text.chars().take(4).take_while(|one| " :=(\"'\\`".contains(*one)).count();
@@ -352,11 +352,10 @@ fn number_at(text: &str) -> Option<u64> {
     }
 }
 
-/// What follows each occurrence of a whole word.
+/// The text after each occurrence of a whole word.
 fn named<'a>(words: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
-    let starts = words.match_indices(name).filter(|(at, _)| {
-        !words[..*at].ends_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
-    });
+    let starts =
+        words.match_indices(name).filter(|(at, _)| !words[..*at].ends_with(is_word_letter));
     starts.map(|(at, found)| &words[at + found.len()..])
 }
 
@@ -395,37 +394,38 @@ fn index_after(text: &str) -> Option<(usize, &str)> {
     let length = rest.bytes().take_while(u8::is_ascii_digit).count();
     let index = rest[..length].parse().ok().filter(|_| length <= 6)?;
     let rest = &rest[length..];
-    let whole = !rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_');
+    let whole = !rest.starts_with(is_word_letter);
     whole.then_some((index, rest))
 }
 
 fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let rest = skip_signs(text)?.strip_prefix(word)?;
-    (!rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_')).then_some(rest)
+    (!rest.starts_with(is_word_letter)).then_some(rest)
 }
 
 /// True if the path ends here: it names the message itself, not a part of it such as its role.
 fn ends_here(rest: &str) -> bool {
-    skip_signs(rest).is_none_or(|rest| !rest.starts_with(|one: char| one.is_ascii_alphabetic()))
+    skip_signs(rest)
+        .is_none_or(|rest| !rest.starts_with(|letter: char| letter.is_ascii_alphabetic()))
 }
 
 /// True if a message, in lower case, refuses streaming.
 pub(super) fn refuses_streaming(words: &str) -> bool {
-    STREAMING.iter().any(|phrase| words.contains(phrase))
+    contains_any(words, &STREAMING)
 }
 
-/// True if a message, in lower case, says that the model takes no images. What is said of one image,
-/// such as of its format, is another matter.
+/// True if a message, in lower case, says that the model takes no images. A refusal of one image, such
+/// as for its format, does not count.
 pub(super) fn refuses_images(words: &str) -> bool {
-    let has = |part: &str, signs: &[&str]| signs.iter().any(|sign| part.contains(sign));
-    let is_of_other = |part: &str| {
-        has(part, &["format", "media type", "mime", "thinking", "animated", "svg", " url"])
-    };
-    let is_whole = |rest: &str| !rest.starts_with(|one: char| one.is_ascii_alphanumeric());
+    const OTHER: [&str; 7] =
+        ["format", "media type", "mime", "thinking", "animated", "svg", " url"];
+    let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric());
     let names_images = |part: &str| IMAGE_INPUT.iter().any(|name| named(part, name).any(is_whole));
     let mut sentences = words.split(['\n', ';']).flat_map(|line| line.split(". "));
-    has(words, &NO_IMAGE_INPUT)
-        || sentences.any(|part| names_images(part) && has(part, &NOT_TAKEN) && !is_of_other(part))
+    let refuses = |part: &str| {
+        names_images(part) && contains_any(part, &NOT_TAKEN) && !contains_any(part, &OTHER)
+    };
+    contains_any(words, &NO_IMAGE_INPUT) || sentences.any(refuses)
 }
 
 /// True if a message, in lower case, rejects the thinking of the conversation, whatever service is
@@ -441,7 +441,7 @@ pub(super) fn refuses_signed_thinking(words: &str) -> bool {
         "unknown variant `redacted_thinking`",
     ];
     let is_unread = words.contains("encrypted content") && words.contains("verif");
-    is_unread || PHRASES.iter().any(|phrase| words.contains(phrase))
+    is_unread || contains_any(words, &PHRASES)
 }
 
 fn is_about_thinking(words: &str) -> bool {
@@ -460,5 +460,5 @@ fn is_about_media(words: &str) -> bool {
         "the pdf specified",
         "image cannot be empty",
     ];
-    SIGNS.iter().any(|sign| words.contains(sign))
+    contains_any(words, &SIGNS)
 }

@@ -206,8 +206,7 @@ pub enum Fast {
     },
 }
 
-/// The rule for an answer before a nudge: if the work that the nudge asked for fails, the answer may
-/// still count.
+/// The answer before a nudge, which may stand if the work that the nudge asked for fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptAnswer {

@@ -107,7 +107,7 @@ const TIME_UNITS: [&[u8]; 10] =
 /// watches.
 pub fn is_wait(tool: &str, command: Option<&str>) -> bool {
     let name = tool.to_ascii_lowercase();
-    let words = name.split(|one: char| !one.is_ascii_alphanumeric());
+    let words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
     WAITING_TOOLS.contains(&name.as_str())
         || words.into_iter().any(|word| ["wait", "poll", "sleep", "watch"].contains(&word))
         || command.is_some_and(|command| {
@@ -129,7 +129,8 @@ fn is_waiting_command(command: &str) -> bool {
         return true;
     }
     // Commands whose arguments are patterns or text to print.
-    let quotes = ["grep", "rg", "ag", "echo", "printf", "cat", "sed", "awk", "git", "find", "ls"];
+    let text_programs =
+        ["grep", "rg", "ag", "echo", "printf", "cat", "sed", "awk", "git", "find", "ls"];
     let waiting = ["wait", "watch", "--wait", "--watch", "wait-for"];
-    !quotes.contains(&program) && words.any(|word| waiting.contains(&word))
+    !text_programs.contains(&program) && words.any(|word| waiting.contains(&word))
 }
