@@ -1,4 +1,5 @@
-//! Reads JSON of other programs leniently, writes JSON lines, and checks references in schemas. Pure.
+//! Reads JSON of other programs leniently, writes JSON lines, and checks references in schemas.
+//! Pure.
 //!
 //! All JSON that other programs write is read by [`read`]: that of hooks, MCP servers, hosts,
 //! helper commands, model services and settings files.

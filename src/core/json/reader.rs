@@ -32,8 +32,8 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     read_text(text, Surrogates::Replaced)
 }
 
-/// Reads one JSON value from text like [`read_str`], but without a loss: an unpaired surrogate is an
-/// error, except in a string that `T` reads as bytes, where it is encoded as in WTF-8.
+/// Reads one JSON value from text like [`read_str`], but without a loss: an unpaired surrogate is
+/// an error, except in a string that `T` reads as bytes, where it is encoded as in WTF-8.
 ///
 /// # Errors
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.

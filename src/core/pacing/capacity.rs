@@ -1,8 +1,8 @@
 //! Coordinates capacity probes of an overloaded service among the runs of one host.
 //!
-//! Pure, like [`SharedRateLimit`](super::SharedRateLimit). The runs that wait for capacity share one
-//! probe: one run sends it, and the others check here when the next one is due. After an answered
-//! probe the runs resume one by one, in the order in which they ask.
+//! Pure, like [`SharedRateLimit`](super::SharedRateLimit). The runs that wait for capacity share
+//! one probe: one run sends it, and the others check here when the next one is due. After an
+//! answered probe the runs resume one by one, in the order in which they ask.
 
 use serde::{Deserialize, Serialize};
 

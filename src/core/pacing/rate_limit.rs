@@ -5,14 +5,14 @@
 //!
 //! ```text
 //!   claim ──► Go ──► (the request) ──► served: room left, half the gap
-//!     │                         └────► refused: no requests until its end, then at the service's rate
+//!     │                         └────► refused: no requests for a while, then at the service's rate
 //!     └─────► Wait, in the queue ──► claim again
 //! ```
 //! The state has three parts, from the most to the least reliable:
 //! - *the block*: the retry-after of a 429 or, without one, twice the length of the block before.
-//!   Until it ends no request is sent. Then one request goes first, as a probe: that of the run that
-//!   was refused, so that the refusals of different runs do not add up. The others follow once the
-//!   probe was answered or its lead time is over;
+//!   Until it ends no request is sent. Then one request goes first, as a probe: that of the run
+//!   that was refused, so that the refusals of different runs do not add up. The others follow once
+//!   the probe was answered or its lead time is over;
 //! - *the window* (`room`): headers report how many requests are left. Every permitted request
 //!   takes one of them, so the runs together do not exceed the window. The next window is assumed
 //!   to be as large;
@@ -22,10 +22,10 @@
 //!   is forgotten. So the runs find the limit again with a few refusals, and an estimate of the
 //!   rate that was too low does not last.
 //!
-//! Gap and window apply only while several runs want to send: one has a request in flight, or waits,
-//! while another one asks. Runs that follow each other are delayed by a block only. Waiting runs
-//! queue in the order in which they asked, so none starves; a run that does not ask again at its
-//! time loses its place.
+//! Gap and window apply only while several runs want to send: one has a request in flight, or
+//! waits, while another one asks. Runs that follow each other are delayed by a block only. Waiting
+//! runs queue in the order in which they asked, so none starves; a run that does not ask again at
+//! its time loses its place.
 
 use serde::{Deserialize, Serialize};
 
@@ -226,8 +226,8 @@ impl SharedRateLimit {
         if wait <= RATE_BLOCK_MAX {
             let period = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
             let even = self.room.and_then(|room| even_gap(room.length, room.limit));
-            // A reported window is more reliable than the measured rate. A run that was alone has no
-            // meaningful rate: it asked for less than the service would have served.
+            // A reported window is more reliable than the measured rate. A run that was alone has
+            // no meaningful rate: it asked for less than the service would have served.
             let served = u64::from(if self.is_crowded(now) { self.served } else { 0 });
             let measured = even.or((period * 1_000).checked_div(served));
             let gap = measured.unwrap_or(GAP_FIRST_US).min(wait * 1_000);

@@ -27,7 +27,8 @@ impl Run {
         self.require_output(context, |run| run.await_work(context))
     }
 
-    /// Keeps an answer, and continues by `proceed` unless structured output is required and missing.
+    /// Keeps an answer, and continues by `proceed` unless structured output is required and
+    /// missing.
     fn require_output(
         self,
         context: StepContext<'_>,

@@ -11,9 +11,9 @@
 //!    └─────── failed, or not sent ────────┘
 //! ```
 //! While a fallback model is in use, every second probe is for the preferred model, and an answer
-//! leads back to it. A failed probe does not change the wait, unless the server sends a retry-after.
-//! An answered one ends it, at the price of an early return: a service that answers probes but
-//! refuses requests soon gets no more of either than the back-off allows.
+//! leads back to it. A failed probe does not change the wait, unless the server sends a
+//! retry-after. An answered one ends it, at the price of an early return: a service that answers
+//! probes but refuses requests soon gets no more of either than the back-off allows.
 
 use super::backoff::part;
 use super::event::{Action, Probed, ReplyDisposition};

@@ -337,8 +337,8 @@ fn is_too_long(message: &str) -> bool {
 }
 
 /// True if a sentence of the message says that the input is too much, in any wording, as at Vertex,
-/// Qianfan, Ark, Cohere, `OpenAI` and Perplexity. Sentences about other limits and parameters do not
-/// count.
+/// Qianfan, Ark, Cohere, `OpenAI` and Perplexity. Sentences about other limits and parameters do
+/// not count.
 fn says_input_exceeds(message: &str) -> bool {
     const INPUT: [&str; 6] = ["token", "prompt", "the input", "input too", "messages[", "input["];
     const TOO_MUCH: [&str; 11] = [
@@ -502,8 +502,8 @@ fn is_about_the_model(message: &str) -> bool {
         )
 }
 
-/// True if the message names a model and one of the phrases follows. In "this field is not supported
-/// by the model", the phrase precedes.
+/// True if the message names a model and one of the phrases follows. In "this field is not
+/// supported by the model", the phrase precedes.
 fn says_of_a_model(message: &str, phrases: &[&str]) -> bool {
     let names = ["the model", "model \"", "model '", "model `"];
     let start = names.iter().filter_map(|name| message.find(name)).min();

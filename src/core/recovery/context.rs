@@ -15,8 +15,8 @@ pub(super) const USELESS_MAX: u8 = 2;
 const PART_REMOVED: u32 = 4;
 
 impl Run {
-    /// Compacts a conversation that is about to fill the window, shortens one that does not fit, ends
-    /// the run if it cannot fit, and sends the request otherwise.
+    /// Compacts a conversation that is about to fill the window, shortens one that does not fit,
+    /// ends the run if it cannot fit, and sends the request otherwise.
     pub(super) fn on_estimate(
         self,
         estimate: TokenEstimate,
@@ -41,8 +41,8 @@ impl Run {
         run.ask(CallPurpose::Reply, estimate, context)
     }
 
-    /// Shortens a request that fills the window, which the service would refuse. The estimate may be
-    /// too high, so if nothing can be removed, the request is sent.
+    /// Shortens a request that fills the window, which the service would refuse. The estimate may
+    /// be too high, so if nothing can be removed, the request is sent.
     fn make_room(self, estimate: TokenEstimate, context: StepContext<'_>) -> StepOutcome {
         let (run, chosen) = self.choose_plan(RecoveryCause::Full(estimate.mitigations), context);
         let outcome = if chosen == RecoveryPlan::CommitFolds {

@@ -426,8 +426,8 @@ pub enum Trim {
     Media,
     /// Repairs the refused block.
     Block,
-    /// Leaves out of the next requests some of the content that was added since the last answer, and
-    /// removes it when one of them is answered.
+    /// Leaves out of the next requests some of the content that was added since the last answer,
+    /// and removes it when one of them is answered.
     Added,
     /// Stops sending the refused field for thinking or effort.
     ThinkingParameter,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountKind, Backoff, Budgets, LoopLimits, Moment};
 
-/// The rules of a run: fixed at the start, written to the journal, and not read from the environment
-/// again. Each can be set by the user.
+/// The rules of a run: fixed at the start, written to the journal, and not read from the
+/// environment again. Each can be set by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent rules")]

@@ -24,8 +24,8 @@ use super::tool_call_record::{CallEffect, Fingerprint, ToolCallRecord};
 /// The thresholds of the loop detector, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// Repetitions at which the model gets a notice. At least 2: one occurrence is not a repetition.
-    /// `u32::MAX`: never.
+    /// Repetitions at which the model gets a notice. At least 2: one occurrence is not a
+    /// repetition. `u32::MAX`: never.
     pub soft: u32,
     /// Repetitions at which the run ends. Always more than `soft`, unless `soft` means never.
     pub hard: u32,

@@ -1,5 +1,5 @@
-//! Parses refusals of an output cap, to find the output limit of the model, or the size of the input
-//! beside which the cap did not fit.
+//! Parses refusals of an output cap, to find the output limit of the model, or the size of the
+//! input beside which the cap did not fit.
 //!
 //! Every service has its own wording, so the limit is the largest number in the message that is
 //! below the refused cap, provided that the message is about nothing else. The size of the input is

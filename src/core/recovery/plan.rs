@@ -55,8 +55,8 @@ pub struct RecoveryPlanInfo {
     pub name: &'static str,
     /// The budget that the plan is paid from. `None` for waits and ends, which are free.
     pub price: Option<Budget>,
-    /// The description of the completed action, for the transcript of a session. Empty if the failure
-    /// that led to the plan is not reported there, as with probes.
+    /// The description of the completed action, for the transcript of a session. Empty if the
+    /// failure that led to the plan is not reported there, as with probes.
     pub done: &'static str,
     /// The description in verbose output. `None` if another line reports it: a wait, a switch of
     /// model, a check, an end.

@@ -246,7 +246,8 @@ impl RecoveryLog {
             }
         };
         let open = &mut self.open[at];
-        // A call counts when it is made, but the call that failed first was made before the recovery.
+        // A call counts when it is made, but the call that failed first was made before the
+        // recovery.
         let is_call = matches!(step.event, Event::Failed(_) | Event::Replied(_));
         let counts = !of_a_call || (is_call && open.record.attempts == 0);
         let record = &mut open.record;

@@ -100,8 +100,8 @@ fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
     plan.info().price.is_none_or(|price| run.budgets.spend(price).is_some())
 }
 
-/// True if the model may be nudged to more effort. A finished answer is not put at risk if the model
-/// is about to be asked to wrap up, or gave its last reply.
+/// True if the model may be nudged to more effort. A finished answer is not put at risk if the
+/// model is about to be asked to wrap up, or gave its last reply.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let is_late = limits.deadline.is_some_and(|deadline| at >= deadline);
     // The reply to a nudge may be a call for another output that does not match.

@@ -38,12 +38,14 @@ pub enum RejectedContent {
 #[serde(rename_all = "snake_case")]
 pub enum OptionalField {
     Thinking,
-    /// The absent field for thinking, if the service thinks by default: it is turned off explicitly.
+    /// The absent field for thinking, if the service thinks by default: it is turned off
+    /// explicitly.
     ThinkingByDefault,
     Effort,
     /// The cache breakpoints.
     CacheControl,
-    /// The system prompt as a list of blocks, which may have cache breakpoints, and not as a string.
+    /// The system prompt as a list of blocks, which may have cache breakpoints, and not as a
+    /// string.
     SystemBlocks,
     /// The images of the conversation.
     Images,
@@ -137,8 +139,8 @@ const IMAGE_INPUT: [&str; 10] = [
     "vision",
 ];
 
-/// Signs that the model does not accept a kind of input: `OpenRouter`, Bedrock, Ollama and llama.cpp,
-/// Mistral, vLLM.
+/// Signs that the model does not accept a kind of input: `OpenRouter`, Bedrock, Ollama and
+/// llama.cpp, Mistral, vLLM.
 const NOT_TAKEN: [&str; 7] = [
     "no endpoints found that support",
     "n't support",
@@ -414,8 +416,8 @@ pub(super) fn refuses_streaming(words: &str) -> bool {
     contains_any(words, &STREAMING)
 }
 
-/// True if a message, in lower case, says that the model takes no images. A refusal of one image, such
-/// as for its format, does not count.
+/// True if a message, in lower case, says that the model takes no images. A refusal of one image,
+/// such as for its format, does not count.
 pub(super) fn refuses_images(words: &str) -> bool {
     const OTHER: [&str; 7] =
         ["format", "media type", "mime", "thinking", "animated", "svg", " url"];

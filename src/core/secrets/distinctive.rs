@@ -20,8 +20,8 @@ const WORDS: &str = "\
 
 /// The default passwords of services, which are also the names of programs and accounts.
 ///
-/// Containers for tests are configured with them (`PGPASSWORD=postgres`). Each is the first guess of
-/// every attacker, so redacting it protects nothing, and it corrupts image names, paths and
+/// Containers for tests are configured with them (`PGPASSWORD=postgres`). Each is the first guess
+/// of every attacker, so redacting it protects nothing, and it corrupts image names, paths and
 /// structured output. Only the whole value counts: in a longer one, such as `root-2024` or
 /// `postgres123`, the rest may be secret.
 const DEFAULT_PASSWORDS: &str = "\

@@ -17,8 +17,8 @@ const SHORTEST_BASE64: usize = 12;
 /// Minimum length of a value that is found in hexadecimal, in bytes.
 const SHORTEST_HEX: usize = 8;
 
-/// Length of the parts of base64 that are also found by themselves, in bytes: programs put line feeds
-/// into long base64. A part begins at every half of that length.
+/// Length of the parts of base64 that are also found by themselves, in bytes: programs put line
+/// feeds into long base64. A part begins at every half of that length.
 const BASE64_PART: usize = 24;
 
 /// Maximum nesting of JSON strings inside JSON strings that is covered.

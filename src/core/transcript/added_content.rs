@@ -1,5 +1,6 @@
-//! Content that was added since the last answer. The request before was accepted, so this content is
-//! the likely cause if the service refuses the longer request for a reason that is not recognised.
+//! Content that was added since the last answer. The request before was accepted, so this content
+//! is the likely cause if the service refuses the longer request for a reason that is not
+//! recognised.
 
 use super::compaction::{can_shrink, shrink};
 use super::excerpt::EXCERPT_MIN;
@@ -49,8 +50,8 @@ impl AddedContent {
     }
 }
 
-/// True if a tool result has a text that [`shrink`] would cut. Media alone are not a reason: `shrink`
-/// would replace them, too.
+/// True if a tool result has a text that [`shrink`] would cut. Media alone are not a reason:
+/// `shrink` would replace them, too.
 fn has_long_result(messages: &[Message]) -> bool {
     let blocks = messages.iter().flat_map(|message| &message.content);
     let mut texts = blocks.filter_map(Block::as_result).flatten().filter_map(Block::as_text);

@@ -287,8 +287,8 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     }
 }
 
-/// The positions of the unknown block at `at` and of those that belong to it: a server-side call and
-/// its result.
+/// The positions of the unknown block at `at` and of those that belong to it: a server-side call
+/// and its result.
 fn related_blocks(index: usize, message: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
     let id = |value: &Value| {
         let id = value.get("tool_use_id").or_else(|| value.get("id"));

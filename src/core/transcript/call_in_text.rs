@@ -1,8 +1,8 @@
-//! Finds tool calls that a model wrote as text: in the syntaxes of several vendors beside prose, and
-//! in any syntax where the whole reply, or its end from a tag on, is a call.
+//! Finds tool calls that a model wrote as text: in the syntaxes of several vendors beside prose,
+//! and in any syntax where the whole reply, or its end from a tag on, is a call.
 //!
-//! Code blocks, code spans and quotations do not count, since a call there is an example. A code block
-//! at the end of the reply that contains only a call does count.
+//! Code blocks, code spans and quotations do not count, since a call there is an example. A code
+//! block at the end of the reply that contains only a call does count.
 
 use super::message::ToolDefinition;
 use super::whole_call::{json_call, whole_call, written_call};
@@ -124,8 +124,8 @@ fn call_in_block<'a>(part: &str, tools: &'a [ToolDefinition]) -> Option<&'a str>
     json_call(part, tools).filter(|_| part.contains("\"name\"")).or_else(of_list)
 }
 
-/// The tool of a call at the end of a text. The call begins with a tag at the beginning of a line, or
-/// with a special token.
+/// The tool of a call at the end of a text. The call begins with a tag at the beginning of a line,
+/// or with a special token.
 fn last_call<'a>(prose: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let lines =
         prose.match_indices('\n').map(|(at, _)| prose[at + 1..].trim_start_matches([' ', '\t']));
@@ -240,8 +240,8 @@ fn without_quotations(text: &str) -> String {
     rest
 }
 
-/// Removes the prefix that newer `DeepSeek` models write in their tags: `DSML` between bars, such as
-/// in `<|DSML|invoke name="Bash">`, mostly with fullwidth bars.
+/// Removes the prefix that newer `DeepSeek` models write in their tags: `DSML` between bars, such
+/// as in `<|DSML|invoke name="Bash">`, mostly with fullwidth bars.
 fn without_dsml(text: &str) -> String {
     let mut pieces = text.split('<');
     let mut rest = pieces.next().unwrap_or_default().to_owned();

@@ -106,8 +106,8 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
 }
 
 /// Repairs `messages` as a history that a prompt may follow: like [`repair`], but the list may be
-/// empty or end with the assistant. `unanswered_text` returns the result text for an unanswered call
-/// with the given id.
+/// empty or end with the assistant. `unanswered_text` returns the result text for an unanswered
+/// call with the given id.
 pub fn repair_history(
     messages: Vec<Message>,
     unanswered_text: impl Fn(&str) -> String,

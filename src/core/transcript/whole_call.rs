@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::message::ToolDefinition;
 
-/// The maximum length of the markers before a call, and of the part between a name and its input, in
-/// bytes.
+/// The maximum length of the markers before a call, and of the part between a name and its input,
+/// in bytes.
 const MARKER_MAX: usize = 120;
 
 /// The maximum number of words before a name, and of words of markers after it.
@@ -91,8 +91,8 @@ fn is_flat_call(tool: &ToolDefinition, object: &Map<String, Value>, name_key: &s
         && others.all(|key| has_field(tool, key) || ENVELOPE.contains(&key.as_str()))
 }
 
-/// True if a JSON value, or a text with one, is an input of the tool: by the field that it is in, or
-/// by its own fields.
+/// True if a JSON value, or a text with one, is an input of the tool: by the field that it is in,
+/// or by its own fields.
 fn is_input_of(tool: &ToolDefinition, key: &str, value: &Value) -> bool {
     let parsed = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let Some(input) = parsed.as_ref().unwrap_or(value).as_object() else { return false };
@@ -134,8 +134,8 @@ pub(super) fn written_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Optio
     tools.iter().find(calls).map(|tool| tool.name.as_str())
 }
 
-/// True if the text after a tool's name is the beginning of its input: brackets and markers, then one
-/// of its fields, then a value.
+/// True if the text after a tool's name is the beginning of its input: brackets and markers, then
+/// one of its fields, then a value.
 fn begins_input(after: &str, tool: &ToolDefinition) -> bool {
     let after = &after[..after.floor_char_boundary(MARKER_MAX)];
     let is_sign = |letter: char| {

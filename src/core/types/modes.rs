@@ -1,5 +1,5 @@
-//! Modes of a run that several layers share, such as permissions and the sandbox. Their names on the
-//! command line and in settings files are derived.
+//! Modes of a run that several layers share, such as permissions and the sandbox. Their names on
+//! the command line and in settings files are derived.
 
 use std::fmt;
 

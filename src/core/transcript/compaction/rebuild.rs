@@ -23,8 +23,8 @@ const RESTORED_LEAST: u64 = 300;
 /// task has in any case. A larger one loses its middle. Otherwise they are never changed.
 const PROMPTS_SHARE: u64 = 2;
 const TASK_LEAST: u64 = 8;
-/// The share of the room for the other user messages, of which the oldest are dropped, and the share
-/// for them and the current prompt together, which may only tell the model to go on.
+/// The share of the room for the other user messages, of which the oldest are dropped, and the
+/// share for them and the current prompt together, which may only tell the model to go on.
 const LATER_SHARE: u64 = 8;
 const LATER_PROMPTS_SHARE: u64 = 4;
 const NO_SUMMARY: &str = "(There is none.)";
