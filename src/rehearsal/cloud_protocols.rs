@@ -1,5 +1,5 @@
-//! The paths of clouds: converts their requests to requests for the Messages API, and streams for
-//! Bedrock to AWS event-stream frames.
+//! The protocols of clouds: converts their requests to requests for the Messages API, and streams
+//! for Bedrock to AWS event-stream frames.
 
 use aws_smithy_eventstream::frame::write_message_to;
 use aws_smithy_types::event_stream::{Header, HeaderValue, Message};
@@ -23,15 +23,14 @@ pub(super) fn admit(request: RecordedRequest) -> (RecordedRequest, Option<EventF
     if let Some((request, events)) = translate(&request) {
         return (request, Some(events));
     }
-    let path = request.path.split('?').next().unwrap_or_default();
-    let is_reply = path.ends_with("/v1/messages");
-    (request, is_reply.then_some(EventFormat::Sse))
+    let asks_for_reply = request.bare_path().ends_with("/v1/messages");
+    (request, asks_for_reply.then_some(EventFormat::Sse))
 }
 
 /// Converts a request to the path of a cloud. `None` if it has another path, or is not a JSON
 /// object.
 fn translate(request: &RecordedRequest) -> Option<(RecordedRequest, EventFormat)> {
-    let path = request.path.split('?').next().unwrap_or_default();
+    let path = request.bare_path();
     let body: Map<String, Value> = serde_json::from_slice(&request.body).ok()?;
     let (model, streams, events) = if let Some((_, rest)) = path.split_once("/model/") {
         let (model, action) = rest.split_once('/')?;

@@ -23,17 +23,20 @@ pub(super) struct RecordedRequest {
 }
 
 impl RecordedRequest {
+    /// The value of the first header of that name, which must be in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+
+    /// The path without the query.
+    pub(super) fn bare_path(&self) -> &str {
+        self.path.split('?').next().unwrap_or_default()
+    }
 }
 
-/// The state of the client's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientState {
-    Here,
-    Gone,
-}
+/// The error for a client that has disconnected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientGone;
 
 pub(super) struct ServerConnection {
     pub(super) id: usize,
@@ -69,7 +72,8 @@ impl ServerConnection {
                 };
             }
         };
-        if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+        let expectation = request.header("expect").unwrap_or_default();
+        if expectation.eq_ignore_ascii_case("100-continue") {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let chunked = request
@@ -95,28 +99,21 @@ impl ServerConnection {
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(error) => return Err(invalid(&error.to_string())),
         };
-        let headers: Vec<_> = parsed
-            .headers
-            .iter()
-            .map(|header| {
-                let value = String::from_utf8_lossy(header.value).into_owned();
-                (header.name.to_ascii_lowercase(), value)
-            })
-            .collect();
-        let connection = headers
-            .iter()
-            .find(|(name, _)| name == "connection")
-            .map(|(_, value)| value.to_ascii_lowercase());
-        let keep_alive = match (parsed.version, connection) {
-            (Some(0), connection) => connection.is_some_and(|it| it.contains("keep-alive")),
-            (_, connection) => !connection.is_some_and(|it| it.contains("close")),
-        };
-        let request = RecordedRequest {
+        let headers = parsed.headers.iter().map(|header| {
+            let value = String::from_utf8_lossy(header.value).into_owned();
+            (header.name.to_ascii_lowercase(), value)
+        });
+        let mut request = RecordedRequest {
             method: parsed.method.unwrap_or_default().to_owned(),
             path: parsed.path.unwrap_or_default().to_owned(),
-            headers,
+            headers: headers.collect(),
             body: Vec::new(),
-            keep_alive,
+            keep_alive: false,
+        };
+        let connection = request.header("connection").unwrap_or_default().to_ascii_lowercase();
+        request.keep_alive = match parsed.version {
+            Some(0) => connection.contains("keep-alive"),
+            _ => !connection.contains("close"),
         };
         self.buffer.drain(..length);
         Ok(Some(request))
@@ -167,30 +164,27 @@ impl ServerConnection {
         Ok(std::mem::replace(&mut self.buffer, rest))
     }
 
-    pub(super) async fn write(&mut self, bytes: &[u8]) -> ClientState {
-        match self.stream.write_all(bytes).await {
-            Ok(()) => ClientState::Here,
-            Err(_) => ClientState::Gone,
-        }
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        self.stream.write_all(bytes).await.map_err(|_| ClientGone)
     }
 
     /// Sends nothing for a while. Returns early when the client disconnects.
-    pub(super) async fn wait_silently(&mut self, duration: Duration) -> ClientState {
+    pub(super) async fn wait_silently(&mut self, duration: Duration) -> Result<(), ClientGone> {
         if duration.is_zero() {
-            return ClientState::Here;
+            return Ok(());
         }
         let sleep = tokio::time::sleep(duration);
         tokio::pin!(sleep);
         while self.buffer.len() <= BODY_MAX {
             tokio::select! {
-                () = &mut sleep => return ClientState::Here,
+                () = &mut sleep => return Ok(()),
                 read = self.stream.read_buf(&mut self.buffer) => match read {
-                    Ok(0) | Err(_) => return ClientState::Gone,
+                    Ok(0) | Err(_) => return Err(ClientGone),
                     Ok(_) => {}
                 },
             }
         }
-        ClientState::Gone
+        Err(ClientGone)
     }
 
     /// Closes the connection with a TCP reset.

@@ -12,14 +12,21 @@ use super::script::{ReceivedRequest, RequestRetention, RequestTraits, ScriptLine
 use super::shared_state::SharedState;
 use super::sse::{ReplyContext, ResolvedReply, SigningKey};
 
-/// The request's number, the step that answers it, and the reply; the flag is true if it is
-/// streamed.
-type Decision = (usize, ScriptStep, Option<(ResolvedReply, bool)>);
+/// The decision on a request: the step that answers it.
+pub(super) struct Decision {
+    /// The number of the request, counted from 1.
+    pub(super) number: usize,
+    pub(super) step: ScriptStep,
+    /// The reply of the step, with defaults filled in.
+    pub(super) reply: Option<ResolvedReply>,
+    /// True if the request asks for a stream.
+    pub(super) streaming: bool,
+}
 
-/// A request that is being validated.
+/// A request to decide on.
 struct RequestCase<'a> {
     part: &'a ServerPart,
-    asked: RequestTraits<'a>,
+    traits: RequestTraits<'a>,
     line: ScriptLine,
     /// Counted from 1.
     number: usize,
@@ -30,59 +37,57 @@ struct RequestCase<'a> {
 pub(super) fn decide(
     connection: &ServerConnection,
     request: &RecordedRequest,
-    stage: &SharedState,
+    shared: &SharedState,
 ) -> Decision {
     let body: Value = json::read(&request.body).unwrap_or(Value::Null);
-    let mut script = stage.script.lock();
+    let mut script = shared.script.lock();
     let number = script.recorded.len() + 1;
-    let line = ScriptLine::of(&stage.part, request);
-    let (kept, raw) = match stage.retention {
+    let line = ScriptLine::of(&shared.part, request);
+    let (kept_body, raw) = match shared.retention {
         RequestRetention::Whole => (body.clone(), request.body.clone()),
         RequestRetention::Heads => (Value::Null, Vec::new()),
     };
     script.recorded.push(ReceivedRequest {
-        at: stage.start.elapsed(),
+        at: shared.start.elapsed(),
         path: request.path.clone(),
         headers: request.headers.clone(),
-        body: kept,
+        body: kept_body,
         raw: raw.into(),
         connection_id: connection.id,
         line,
         step: None,
         aborted_by_client: false,
     });
-    let expired = stage.part.rules.expire_signatures_after;
+    let expired = shared.part.rules.expire_signatures_after;
     let signing_key = if expired.is_some_and(|after| number as u64 > after) {
         SigningKey::Second
     } else {
         SigningKey::First
     };
-    let asked = RequestTraits { request, body: &body };
-    let case = RequestCase { part: &stage.part, asked, line, number, signing_key };
+    let traits = RequestTraits { request, body: &body };
+    let case = RequestCase { part: &shared.part, traits, line, number, signing_key };
     let step = answer(&mut script, &case);
     let streaming = body["stream"].as_bool().unwrap_or(false);
     let step = if streaming { step } else { render::without_streaming(step) };
-    let resolved = match &step.answer {
-        StepAnswer::Reply(reply) => {
-            let given = ReplyContext {
-                names: &format!("{}_{number}", stage.name),
-                model: body["model"].as_str().unwrap_or_default(),
-                cwd: &stage.cwd,
-                asked: script.count(&stage.part, &body, &request.body),
-                signing_key,
-                speed: body["speed"].as_str(),
-            };
-            let resolved = ResolvedReply::new(reply, &given);
-            if resolved.stop_reason == "pause_turn" {
-                script.track(line).last_word = LastWord::AnyRole;
-            }
-            Some((resolved, streaming))
+    let mut resolved_reply = None;
+    if let StepAnswer::Reply(reply) = &step.answer {
+        let context = ReplyContext {
+            id_suffix: &format!("{}_{number}", shared.name),
+            model: body["model"].as_str().unwrap_or_default(),
+            cwd: &shared.cwd,
+            request_tokens: script.count(&shared.part, &body, &request.body),
+            signing_key,
+            speed: body["speed"].as_str(),
+        };
+        let reply = ResolvedReply::new(reply, &context);
+        if reply.stop_reason == "pause_turn" {
+            script.track(line).last_word = LastWord::AnyRole;
         }
-        StepAnswer::Http(_) | StepAnswer::Raw(_) => None,
-    };
+        resolved_reply = Some(reply);
+    }
     drop(script);
-    stage.changes.send_replace(());
-    (number, step, resolved)
+    shared.changes.send_replace(());
+    Decision { number, step, reply: resolved_reply, streaming }
 }
 
 /// Chooses the answer to a request, and records whether the request may be repeated.
@@ -95,7 +100,7 @@ fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     let refusal = &mut script.track(case.line).refusal;
     match &step.answer {
         StepAnswer::Http(http) if http.status == 400 && !invites_retry(&step) => {
-            refusal.note(case.asked.body, rule, &http.body, status);
+            refusal.record(case.traits.body, rule, &http.body, status);
         }
         StepAnswer::Http(_) => refusal.forget(),
         StepAnswer::Reply(_) | StepAnswer::Raw(_) => {
@@ -107,14 +112,14 @@ fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
 }
 
 fn scripted_step(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
-    if let Some(at) = script.next(case.part, case.line, &case.asked) {
+    if let Some(at) = script.next(case.part, case.line, &case.traits) {
         script.recorded[case.number - 1].step = Some(at);
         return case.line.steps(case.part)[at].clone();
     }
     let message = format!("request {} came after the end of the script", case.number);
     script.violations.push(message.clone());
-    let kind = "api_error".to_owned();
-    non_retryable(render::error_response(500, Some(&ScriptedError { kind, message, code: None })))
+    let error = ScriptedError::new("api_error", message);
+    non_retryable(render::error_response(500, Some(&error)))
 }
 
 /// A refusal that the client must not retry.
@@ -125,7 +130,7 @@ fn non_retryable(http: ScriptedHttp) -> ScriptStep {
     }
 }
 
-/// Returns true if the error may be retried. Amazon sends throttling as a 400, marked by a header.
+/// True if the error may be retried. Amazon sends throttling as a 400, marked by a header.
 fn invites_retry(step: &ScriptStep) -> bool {
     step.headers.iter().any(|(name, value)| match name.to_ascii_lowercase().as_str() {
         "x-should-retry" => value == "true",
@@ -148,7 +153,7 @@ impl From<ScriptedHttp> for RequestObjection {
 }
 
 fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<RequestObjection> {
-    let (rules, RequestTraits { request, body }) = (&case.part.rules, &case.asked);
+    let (rules, RequestTraits { request, body }) = (&case.part.rules, &case.traits);
     if let Some(key) = &rules.require_key
         && !request_validator::has_credential(request, key)
     {
@@ -173,9 +178,8 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
     };
     let again = rule.as_ref().filter(|rule| track.refusal.has_message(rule));
     faults.extend(again.map(|rule| format!("the same 400 was provoked again: {rule}")));
-    script
-        .violations
-        .extend(faults.iter().map(|fault| format!("request {}: {fault}", case.number)));
+    let violations = faults.iter().map(|fault| format!("request {}: {fault}", case.number));
+    script.violations.extend(violations);
     match (rule, faults.first()) {
         (Some(rule), _) => Some(RequestObjection { http: invalid(&rule), rule: Some(rule) }),
         (None, Some(_)) if request.body.len() > BODY_MAX => {
@@ -187,9 +191,5 @@ fn find_objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<Re
 }
 
 pub(super) fn invalid(message: &str) -> ScriptedHttp {
-    let kind = "invalid_request_error".to_owned();
-    render::error_response(
-        400,
-        Some(&ScriptedError { kind, message: message.to_owned(), code: None }),
-    )
+    render::error_response(400, Some(&ScriptedError::new("invalid_request_error", message)))
 }

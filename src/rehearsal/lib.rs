@@ -4,15 +4,16 @@
 //! ```text
 //! scenario file ─┐                         ┌─ request_validator: rejects as the real service does
 //!                ├─► Scenario ─► Server ───┤  script: selects the step that answers
-//! builder ───────┘                 ▲       └─ render, play: send the response and inject the fault
+//! builder ───────┘                 ▲       └─ render, response_sender: send the response
 //!                          real HTTP requests
 //! ```
 //!
-//! It is not bound to outlast: the test of any client of the Messages API can start it on a free port
-//! of loopback, send requests, and read the verdict.
+//! It is independent of outlast: the test of any client of the Messages API can start it on a free
+//! port of loopback, send requests, and check the outcome.
 //!
 //! ```
-//! use outlast_rehearsal::{ObservedOutcome, RehearsalServer, Scenario, ScratchFolder, ServerOptions};
+//! use outlast_rehearsal::{ObservedOutcome, RehearsalServer, Scenario};
+//! use outlast_rehearsal::{ScratchFolder, ServerOptions};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! use tokio::net::TcpStream;
 //!
@@ -26,7 +27,8 @@
 //!     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
 //!     let request = format!(
 //!         "POST /v1/messages HTTP/1.1\r\nanthropic-version: 2023-06-01\r\n\
-//!          content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{BODY}",
+//!          content-type: application/json\r\nconnection: close\r\n\
+//!          content-length: {}\r\n\r\n{BODY}",
 //!         BODY.len()
 //!     );
 //!     stream.write_all(request.as_bytes()).await?;
@@ -58,14 +60,15 @@
 #![warn(missing_docs)]
 
 mod builtin;
+mod cloud_protocols;
 mod connection;
 mod decide;
-mod door;
 mod file;
-mod play;
+mod outcome_check;
 mod render;
 mod repeat_check;
 mod request_validator;
+mod response_sender;
 mod rules;
 mod scenario;
 mod scenario_builder;
@@ -78,10 +81,10 @@ mod server;
 mod shared_state;
 mod sse;
 mod token_grants;
-mod verdict;
 
 pub use builtin::{ScenarioListing, builtin, builtin_text, list, names};
 pub use file::{ScenarioComments, ScenarioError, file_schema};
+pub use outcome_check::ObservedOutcome;
 pub use render::{error_response, usual_error};
 pub use rules::{MediaRules, RejectedContent, ServerRules, Signatures, TokenRules};
 pub use scenario::{
@@ -93,4 +96,3 @@ pub use scratch::ScratchFolder;
 pub use script::{ReceivedRequest, RequestRetention, ScriptLine};
 pub use server::{RehearsalServer, ServerOptions};
 pub use token_grants::TokenGrants;
-pub use verdict::ObservedOutcome;

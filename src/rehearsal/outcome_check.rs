@@ -21,13 +21,12 @@ pub struct ObservedOutcome<'a> {
 }
 
 impl RehearsalServer {
-    /// Returns all differences from the expectations of the scenario, one sentence each. Empty if the
-    /// rehearsal passed.
+    /// Returns all differences from the expectations of the scenario, one sentence each. Empty if
+    /// the rehearsal passed.
     pub fn verify(&self, outcome: &ObservedOutcome<'_>) -> Vec<String> {
         let scenario = self.scenario();
         let expect = &scenario.expect;
-        let mut faults = Vec::new();
-        faults.extend(unexpected_end(expect, outcome));
+        let mut faults = Vec::from_iter(unexpected_end(expect, outcome));
         for (path, wanted) in &expect.files {
             match fs::read_to_string(outcome.folder.join(path)) {
                 Ok(text) if text.contains(wanted) => {}
@@ -44,9 +43,9 @@ impl RehearsalServer {
         let compactions =
             requests.iter().filter(|request| request.line == ScriptLine::Compaction).count();
         let refreshes = usize::try_from(self.grants().granted).unwrap_or(usize::MAX);
-        let mut compare = |found: usize, wanted: Option<usize>, what: &str| {
+        let mut compare = |found: usize, wanted: Option<usize>, noun: &str| {
             if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-                faults.push(format!("expected {wanted} {what}, but there were {found}"));
+                faults.push(format!("expected {wanted} {noun}, but there were {found}"));
             }
         };
         compare(requests.len(), expect.requests, "requests");

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::door::EventFormat;
+use super::cloud_protocols::EventFormat;
 use super::scenario::{
     ReplyForm, ScriptStep, ScriptedError, ScriptedFaultKind, ScriptedHttp, StepAnswer,
 };
@@ -44,7 +44,7 @@ pub(super) struct RenderContext<'a> {
 }
 
 /// Renders the response of a step.
-pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedResponse {
+pub(super) fn render(step: &ScriptStep, context: &RenderContext<'_>) -> RenderedResponse {
     let (status, content_type, pieces, announced) = match &step.answer {
         StepAnswer::Raw(bytes) => {
             return RenderedResponse {
@@ -52,18 +52,18 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
                 pieces: vec![bytes.clone()],
                 framing: Framing::Bare,
                 keep_alive: false,
-                events: at.events,
+                events: context.events,
             };
         }
         StepAnswer::Http(http) => {
-            let body = http.body.replace("${request_id}", at.request_id).into_bytes();
+            let body = http.body.replace("${request_id}", context.request_id).into_bytes();
             (http.status, http.content_type.as_str(), vec![body], http.content_length)
         }
-        StepAnswer::Reply(reply) => match at.reply {
-            Some(resolved) if at.streaming && reply.form != ReplyForm::Json => {
+        StepAnswer::Reply(reply) => match context.reply {
+            Some(resolved) if context.streaming && reply.form != ReplyForm::Json => {
                 let events = sse::events(resolved, reply.form).into_iter();
-                let events = events.map(|event| at.events.encode(event)).collect();
-                (200, at.events.content_type(), events, None)
+                let events = events.map(|event| context.events.encode(event)).collect();
+                (200, context.events.content_type(), events, None)
             }
             Some(resolved) => {
                 (200, "application/json", vec![resolved.message().to_string().into_bytes()], None)
@@ -71,11 +71,14 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
             None => (200, "application/json", vec![b"{}".to_vec()], None),
         },
     };
-    let framing =
-        if content_type == at.events.content_type() { Framing::Chunked } else { Framing::Length };
+    let framing = if content_type == context.events.content_type() {
+        Framing::Chunked
+    } else {
+        Framing::Length
+    };
     let mut headers = vec![
         ("content-type".to_owned(), content_type.to_owned()),
-        ("request-id".to_owned(), at.request_id.to_owned()),
+        ("request-id".to_owned(), context.request_id.to_owned()),
     ];
     match framing {
         Framing::Chunked => {
@@ -89,7 +92,7 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
     }
     if step.closes_early {
         headers.push(("keep-alive".to_owned(), "timeout=5, max=100".to_owned()));
-    } else if !at.keep_alive {
+    } else if !context.keep_alive {
         headers.push(("connection".to_owned(), "close".to_owned()));
     }
     for (name, value) in &step.headers {
@@ -99,7 +102,7 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
     let closes = headers
         .iter()
         .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.contains("close"));
-    let (head, events) = (head(status, &headers), at.events);
+    let (head, events) = (head(status, &headers), context.events);
     RenderedResponse { head, pieces, framing, keep_alive: !closes, events }
 }
 
@@ -107,16 +110,14 @@ pub(super) fn render(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedRespo
 pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
     for (name, value) in headers {
-        head.push_str(name);
-        head.push_str(": ");
-        head.push_str(value);
-        head.push_str("\r\n");
+        head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("\r\n");
     head.into_bytes()
 }
 
-/// An error response in the service's format. Without an `error`, it has the usual one of the status.
+/// An error response in the service's format. Without an `error`, it has the usual one of the
+/// status.
 pub fn error_response(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
     let usual = usual_error(status);
     let error = error.unwrap_or(&usual);
@@ -177,7 +178,7 @@ pub fn usual_error(status: u16) -> ScriptedError {
         500..=599 => ("api_error", "Internal server error"),
         _ => ("invalid_request_error", "Invalid request"),
     };
-    ScriptedError { kind: kind.to_owned(), message: message.to_owned(), code: None }
+    ScriptedError::new(kind, message)
 }
 
 fn reason(status: u16) -> &'static str {

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-use super::connection::{ClientState, ServerConnection};
-use super::door::EventFormat;
+use super::cloud_protocols::EventFormat;
+use super::connection::{ClientGone, ServerConnection};
 use super::render::{self, Framing, RenderedResponse};
 use super::scenario::{ChunkTiming, FaultPosition, ScriptStep, ScriptedFault, ScriptedFaultKind};
 use super::sse;
 
-/// The state of a connection after a response.
-pub(super) enum ConnectionOutcome {
-    /// It is kept for the next request.
+/// The state of a connection after a response. The error means that the client disconnected before
+/// the response was complete.
+pub(super) type SendResult = Result<ConnectionState, ClientGone>;
+
+pub(super) enum ConnectionState {
+    /// The connection is kept for the next request.
     Open(ServerConnection),
-    /// The server closed it.
-    Ended,
-    /// The client disconnected before the response was complete.
-    Abandoned,
+    /// The server has closed the connection.
+    Closed,
 }
 
 /// The ratio of the script's time to real time.
@@ -44,86 +45,77 @@ impl SendOptions {
     }
 }
 
-/// Plays a step that answers a connection instead of a request.
-pub(super) async fn play_at_accept(
+/// Performs a step that answers a connection instead of a request.
+pub(super) async fn break_connection(
     connection: ServerConnection,
     fault: &ScriptedFault,
     time_scale: TimeScale,
 ) {
     let events = EventFormat::Sse;
     let options = SendOptions { framing: Framing::Bare, keep_alive: false, time_scale, events };
-    inject_fault(connection, fault, options).await;
+    // The connection is over in any case.
+    let _ = inject_fault(connection, fault, options).await;
 }
 
-/// Sends `take` with the delays and faults of `step`.
-pub(super) async fn play(
+/// Sends `response` with the delays and faults of `step`.
+pub(super) async fn send_response(
     mut connection: ServerConnection,
-    take: &RenderedResponse,
+    response: &RenderedResponse,
     step: &ScriptStep,
     time_scale: TimeScale,
-) -> ConnectionOutcome {
-    if connection.wait_silently(time_scale.to_real_time(step.delay)).await == ClientState::Gone {
-        return ConnectionOutcome::Abandoned;
-    }
+) -> SendResult {
+    connection.wait_silently(time_scale.to_real_time(step.delay)).await?;
     let fault = step.fault.as_ref();
-    let keep_alive = take.keep_alive && !step.closes_early;
+    let keep_alive = response.keep_alive && !step.closes_early;
     let options =
-        SendOptions { framing: take.framing, keep_alive, time_scale, events: take.events };
+        SendOptions { framing: response.framing, keep_alive, time_scale, events: response.events };
     if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
         let ScriptedFaultKind::Insert(bytes) = &fault.kind else {
             return inject_fault(connection, fault, options).await;
         };
-        if connection.write(bytes).await == ClientState::Gone {
-            return ConnectionOutcome::Abandoned;
-        }
+        connection.write(bytes).await?;
     }
     let half = fault.filter(|fault| fault.after == FaultPosition::HalfHead);
-    let head = if half.is_some() { &take.head[..take.head.len() / 2] } else { &take.head };
-    if connection.write(head).await == ClientState::Gone {
-        return ConnectionOutcome::Abandoned;
-    }
+    let head =
+        if half.is_some() { &response.head[..response.head.len() / 2] } else { &response.head };
+    connection.write(head).await?;
     if let Some(fault) = half {
         return inject_fault(connection, fault, options).await;
     }
-    let break_at = fault.and_then(|fault| offset(fault.after, take)).zip(fault);
-    let body = units(&take.pieces, step.timing.chunk);
+    let break_at = fault.and_then(|fault| offset(fault.after, response)).zip(fault);
+    let body = units(&response.pieces, step.timing.chunk);
     let (before, after) = match break_at {
         Some((offset, _)) => split(body, offset),
         None => (body, Vec::new()),
     };
-    if write_body(&mut connection, &before, step.timing, options).await == ClientState::Gone {
-        return ConnectionOutcome::Abandoned;
-    }
+    write_body(&mut connection, &before, step.timing, options).await?;
     if let Some((_, fault)) = break_at {
         let ScriptedFaultKind::Insert(bytes) = &fault.kind else {
             return inject_fault(connection, fault, options).await;
         };
         let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-        if write_body(&mut connection, &rest, step.timing, options).await == ClientState::Gone {
-            return ConnectionOutcome::Abandoned;
-        }
+        write_body(&mut connection, &rest, step.timing, options).await?;
     }
     end(connection, options).await
 }
 
 /// The position of a fault in the body, in bytes.
-fn offset(place: FaultPosition, take: &RenderedResponse) -> Option<usize> {
+fn offset(place: FaultPosition, response: &RenderedResponse) -> Option<usize> {
     let length = |pieces: &[Vec<u8>]| pieces.iter().map(Vec::len).sum::<usize>();
-    let whole = length(&take.pieces);
-    let is_stream = take.framing == Framing::Chunked && take.pieces.len() > 1;
+    let whole = length(&response.pieces);
+    let is_stream = response.framing == Framing::Chunked && response.pieces.len() > 1;
     let offset = match place {
         FaultPosition::Accept | FaultPosition::Request | FaultPosition::HalfHead => return None,
         FaultPosition::Headers => 0,
         FaultPosition::Events(count) if is_stream => {
-            length(&take.pieces[..count.min(take.pieces.len())])
+            length(&response.pieces[..count.min(response.pieces.len())])
         }
         FaultPosition::Events(_) => whole / 2,
         FaultPosition::Bytes(count) => count.min(whole),
         FaultPosition::Delta => {
-            let last =
-                take.pieces.iter().rposition(|piece| piece.starts_with(b"event: content_block_d"));
-            match last {
-                Some(last) => length(&take.pieces[..last]) + take.pieces[last].len() / 2,
+            let is_delta = |piece: &Vec<u8>| piece.starts_with(b"event: content_block_d");
+            match response.pieces.iter().rposition(is_delta) {
+                Some(last) => length(&response.pieces[..last]) + response.pieces[last].len() / 2,
                 None => whole / 2,
             }
         }
@@ -159,17 +151,15 @@ async fn write_body(
     units: &[Vec<u8>],
     timing: ChunkTiming,
     options: SendOptions,
-) -> ClientState {
+) -> Result<(), ClientGone> {
     let pause = options.time_scale.to_real_time(timing.pause);
     for (number, unit) in units.iter().enumerate() {
-        if number > 0 && connection.wait_silently(pause).await == ClientState::Gone {
-            return ClientState::Gone;
+        if number > 0 {
+            connection.wait_silently(pause).await?;
         }
-        if connection.write(&framed(options.framing, unit)).await == ClientState::Gone {
-            return ClientState::Gone;
-        }
+        connection.write(&framed(options.framing, unit)).await?;
     }
-    ClientState::Here
+    Ok(())
 }
 
 fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
@@ -185,21 +175,14 @@ async fn inject_fault(
     mut connection: ServerConnection,
     fault: &ScriptedFault,
     options: SendOptions,
-) -> ConnectionOutcome {
+) -> SendResult {
     match &fault.kind {
-        ScriptedFaultKind::Reset => {
-            connection.reset();
-            ConnectionOutcome::Ended
-        }
-        ScriptedFaultKind::Close | ScriptedFaultKind::Insert(_) => {
-            connection.close().await;
-            ConnectionOutcome::Ended
-        }
-        ScriptedFaultKind::End => end(connection, options.incomplete()).await,
+        ScriptedFaultKind::Reset => connection.reset(),
+        ScriptedFaultKind::Close | ScriptedFaultKind::Insert(_) => connection.close().await,
+        ScriptedFaultKind::End => return end(connection, options.incomplete()).await,
         ScriptedFaultKind::Stall => {
-            let client =
-                connection.wait_silently(options.time_scale.to_real_time(fault.hold)).await;
-            hold_ended(connection, client).await
+            connection.wait_silently(options.time_scale.to_real_time(fault.hold)).await?;
+            connection.close().await;
         }
         ScriptedFaultKind::Pings { every } => {
             let ping = framed(options.framing, &options.events.encode(sse::ping()));
@@ -207,46 +190,28 @@ async fn inject_fault(
             while !left.is_zero() {
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
-                if connection.write(&ping).await == ClientState::Gone
-                    || connection.wait_silently(options.time_scale.to_real_time(pause)).await
-                        == ClientState::Gone
-                {
-                    return ConnectionOutcome::Abandoned;
-                }
+                connection.write(&ping).await?;
+                connection.wait_silently(options.time_scale.to_real_time(pause)).await?;
             }
-            hold_ended(connection, ClientState::Here).await
+            connection.close().await;
         }
         ScriptedFaultKind::Error(error) => {
-            let event = sse::event("error", &render::envelope(error, None));
-            let event = options.events.encode(event);
-            match connection.write(&framed(options.framing, &event)).await {
-                ClientState::Here => end(connection, options.incomplete()).await,
-                ClientState::Gone => ConnectionOutcome::Abandoned,
-            }
+            let event = options.events.encode(sse::event("error", &render::envelope(error, None)));
+            connection.write(&framed(options.framing, &event)).await?;
+            return end(connection, options.incomplete()).await;
         }
     }
-}
-
-async fn hold_ended(connection: ServerConnection, client: ClientState) -> ConnectionOutcome {
-    match client {
-        ClientState::Gone => ConnectionOutcome::Abandoned,
-        ClientState::Here => {
-            connection.close().await;
-            ConnectionOutcome::Ended
-        }
-    }
+    Ok(ConnectionState::Closed)
 }
 
 /// Ends the body as its framing requires, and closes the connection if necessary.
-async fn end(mut connection: ServerConnection, options: SendOptions) -> ConnectionOutcome {
-    if options.framing == Framing::Chunked
-        && connection.write(b"0\r\n\r\n").await == ClientState::Gone
-    {
-        return ConnectionOutcome::Abandoned;
+async fn end(mut connection: ServerConnection, options: SendOptions) -> SendResult {
+    if options.framing == Framing::Chunked {
+        connection.write(b"0\r\n\r\n").await?;
     }
     if options.keep_alive {
-        return ConnectionOutcome::Open(connection);
+        return Ok(ConnectionState::Open(connection));
     }
     connection.close().await;
-    ConnectionOutcome::Ended
+    Ok(ConnectionState::Closed)
 }

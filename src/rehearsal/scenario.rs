@@ -273,6 +273,13 @@ pub struct ScriptedError {
     pub code: Option<String>,
 }
 
+impl ScriptedError {
+    /// An error without a code.
+    pub fn new(kind: &str, message: impl Into<String>) -> Self {
+        Self { kind: kind.to_owned(), message: message.into(), code: None }
+    }
+}
+
 /// The pace at which the body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTiming {

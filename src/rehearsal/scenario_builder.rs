@@ -50,10 +50,7 @@ impl Scenario {
     /// The model answers with `text` and ends its turn.
     #[must_use]
     pub fn reply(self, text: &str) -> Self {
-        self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply {
-            text: Some(text.to_owned()),
-            ..ScriptedReply::default()
-        })))
+        self.empty().and_text(text)
     }
 
     /// The model calls one tool. See [`Scenario::and_tool`] for more.
@@ -108,12 +105,8 @@ impl Scenario {
     #[must_use]
     pub fn and_tool(self, name: &str, input: Value) -> Self {
         self.on_reply(|reply| {
-            reply.tools.push(ScriptedToolCall {
-                name: name.to_owned(),
-                input,
-                id: None,
-                cut: None,
-            });
+            let name = name.to_owned();
+            reply.tools.push(ScriptedToolCall { name, input, id: None, cut: None });
         })
     }
 
@@ -165,11 +158,8 @@ impl Scenario {
     /// Sets the error's type, message and code.
     #[must_use]
     pub fn error(self, kind: &str, message: &str, code: Option<&str>) -> Self {
-        let error = ScriptedError {
-            kind: kind.to_owned(),
-            message: message.to_owned(),
-            code: code.map(str::to_owned),
-        };
+        let code = code.map(str::to_owned);
+        let error = ScriptedError { code, ..ScriptedError::new(kind, message) };
         self.on_http(|http| *http = render::error_response(http.status, Some(&error)))
     }
 

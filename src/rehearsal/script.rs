@@ -30,7 +30,7 @@ pub struct ReceivedRequest {
     pub raw: Arc<[u8]>,
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
-    /// The script it belongs to.
+    /// The script that answers the request.
     pub line: ScriptLine,
     /// The step that answered, counted from 0. `None` if a rule did.
     pub step: Option<usize>,
@@ -44,7 +44,7 @@ pub enum RequestRetention {
     /// The whole requests.
     #[default]
     Whole,
-    /// All but their bodies: each holds the whole conversation, so that together they take memory
+    /// All but the bodies: each contains the whole conversation, so the memory for all would grow
     /// with the square of its length.
     Heads,
 }
@@ -52,10 +52,8 @@ pub enum RequestRetention {
 impl ReceivedRequest {
     /// The value of the first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        let mut headers = self.headers.iter();
+        headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }
 
     /// The requested model, or an empty string.
@@ -133,9 +131,9 @@ impl ScriptPosition {
         &mut self,
         steps: &[ScriptStep],
         after: AfterLast,
-        asked: &RequestTraits<'_>,
+        request: &RequestTraits<'_>,
     ) -> Option<usize> {
-        let fits = |step: &ScriptStep| at_accept(step).is_none() && asked.fits(&step.when);
+        let fits = |step: &ScriptStep| at_accept(step).is_none() && request.fits(&step.when);
         let find = |left: &[u32]| (0..steps.len()).find(|at| left[*at] > 0 && fits(&steps[*at]));
         let next = match (find(&self.left), after) {
             (Some(next), _) => next,
@@ -155,9 +153,9 @@ impl ScriptPosition {
         &self,
         steps: &[ScriptStep],
         after: AfterLast,
-        asked: &RequestTraits<'_>,
+        request: &RequestTraits<'_>,
     ) -> Option<usize> {
-        let fits = |at: &usize| asked.fits_model(&steps[*at].when);
+        let fits = |at: &usize| request.fits_model(&steps[*at].when);
         let next = (0..steps.len()).filter(fits).find(|at| self.left[*at] > 0);
         next.or_else(|| match after {
             AfterLast::Fail => None,
@@ -206,23 +204,23 @@ impl ScriptState {
         &mut self,
         part: &ServerPart,
         line: ScriptLine,
-        asked: &RequestTraits<'_>,
+        request: &RequestTraits<'_>,
     ) -> Option<usize> {
         let after = match line {
             ScriptLine::Compaction if part.compactions_vary => AfterLast::RepeatLast,
             ScriptLine::Main | ScriptLine::Compaction => part.after,
         };
-        self.track(line).next(line.steps(part), after, asked)
+        self.track(line).next(line.steps(part), after, request)
     }
 
     /// The refusal that answers a capacity probe: that of the next request, if any.
     pub(super) fn probe_refusal(
         &mut self,
         part: &ServerPart,
-        asked: &RequestTraits<'_>,
+        request: &RequestTraits<'_>,
     ) -> Option<ScriptStep> {
         self.probes += 1;
-        let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
+        let step = &part.steps[self.steps.peek(&part.steps, part.after, request)?];
         match &step.answer {
             StepAnswer::Http(http) if http.status >= 400 => Some(step.clone()),
             StepAnswer::Http(_) | StepAnswer::Reply(_) | StepAnswer::Raw(_) => None,
@@ -316,14 +314,14 @@ impl RequestTraits<'_> {
         when.model.as_deref().is_none_or(|wanted| matches_pattern(wanted, model))
     }
 
-    /// Returns true if a request is a capacity probe.
+    /// True if a request is a capacity probe.
     pub(super) fn is_probe(request: &RecordedRequest) -> bool {
         request.header(SOURCE) == Some("probe")
     }
 
     fn fits(&self, when: &StepCondition) -> bool {
         let source = self.request.header(SOURCE).unwrap_or_default();
-        let within = |wanted: &str, value: &Value| strings(value).any(|it| it.contains(wanted));
+        let within = |wanted: &str, value: &Value| strings(value).any(|text| text.contains(wanted));
         let streams = self.body["stream"].as_bool().unwrap_or(false);
         let fast = self.body["speed"] == "fast";
         let text = || String::from_utf8_lossy(&self.request.body);
@@ -331,8 +329,8 @@ impl RequestTraits<'_> {
             && when.stream.is_none_or(|wanted| wanted == streams)
             && when.fast.is_none_or(|wanted| wanted == fast)
             && when.source.as_deref().is_none_or(|wanted| matches_pattern(wanted, source))
-            && when.system.as_deref().is_none_or(|it| within(it, &self.body["system"]))
-            && when.prompt.as_deref().is_none_or(|it| within(it, &self.body["messages"][0]))
+            && when.system.as_deref().is_none_or(|wanted| within(wanted, &self.body["system"]))
+            && when.prompt.as_deref().is_none_or(|wanted| within(wanted, &self.body["messages"][0]))
             && when.contains.as_deref().is_none_or(|wanted| text().contains(wanted))
     }
 }
@@ -367,14 +365,14 @@ mod tests {
             body: Vec::new(),
             keep_alive: true,
         };
-        let asked = RequestTraits { request: &request, body: &Value::Null };
+        let traits = RequestTraits { request: &request, body: &Value::Null };
         for (compactions_vary, left_over, third) in [(true, 0, Some(1)), (false, 2, None)] {
             let compactions = vec![step(), step()];
             let part = ServerPart { compactions, compactions_vary, ..ServerPart::default() };
             let mut script = ScriptState::new(&part);
             assert_eq!(script.unrequested_answers(&part), left_over);
             let line = ScriptLine::of(&part, &request);
-            let played = [0; 3].map(|_| script.next(&part, line, &asked));
+            let played = [0; 3].map(|_| script.next(&part, line, &traits));
             assert_eq!(played, [Some(0), Some(1), third]);
         }
     }

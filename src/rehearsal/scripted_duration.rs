@@ -33,7 +33,7 @@ impl Visitor<'_> for DurationVisitor {
     fn visit_str<E: Error>(self, text: &str) -> Result<ScriptedDuration, E> {
         humantime::parse_duration(text)
             .map(ScriptedDuration)
-            .map_err(|error| E::custom(format!("`{text}` is no time span: {error}")))
+            .map_err(|error| E::custom(format!("`{text}` is not a time span: {error}")))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::play::TimeScale;
+use super::response_sender::TimeScale;
 use super::scenario::{MAIN, Scenario, ServerPart};
 use super::script::{ReceivedRequest, RequestRetention, ScriptState};
 use super::serve::accept;
@@ -34,7 +34,7 @@ pub struct ServerOptions {
 pub struct RehearsalServer {
     scenario: Arc<Scenario>,
     address: SocketAddr,
-    stage: Arc<SharedState>,
+    shared: Arc<SharedState>,
     accepting: JoinHandle<()>,
     /// The scenario's further servers, if this is the main one.
     others: BTreeMap<String, Self>,
@@ -68,10 +68,10 @@ impl RehearsalServer {
         let address = listener.local_addr()?;
         let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
         let time_scale = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
-        let stage = Arc::new(SharedState::new(part, time_scale, cwd, options.retention));
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&stage)));
+        let shared = Arc::new(SharedState::new(part, time_scale, cwd, options.retention));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
-        Ok(Self { scenario, address, stage, accepting, others })
+        Ok(Self { scenario, address, shared, accepting, others })
     }
 
     /// The port on 127.0.0.1.
@@ -109,43 +109,43 @@ impl RehearsalServer {
 
     /// Like `fill_in_urls`, and also replaces `${cwd}`.
     pub fn fill_in(&self, text: &str) -> String {
-        self.fill_in_urls(text).replace("${cwd}", &self.stage.cwd)
+        self.fill_in_urls(text).replace("${cwd}", &self.shared.cwd)
     }
 
     /// Every request for a reply so far, including refused ones.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
-        self.stage.script.lock().recorded.clone()
+        self.shared.script.lock().recorded.clone()
     }
 
     /// The number of capacity probes. They do not count as requests and do not advance the script.
     pub fn probes(&self) -> usize {
-        self.stage.script.lock().probes
+        self.shared.script.lock().probes
     }
 
     /// The number of accepted connections.
     pub fn accepted(&self) -> usize {
-        self.stage.script.lock().accepted
+        self.shared.script.lock().accepted
     }
 
     /// The counters of its access tokens.
     pub fn grants(&self) -> TokenGrants {
-        self.stage.script.lock().grants
+        self.shared.script.lock().grants
     }
 
     /// All requests that the real service would refuse or that came after the end of the script.
     /// Violations of further servers are prefixed with their name.
     pub fn violations(&self) -> Vec<String> {
-        let mut violations = self.stage.script.lock().violations.clone();
+        let mut violations = self.shared.script.lock().violations.clone();
         for (name, server) in &self.others {
-            let of_it = server.violations().into_iter();
-            violations.extend(of_it.map(|violation| format!("{name}: {violation}")));
+            let others = server.violations().into_iter();
+            violations.extend(others.map(|violation| format!("{name}: {violation}")));
         }
         violations
     }
 
     /// The number of scripted answers that were not requested, including further servers.
     pub fn unrequested_answers(&self) -> usize {
-        let own = self.stage.script.lock().unrequested_answers(&self.stage.part);
+        let own = self.shared.script.lock().unrequested_answers(&self.shared.part);
         own + self.others.values().map(Self::unrequested_answers).sum::<usize>()
     }
 
@@ -166,9 +166,9 @@ impl RehearsalServer {
     }
 
     async fn wait_for<T>(&self, look: impl Fn(&ScriptState) -> Option<T>) -> T {
-        let mut changes = self.stage.changes.subscribe();
+        let mut changes = self.shared.changes.subscribe();
         loop {
-            let found = look(&self.stage.script.lock());
+            let found = look(&self.shared.script.lock());
             if let Some(found) = found {
                 return found;
             }

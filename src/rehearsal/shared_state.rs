@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::play::TimeScale;
+use super::response_sender::TimeScale;
 use super::rules::TokenRules;
 use super::scenario::ServerPart;
 use super::script::{RequestRetention, ScriptState};

@@ -1,7 +1,5 @@
 //! Builds a model's reply in the service's format: as one message, or as events.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use super::scenario::{ReplyForm, ScriptedReply};
@@ -11,15 +9,16 @@ use super::scenario::{ReplyForm, ScriptedReply};
 pub(super) struct ResolvedReply {
     pub(super) id: String,
     pub(super) model: String,
-    pub(super) content: Vec<Speech>,
+    pub(super) content: Vec<ReplyBlock>,
     pub(super) stop_reason: String,
     pub(super) tokens: Tokens,
     /// The requested speed, if any.
     speed: Option<String>,
 }
 
+/// A content block of a reply.
 #[derive(Debug)]
-pub(super) enum Speech {
+pub(super) enum ReplyBlock {
     Thinking { text: String, signature: String },
     Text(String),
     Tool { id: String, name: String, input: Value, cut: Option<usize> },
@@ -46,12 +45,11 @@ impl Tokens {
 
 /// The context of a reply besides its step.
 pub(super) struct ReplyContext<'a> {
-    /// A prefix that makes the reply's ids unique.
-    pub(super) names: &'a str,
+    /// A suffix that makes the reply's ids unique.
+    pub(super) id_suffix: &'a str,
     pub(super) model: &'a str,
     pub(super) cwd: &'a str,
-    /// Token counts of the request.
-    pub(super) asked: Tokens,
+    pub(super) request_tokens: Tokens,
     pub(super) signing_key: SigningKey,
     pub(super) speed: Option<&'a str>,
 }
@@ -61,20 +59,23 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 impl ResolvedReply {
     /// Fills in the defaults of a reply.
-    pub(super) fn new(reply: &ScriptedReply, given: &ReplyContext<'_>) -> Self {
-        let mut content = Vec::new();
+    pub(super) fn new(reply: &ScriptedReply, context: &ReplyContext<'_>) -> Self {
+        let mut blocks = Vec::new();
         if let Some(text) = &reply.thinking {
-            let signature = sign_thinking(given.model, text, given.signing_key);
-            content.push(Speech::Thinking { text: text.clone(), signature });
+            let signature = sign_thinking(context.model, text, context.signing_key);
+            blocks.push(ReplyBlock::Thinking { text: text.clone(), signature });
         }
         if let Some(text) = &reply.text {
-            content.push(Speech::Text(expand_cwd(text, given.cwd)));
+            blocks.push(ReplyBlock::Text(expand_cwd(text, context.cwd)));
         }
         for (number, tool) in reply.tools.iter().enumerate() {
             let mut input = if tool.input.is_null() { json!({}) } else { tool.input.clone() };
-            expand_cwd_in(&mut input, given.cwd);
-            content.push(Speech::Tool {
-                id: tool.id.clone().unwrap_or_else(|| format!("toolu_{}_{number}", given.names)),
+            expand_cwd_in(&mut input, context.cwd);
+            blocks.push(ReplyBlock::Tool {
+                id: tool
+                    .id
+                    .clone()
+                    .unwrap_or_else(|| format!("toolu_{}_{number}", context.id_suffix)),
                 name: tool.name.clone(),
                 input,
                 cut: tool.cut,
@@ -82,23 +83,25 @@ impl ResolvedReply {
         }
         let usual_reason = if reply.tools.is_empty() { "end_turn" } else { "tool_use" };
         let scripted = &reply.usage;
-        let output = scripted.output_tokens.unwrap_or_else(|| {
-            content.iter().map(Speech::len).sum::<u64>().div_ceil(BYTES_PER_TOKEN).max(1)
-        });
+        let bytes: usize = blocks.iter().map(ReplyBlock::bytes).sum();
+        let estimate = (bytes as u64).div_ceil(BYTES_PER_TOKEN).max(1);
+        let output = scripted.output_tokens.unwrap_or(estimate);
         Self {
-            id: format!("msg_{}", given.names),
-            model: given.model.to_owned(),
+            id: format!("msg_{}", context.id_suffix),
+            model: context.model.to_owned(),
             stop_reason: reply.stop_reason.clone().unwrap_or_else(|| usual_reason.to_owned()),
             tokens: Tokens {
-                input: scripted.input_tokens.unwrap_or(given.asked.input),
-                output: output.min(given.asked.output),
+                input: scripted.input_tokens.unwrap_or(context.request_tokens.input),
+                output: output.min(context.request_tokens.output),
                 cache_creation: scripted
                     .cache_creation_input_tokens
-                    .unwrap_or(given.asked.cache_creation),
-                cache_read: scripted.cache_read_input_tokens.unwrap_or(given.asked.cache_read),
+                    .unwrap_or(context.request_tokens.cache_creation),
+                cache_read: scripted
+                    .cache_read_input_tokens
+                    .unwrap_or(context.request_tokens.cache_read),
             },
-            content,
-            speed: given.speed.map(str::to_owned),
+            content: blocks,
+            speed: context.speed.map(str::to_owned),
         }
     }
 
@@ -113,7 +116,7 @@ impl ResolvedReply {
 
     /// The whole reply as one message.
     pub(super) fn message(&self) -> Value {
-        let content: Vec<Value> = self.content.iter().map(Speech::whole).collect();
+        let content: Vec<Value> = self.content.iter().map(ReplyBlock::whole).collect();
         json!({
             "id": self.id,
             "type": "message",
@@ -127,13 +130,12 @@ impl ResolvedReply {
     }
 }
 
-impl Speech {
-    fn len(&self) -> u64 {
-        let bytes = match self {
+impl ReplyBlock {
+    fn bytes(&self) -> usize {
+        match self {
             Self::Thinking { text, .. } | Self::Text(text) => text.len(),
             Self::Tool { name, input, .. } => name.len() + input.to_string().len(),
-        };
-        bytes as u64
+        }
     }
 
     /// The complete block. A truncated input is dropped, as by the real service.
@@ -187,25 +189,25 @@ impl Speech {
 
 /// The reply as a stream, one entry per event.
 pub(super) fn events(resolved: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
-    let llama = form == ReplyForm::LlamaCpp;
+    let is_llama = form == ReplyForm::LlamaCpp;
     let mut message = resolved.message();
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
-    message["usage"] = resolved.usage(u64::from(!llama));
+    message["usage"] = resolved.usage(u64::from(!is_llama));
     let mut events = vec![event("message_start", &json!({ "message": message }))];
     let mut stops = Vec::new();
-    for (index, speech) in resolved.content.iter().enumerate() {
-        let opening = json!({ "index": index, "content_block": speech.opening(form) });
+    for (index, block) in resolved.content.iter().enumerate() {
+        let opening = json!({ "index": index, "content_block": block.opening(form) });
         events.push(event("content_block_start", &opening));
-        if index == 0 && !llama {
+        if index == 0 && !is_llama {
             events.push(ping());
         }
-        for delta in speech.deltas() {
+        for delta in block.deltas() {
             let delta = json!({ "index": index, "delta": delta });
             events.push(event("content_block_delta", &delta));
         }
         let stop = event("content_block_stop", &json!({ "index": index }));
-        if llama { stops.push(stop) } else { events.push(stop) }
+        if is_llama { stops.push(stop) } else { events.push(stop) }
     }
     events.append(&mut stops);
     let end = json!({
@@ -240,14 +242,13 @@ pub(super) enum SigningKey {
 /// Signs a thinking block: a client that sends it back must keep its text and its model unchanged.
 /// The signature is valid for all servers, since a session may be resumed.
 pub(super) fn sign_thinking(model: &str, thinking: &str, signing_key: SigningKey) -> String {
-    let words = crc32c::crc32c(thinking.as_bytes());
-    let whole = crc32c::crc32c_append(words, model.as_bytes());
-    let mut seal = String::from(match signing_key {
+    let of_text = crc32c::crc32c(thinking.as_bytes());
+    let of_all = crc32c::crc32c_append(of_text, model.as_bytes());
+    let prefix = match signing_key {
         SigningKey::First => "rehearsed",
         SigningKey::Second => "rehearsed-anew",
-    });
-    let _ = write!(seal, "{words:08x}{whole:08x}");
-    seal
+    };
+    format!("{prefix}{of_text:08x}{of_all:08x}")
 }
 
 /// Approximate length of a delta, in bytes.

@@ -78,8 +78,7 @@ fn token_name(first: &str, number: u64) -> String {
 }
 
 fn refusal(status: u16, kind: &str, message: &str) -> ScriptedHttp {
-    let (kind, message) = (kind.to_owned(), message.to_owned());
-    render::error_response(status, Some(&ScriptedError { kind, message, code: None }))
+    render::error_response(status, Some(&ScriptedError::new(kind, message)))
 }
 
 /// An error in the format of token endpoints, which differs from the service's.

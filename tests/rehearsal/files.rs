@@ -525,7 +525,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("text = \"x\"\nwhen = { sorce = \"main\" }", 5, 10, "did you mean `source`?"),
     ("tool = [{ name = \"B\", input = {}, input_json = \"{}\" }]", 3, 1, "exclude each other"),
     ("tool = [{ name = \"B\", input_json = \"{\" }]", 3, 1, "`input_json` is not JSON"),
-    ("delay = \"soon\"\ntext = \"x\"", 4, 9, "`soon` is no time span"),
+    ("delay = \"soon\"\ntext = \"x\"", 4, 9, "`soon` is not a time span"),
     ("", 3, 1, "a step needs an answer"),
     (
         "repeat = 0\ntext = \"x\"",

@@ -1,7 +1,8 @@
 //! Parses and writes scenario files: TOML, without unknown keys. Errors name file, line, column and
 //! key.
-//! The manual of the keys, outlast-scenario(5), is made of the schema of the types that are parsed: its
-//! texts are the doc comments of their fields.
+//!
+//! The manual of the keys, outlast-scenario(5), is generated from the schema of the parsed types,
+//! whose texts are the doc comments of the fields.
 
 mod step;
 mod step_error;
@@ -51,7 +52,7 @@ pub enum ScenarioError {
     },
 }
 
-/// A mistake, and where it is in the text, in bytes.
+/// A mistake: its offset in the text, in bytes, and its message.
 type FileMistake = (usize, String);
 
 /// The command line of a run, the answers of the model server, and the expected end.
@@ -185,7 +186,7 @@ fn key_path(path: &serde_path_to_error::Path) -> Vec<String> {
     for segment in path {
         match (segment, keys.last_mut()) {
             (Segment::Seq { index }, Some(list)) => list.extend(["[", &index.to_string(), "]"]),
-            // How a value with its place is deserialized.
+            // The keys with which `Spanned` is deserialized.
             (Segment::Map { key }, _) if key.starts_with("$__serde_spanned") => {}
             (Segment::Map { key } | Segment::Enum { variant: key }, _) => keys.push(key.clone()),
             (Segment::Seq { .. } | Segment::Unknown, _) => keys.push("NAME".to_owned()),
@@ -194,19 +195,18 @@ fn key_path(path: &serde_path_to_error::Path) -> Vec<String> {
     keys
 }
 
-/// The mistake that the parser found, with the path of its key, and with what was meant in place of an
-/// unknown name.
+/// Converts an error of the parser: adds the path of its key, and a suggestion for an unknown name.
 fn mistake(error: &toml::de::Error, keys: &[String]) -> FileMistake {
     let text = error.message();
-    // It names the last key itself.
+    // This message already names the last key.
     let keys = if text.starts_with("unknown field") {
         keys.split_last().map_or(keys, |(_, outer)| outer)
     } else {
         keys
     };
-    let mut message = in_words_of_the_manual(text);
-    if let Some(near) = intended(text) {
-        message = format!("{message}; did you mean `{near}`?");
+    let mut message = with_terms_of_manual(text);
+    if let Some(name) = most_similar_name(text) {
+        message = format!("{message}; did you mean `{name}`?");
     }
     if !keys.is_empty() {
         message = format!("`{}`: {message}", keys.join("."));
@@ -214,8 +214,8 @@ fn mistake(error: &toml::de::Error, keys: &[String]) -> FileMistake {
     (error.span().map_or(0, |span| span.start), message)
 }
 
-/// Says what was expected as the manual does, in place of the names of types.
-fn in_words_of_the_manual(message: &str) -> String {
+/// Replaces the name of the expected type in a message by the term of the manual.
+fn with_terms_of_manual(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();
     };
@@ -236,15 +236,15 @@ fn in_words_of_the_manual(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// The name that comes next to an unknown one, by a message of serde: unknown field `a`, expected one of
-/// `b`, `c`.
-fn intended(message: &str) -> Option<&str> {
+/// The known name that is most similar to the unknown one in a message of serde such as: unknown
+/// field `a`, expected one of `b`, `c`.
+fn most_similar_name(message: &str) -> Option<&str> {
     let is_name = message.starts_with("unknown field") || message.starts_with("unknown variant");
     let mut names = message.split('`').skip(1).step_by(2);
     let given = names.next().filter(|_| is_name)?;
-    let (distance, near) = names.map(|known| (osa_distance(given, known), known)).min()?;
-    // A third of the letters may be wrong, but no more than three.
-    (distance <= (given.len() / 3).clamp(1, 3)).then_some(near)
+    let (distance, name) = names.map(|known| (osa_distance(given, known), known)).min()?;
+    // At most a third of the letters and at most three may be wrong.
+    (distance <= (given.len() / 3).clamp(1, 3)).then_some(name)
 }
 
 impl FileTable {
@@ -258,7 +258,7 @@ impl FileTable {
             servers.insert(name.into_inner(), server.into_part()?);
         }
         for text in self.args.iter().chain(self.env.values()) {
-            check_reference(text.get_ref(), text.span().start, &servers)?;
+            check_references(text.get_ref(), text.span().start, &servers)?;
         }
         for (path, file) in &self.files {
             let start = path.span().start;
@@ -266,7 +266,7 @@ impl FileTable {
                 let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
                 return Err((start, message));
             }
-            check_reference(&file.content, start, &servers)?;
+            check_references(&file.content, start, &servers)?;
         }
         let main = ServerTable {
             rules: self.rules,
@@ -319,31 +319,26 @@ fn steps(tables: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileMistake
     tables.into_iter().map(step).collect()
 }
 
-/// Checks that each server exists that a text at this place refers to.
-fn check_reference(
+/// Checks that each server exists that a text at this offset refers to.
+fn check_references(
     text: &str,
-    place: usize,
+    offset: usize,
     servers: &BTreeMap<String, ServerPart>,
 ) -> Result<(), FileMistake> {
-    match unknown_server(text, servers) {
-        Some(name) => Err((place, format!("there is no `[server.{name}]`"))),
+    let rests = text.split("{server.").skip(1);
+    let mut names = rests.filter_map(|rest| rest.split_once(".url}").map(|(name, _)| name));
+    match names.find(|name| is_server_name(name) && !servers.contains_key(*name)) {
+        Some(name) => Err((offset, format!("there is no `[server.{name}]`"))),
         None => Ok(()),
     }
 }
 
 fn is_server_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     name != MAIN && !name.is_empty() && name.chars().all(fits)
 }
 
-/// The first server that a text refers to but that is not defined.
-fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, ServerPart>) -> Option<&'a str> {
-    let rests = text.split("{server.").skip(1);
-    let mut names = rests.filter_map(|rest| rest.split_once(".url}").map(|(name, _)| name));
-    names.find(|name| is_server_name(name) && !servers.contains_key(*name))
-}
-
-/// Returns true if a path stays below the folder that it is joined to.
+/// True if a path stays below the folder that it is joined to.
 fn stays_inside(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))

@@ -19,8 +19,8 @@ use crate::scripted_values::{JsonValue, status};
 
 use super::step_error::StepError;
 
-/// One answer: a reply of the model, another HTTP response, or raw bytes. A fault can break a reply or
-/// a response.
+/// One answer: a reply of the model, another HTTP response, or raw bytes. A fault can break a reply
+/// or a response.
 #[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct StepTable {
@@ -220,8 +220,8 @@ impl StepTable {
 pub(super) struct ToolTable {
     /// The name of the tool.
     name: String,
-    /// The input. Tools expect a table. In its texts `${cwd}` is replaced by the path of the scratch
-    /// folder.
+    /// The input. Tools expect a table. In its texts `${cwd}` is replaced by the path of the
+    /// scratch folder.
     #[schemars(with = "Option<Value>")]
     input: Option<JsonValue>,
     /// The input as JSON, for values that TOML does not have, such as null.
@@ -263,7 +263,7 @@ impl ToolTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct FaultTable {
     /// The effect of the fault.
-    kind: AnswerKind,
+    kind: FaultKind,
     /// The position of the fault.
     after: FaultPosition,
     /// Kinds `stall` and `pings`: the time until the connection is closed. 1 hour by default.
@@ -278,7 +278,7 @@ pub(super) struct FaultTable {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum AnswerKind {
+enum FaultKind {
     /// The connection is reset.
     Reset,
     /// The connection is closed.
@@ -299,21 +299,21 @@ impl From<&ScriptedFault> for FaultTable {
     fn from(fault: &ScriptedFault) -> Self {
         let (mut every, mut error, mut bytes) = (None, None, None);
         let kind = match &fault.kind {
-            ScriptedFaultKind::Reset => AnswerKind::Reset,
-            ScriptedFaultKind::Close => AnswerKind::Close,
-            ScriptedFaultKind::End => AnswerKind::End,
-            ScriptedFaultKind::Stall => AnswerKind::Stall,
+            ScriptedFaultKind::Reset => FaultKind::Reset,
+            ScriptedFaultKind::Close => FaultKind::Close,
+            ScriptedFaultKind::End => FaultKind::End,
+            ScriptedFaultKind::Stall => FaultKind::Stall,
             ScriptedFaultKind::Pings { every: span } => {
                 every = Some(ScriptedDuration(*span));
-                AnswerKind::Pings
+                FaultKind::Pings
             }
             ScriptedFaultKind::Error(sent) => {
                 error = Some(sent.clone());
-                AnswerKind::Error
+                FaultKind::Error
             }
             ScriptedFaultKind::Insert(inserted) => {
                 bytes = Some(String::from_utf8_lossy(inserted).into_owned());
-                AnswerKind::Insert
+                FaultKind::Insert
             }
         };
         let hold = Some(fault.hold).filter(|hold| *hold != ScriptedFault::HOLD);
@@ -323,43 +323,36 @@ impl From<&ScriptedFault> for FaultTable {
 
 impl FaultTable {
     fn into_fault(self) -> Result<ScriptedFault, StepError> {
-        let belongs = |given: bool, key, kinds: &[AnswerKind], names| {
+        let belongs = |given: bool, key, kinds: &[FaultKind], names| {
             let fits = !given || kinds.contains(&self.kind);
             if fits { Ok(()) } else { Err(StepError::KeyOfOtherFault { key, kinds: names }) }
         };
-        let holding = &[AnswerKind::Stall, AnswerKind::Pings];
+        let holding = &[FaultKind::Stall, FaultKind::Pings];
         belongs(self.hold.is_some(), "hold", holding, "`stall` or `pings`")?;
-        belongs(self.every.is_some(), "every", &[AnswerKind::Pings], "`pings`")?;
-        belongs(self.error.is_some(), "error", &[AnswerKind::Error], "`error`")?;
-        belongs(self.bytes.is_some(), "bytes", &[AnswerKind::Insert], "`insert`")?;
-        let (begun, speaks) = match self.after {
-            FaultPosition::Accept | FaultPosition::Request => {
-                (false, self.after == FaultPosition::Request)
-            }
-            FaultPosition::HalfHead => (false, false),
-            FaultPosition::Headers
-            | FaultPosition::Events(_)
-            | FaultPosition::Bytes(_)
-            | FaultPosition::Delta => (true, true),
-        };
+        belongs(self.every.is_some(), "every", &[FaultKind::Pings], "`pings`")?;
+        belongs(self.error.is_some(), "error", &[FaultKind::Error], "`error`")?;
+        belongs(self.bytes.is_some(), "bytes", &[FaultKind::Insert], "`insert`")?;
+        let is_before_headers = matches!(
+            self.after,
+            FaultPosition::Accept | FaultPosition::Request | FaultPosition::HalfHead
+        );
+        let can_insert = !is_before_headers || self.after == FaultPosition::Request;
         let kind = match self.kind {
-            AnswerKind::Reset => ScriptedFaultKind::Reset,
-            AnswerKind::Close => ScriptedFaultKind::Close,
-            AnswerKind::Stall => ScriptedFaultKind::Stall,
-            AnswerKind::End | AnswerKind::Pings | AnswerKind::Error if !begun => {
+            FaultKind::Reset => ScriptedFaultKind::Reset,
+            FaultKind::Close => ScriptedFaultKind::Close,
+            FaultKind::Stall => ScriptedFaultKind::Stall,
+            FaultKind::End | FaultKind::Pings | FaultKind::Error if is_before_headers => {
                 return Err(StepError::BeforeHeaders);
             }
-            AnswerKind::Insert if !speaks => {
-                return Err(StepError::BeforeRequest);
-            }
-            AnswerKind::End => ScriptedFaultKind::End,
-            AnswerKind::Pings => ScriptedFaultKind::Pings {
+            FaultKind::Insert if !can_insert => return Err(StepError::BeforeRequest),
+            FaultKind::End => ScriptedFaultKind::End,
+            FaultKind::Pings => ScriptedFaultKind::Pings {
                 every: self.every.unwrap_or(ScriptedDuration(Duration::from_secs(15))).0,
             },
-            AnswerKind::Error => {
+            FaultKind::Error => {
                 ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded))
             }
-            AnswerKind::Insert => {
+            FaultKind::Insert => {
                 ScriptedFaultKind::Insert(self.bytes.ok_or(StepError::InsertsNothing)?.into_bytes())
             }
         };

@@ -1,5 +1,5 @@
-//! Writes a scenario as a file. A step is written with its tables on one line, which the serializer of
-//! `toml` does for values but not for documents.
+//! Writes a scenario as a file. A step is written with its tables on one line, which the serializer
+//! of `toml` does for values but not for documents.
 
 use std::fmt::Write as _;
 use std::mem;
@@ -54,7 +54,7 @@ impl Scenario {
         file
     }
 
-    /// The optional keys of the file that are no table or need quoted names.
+    /// The optional keys of the file that are not tables, or that need quoted names.
     fn head(&self) -> Value {
         let spanned = |text: &String| Spanned::new(0..0, text.clone());
         let table = FileTable {
@@ -134,7 +134,7 @@ fn changed(value: Value, defaults: &Value) -> Value {
             });
             changes.collect()
         }
-        Value::Array(items) => items.into_iter().map(|it| changed(it, &Value::Null)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| changed(item, &Value::Null)).collect(),
         // TOML has no larger whole numbers.
         Value::Number(number) if number.is_u64() && !number.is_i64() => i64::MAX.into(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
@@ -144,7 +144,7 @@ fn changed(value: Value, defaults: &Value) -> Value {
 /// Formats a text as lines of comments.
 fn comment(words: &str) -> String {
     // A control character would end the comment.
-    let words: String = words.chars().filter(|one| !one.is_control()).collect();
+    let words: String = words.chars().filter(|letter| !letter.is_control()).collect();
     if words.is_empty() {
         return words;
     }
@@ -204,14 +204,17 @@ mod tests {
             "\n\nfirst",
         ];
         for one in texts {
-            let reply = ScriptedReply { text: Some(one.to_owned()), ..ScriptedReply::default() };
             let tool = ScriptedToolCall {
                 name: one.to_owned(),
                 input: serde_json::json!({ one: [one, 1.5, u64::MAX, null], "b": { one: true } }),
                 id: None,
                 cut: None,
             };
-            let reply = ScriptedReply { tools: vec![tool], ..reply };
+            let reply = ScriptedReply {
+                text: Some(one.to_owned()),
+                tools: vec![tool],
+                ..ScriptedReply::default()
+            };
             let mut scenario = Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply)));
             scenario.env.insert(one.to_owned(), one.to_owned());
             let file = scenario.prompt(one).to_toml(&ScenarioComments::default());

@@ -27,8 +27,8 @@ pub(super) fn message(
             faults.push(format!("{place}: messages must have non-empty content"));
         }
         Value::Array(blocks) => {
-            for (index, it) in blocks.iter().enumerate() {
-                block(it, role, signer, &format!("{place}.content.{index}"), faults);
+            for (index, inner) in blocks.iter().enumerate() {
+                block(inner, role, signer, &format!("{place}.content.{index}"), faults);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
@@ -109,11 +109,11 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(blocks) => {
-            for (index, it) in blocks.iter().enumerate() {
+            for (index, inner) in blocks.iter().enumerate() {
                 let place = format!("{place}.content.{index}");
-                match it["type"].as_str().unwrap_or_default() {
-                    "text" => text(it, &place, faults),
-                    "image" | "document" => source(it, &place, faults),
+                match inner["type"].as_str().unwrap_or_default() {
+                    "text" => text(inner, &place, faults),
+                    "image" | "document" => source(inner, &place, faults),
                     kind => faults.push(format!("{place}: `{kind}` cannot stand in a result")),
                 }
             }
@@ -129,13 +129,11 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Returns true if a thinking block is signed with one of these keys.
+/// True if a thinking block is signed with one of these keys.
 pub(super) fn is_signed(block: &Value, model: &str, signing_keys: &[SigningKey]) -> bool {
-    let words = block["thinking"].as_str().unwrap_or_default();
+    let thinking = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();
-    signing_keys
-        .iter()
-        .any(|signing_key| signature == Some(&sign_thinking(model, words, *signing_key)))
+    signing_keys.iter().any(|key| signature == Some(&sign_thinking(model, thinking, *key)))
 }
 
 pub(super) fn badly_signed(place: &str) -> String {

@@ -70,19 +70,19 @@ fn signatures(
 }
 
 fn rejected_content(rules: &[RejectedContent], placed: &[PlacedBlock<'_>]) -> Option<String> {
-    let meets = |placed: &&PlacedBlock<'_>, poison: &RejectedContent| match placed.kind() {
+    let matches = |placed: &&PlacedBlock<'_>, rule: &RejectedContent| match placed.kind() {
         // Inner blocks have a path of their own; a plain text result has none.
-        "tool_result" => contains(&placed.block["content"].as_str().into(), &poison.contains),
-        _ => contains(placed.block, &poison.contains),
+        "tool_result" => contains(&placed.block["content"].as_str().into(), &rule.contains),
+        _ => contains(placed.block, &rule.contains),
     };
-    rules.iter().find_map(|poison| {
-        let found = placed.iter().find(|placed| meets(placed, poison))?;
+    rules.iter().find_map(|rule| {
+        let found = placed.iter().find(|placed| matches(placed, rule))?;
         let (field, usual) = match found.kind() {
             "image" => (".image.source.base64.data", "Could not process image"),
             "document" => (".pdf.source.base64.data", "The PDF specified was not valid."),
             _ => ("", "the content of this block cannot be processed"),
         };
-        let message = poison.message.as_deref().unwrap_or(usual);
+        let message = rule.message.as_deref().unwrap_or(usual);
         Some(format!("{}{field}: {message}", found.place))
     })
 }

@@ -9,7 +9,7 @@ use crate::rules::MediaRules;
 /// The stricter pixel limit applies above this many images.
 const MANY: usize = 20;
 
-/// The error message for the first limit that is exceeded. `None` if none is.
+/// The error message for the first limit that is exceeded, if any.
 pub(super) fn exceeded_limit(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
     if *rules == MediaRules::default() {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn exceeded_limit(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> 
     if let Some(limit) = rules.count.filter(|limit| images + documents > *limit) {
         return Some(format!("too many images and documents: {images} + {documents} > {limit}"));
     }
-    let mut image_faults = of_kind("image").filter_map(|it| image(rules, it, images));
+    let mut image_faults = of_kind("image").filter_map(|placed| image(rules, placed, images));
     image_faults.next().or_else(|| documents_exceed(rules, of_kind("document")))
 }
 
@@ -133,10 +133,10 @@ pub(super) fn pages(data: &str) -> usize {
     let after = |name: &'static str| text.split(name).skip(1).map(str::trim_start);
     let objects = after("/Type").filter(|rest| {
         let name = rest.strip_prefix("/Page");
-        name.is_some_and(|rest| !rest.starts_with(|one: char| one.is_ascii_alphanumeric()))
+        name.is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric()))
     });
     let counts = after("/Count").filter_map(|rest| {
-        let end = rest.find(|one: char| !one.is_ascii_digit()).unwrap_or(rest.len());
+        let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
         rest[..end].parse().ok()
     });
     match objects.count() {

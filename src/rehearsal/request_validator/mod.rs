@@ -47,7 +47,7 @@ pub(super) fn validate(
     if request.header("anthropic-version").is_none() {
         faults.push("anthropic-version: header is required".to_owned());
     }
-    if !request.header("content-type").is_some_and(|it| it.starts_with("application/json")) {
+    if !request.header("content-type").unwrap_or_default().starts_with("application/json") {
         faults.push("content-type: must be application/json".to_owned());
     }
     let Some(fields) = body.as_object() else {
@@ -77,7 +77,7 @@ pub(super) fn validate(
     faults
 }
 
-/// Returns true if a request has this credential, in either header.
+/// True if a request has this credential, in either header.
 pub(super) fn has_credential(request: &RecordedRequest, key: &str) -> bool {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     request.header("x-api-key") == Some(key) || bearer == Some(key)
@@ -124,9 +124,8 @@ fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     if fields.get("stream").is_some_and(|stream| !stream.is_boolean()) {
         faults.push("stream: must be a boolean".to_owned());
     }
-    let Some(thinking) = fields.get("thinking").filter(|it| it["type"] == "enabled") else {
-        return;
-    };
+    let thinking = fields.get("thinking").filter(|thinking| thinking["type"] == "enabled");
+    let Some(thinking) = thinking else { return };
     match thinking["budget_tokens"].as_u64() {
         None => faults.push("thinking.enabled.budget_tokens: Field required".to_owned()),
         Some(budget) if budget < THINKING_MIN => faults.push(format!(
@@ -166,15 +165,14 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
             faults.push(format!("tools: Tool names must be unique: `{name}` is there twice"));
         }
         // The service's own tools have a type and no schema.
-        let own = tool.get("type").is_none_or(|kind| kind == "custom");
-        if own && tool["input_schema"]["type"] != "object" {
+        let is_of_client = tool.get("type").is_none_or(|kind| kind == "custom");
+        if is_of_client && tool["input_schema"]["type"] != "object" {
             faults.push(format!("tools.{index}.input_schema.type: must be `object`"));
         }
     }
 }
 
-/// Returns true if an id is valid for Bedrock, the strictest service with this protocol.
-/// Returns true if a service may have made the id, and takes it back.
+/// True if a service may have made the id, and accepts it again.
 fn is_tool_use_id(id: &str) -> bool {
     (1..=16_384).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -251,9 +249,6 @@ fn count_breakpoints(value: &Value) -> usize {
 }
 
 fn uses_tools(body: &Value) -> bool {
-    let messages = body["messages"].as_array().into_iter().flatten();
-    messages
-        .filter_map(|message| message["content"].as_array())
-        .flatten()
-        .any(|block| block["type"] == "tool_use" || block["type"] == "tool_result")
+    let mut blocks = walk::list(&body["messages"]).iter().flat_map(|m| walk::list(&m["content"]));
+    blocks.any(|block| block["type"] == "tool_use" || block["type"] == "tool_result")
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::walk::list;
+
 /// Checks calls and results across messages.
 pub(super) fn check_pairing(messages: &[Value], faults: &mut Vec<String>) {
     let mut known = BTreeSet::new();
@@ -41,7 +43,7 @@ fn answers(message: &Value, open: &[&str], place: &str, faults: &mut Vec<String>
     if !missing.is_empty() {
         faults.push(unanswered(place, &missing));
     }
-    let blocks = message["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let blocks = list(&message["content"]);
     let is_result = |block: &Value| block["type"] == "tool_result";
     let first_other = blocks.iter().position(|block| !is_result(block)).unwrap_or(blocks.len());
     if blocks[first_other..].iter().any(is_result) {
@@ -57,7 +59,6 @@ fn unanswered(place: &str, ids: &[&str]) -> String {
 }
 
 fn ids<'a>(message: &'a Value, kind: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
-    let blocks = message["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let of_kind = blocks.iter().filter(move |block| block["type"] == kind);
+    let of_kind = list(&message["content"]).iter().filter(move |block| block["type"] == kind);
     of_kind.map(move |block| block[key].as_str().unwrap_or_default())
 }

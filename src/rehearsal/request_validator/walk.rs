@@ -47,6 +47,7 @@ fn collect<'a>(content: &'a Value, place: &str, found: &mut Vec<PlacedBlock<'a>>
     }
 }
 
-fn list(value: &Value) -> &[Value] {
+/// The items of an array; empty for another value.
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
