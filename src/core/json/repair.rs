@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Maximum nesting depth that is read as it is. Deeper values are read as strings that contain
+/// Maximum nesting depth that is read unchanged. Deeper values are read as strings that contain
 /// their JSON text: values are walked recursively, for which each thread has a stack of
 /// [`STACK_BYTES`].
 pub const NESTING_MAX: usize = 5_000;

@@ -45,15 +45,12 @@ pub struct Prober {
 /// The answer to a run that asks to send a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeLeave {
+    /// Send the probe.
     Go,
     /// Another run is probing, or the next probe is not due. Check again at `until`.
-    Defer {
-        until: u64,
-    },
+    Defer { until: u64 },
     /// The probe of another run was answered. Send the request at `turn`.
-    Answered {
-        turn: u64,
-    },
+    Answered { turn: u64 },
 }
 
 /// The result of a probe that was sent.

@@ -103,11 +103,10 @@ pub struct Requester {
 /// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
+    /// Send the request.
     Go(RequestPermit),
     /// Claim again at `until`.
-    Wait {
-        until: u64,
-    },
+    Wait { until: u64 },
 }
 
 /// A permitted request.
@@ -147,7 +146,7 @@ const GAP_MAX_US: u64 = 60_000_000;
 const GAP_FIRST_US: u64 = 250_000;
 /// Time after the end of the last block at which the gap is forgotten.
 const GAP_LIFE: u64 = MINUTE;
-/// A longer block means a quota, which says nothing about a request rate.
+/// A longer block means a quota, from which no request rate can be derived.
 const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
 /// No stored time may lie further ahead than this.
 const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
@@ -307,7 +306,7 @@ impl SharedRateLimit {
         let Some(room) = self.room.filter(|room| is_full(room) && now < room.resets) else {
             return now;
         };
-        // From now on, runs together want more requests than the window holds.
+        // The runs together now want more requests than the window allows.
         if let Some(even) = even_gap(room.length, room.limit) {
             self.gap_us = self.gap_us.max(even / 2).max(GAP_MIN_US);
         }

@@ -12,7 +12,7 @@ pub(super) enum Renewal {
     Answer,
     /// The reply of a turn ended normally.
     Turn,
-    /// The Stop hooks accepted an answer: the next stop is another one.
+    /// The Stop hooks accepted an answer, so later objections concern another answer.
     Consent,
     /// A nudge had enough effect.
     Effort,
@@ -106,7 +106,7 @@ budgets! {
     ReactiveCompaction => reactive_compactions: u8 = 1, renewed by [Beginning, Turn];
     /// One repetition of a summarising request that overflowed, without the oldest rounds.
     Trim => trims: u8 = 3, renewed by [Compacting];
-    /// One removal of the older part without the summary of it that an overflow required: once a
+    /// One removal of the older part without the summary that an overflow required: once a
     /// turn. Failures of summaries that were not required do not use it up.
     UnsummarisedCompaction => unsummarised_compactions: u8 = 1, renewed by [Beginning, Turn];
     /// One automatic compaction that failed. At zero, automatic compaction is off.
@@ -114,7 +114,7 @@ budgets! {
     /// One retry with a smaller output cap, when input and output together did not fit. Without the
     /// size of the input, each cap is half of the last one.
     SmallerCap => smaller_caps: u8 = 7, renewed by [Turn];
-    /// One retry without the media that were too large, or some of them.
+    /// One retry without some or all of the media that were too large.
     Strip => strips: u8 = 5, renewed by [Beginning, Turn];
     /// One retry with the refused block repaired.
     BlockRepair => block_repairs: u8 = 8, renewed by [Beginning, Turn];
@@ -150,7 +150,7 @@ budgets! {
     Objection => objections: u8 = 2, renewed by [Consent];
     /// One wait for a rate limit that is known on this host.
     SharedLimitWait => shared_limit_waits: u8 = 60, renewed by [Beginning, Answer, Switch];
-    /// One probe of a service that has no capacity. Enough of them for three days.
+    /// One probe of a service that has no capacity. The default is enough for three days.
     CapacityProbe => capacity_probes: u16 = 10_000, renewed by [Beginning, Answer, Switch];
     /// One call before the end of the back-off because a probe was answered.
     EarlyReturn => early_returns: u8 = 3, renewed by [Beginning, Answer, Switch];

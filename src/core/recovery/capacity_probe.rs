@@ -183,7 +183,7 @@ impl Run {
         since: Moment,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        // A wait that long is handled as if the call itself had failed with it.
+        // A retry-after that long is handled as if the call itself had failed.
         if distance(failure, context.at, context.limits) != RetryDistance::Near {
             let calling = self.enter(Phase::Calling(wait.then));
             return calling.on_failure(wait.then, failure, context).with(ReplyDisposition::Absent);

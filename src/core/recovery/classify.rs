@@ -177,8 +177,8 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     })
 }
 
-/// Classifies an error type without a status. An unknown one comes from a service that had accepted
-/// the request, so the request is not at fault.
+/// Classifies an error type without a status. An unknown type comes from a service that had
+/// accepted the request, so the request is not at fault.
 fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
     let status = match label {
         "invalid_request_error" | "ValidationException" => 400,

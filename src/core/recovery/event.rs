@@ -111,17 +111,14 @@ impl Event {
 pub enum Probed {
     /// The service answered it.
     Answered,
+    /// The probe failed.
     Failed(Failure),
     /// Not sent: the probe of another run on this host was answered. Waiting runs return one by
     /// one; this one may return at `turn`.
-    AnsweredElsewhere {
-        turn: Moment,
-    },
+    AnsweredElsewhere { turn: Moment },
     /// Not sent: another run on this host is probing, or its probe has just failed. Its result is
     /// known at `until`.
-    Deferred {
-        until: Moment,
-    },
+    Deferred { until: Moment },
     /// Not sent: the budget does not cover its possible cost.
     Unaffordable,
 }
@@ -247,25 +244,19 @@ pub enum StopHookDecision {
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
     /// Text, and no tool use.
-    Answer {
-        tokens: u32,
-    },
+    Answer { tokens: u32 },
     /// Like `Answer`, but background work is still running, or its end is not reported yet.
-    Early {
-        tokens: u32,
-    },
+    Early { tokens: u32 },
     /// Like `Answer`, after tool work, with open to-dos or a text that announces work that does not
     /// follow.
-    LeftOpen {
-        tokens: u32,
-    },
-    ToolCalls {
-        tokens: u32,
-    },
+    LeftOpen { tokens: u32 },
+    /// Tool calls, with text or without.
+    ToolCalls { tokens: u32 },
     /// The output limit was reached.
     CutShort(CutKind),
     /// Text that does not count as an answer, because nothing shows that it is complete.
     Incomplete(Incomplete),
+    /// The model declined.
     Refusal,
     /// No content, or only thinking.
     Empty,
@@ -464,7 +455,7 @@ pub enum Nudge {
     /// The last two replies had no content.
     EmptyReply,
     MoreEffort,
-    /// The model stopped with something left open. A list of it follows this text.
+    /// The model stopped with work left open. A list of that work follows this text.
     LeftOpen,
     WrapUp,
     LastTurn,

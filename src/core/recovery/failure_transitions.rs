@@ -187,7 +187,7 @@ impl Run {
                 let until = run.back_off(context.limits.backoff, tokens, failure, context);
                 run.call_from(until, nth_retry, call, context)
             }
-            // A credential that could not be refreshed is used as it is.
+            // A credential that could not be refreshed is used unchanged.
             P::RetryOddRefusal => {
                 let until = run.back_off(context.limits.backoff, 1, failure, context);
                 let why = Pause::counted(class, run.budgets.odd_refusals, full.odd_refusals);
@@ -322,7 +322,7 @@ impl Run {
         self.overloads.saturating_add(1).min(most)
     }
 
-    /// Counts broken streams. After enough of them in a row, however far each came, this turn and
+    /// Counts broken streams. After enough of them in a row, early or late, this turn and
     /// the next ones do not stream. If a call without streaming fails, too, the next one streams
     /// again, and one more torn stream is then enough.
     fn count_torn(self, failure: Failure, limits: &Limits) -> Self {

@@ -35,7 +35,7 @@ pub struct Limits {
     pub overload_limit: Option<u8>,
     /// Consecutive broken streams before a request without streaming.
     pub torn_streams_per_whole: u8,
-    /// The number of further turns without streaming after that one.
+    /// The number of further turns without streaming after that request.
     pub whole_turns: u8,
     pub caps: OutputCaps,
     /// `--token-budget`: output tokens the run is asked to spend.

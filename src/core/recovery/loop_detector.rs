@@ -110,7 +110,7 @@ struct RepetitionTrace {
 enum RepetitionKind {
     /// A repeated call with an unchanged result.
     Call,
-    /// A repeated failure of a tool, whatever it was called with.
+    /// A repeated failure of a tool, with any arguments.
     Failure,
     /// A file that returns to an earlier state.
     Return,

@@ -316,8 +316,8 @@ impl Run {
         Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(context) }
     }
 
-    /// Records that the service was reached. An answer without streaming says nothing about
-    /// streams.
+    /// Records that the service was reached. An answer without streaming does not show that streams
+    /// work.
     pub(super) fn record_service_reached(self, context: StepContext<'_>) -> Self {
         let torn = if self.avoids_streaming(context.limits) { self.torn_streams } else { 0 };
         Self { overloads: 0, torn_streams: torn, connection: ConnectionChoice::Pooled, ..self }

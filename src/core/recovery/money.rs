@@ -158,7 +158,7 @@ impl fmt::Display for Spending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     ceiling: Option<Money>,
-    /// What other runs have spent that share the ceiling, before this one began.
+    /// The spending of other runs that share the ceiling, from before this run began.
     #[serde(default)]
     earlier: Money,
     spent: Money,
@@ -168,7 +168,7 @@ pub struct Ledger {
     unsettled: Money,
 }
 
-/// A reservation. Must be settled: one that is dropped stays reserved.
+/// A reservation. Must be settled: if it is dropped, the amount stays reserved.
 #[derive(Debug)]
 #[must_use = "a reservation that is not settled ties money up for ever"]
 pub struct Reservation(Money);
@@ -178,7 +178,7 @@ impl Ledger {
         Self { ceiling, ..Self::default() }
     }
 
-    /// A ledger whose ceiling holds for this run and for others that have spent this much.
+    /// A ledger whose ceiling also counts what other runs have spent.
     #[must_use]
     pub fn with_earlier(self, spent: Money) -> Self {
         Self { earlier: spent, ..self }

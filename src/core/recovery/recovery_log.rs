@@ -2,7 +2,7 @@
 //!
 //! A recovery begins with the first failure that has a recovery plan. It records the plans, their
 //! duration and their cost, and ends in one of two ways: the goal was reached (*saved*), or the run
-//! ended first (*lost*), for whatever reason.
+//! ended first (*lost*), for any reason.
 //!
 //! ```text
 //! failure ─► retry, switch, compact … ─► a complete reply, or the summary         saved

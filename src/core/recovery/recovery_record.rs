@@ -39,7 +39,7 @@ pub struct RecoveryRecord {
     pub tokens: u64,
     /// The cost of these tokens, in pico-dollars. No call is charged to two recoveries.
     pub cost: Money,
-    /// True if no price is known for some of them, so that the cost is incomplete.
+    /// True if some tokens have no known price, so that the cost is incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cost_is_partial: bool,
     /// True if the goal was reached.

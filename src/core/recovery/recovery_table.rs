@@ -276,8 +276,8 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
 
 /// Adds one more attempt where an endpoint refuses in an odd way: after plans that repair the
 /// request or the credential, and before a model switch or the loss of older messages. A doubtful
-/// refusal by the API itself is retried once; that of a credential only if no other one was fetched
-/// meanwhile.
+/// refusal by the API itself is retried once; the refusal of a credential only if no other
+/// credential was fetched meanwhile.
 fn with_odd_retry(
     mut plans: Vec<RecoveryPlan>,
     failure: Failure,
@@ -300,14 +300,14 @@ fn with_odd_retry(
 }
 
 /// Omits content that was added since the last answer, where a request is refused as invalid for no
-/// recognised reason. Last, since the reason may be another one.
+/// recognised reason. This is the last plan, since the content may not be the cause.
 fn omit_added_content(failure: Failure) -> Option<RecoveryPlan> {
     let is_invalid = failure.class == ErrorClass::InvalidRequest;
     (is_invalid && failure.mitigations.added).then_some(RecoveryPlan::OmitAdded)
 }
 
-/// Retries at once after a kept-alive connection died before any byte of the answer: that says
-/// nothing about the service.
+/// Retries at once after a kept-alive connection died before any byte of the answer: the service
+/// need not be the cause.
 fn retry_stale_connection(failure: Failure) -> Option<RecoveryPlan> {
     let stale = failure.stage == FailureStage::StaleConnection;
     stale.then_some(RecoveryPlan::RetryAtOnce { tokens: retry_cost(failure.class) })

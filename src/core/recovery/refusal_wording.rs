@@ -29,7 +29,7 @@ pub enum RejectedContent {
     Thinking,
     /// Tool calls and results that do not match.
     Pairs,
-    /// A block that the refusal names, whatever its fault.
+    /// A block that the refusal names, with any fault.
     Block,
 }
 
@@ -55,7 +55,7 @@ pub enum OptionalField {
 /// A field that a service has refused for a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedField {
-    /// The host of the service, since another one may accept the field.
+    /// The host of the service, since other services may accept the field.
     pub host: String,
     pub model: String,
     pub field: OptionalField,
@@ -195,7 +195,7 @@ impl Fault {
         usize::try_from(most?).ok()
     }
 
-    /// True if the service takes no images for this model, whatever their size.
+    /// True if the service accepts no images of any size for this model.
     pub fn refuses_all_images(&self) -> bool {
         classify(self).class == ErrorClass::ImageTooLarge
             && (self.most_images() == Some(0)

@@ -36,7 +36,7 @@ pub struct Run {
     pub failures: u8,
     /// Consecutive overloads; enough of them cause a change of model.
     pub overloads: u8,
-    /// Consecutive broken streams, however far they came.
+    /// Consecutive broken streams, whether they broke early or late.
     pub torn_streams: u8,
     /// Turns without streaming because streams broke, the current one included.
     pub unstreamed_turns: u8,

@@ -49,7 +49,7 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// True if a failed summary was the last one that is asked for ahead of need.
+    /// True if a failed summary switches automatic compaction off.
     pub fn disables_compaction(&self) -> bool {
         self.plan == Some(RecoveryPlan::SkipCompaction) && self.next.budgets.failed_compactions == 0
     }

@@ -93,13 +93,13 @@ pub(super) fn mixed(key: &[u8]) -> bool {
     mixed_case(key) && (any_digit(key) || key.contains(&b'='))
 }
 
-/// True if a block holds a line of a key. Text about keys has the marks, too.
+/// True if a block contains a line of a key. Text about keys has the markers, too.
 pub(super) fn has_key_line(block: &[u8]) -> bool {
     let lines = block.split(|byte| !base64(*byte) && *byte != b'\\');
     lines.map(<[u8]>::len).max().is_some_and(|longest| longest >= KEY_LINE_MIN)
 }
 
-/// True if base64 holds a user and a password.
+/// True if the base64 text encodes a user and a password.
 pub(super) fn basic_login(text: &[u8]) -> bool {
     STANDARD.decode(text).is_ok_and(|login| {
         login.contains(&b':') && login.iter().all(|byte| (b' '..=b'~').contains(byte))

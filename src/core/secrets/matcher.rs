@@ -13,14 +13,12 @@ const TORN_BLOCK_MIN: usize = 40;
 /// The result of matching a key pattern at one position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MatchResult {
+    /// The text is not a key.
     NoMatch,
     /// The text ends too early to decide.
     Undecided,
     /// A key. If it is `open`, it ends where the text ends, and may continue in later text.
-    Match {
-        hidden: Range<usize>,
-        open: bool,
-    },
+    Match { hidden: Range<usize>, open: bool },
 }
 
 /// The result of matching one part.

@@ -18,7 +18,7 @@ pub enum AddedContent {
 
 impl AddedContent {
     /// Returns the next part that a request can be tried without, after it was tried without the
-    /// parts up to `tried`. `None` if there is no other one.
+    /// parts up to `tried`. `None` if there is no further part.
     pub fn next_after(
         tried: Option<Self>,
         messages: &[Message],

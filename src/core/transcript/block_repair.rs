@@ -129,23 +129,21 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
 
 /// A repair that is known to change something. Every position in it exists.
 enum BlockRepair {
+    /// All violations of our own rules.
     Repair,
+    /// All thinking.
     Strip,
     /// The ids of calls, and their further fields.
     Rename,
     /// The further fields of a document.
-    Reduce {
-        message: usize,
-        block: usize,
-    },
+    Reduce { message: usize, block: usize },
     /// The calls of the message with this index, and their results.
     Untie(usize),
     /// The input of a call.
-    Empty {
-        message: usize,
-        block: usize,
-    },
+    Empty { message: usize, block: usize },
+    /// Images and documents.
     Remove(Vec<BlockPath>),
+    /// Other blocks.
     Replace(Vec<BlockPath>),
 }
 

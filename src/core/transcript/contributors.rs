@@ -16,7 +16,7 @@ pub struct Contributor {
     pub tokens: u64,
 }
 
-/// The largest parts of a request, largest first, at most `most` of them. Each tool result is a
+/// The `most` largest parts of a request, largest first. Each tool result is a
 /// separate part; all model replies together are one.
 pub fn largest_parts(
     messages: &[Message],
@@ -64,7 +64,7 @@ pub fn largest_parts(
     parts
 }
 
-/// Describes the tools, naming the MCP server with the most of them.
+/// Describes the tools, and names the MCP server with the most tools.
 fn describe_tools(tools: &[ToolDefinition]) -> String {
     let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
     let names = tools.iter().filter_map(|tool| tool.name.strip_prefix("mcp__")?.split_once("__"));

@@ -12,7 +12,7 @@ use super::{Block, Message, OtherFields, Role, ToolDefinition, Usage, media};
 
 /// Bytes that the service may add around a block: markers, field names, the role.
 const BLOCK_OVERHEAD: u64 = 64;
-/// Bytes that the service may add to a request, and to one that has tools.
+/// Bytes that the service may add to a request, and to a request with tools.
 const REQUEST_OVERHEAD: u64 = 256;
 const TOOLS_OVERHEAD: u64 = 1_024;
 /// Maximum number of tokens of one image, which the service scales down.
@@ -411,7 +411,7 @@ fn bytes(text: &str) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
-/// The maximum length of `value` as JSON, however the service formats it: with spaces, and with all
+/// The maximum length of `value` as JSON in any format of the service: with spaces, and with all
 /// non-ASCII characters escaped.
 fn max_json_bytes(value: &Value) -> u64 {
     match value {

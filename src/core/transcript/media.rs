@@ -19,25 +19,20 @@ pub enum StripTarget {
     Images,
     /// Every image: the model takes none.
     ImagesOfAnySize,
-    /// The oldest images, keeping this many, or half of them if there are no more: there are too
-    /// many.
-    ImagesBut {
-        newest: usize,
-    },
+    /// The oldest images, except this many or, if there are no more, except half: the request has
+    /// too many.
+    ImagesBut { newest: usize },
     /// Every document that is not plain text.
     Documents,
+    /// Every image and document.
     All,
     /// The largest first, until the rest has at most this many bytes in a request, and at most half
     /// of the bytes of all media.
-    DownTo {
-        bytes: u64,
-    },
+    DownTo { bytes: u64 },
     /// The image or document at the reported position.
     At(BlockPath),
     /// All of this message and later ones.
-    From {
-        message: usize,
-    },
+    From { message: usize },
 }
 
 /// The position that an error refers to: a message, a block of it, a block inside a tool result.

@@ -23,7 +23,7 @@ pub(super) fn noted_exit_code(line: &str) -> Option<&str> {
     line.strip_prefix(EXIT_CODE)
 }
 
-/// The note in place of an image or document. `advice` says how to get it.
+/// The note in place of an image or document. `advice` describes an alternative.
 pub(super) fn media_note(medium: &str, advice: &str) -> Block {
     Block::text(format!("[{medium} {LEFT_OUT} {advice}]"))
 }

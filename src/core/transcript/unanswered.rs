@@ -15,7 +15,7 @@ pub fn unanswered(messages: &[Message]) -> &[Message] {
 }
 
 /// Replaces the long texts in the user's messages without a reply by their beginning and a notice.
-/// Returns true if there was a long text.
+/// Returns true if a text was long.
 pub fn shorten_unanswered(messages: &mut [Message]) -> bool {
     let from = messages.len() - unanswered(messages).len();
     let mut is_shortened = false;

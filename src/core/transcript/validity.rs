@@ -32,25 +32,16 @@ pub enum HistoryRule {
     /// An assistant message whose last block is thinking.
     EndsInThinking,
     /// A tool call that the next message does not answer.
-    Unanswered {
-        id: String,
-    },
+    Unanswered { id: String },
     /// A tool-use id that was used before.
-    RepeatedId {
-        id: String,
-    },
+    RepeatedId { id: String },
     /// A tool result without its call in the message before.
-    OrphanResult {
-        id: String,
-    },
+    OrphanResult { id: String },
     /// A second result for one call.
-    SecondResult {
-        id: String,
-    },
+    SecondResult { id: String },
     /// A tool result after something that is not one.
-    LateResult {
-        id: String,
-    },
+    LateResult { id: String },
+    /// A block with a flaw.
     Flawed(BlockFlaw),
 }
 

@@ -13,7 +13,7 @@ pub struct ErrorClassInfo {
     pub name: &'static str,
     /// The name that hosts of `stream-json` expect.
     pub category: &'static str,
-    /// The exit code of a run that ends with it.
+    /// The exit code of a run that ends with this class.
     pub exit_code: u8,
     pub origin: FailureOrigin,
     pub probe: ProbeFinding,
@@ -121,7 +121,7 @@ error_classes! {
         "the service did not answer in time",
         "Try again later. If a proxy or gateway is slow by design, raise --first-byte-timeout or \
          --request-timeout.";
-    /// A stream stopped sending, or sent nothing but pings.
+    /// A stream stopped sending, or sent only pings.
     StreamStalled => "stream_stalled", "server_error", TEMPORARY, Connection, StillOut, Busy:
         "the service's answer stalled midway",
         "Try again later. If long silences are normal for this server, raise --stream-idle-timeout \
@@ -172,7 +172,7 @@ error_classes! {
         "an image is too large for the service, or the model takes no images",
         "Scale it down first, for example with: magick FILE -resize 1500x1500 SMALL.png; or name a \
          model that takes images.";
-    /// A `tool_use` without its `tool_result`, or the other way round.
+    /// A `tool_use` without its `tool_result`, or a `tool_result` without its `tool_use`.
     ToolUseMismatch => "tool_use_mismatch", "invalid_request",
         FAILED, Request, RefusesProbes, Refused:
         "the service found tool calls and results that do not belong together",

@@ -23,8 +23,8 @@ const RESTORED_LEAST: u64 = 300;
 /// task has in any case. A larger one loses its middle. Otherwise they are never changed.
 const PROMPTS_SHARE: u64 = 2;
 const TASK_LEAST: u64 = 8;
-/// The share of the room for the other user messages, of which the oldest are dropped, and the
-/// share for them and the current prompt together, which may only tell the model to go on.
+/// The share of the room for the other user messages, and the share for those messages and the
+/// current prompt together, which may only ask the model to go on. The oldest messages are dropped.
 const LATER_SHARE: u64 = 8;
 const LATER_PROMPTS_SHARE: u64 = 4;
 const NO_SUMMARY: &str = "(There is none.)";
@@ -54,7 +54,7 @@ pub fn restored_bytes(cut: &CutPoint) -> u64 {
 
 /// Replaces the older part by a root message: the task verbatim, later user messages, the latest
 /// one verbatim, `summary`, the facts, the files; then the kept rounds. The root never exceeds the
-/// part it replaces; if necessary, first the files are cut, then the summary. If all of it exceeds
+/// part it replaces; if necessary, first the files are cut, then the summary. If the result exceeds
 /// three quarters of the room, the results of the kept rounds are cut too: otherwise the next turn
 /// would compact again.
 pub fn rebuild(

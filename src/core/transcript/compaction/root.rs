@@ -26,7 +26,7 @@ pub(super) struct ConversationRoot {
     pub(super) task: Vec<Block>,
     /// Later user messages, oldest first.
     pub(super) later: Vec<String>,
-    /// The latest prompt, after the task: usually the one that is being worked on.
+    /// The latest prompt, after the task: usually the current one.
     pub(super) current: Vec<Block>,
     pub(super) summary: String,
     pub(super) facts: WorkFacts,
