@@ -12,6 +12,7 @@ use super::scripted_values::exit_code;
 
 /// A scenario: the script for one run.
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "the methods of a scenario return a changed scenario"]
 pub struct Scenario {
     /// The name, for messages.
     pub name: String,

@@ -41,45 +41,38 @@ impl Scenario {
     }
 
     /// Adds a step.
-    #[must_use]
     pub fn step(mut self, step: ScriptStep) -> Self {
         self.main.steps.push(step);
         self
     }
 
     /// The model answers with `text` and ends its turn.
-    #[must_use]
     pub fn reply(self, text: &str) -> Self {
         self.empty().and_text(text)
     }
 
     /// The model calls one tool. See [`Scenario::and_tool`] for more.
-    #[must_use]
     pub fn tool(self, name: &str, input: Value) -> Self {
         self.empty().and_tool(name, input)
     }
 
     /// The model sends an empty reply.
-    #[must_use]
     pub fn empty(self) -> Self {
         self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply::default())))
     }
 
     /// The service answers with an error status and its usual message.
-    #[must_use]
     pub fn status(self, status: u16) -> Self {
         self.step(ScriptStep::new(StepAnswer::Http(render::error_response(status, None))))
     }
 
     /// The server sends these bytes and closes the connection.
-    #[must_use]
     pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
         self.step(ScriptStep::new(StepAnswer::Raw(bytes.into())))
     }
 
     /// A reply that is interrupted. Set its content with [`Scenario::and_text`] and
     /// [`Scenario::and_tool`].
-    #[must_use]
     pub fn interrupted(self, kind: ScriptedFaultKind, after: FaultPosition) -> Self {
         let mut step = ScriptStep::new(StepAnswer::Reply(ScriptedReply::interrupted_default()));
         step.fault = Some(ScriptedFault::new(kind, after));
@@ -90,19 +83,16 @@ impl Scenario {
 /// Methods that modify the last step.
 impl Scenario {
     /// Sets the text of the reply.
-    #[must_use]
     pub fn and_text(self, text: &str) -> Self {
         self.on_reply(|reply| reply.text = Some(text.to_owned()))
     }
 
     /// Sets the thinking of the reply.
-    #[must_use]
     pub fn and_thinking(self, thinking: &str) -> Self {
         self.on_reply(|reply| reply.thinking = Some(thinking.to_owned()))
     }
 
     /// Adds a tool call to the reply.
-    #[must_use]
     pub fn and_tool(self, name: &str, input: Value) -> Self {
         self.on_reply(|reply| {
             let name = name.to_owned();
@@ -111,7 +101,6 @@ impl Scenario {
     }
 
     /// Gives the last tool call this id.
-    #[must_use]
     pub fn id(self, id: &str) -> Self {
         self.on_reply(|reply| {
             if let Some(tool) = reply.tools.last_mut() {
@@ -121,7 +110,6 @@ impl Scenario {
     }
 
     /// Truncates the last tool call's input after `bytes`, by the output limit.
-    #[must_use]
     pub fn cut(self, bytes: usize) -> Self {
         self.stop_reason("max_tokens").on_reply(|reply| {
             if let Some(tool) = reply.tools.last_mut() {
@@ -131,13 +119,11 @@ impl Scenario {
     }
 
     /// Sets the stop reason of the reply.
-    #[must_use]
     pub fn stop_reason(self, stop_reason: &str) -> Self {
         self.on_reply(|reply| reply.stop_reason = Some(stop_reason.to_owned()))
     }
 
     /// Sets the input and output tokens, without cached ones.
-    #[must_use]
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
         self.on_reply(|reply| {
             reply.usage = ScriptedUsage {
@@ -150,13 +136,11 @@ impl Scenario {
     }
 
     /// Sets the format of the reply.
-    #[must_use]
     pub fn form(self, form: ReplyForm) -> Self {
         self.on_reply(|reply| reply.form = form)
     }
 
     /// Sets the error's type, message and code.
-    #[must_use]
     pub fn error(self, kind: &str, message: &str, code: Option<&str>) -> Self {
         let code = code.map(str::to_owned);
         let error = ScriptedError { code, ..ScriptedError::new(kind, message) };
@@ -164,7 +148,6 @@ impl Scenario {
     }
 
     /// Replaces the body and content type of an error.
-    #[must_use]
     pub fn body(self, content_type: &str, body: &str) -> Self {
         self.on_http(|http| {
             content_type.clone_into(&mut http.content_type);
@@ -173,43 +156,36 @@ impl Scenario {
     }
 
     /// Announces a content length that differs from the body's.
-    #[must_use]
     pub fn content_length(self, bytes: usize) -> Self {
         self.on_http(|http| http.content_length = Some(bytes))
     }
 
     /// Adds a header.
-    #[must_use]
     pub fn header(self, name: &str, value: &str) -> Self {
         self.on_step(|step| step.headers.push((name.to_owned(), value.to_owned())))
     }
 
     /// Sets the number of requests that the step answers.
-    #[must_use]
     pub fn times(self, repeat: u32) -> Self {
         self.on_step(|step| step.repeat = repeat.max(1))
     }
 
     /// Sets the delay before the first byte.
-    #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         self.on_step(|step| step.delay = delay)
     }
 
     /// Sets the bytes per write and the pause between writes.
-    #[must_use]
     pub fn timing(self, chunk: Option<usize>, pause: Duration) -> Self {
         self.on_step(|step| step.timing = ChunkTiming { chunk, pause })
     }
 
     /// Injects a fault.
-    #[must_use]
     pub fn fault(self, kind: ScriptedFaultKind, after: FaultPosition) -> Self {
         self.on_step(|step| step.fault = Some(ScriptedFault::new(kind, after)))
     }
 
     /// Sets the duration of the stall or the pings of the fault.
-    #[must_use]
     pub fn hold(self, hold: Duration) -> Self {
         self.on_step(|step| {
             if let Some(fault) = &mut step.fault {
@@ -219,19 +195,16 @@ impl Scenario {
     }
 
     /// Closes the connection although it is announced as kept.
-    #[must_use]
     pub fn closes_early(self) -> Self {
         self.on_step(|step| step.closes_early = true)
     }
 
     /// Only matches requests to this model.
-    #[must_use]
     pub fn when_model(self, model: &str) -> Self {
         self.on_step(|step| step.when.model = Some(model.to_owned()))
     }
 
     /// Only matches requests that fit the condition.
-    #[must_use]
     pub fn when(self, when: StepCondition) -> Self {
         self.on_step(|step| step.when = when)
     }
@@ -275,40 +248,34 @@ impl Scenario {
 /// Methods that modify the scenario.
 impl Scenario {
     /// Sets the handling of requests after the last step.
-    #[must_use]
     pub fn after(mut self, after: AfterLast) -> Self {
         self.main.after = after;
         self
     }
 
     /// Sets the number of seconds of the script that pass in one real second.
-    #[must_use]
     pub fn time_scale(self, time_scale: f64) -> Self {
         Self { time_scale, ..self }
     }
 
     /// Sets the prompt of the run.
-    #[must_use]
     pub fn prompt(self, prompt: &str) -> Self {
         Self { prompt: prompt.to_owned(), ..self }
     }
 
     /// Adds a file of the scratch folder, with its permission bits.
-    #[must_use]
     pub fn file(mut self, path: &str, content: &str, mode: u32) -> Self {
         self.files.insert(path.to_owned(), ScratchFile { content: content.to_owned(), mode });
         self
     }
 
     /// Sets the rules of the main server.
-    #[must_use]
     pub fn rules(mut self, rules: ServerRules) -> Self {
         self.main.rules = rules;
         self
     }
 
     /// Sets the steps that answer requests with `x-outlast-source: compact`.
-    #[must_use]
     pub fn compactions(mut self, script: Self) -> Self {
         self.main.compactions = script.main.steps;
         self
@@ -316,7 +283,6 @@ impl Scenario {
 
     /// Adds another server with the steps of `script`'s main server and its expected number of
     /// requests.
-    #[must_use]
     pub fn server(mut self, name: &str, script: Self) -> Self {
         let part = ServerPart { requests: script.expect.requests, ..script.main };
         self.servers.insert(name.to_owned(), part);
@@ -324,14 +290,12 @@ impl Scenario {
     }
 
     /// Adds command-line arguments of the run.
-    #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
         self
     }
 
     /// Sets the expected end.
-    #[must_use]
     pub fn expect(self, expect: Expectation) -> Self {
         Self { expect, ..self }
     }
