@@ -10,7 +10,7 @@ use crate::process::LandlockPolicy;
 use crate::types::ChildEnvironment;
 
 use super::environment::CommandEnv;
-use super::sandbox::{CommandScope, LookedUp, Sandbox, SandboxContext, SandboxSettings};
+use super::sandbox::{CommandScope, Sandbox, SandboxContext, SandboxSettings};
 
 /// The environment and the access of a command in a run with default settings.
 pub struct Confinement {
@@ -34,18 +34,10 @@ impl Confinement {
         variables: &[(OsString, OsString)],
     ) -> io::Result<Self> {
         let scratch = tempfile::tempdir()?;
-        let around = SandboxContext {
-            cwd,
-            home,
-            folders: &[],
-            scratch: scratch.path(),
-            environment: variables,
-            rules: Vec::new(),
-            looked_up: LookedUp::default(),
-        };
+        let context = SandboxContext::new(cwd, home, scratch.path(), variables);
         let settings =
             SandboxSettings { config_dir: Some(config_dir), ..SandboxSettings::default() };
-        let sandbox = Sandbox::new(&settings, &around).map_err(io::Error::other)?;
+        let sandbox = Sandbox::new(&settings, &context).map_err(io::Error::other)?;
         let landlock = sandbox.rules(&CommandScope::Sandbox(Vec::new()))?;
         let policy = ChildEnvironment::Scrub;
         let environment = CommandEnv::for_children(variables, policy, &[], &[], "").variables;

@@ -7,7 +7,7 @@ use super::background::BackgroundTasks;
 use super::catalog::BuiltinTool;
 use super::environment::CommandEnv;
 use super::permission::{Permissions, RuleList};
-use super::sandbox::{LookedUp, Sandbox, SandboxContext};
+use super::sandbox::{Sandbox, SandboxContext};
 use super::settings::{BadSettings, Offered, ToolSettings};
 
 /// Creates the sandbox. `roots` begins with the working directory.
@@ -17,16 +17,10 @@ pub(super) fn sandbox(
     home: Option<&Path>,
     permissions: &Permissions,
 ) -> Result<Arc<Sandbox>, BadSettings> {
-    let around = SandboxContext {
-        cwd: roots.first().unwrap_or(&settings.cwd),
-        home,
-        folders: roots.get(1..).unwrap_or_default(),
-        scratch: &settings.scratch,
-        environment: &settings.environment,
-        rules: permissions.denied_paths(),
-        looked_up: LookedUp::default(),
-    };
-    let made = Sandbox::new(&settings.sandbox, &around)
+    let (cwd, folders) = roots.split_first().unwrap_or((&settings.cwd, &[]));
+    let mut context = SandboxContext::new(cwd, home, &settings.scratch, &settings.environment);
+    (context.folders, context.rules) = (folders, permissions.denied_paths());
+    let made = Sandbox::new(&settings.sandbox, &context)
         .and_then(|made| made.verify_egress(&settings.supervisor).map(|()| made));
     made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }

@@ -12,7 +12,7 @@ use nix::unistd::{AccessFlags, Uid, User, access};
 use super::super::environment::names_secret_file;
 use super::super::paths::PathSet;
 use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
-use super::denied_paths::RuleDenial;
+use super::denied_paths::{RuleDenial, is_in_any};
 use super::known_paths::{
     CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, DEVICES, MOVED_FOLDERS, TEMPORARY,
 };
@@ -32,7 +32,7 @@ const STEP_FILES: [&str; 7] = [
     "BUILDKITE_ENV_FILE",
 ];
 
-/// The user id of the first user that is a person, on most systems.
+/// The lowest user id of people on most systems.
 const FIRST_PERSON: u32 = 1000;
 
 /// Maximum number of homes of other users that are closed to commands of root.
@@ -47,17 +47,17 @@ pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) home: Option<&'a Path>,
     /// Further folders that the run may work in.
     pub(in super::super) folders: &'a [PathBuf],
+    /// The folder of the run, for its temporary files.
     pub(in super::super) scratch: &'a Path,
     pub(in super::super) environment: &'a [(OsString, OsString)],
     /// The paths that permission rules deny.
     pub(in super::super) rules: Vec<RuleDenial>,
-    /// The cached lookups: each policy needs the same folders hundreds of times.
-    pub(in super::super) looked_up: LookedUp,
+    lookups: CachedLookups,
 }
 
-/// The cached lookups of a context.
+/// The cached lookups of a context: a policy needs the same folders hundreds of times.
 #[derive(Debug, Default)]
-pub(in super::super) struct LookedUp {
+struct CachedLookups {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
     bases: OnceCell<LoginBases>,
@@ -87,7 +87,18 @@ pub enum SandboxError {
     NotEnforced { gap: String },
 }
 
-impl SandboxContext<'_> {
+impl<'a> SandboxContext<'a> {
+    /// Creates a context without further folders and rules.
+    pub(in super::super) fn new(
+        cwd: &'a Path,
+        home: Option<&'a Path>,
+        scratch: &'a Path,
+        environment: &'a [(OsString, OsString)],
+    ) -> Self {
+        let (folders, rules, lookups) = (&[][..], Vec::new(), CachedLookups::default());
+        Self { cwd, home, folders, scratch, environment, rules, lookups }
+    }
+
     pub(super) fn variable(&self, wanted: &str) -> Option<&OsStr> {
         let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.as_os_str())
@@ -95,23 +106,20 @@ impl SandboxContext<'_> {
 
     /// Resolves the links of a path, as they were when it was first looked up.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
-        self.looked_up.paths.resolve(path, self.homes())
+        self.lookups.paths.resolve(path, self.homes())
     }
 
     /// False if a path was missing when it, or a folder above it, was first looked up.
     pub(super) fn may_exist(&self, path: &Path) -> bool {
-        self.looked_up.paths.may_exist(path, self.homes())
+        self.lookups.paths.may_exist(path, self.homes())
     }
 
-    /// The folder that a variable names, unless it is close to the root.
+    /// The absolute path in a variable, unless it is the root, or contains the home folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
-        let path = self.real(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
-        let whole = self.home.is_some_and(|home| self.real(home).starts_with(&path));
-        (!whole && path.parent().is_some()).then_some(path)
-    }
-
-    fn is_absolute(&self, name: &str) -> bool {
-        self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
+        let named = Some(Path::new(self.variable(name)?)).filter(|path| path.is_absolute())?;
+        let path = self.real(named);
+        let has_home = self.home.is_some_and(|home| self.real(home).starts_with(&path));
+        (!has_home && path.parent().is_some()).then_some(path)
     }
 
     /// Resolves a path of the settings.
@@ -120,8 +128,7 @@ impl SandboxContext<'_> {
         if !is_sandbox_path(text, self.cwd, self.home) {
             return Err(SandboxError::Pattern(text.to_owned()));
         }
-        let has_no_home = self.home.is_none() && (bare == "~" || bare.starts_with("~/"));
-        if has_no_home {
+        if self.home.is_none() && (bare == "~" || bare.starts_with("~/")) {
             return Err(SandboxError::NoHome(text.to_owned()));
         }
         Ok(self.real(&path_of_setting(bare, self.cwd, self.home)))
@@ -136,20 +143,20 @@ impl SandboxContext<'_> {
             tree.push(found.top);
             tree.extend(found.data);
         }
-        if !tree.iter().any(|folder| cwd.starts_with(folder)) {
+        if !is_in_any(&cwd, &tree) {
             tree.insert(0, cwd);
         }
         for folder in self.folders.iter().map(|folder| self.real(folder)) {
-            if !tree.iter().any(|there| folder.starts_with(there)) {
+            if !is_in_any(&folder, &tree) {
                 tree.push(folder);
             }
         }
         tree
     }
 
-    /// True if the kernel can enforce a denial for commands: not that of a pattern, and not that of
-    /// folders that commands need.
-    pub(super) fn can_hold(&self, denial: &RuleDenial) -> bool {
+    /// True if the kernel can enforce a denial for commands: not if it is a pattern, and not if it
+    /// covers folders that commands need.
+    pub(super) fn can_enforce(&self, denial: &RuleDenial) -> bool {
         let place = self.real(&denial.place);
         let within = |path: &Path| self.real(path).starts_with(&place);
         let needs = PROGRAM_FOLDERS.iter().chain(SYSTEM_FOLDERS).map(Path::new).chain(self.home);
@@ -185,14 +192,14 @@ impl SandboxContext<'_> {
 
     /// Lists the files of the CI job's runner that are in these folders.
     pub(super) fn open_step_files(&self, folders: &[PathBuf]) -> Vec<String> {
-        let is_open = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+        let is_open = |path: &PathBuf| is_in_any(path, folders);
         let files = self.step_files().filter(is_open).filter(|path| path.is_file());
         files.map(|path| path.display().to_string()).collect()
     }
 
     /// Resolves paths in the home folder, or in the folder to which a variable moves their parent.
     fn movable_paths(&self, names: impl IntoIterator<Item = &'static str>) -> Vec<PathBuf> {
-        let base = |path: &Path| self.looked_up.paths.base(path, self.homes());
+        let base = |path: &Path| self.lookups.paths.base(path, self.homes());
         let moved = MOVED_FOLDERS.iter();
         let moved = moved.filter_map(|(name, variable)| Some((*name, self.folder(variable)?)));
         let moved: Vec<_> = moved.map(|(name, folder)| (name, base(&folder))).collect();
@@ -201,7 +208,7 @@ impl SandboxContext<'_> {
             let within = |(folder, base)| Some((base, Path::new(name).strip_prefix(folder).ok()?));
             let moved = moved.iter().map(|(folder, base)| (folder, base)).find_map(within);
             let (base, rest) = moved.or(home.as_ref().map(|home| (home, Path::new(name))))?;
-            Some(self.looked_up.paths.resolve_in(base, rest.to_str()?, self.homes()).into_real())
+            Some(self.lookups.paths.resolve_in(base, rest.to_str()?, self.homes()).into_real())
         };
         names.into_iter().filter_map(resolve).collect()
     }
@@ -222,21 +229,21 @@ impl SandboxContext<'_> {
         self.movable_paths(CARGO_LOCKS.iter().copied())
     }
 
-    /// The folders of caches that may be created: not in a missing home folder, and `go`, which
-    /// users see, only if Go is installed.
+    /// The folders of caches that may be created: none in a missing home folder, and `~/go`, which is
+    /// not hidden, only if Go is installed.
     pub(super) fn creatable(&self, caches: Vec<PathBuf>) -> PathSet {
         let Some(home) = self.home else { return caches.into_iter().collect() };
         let (real, go) = (self.real(home), self.real(&home.join("go")));
         let has_home = home.is_dir();
-        let find_go = || which::which_in("go", self.variable("PATH"), self.cwd).is_ok();
-        let has_go = LazyCell::new(find_go);
-        let may_be_made = |folder: &PathBuf| {
+        let has_go =
+            LazyCell::new(|| which::which_in("go", self.variable("PATH"), self.cwd).is_ok());
+        let can_create = |folder: &PathBuf| {
             !folder.starts_with(&real) || has_home && (!folder.starts_with(&go) || *has_go)
         };
-        caches.into_iter().filter(may_be_made).collect()
+        caches.into_iter().filter(can_create).collect()
     }
 
-    /// An absolute path, and that without links.
+    /// An absolute path with its real path.
     pub(super) fn linked(&self, path: &Path) -> LinkedPath {
         LinkedPath::new(path.components().collect(), self.real(path))
     }
@@ -258,7 +265,7 @@ impl SandboxContext<'_> {
             "@runtime" => &bases.runtime,
             _ => &bases.root,
         };
-        let find = |base| self.looked_up.paths.resolve_in(base, rest, self.homes());
+        let find = |base| self.lookups.paths.resolve_in(base, rest, self.homes());
         let found = bases.iter().map(find);
         // System paths that file permissions deny anyway are left out, to keep the list short.
         let is_open = |path: &LinkedPath| access(&path.written, AccessFlags::R_OK).is_ok();
@@ -266,12 +273,12 @@ impl SandboxContext<'_> {
     }
 
     fn login_bases(&self) -> &LoginBases {
-        let folder = |path: PathBuf| self.looked_up.paths.base(&path, self.homes());
+        let folder = |path: PathBuf| self.lookups.paths.base(&path, self.homes());
         let xdg = |variable: &str, default: &str| {
             let usual = self.homes().iter().map(|home| home.join(default));
             self.folder(variable).into_iter().chain(usual).map(folder).collect()
         };
-        self.looked_up.bases.get_or_init(|| LoginBases {
+        self.lookups.bases.get_or_init(|| LoginBases {
             homes: self.homes().iter().cloned().map(folder).collect(),
             config: xdg("XDG_CONFIG_HOME", ".config"),
             data: xdg("XDG_DATA_HOME", ".local/share"),
@@ -284,7 +291,7 @@ impl SandboxContext<'_> {
     /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.
     /// Root can read the logins of all users.
     fn homes(&self) -> &[PathBuf] {
-        self.looked_up.homes.get_or_init(|| {
+        self.lookups.homes.get_or_init(|| {
             let system = user_home(Uid::current());
             let own = self.home.map(Path::to_path_buf).into_iter().chain(system);
             let passwd = Uid::effective().is_root().then(|| fs::read("/etc/passwd").ok());
@@ -302,25 +309,24 @@ impl SandboxContext<'_> {
         })
     }
 
-    /// The paths that a variable lists, joined with `rest`, without those that contain the home
-    /// folder or the working directory.
+    /// The paths that a variable lists, joined with `rest`, except those that contain the home folder
+    /// or the working directory.
     fn named_paths(&self, variable: &str, rest: &str) -> Vec<PathBuf> {
         let Some(value) = self.variable(variable).filter(|value| !value.is_empty()) else {
             return Vec::new();
         };
-        let is_around = |path: &PathBuf| {
+        let is_too_wide = |path: &Path| {
             let real = self.real(path);
-            let within = |place: &Path| self.real(place).starts_with(&real);
-            self.home.is_some_and(within) || within(self.cwd)
+            let contains = |folder: &Path| self.real(folder).starts_with(&real);
+            self.home.is_some_and(contains) || contains(self.cwd)
         };
         let named = std::env::split_paths(value).filter(|path| !path.as_os_str().is_empty());
         let paths = named.map(|path| self.cwd.join(path).join(rest));
         // `join` with nothing leaves a slash at the end.
-        let paths = paths.map(|path| path.components().collect());
-        // Some variables name a device to keep no file.
+        let paths = paths.map(|path| path.components().collect::<PathBuf>());
+        // Some variables name a device so that no file is written.
         let is_device = |path: &Path| DEVICES.iter().any(|device| path == Path::new(device));
-        let is_meant = |path: &PathBuf| !is_device(path) && !is_around(path);
-        paths.filter(is_meant).collect()
+        paths.filter(|path| !is_device(path) && !is_too_wide(path)).collect()
     }
 
     /// The files that variables of any name point to as secrets.
@@ -332,17 +338,16 @@ impl SandboxContext<'_> {
         self.closable(named.map(|(_, value)| PathBuf::from(value)), writable)
     }
 
-    /// Those of these absolute paths that are regular files, no programs, and outside of the folders
-    /// of programs and the writable ones, where they could not be closed.
+    /// The absolute paths among these of regular files that can be closed: not programs, and not in
+    /// a folder of programs or a writable one.
     pub(super) fn closable(
         &self,
         paths: impl Iterator<Item = PathBuf>,
         writable: &[PathBuf],
     ) -> Vec<LinkedPath> {
         let is_open = |path: &LinkedPath| {
-            let within = |folder: &Path| path.real().starts_with(folder);
-            let programs = PROGRAM_FOLDERS.iter().map(Path::new);
-            writable.iter().map(PathBuf::as_path).chain(programs).any(within)
+            is_in_any(path.real(), writable)
+                || PROGRAM_FOLDERS.iter().any(|folder| path.real().starts_with(folder))
         };
         let is_program = |path: &LinkedPath| access(&path.written, AccessFlags::X_OK).is_ok();
         let files = paths.map(|path| self.linked(&path)).filter(|path| path.real().is_file());
@@ -352,7 +357,7 @@ impl SandboxContext<'_> {
 
 /// The home folder of a user in the user database.
 fn user_home(uid: Uid) -> Option<PathBuf> {
-    // The file is usually the first source of the database, which asks a cache service before it.
+    // The file is usually the first source of the database, whose functions ask a cache service first.
     let passwd = fs::read("/etc/passwd").unwrap_or_default();
     let listed = listed_homes(&passwd).find(|(listed, _)| *listed == uid.as_raw());
     let listed = listed.map(|(_, home)| home);
@@ -369,8 +374,8 @@ fn listed_homes(passwd: &[u8]) -> impl Iterator<Item = (u32, PathBuf)> {
     })
 }
 
-/// True if a path of the settings is accepted by the sandbox, and is not a pattern: a name with the
-/// letters of a pattern is that of a file if the file exists.
+/// True if a path of the settings is accepted by the sandbox: it is not a pattern. A name with the
+/// letters of a pattern is accepted if a file of that name exists.
 pub fn is_sandbox_path(text: &str, cwd: &Path, home: Option<&Path>) -> bool {
     let bare = without_wildcard_end(text);
     let is_there = || fs::symlink_metadata(path_of_setting(bare, cwd, home)).is_ok();
@@ -409,17 +414,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let top = folder.path().canonicalize().expect("it is there");
         let is_granted = |environment: &[(OsString, OsString)]| {
-            let around = SandboxContext {
-                cwd: &top,
-                home: None,
-                folders: &[],
-                scratch: &top,
-                environment,
-                rules: Vec::new(),
-                looked_up: LookedUp::default(),
-            };
-            let is_granted = around.temporary_folders().contains(&top.join("runner"));
-            assert_eq!(around.is_temporary_folder_closed(), !is_granted);
+            let context = SandboxContext::new(&top, None, &top, environment);
+            let is_granted = context.temporary_folders().contains(&top.join("runner"));
+            assert_eq!(context.is_temporary_folder_closed(), !is_granted);
             is_granted
         };
         let temporary = ("TMPDIR".into(), top.join("runner").into());
@@ -440,18 +437,10 @@ mod tests {
         }
         let named = [("BASH_ENV", "env"), ("BUILDKITE_ENV_FILE", "job"), ("GITHUB_ENV", "none")];
         let environment = named.map(|(name, path)| (name.into(), file(path).into()));
-        let around = SandboxContext {
-            cwd: &top,
-            home: None,
-            folders: &[],
-            scratch: &top,
-            environment: &environment,
-            rules: Vec::new(),
-            looked_up: LookedUp::default(),
-        };
+        let context = SandboxContext::new(&top, None, &top, &environment);
         let expected = ["env", "job"].map(|name| file(name).display().to_string());
-        assert_eq!(around.open_step_files(std::slice::from_ref(&top)), expected);
-        assert!(around.open_step_files(&[file("beside")]).is_empty());
+        assert_eq!(context.open_step_files(std::slice::from_ref(&top)), expected);
+        assert!(context.open_step_files(&[file("beside")]).is_empty());
     }
 
     #[test]
@@ -464,17 +453,9 @@ mod tests {
         fs::create_dir(&bin).expect("a folder");
         let environment = [("PATH".into(), bin.clone().into())];
         let created = || {
-            let around = SandboxContext {
-                cwd: &top,
-                home: Some(&home),
-                folders: &[],
-                scratch: &top,
-                environment: &environment,
-                rules: Vec::new(),
-                looked_up: LookedUp::default(),
-            };
+            let context = SandboxContext::new(&top, Some(&home), &top, &environment);
             let caches = [home.join(".npm"), home.join("go/pkg"), top.join("cache")];
-            around.creatable(caches.to_vec()).as_slice().to_vec()
+            context.creatable(caches.to_vec()).as_slice().to_vec()
         };
         assert_eq!(created(), [top.join("cache")]);
         fs::create_dir(&home).expect("a folder");

@@ -70,23 +70,23 @@ const VARIABLES: &[&str] = &[
 ];
 
 /// Returns the sockets that exist and that the user may connect to.
-pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
+pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
     let uid = Uid::current();
-    let runtime = around.variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = context.variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.unwrap_or_else(|| format!("/run/user/{uid}").into());
-    let named = VARIABLES.iter().filter_map(|name| around.variable(name)?.to_str());
+    let named = VARIABLES.iter().filter_map(|name| context.variable(name)?.to_str());
     let mut sockets: Vec<PathBuf> = OF_THE_MACHINE
         .iter()
         .copied()
         .chain(uid.is_root().then_some(OF_ROOT))
         .map(PathBuf::from)
         .chain(OF_THE_USER.iter().map(|name| runtime.join(name)))
-        .chain(around.home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name))))
+        .chain(context.home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name))))
         .chain(named.filter_map(socket_of))
         .filter(|path| is_open(path))
         .collect();
     collect(&runtime, BEGINNINGS_OF_THE_USER, FOLDERS_MAX, &mut sockets);
-    for folder in folders(around, uid) {
+    for folder in folders(context, uid) {
         collect(&folder, &[""], 1, &mut sockets);
     }
     for path in &mut sockets {
@@ -98,11 +98,11 @@ pub(super) fn reachable(around: &SandboxContext<'_>) -> Vec<PathBuf> {
 }
 
 /// Folders whose sockets are all of this kind.
-fn folders(around: &SandboxContext<'_>, uid: Uid) -> Vec<PathBuf> {
-    let user = around.variable("USER").unwrap_or_default().to_string_lossy();
-    let tmux = around.variable("TMUX_TMPDIR").map(PathBuf::from);
+fn folders(context: &SandboxContext<'_>, uid: Uid) -> Vec<PathBuf> {
+    let user = context.variable("USER").unwrap_or_default().to_string_lossy();
+    let tmux = context.variable("TMUX_TMPDIR").map(PathBuf::from);
     let below_home = |home: &&Path| FOLDERS_AT_HOME.map(|name| home.join(name));
-    let mut folders: Vec<PathBuf> = around.home.iter().flat_map(below_home).collect();
+    let mut folders: Vec<PathBuf> = context.home.iter().flat_map(below_home).collect();
     folders.extend(tmux.map(|folder| folder.join(format!("tmux-{uid}"))));
     let temporary = [
         format!("/tmp/tmux-{uid}"),
@@ -150,7 +150,6 @@ fn is_open(path: &Path) -> bool {
 mod tests {
     use std::os::unix::net::UnixListener;
 
-    use super::super::context::LookedUp;
     use super::*;
 
     #[test]
@@ -186,16 +185,8 @@ mod tests {
             ("KITTY_LISTEN_ON".into(), kitty.into()),
         ];
         let home = top.join("home");
-        let around = SandboxContext {
-            cwd: &top,
-            home: Some(&home),
-            folders: &[],
-            scratch: &top,
-            environment: &environment,
-            rules: Vec::new(),
-            looked_up: LookedUp::default(),
-        };
-        let mut found = reachable(&around);
+        let context = SandboxContext::new(&top, Some(&home), &top, &environment);
+        let mut found = reachable(&context);
         found.retain(|path| path.starts_with(&top));
         let mut expected: Vec<PathBuf> = control.iter().map(|name| top.join(name)).collect();
         expected.sort_unstable();

@@ -6,6 +6,11 @@ use super::super::paths::PathSet;
 use super::super::real_paths::LinkedPath;
 use super::mounts;
 
+/// True if a path is one of these folders, or below one.
+pub(super) fn is_in_any(path: &Path, folders: &[PathBuf]) -> bool {
+    folders.iter().any(|folder| path.starts_with(folder))
+}
+
 /// Denied paths, and exceptions within them. The deepest entry takes precedence.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
@@ -19,14 +24,14 @@ pub(in super::super) struct DeniedPlaces {
 
 /// Denied paths, in all forms in which a command may name them.
 pub(super) struct PathForms {
-    /// As written, without links, and at further mounts of their file systems.
+    /// The paths as written, their real paths, and those at further mounts of their file systems.
     pub(super) all: PathSet,
-    /// Without links.
+    /// The real paths, also of the forms at further mounts.
     pub(super) real: Vec<PathBuf>,
 }
 
 impl PathForms {
-    /// The forms of these places, except those that are allowed, and of other real paths.
+    /// Finds the forms of these paths, except those that are allowed, and of `others`, which are real.
     pub(super) fn of<'a>(
         places: impl Iterator<Item = &'a LinkedPath>,
         allowed: &[PathBuf],
@@ -36,7 +41,7 @@ impl PathForms {
         let (mut all, mut real) = (others.clone(), others);
         for place in places {
             let before = all.len();
-            let is_denied = |path: &&PathBuf| !allowed.iter().any(|it| path.starts_with(it));
+            let is_denied = |path: &&PathBuf| !is_in_any(path, allowed);
             all.extend(place.both().filter(is_denied).cloned());
             if all.len() > before {
                 real.push(place.real().to_owned());
@@ -63,7 +68,7 @@ pub(in super::super) struct RuleDenial {
     pub(in super::super) is_whole: bool,
     /// True if the rule denies changes, but not reads.
     pub(in super::super) changes_only: bool,
-    /// True if the rule may mean another path, so that it is no gap if this one stays open.
+    /// True if the rule may mean another path. Then it is not a gap if this path stays open.
     pub(in super::super) is_second_meaning: bool,
 }
 
@@ -83,15 +88,15 @@ impl DeniedPlaces {
         let Some(deepest) = path.ancestors().find(|part| self.denied.contains(part)) else {
             return false;
         };
-        let mut around = self.allowed.iter().filter(|place| path.starts_with(place));
-        !around.any(|allowed| allowed.starts_with(deepest))
+        let mut exceptions = self.allowed.iter().filter(|allowed| path.starts_with(allowed));
+        !exceptions.any(|allowed| allowed.starts_with(deepest))
     }
 
     /// The reason that a path must not be changed. `None` if it may be changed.
     pub(in super::super) fn write_denial(&self, path: &Path) -> Option<&'static str> {
         if self.read_only {
             Some("nothing may be changed (--sandbox read-only)")
-        } else if self.write_protected.iter().any(|place| path.starts_with(place)) {
+        } else if is_in_any(path, &self.write_protected) {
             Some("it is in sandbox.filesystem.denyWrite")
         } else {
             None

@@ -21,14 +21,14 @@ const BEFORE_FILES: &[&str] = &["identityfile", "-oidentityfile", "-i", "--file"
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The files that settings of ssh and git name, as far as they can be closed to commands.
-pub(super) fn find(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
-    let files = SETTINGS.iter().flat_map(|place| around.login_paths(place));
+pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
+    let files = SETTINGS.iter().flat_map(|place| context.login_paths(place));
     let files = files.filter_map(|path| read_regular(path.real(), BYTES_MAX).ok());
-    let variables = VARIABLES.iter().filter_map(|name| around.variable(name));
+    let variables = VARIABLES.iter().filter_map(|name| context.variable(name));
     let variables = variables.map(|value| OsString::into_encoded_bytes(value.to_owned()));
     let texts = files.chain(variables);
-    let named = texts.flat_map(|text| named_files(&String::from_utf8_lossy(&text), around.home));
-    around.closable(named, writable)
+    let named = texts.flat_map(|text| named_files(&String::from_utf8_lossy(&text), context.home));
+    context.closable(named, writable)
 }
 
 /// The absolute paths of files that lines about ssh and stores of passwords name.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::super::credentials::{CREDENTIALS, CredentialSet, OF_VARIABLES};
 use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
+use super::denied_paths::is_in_any;
 use super::key_files;
 use super::named_secrets;
 
@@ -28,13 +29,13 @@ pub(super) struct LoginPlaces {
     pub(super) state: Vec<PathBuf>,
 }
 
-/// Finds the places of all credentials of the table, and files with secrets that variables of any
-/// name, or settings of ssh and git, point to, or whose names say so, outside of the folders that
-/// commands may write to.
-pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
+/// Finds the paths of all credentials of the table; and outside of the folders that commands may write
+/// to, files with secrets that variables or settings of ssh and git name, or that are named like such
+/// files.
+pub(super) fn find_all(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
     let paths =
-        |places: &[&str]| places.iter().flat_map(|place| around.login_paths(place)).collect();
-    let keys = key_files::find(around, writable);
+        |places: &[&str]| places.iter().flat_map(|place| context.login_paths(place)).collect();
+    let keys = key_files::find(context, writable);
     let found = |set: &'static CredentialSet| {
         let mut places: Vec<LinkedPath> = paths(set.places);
         if set.name().is_some_and(|name| USERS_OF_KEYS.contains(&name)) {
@@ -42,8 +43,8 @@ pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec
         }
         FoundLogins { set, places, state: paths(set.state) }
     };
-    let mut places = around.secret_files(writable);
-    places.extend(named_secrets::find(around, writable));
+    let mut places = context.secret_files(writable);
+    places.extend(named_secrets::find(context, writable));
     let named = FoundLogins { set: &OF_VARIABLES, places, state: Vec::new() };
     CREDENTIALS.iter().map(found).chain([named]).collect()
 }
@@ -51,7 +52,7 @@ pub(super) fn find_all(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec
 /// The login files of programs, except those that the user denied.
 pub(super) fn of_programs(found: &[FoundLogins], denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
     let paths = |places: &[LinkedPath]| {
-        let is_open = |path: &&PathBuf| !denied_reads.iter().any(|denied| path.starts_with(denied));
+        let is_open = |path: &&PathBuf| !is_in_any(path, denied_reads);
         let both = places.iter().flat_map(LinkedPath::both);
         let mut paths: Vec<PathBuf> = both.filter(is_open).cloned().collect();
         paths.sort_unstable();
@@ -69,7 +70,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::context::LookedUp;
     use super::*;
 
     #[test]
@@ -83,16 +83,9 @@ mod tests {
         fs::set_permissions(top.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
         let is_closed = |variable: &str, file: &str| {
             let environment: [(OsString, OsString); 1] = [(variable.into(), top.join(file).into())];
-            let around = SandboxContext {
-                cwd: &top.join("work"),
-                home: None,
-                folders: &[],
-                scratch: &top.join("work"),
-                environment: &environment,
-                rules: Vec::new(),
-                looked_up: LookedUp::default(),
-            };
-            let found = find_all(&around, &[top.join("work")]);
+            let work = top.join("work");
+            let context = SandboxContext::new(&work, None, &work, &environment);
+            let found = find_all(&context, std::slice::from_ref(&work));
             let mut places = found.iter().flat_map(|login| &login.places);
             places.any(|place| *place.real() == top.join(file))
         };

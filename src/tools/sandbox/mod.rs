@@ -37,7 +37,7 @@ use crate::types::SandboxMode;
 
 use super::credentials::CredentialSet;
 
-pub(super) use context::{LookedUp, SandboxContext};
+pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
 use exposure::{Exposure, KernelSupport};
@@ -49,7 +49,7 @@ pub use network::{
 pub use path_grants::TerminalAccess;
 use path_grants::grants_to_read_all;
 pub(super) use plain::{Hides, PlainScope, program_places};
-use policy::{PolicyInputs, SandboxPolicy};
+use policy::SandboxPolicy;
 pub(super) use repository::repository_folders;
 pub use repository::{SettingsFolders, owns_git_directory, settings_folders};
 pub use settings::SandboxSettings;
@@ -161,9 +161,9 @@ impl Sandbox {
     /// A path cannot be used, or the sandbox is required but not enforced.
     pub(super) fn new(
         settings: &SandboxSettings,
-        around: &SandboxContext<'_>,
+        context: &SandboxContext<'_>,
     ) -> Result<Self, SandboxError> {
-        let policy = SandboxPolicy::new(&PolicyInputs { settings, around })?;
+        let policy = SandboxPolicy::new(settings, context)?;
         let (mode, kernel) = (settings.mode, KernelSupport::probe());
         let wanted = mode != SandboxMode::Off;
         let is_on = wanted && kernel.landlock.abi > 0;
@@ -178,9 +178,9 @@ impl Sandbox {
             None if is_closed => kernel.least_network(),
             None => NetworkAccess::Open,
         };
-        let exposure = if wanted { policy.exposure(around) } else { Exposure::default() };
+        let exposure = if wanted { policy.exposure(context) } else { Exposure::default() };
         let sockets = is_on && !matches!(network, NetworkAccess::Off | NetworkAccess::Listed);
-        let sockets = if sockets { control_sockets::reachable(around) } else { Vec::new() };
+        let sockets = if sockets { control_sockets::reachable(context) } else { Vec::new() };
         let exposure = Exposure { sockets, ..exposure };
         let gaps = SandboxGaps {
             kernel: if wanted { kernel.gap(settings.no_network) } else { None },
@@ -220,7 +220,7 @@ impl Sandbox {
             exposed: [
                 exposure.list(),
                 policy.always_open(filters_calls, is_on),
-                if is_on { around.open_step_files(policy.writable()) } else { Vec::new() },
+                if is_on { context.open_step_files(policy.writable()) } else { Vec::new() },
                 if is_on { Vec::new() } else { settings.own_logins() },
             ]
             .concat(),

@@ -61,8 +61,8 @@ const KEPT: [&str; 6] = [
 
 /// Finds these files, as far as they can be closed to commands: in hidden folders of the home folder,
 /// and below the folders of settings and data. Checkouts and links are left out.
-pub(super) fn find(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
-    let Some(home) = around.home else { return Vec::new() };
+pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
+    let Some(home) = context.home else { return Vec::new() };
     let of_programs = |folder: &&str| {
         let folder_path = home.join(folder);
         let is_home = folder.is_empty();
@@ -78,7 +78,7 @@ pub(super) fn find(around: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<Lin
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(names_secret) && !is_kept(path)
     };
-    around.closable(files.filter(is_secret).collect::<Vec<_>>().into_iter(), writable)
+    context.closable(files.filter(is_secret).collect::<Vec<_>>().into_iter(), writable)
 }
 
 /// The files and folders in a folder, without links.

@@ -341,6 +341,19 @@ mod tests {
     }
 
     #[test]
+    fn denied_paths_are_followed_through_new_links() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().canonicalize().expect("it exists");
+        fs::create_dir_all(top.join("home/.ssh")).expect("a folder");
+        let denied: DeniedTree = [top.join("home/.ssh/id")].iter().collect();
+        let behind = || FolderListings::default().behind_links(Path::new("/"), &denied);
+        assert!(behind().is_empty());
+        fs::remove_dir(top.join("home/.ssh")).expect("it is empty");
+        std::os::unix::fs::symlink("../beside", top.join("home/.ssh")).expect("a link");
+        assert_eq!(behind(), [top.join("beside/id")]);
+    }
+
+    #[test]
     fn an_implausible_time_of_a_change_is_not_settled() {
         let now = SystemTime::now();
         assert!(is_settled(0, now));

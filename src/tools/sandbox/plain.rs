@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
+use super::denied_paths::is_in_any;
 
 /// The access of a command that needs no permission rule.
 #[derive(Clone)]
@@ -142,12 +143,11 @@ pub(in super::super) fn program_places(
         let folder = resolve(&folder);
         let is_programs = folder.ends_with("bin") || folder.ends_with("sbin");
         let Some(prefix) = folder.parent().filter(|_| is_programs) else { continue };
-        // Users have files of their own in these.
-        let is_users = home
+        let has_user_files = home
             .as_ref()
             .is_some_and(|home| home.starts_with(prefix) || prefix == home.join(".local"));
         places.extend(PROGRAM_LIBRARIES.iter().map(|name| prefix.join(name)));
-        if !is_users {
+        if !has_user_files {
             places.extend(PROGRAM_DATA.iter().map(|name| prefix.join(name)));
         }
     }
@@ -155,8 +155,8 @@ pub(in super::super) fn program_places(
     places.extend(libraries.filter(|folder| folder.is_absolute()));
     let mut places: Vec<PathBuf> = places.iter().map(|place| resolve(place)).collect();
     let is_new = |place: &PathBuf| {
-        let is_users = home.as_ref().is_some_and(|home| home.starts_with(place));
-        !is_users && !known.iter().any(|known| place.starts_with(known)) && place.exists()
+        let has_home = home.as_ref().is_some_and(|home| home.starts_with(place));
+        !has_home && !is_in_any(place, &known) && place.exists()
     };
     places.retain(is_new);
     places.sort_unstable();
@@ -231,6 +231,7 @@ mod tests {
             assert_eq!(found, granted, "{changed}");
         }
     }
+
     #[test]
     fn libraries_beside_a_folder_of_programs_are_those_of_its_installation() {
         let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::process::checkout_root;
 
 use super::super::paths::resolve;
+use super::denied_paths::is_in_any;
 
 /// The maximum size of a git file that points to a folder, in bytes.
 const POINTER_BYTES_MAX: u64 = 64 << 10;
@@ -61,7 +62,7 @@ pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path
     let found = roots.iter().filter_map(|root| find_repository(root, home.as_deref()));
     let mut folders: Vec<PathBuf> =
         found.flat_map(|found| [found.top].into_iter().chain(found.data)).collect();
-    folders.retain(|folder| !roots.iter().any(|root| folder.starts_with(root)));
+    folders.retain(|folder| !is_in_any(folder, &roots));
     folders.sort_unstable();
     folders.dedup();
     folders
