@@ -73,12 +73,11 @@ impl RecordingProxy {
             port: self.port,
             login: None,
         };
+        let lists = DomainLists::parse(&texts(allowed), &texts(denied)).expect("good lists");
         let mut options = EgressOptions {
-            lists: DomainLists::parse(&texts(allowed), &texts(denied)).expect("good lists"),
             allows_binding: true,
-            allows_all_unix_sockets: false,
-            unix_sockets: Vec::new(),
             proxy: Arc::new(move |_| Some(proxy.clone())),
+            ..EgressOptions::new(lists)
         };
         change(&mut options);
         Egress::new(options)

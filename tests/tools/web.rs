@@ -125,13 +125,7 @@ async fn a_denied_address_is_not_fetched_by_a_name_that_leads_to_it() {
     let host = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
     for (denied, is_reached) in [("127.0.0.1", false), ("192.0.2.7", true)] {
         let lists = DomainLists::parse(std::slice::from_ref(&host), &[denied.to_owned()]);
-        let egress = Egress::new(EgressOptions {
-            lists: lists.expect("good lists"),
-            allows_binding: false,
-            allows_all_unix_sockets: false,
-            unix_sockets: Vec::new(),
-            proxy: Arc::new(|_| None),
-        });
+        let egress = Egress::new(EgressOptions::new(lists.expect("good lists")));
         let bench = Bench::with(|settings| {
             settings.permissions.mode = PermissionMode::BypassPermissions;
             settings.sandbox.mode = SandboxMode::Off;

@@ -48,7 +48,7 @@ pub(super) async fn copy_body(
             loop {
                 let line = read_line(&mut from).await?;
                 to.write_all(&line).await?;
-                if line == b"\r\n" {
+                if line == CHUNK_END {
                     return to.flush().await;
                 }
             }
@@ -72,7 +72,7 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>
     if line.ends_with(b"\r\n") { Ok(line) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Parses the first line of a chunk. Extensions are refused: programs read them differently.
+/// Parses the first line of a chunk. Extensions are refused: programs could disagree about them.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let digits = line.strip_suffix(b"\r\n")?;
     let is_plain = !digits.is_empty() && digits.len() <= 15;

@@ -26,7 +26,7 @@ impl Destination {
         }
     }
 
-    /// The destination of an address.
+    /// Returns the destination of an address. `None`: it is a made-up address without a name.
     pub(super) fn at(address: SocketAddr, names: &NameTable) -> Option<Self> {
         let (ip, port) = (address.ip().to_canonical(), address.port());
         if is_made_up(ip) {
@@ -42,13 +42,6 @@ impl Destination {
     /// The host as an IP address, if it is one.
     pub(super) fn address(&self) -> Option<IpAddr> {
         address_in(&self.host)
-    }
-
-    /// True if the host is this machine.
-    pub(super) fn is_own_machine(&self) -> bool {
-        self.host == "localhost"
-            || self.host.ends_with(".localhost")
-            || self.address().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
     }
 
     /// The host without brackets.

@@ -58,7 +58,7 @@ pub(super) fn respond(
     let Some(question) = Question::parse(rest).filter(|_| header[4..6] == [0, 1]) else {
         return reply(FORMAT_ERROR, &[], &[]);
     };
-    let asked = &rest[..question.length];
+    let question_bytes = &rest[..question.length];
     match look_up(&question.name) {
         NameAnswer::Address(address) if question.is_for_address => {
             let record = [
@@ -69,11 +69,11 @@ pub(super) fn respond(
                 &[0, 4],
                 &address.octets(),
             ];
-            reply(NO_ERROR, asked, &record.concat())
+            reply(NO_ERROR, question_bytes, &record.concat())
         }
-        NameAnswer::Address(_) => reply(NO_ERROR, asked, &[]),
-        NameAnswer::Unknown => reply(NO_SUCH_NAME, asked, &[]),
-        NameAnswer::Failure => reply(SERVER_FAILURE, asked, &[]),
+        NameAnswer::Address(_) => reply(NO_ERROR, question_bytes, &[]),
+        NameAnswer::Unknown => reply(NO_SUCH_NAME, question_bytes, &[]),
+        NameAnswer::Failure => reply(SERVER_FAILURE, question_bytes, &[]),
     }
 }
 
@@ -160,8 +160,8 @@ mod tests {
                 assert_eq!(answer[6..8], [0, 0], "{name} {kind}");
             }
         }
-        let chaos = [&question("a.example", 1)[..], &[]].concat();
-        let chaos = [&chaos[..chaos.len() - 1], &[3]].concat();
+        let question = question("a.example", 1);
+        let chaos = [&question[..question.len() - 1], &[3]].concat();
         assert_eq!(respond(&chaos, known).expect("an answer")[6..8], [0, 0]);
     }
 

@@ -39,6 +39,19 @@ pub struct EgressOptions {
     pub proxy: ChooseProxy,
 }
 
+impl EgressOptions {
+    /// Returns options with these lists, without further permissions and without a proxy.
+    pub fn new(lists: DomainLists) -> Self {
+        Self {
+            lists,
+            allows_binding: false,
+            allows_all_unix_sockets: false,
+            unix_sockets: Vec::new(),
+            proxy: Arc::new(|_| None),
+        }
+    }
+}
+
 /// The network of a run. Clones share their state; the relay ends with the last of them and of its
 /// jobs.
 #[derive(Clone)]
@@ -74,8 +87,7 @@ impl Egress {
         }))
     }
 
-    /// Returns a network with these options behind a proxy, as a part of a session. It shares no
-    /// state with this one.
+    /// Returns a separate network with these options, behind a proxy, as a part of a session.
     #[must_use]
     pub fn behind(&self, proxy: ChooseProxy, session: &SessionEgress) -> Self {
         Self::within(EgressOptions { proxy, ..self.options().clone() }, session.clone())
@@ -104,7 +116,7 @@ impl Egress {
     /// folders in which commands create sockets of their own.
     ///
     /// # Errors
-    /// There is no relay, and the job must not start. The next one tries again.
+    /// The relay cannot be started, so the job must not start. The next job tries again.
     pub(in super::super) fn job(&self, writable: &[PathBuf]) -> io::Result<JobEgress> {
         let mut started = self.0.started.lock();
         let run = match started.take() {
@@ -149,7 +161,7 @@ impl Egress {
         let listener = match registered {
             Ok(listener) => listener,
             Err(error) => {
-                // Dropping it in asynchronous code would panic.
+                // Dropping a runtime in asynchronous code would panic.
                 runtime.shutdown_background();
                 return Err(error);
             }
@@ -187,8 +199,8 @@ fn variables(relay: SocketAddrV4) -> Vec<(String, String)> {
     let named = [
         ("HTTP_PROXY", http.clone()),
         ("HTTPS_PROXY", http),
-        // Other protocols, such as FTP, need no proxy, and may not use one that speaks HTTP. An empty
-        // value replaces that of outlast's own environment.
+        // Other protocols, such as FTP, need no proxy, and may not use one that speaks HTTP. An
+        // empty value replaces that of outlast's own environment.
         ("ALL_PROXY", String::new()),
         ("NO_PROXY", DIRECT_HOSTS.to_owned()),
     ];
@@ -222,14 +234,7 @@ mod tests {
             (1..=count).map(|number| format!("{kind}{number}.example")).collect::<Vec<_>>()
         };
         let lists = DomainLists::parse(&hosts("a", allowed), &hosts("d", denied));
-        Egress::new(EgressOptions {
-            lists: lists.expect("good lists"),
-            allows_binding: false,
-            allows_all_unix_sockets: false,
-            unix_sockets: Vec::new(),
-            proxy: Arc::new(|_| None),
-        })
-        .summary()
+        Egress::new(EgressOptions::new(lists.expect("good lists"))).summary()
     }
 
     #[test]

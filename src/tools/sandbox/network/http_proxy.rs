@@ -8,7 +8,7 @@ use super::names::NameTable;
 use super::upstream::UpstreamProxy;
 
 /// The longest head of a request, in bytes.
-pub(super) const HEAD_MAX: usize = 64 << 10;
+const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
 
 /// Headers that concern the connection to the relay, or are set by it.
@@ -123,8 +123,8 @@ fn absolute(text: &str, names: &NameTable) -> Option<(Destination, String)> {
     Some((to, format!("{}{query}", url.path())))
 }
 
-/// Returns the length of the body. `None`: it is malformed or ambiguous, so programs read it
-/// differently.
+/// Returns the length of the body. `None`: it is malformed or ambiguous, so programs could disagree
+/// about it.
 fn body_length(headers: &[httparse::Header<'_>]) -> Option<BodyLength> {
     let values = |name: &str| {
         let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));

@@ -9,8 +9,10 @@ use super::super::super::domain::Domain;
 /// An entry of a list that cannot be enforced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntry {
-    #[error("{0:?} is no host; write example.com, *.example.com or an address, perhaps with :PORT")]
-    NoHost(String),
+    #[error(
+        "{0:?} is not a host; write example.com, *.example.com or an address, perhaps with :PORT"
+    )]
+    NotHost(String),
     #[error("\"*\" allows every host, which takes a list of denied ones beside it")]
     AllWithoutDenied,
     #[error("{0:?} needs a port, like localhost:8080")]
@@ -90,7 +92,13 @@ impl DomainLists {
     /// # Errors
     /// The list that refuses it.
     pub(super) fn check(&self, host: &str, port: u16) -> Result<(), RefusalReason> {
-        self.check_entries(host, |entry| entry.has_port(port))
+        if self.is_denied(host, |entry| entry.has_port(port)) {
+            Err(RefusalReason::Denied)
+        } else if self.is_allowed(host, |entry| entry.has_port(port)) {
+            Ok(())
+        } else {
+            Err(RefusalReason::NotListed)
+        }
     }
 
     /// Checks a host for a tool that fetches from it.
@@ -109,22 +117,11 @@ impl DomainLists {
     /// Checks a name before its port is known.
     ///
     /// # Errors
-    /// No port of it may be reached.
+    /// No port of the host may be reached.
     pub(super) fn check_name(&self, host: &str) -> Result<(), RefusalReason> {
         if self.is_denied(host, |entry| entry.port.is_none()) {
-            return Err(RefusalReason::Denied);
-        }
-        if self.is_allowed(host, |_| true) { Ok(()) } else { Err(RefusalReason::NotListed) }
-    }
-
-    fn check_entries(
-        &self,
-        host: &str,
-        has_port: impl Fn(&HostEntry) -> bool,
-    ) -> Result<(), RefusalReason> {
-        if self.is_denied(host, &has_port) {
             Err(RefusalReason::Denied)
-        } else if self.is_allowed(host, has_port) {
+        } else if self.is_allowed(host, |_| true) {
             Ok(())
         } else {
             Err(RefusalReason::NotListed)
@@ -144,14 +141,14 @@ impl DomainLists {
         is_open || self.allowed.iter().any(|entry| has_port(entry) && entry.covers(host))
     }
 
-    /// True if an address is listed itself; then it may be a private one.
+    /// True if the address itself is listed, and not only a name. Then it may be a private one.
     pub(super) fn lists_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         self.allowed.iter().any(|entry| entry.address == Some(address) && entry.has_port(port))
     }
 
-    /// True if an address is denied itself, by whatever name it is reached. All names and addresses
-    /// of this machine count as one.
+    /// True if an address is denied, by whatever name it is reached. All names and addresses of this
+    /// machine count as one.
     pub(in super::super::super) fn denies_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         let means_it = |entry: &HostEntry| {
@@ -183,17 +180,17 @@ impl DomainLists {
 
 impl HostEntry {
     fn parse(text: &str) -> Result<Self, InvalidEntry> {
-        let no_host = || InvalidEntry::NoHost(text.to_owned());
+        let not_host = || InvalidEntry::NotHost(text.to_owned());
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 let number = port.bytes().all(|byte| byte.is_ascii_digit());
                 let port: u16 =
-                    port.parse().ok().filter(|port| number && *port > 0).ok_or_else(no_host)?;
+                    port.parse().ok().filter(|port| number && *port > 0).ok_or_else(not_host)?;
                 (host, Some(port))
             }
             Some(_) | None => (text, None),
         };
-        let domain = Domain::parse(host).map_err(|_| no_host())?;
+        let domain = Domain::parse(host).map_err(|_| not_host())?;
         let address = match &domain {
             Domain::Exact(host) => address_in(host),
             Domain::All | Domain::Subdomains(_) => None,
@@ -215,14 +212,22 @@ impl HostEntry {
     }
 
     fn is_loopback(&self) -> bool {
-        let is_own = |host: &str| host == "localhost" || host.ends_with(".localhost");
-        match (&self.domain, self.address) {
-            (_, Some(address)) => address.is_loopback() || address.is_unspecified(),
-            (Domain::Exact(host), None) => is_own(host),
-            (Domain::Subdomains(parent), None) => is_own(parent),
-            (Domain::All, None) => false,
+        match &self.domain {
+            Domain::Exact(host) => is_own_machine(host),
+            Domain::Subdomains(parent) => is_local_name(parent),
+            Domain::All => false,
         }
     }
+}
+
+/// True if a host in canonical form is this machine.
+pub(super) fn is_own_machine(host: &str) -> bool {
+    is_local_name(host)
+        || address_in(host).is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
+fn is_local_name(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// Parses a host in canonical form as an address. `None`: it is a name.
@@ -308,7 +313,7 @@ mod tests {
             "[::1",
             "user@a.example",
         ] {
-            let wrong = Err(("allowedDomains", InvalidEntry::NoHost(text.to_owned())));
+            let wrong = Err(("allowedDomains", InvalidEntry::NotHost(text.to_owned())));
             assert_eq!(parse(text), wrong, "{text}");
         }
         assert_eq!(parse("*"), Err(("allowedDomains", InvalidEntry::AllWithoutDenied)));
@@ -317,7 +322,7 @@ mod tests {
             assert_eq!(parse(text), wrong, "{text}");
         }
         let denied = DomainLists::parse(&[], &["a b".to_owned()]);
-        assert!(matches!(denied, Err(("deniedDomains", InvalidEntry::NoHost(_)))));
+        assert!(matches!(denied, Err(("deniedDomains", InvalidEntry::NotHost(_)))));
     }
 
     #[test]

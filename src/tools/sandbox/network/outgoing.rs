@@ -17,7 +17,7 @@ use crate::process::RefusalReason;
 
 use super::super::super::web::private_network;
 use super::destination::Destination;
-use super::lists::DomainLists;
+use super::lists::{DomainLists, is_own_machine};
 use super::upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};
 
 /// The maximum time for a connection to one address.
@@ -72,16 +72,15 @@ impl Outgoing {
         &self,
         to: &Destination,
     ) -> Result<(TcpStream, Option<UpstreamProxy>), ConnectError> {
+        let proxy = self.proxy_for(to).filter(|proxy| proxy.scheme == ProxyScheme::Http);
+        let Some(proxy) = proxy else { return Ok((self.connect(to).await?, None)) };
         self.check(to)?;
-        match self.proxy_for(to).filter(|proxy| proxy.scheme == ProxyScheme::Http) {
-            Some(proxy) => Ok((connect_to_proxy(&proxy).await?, Some(proxy))),
-            None => Ok((self.connect(to).await?, None)),
-        }
+        Ok((connect_to_proxy(&proxy).await?, Some(proxy)))
     }
 
     fn check(&self, to: &Destination) -> Result<(), ConnectError> {
-        if to.is_own_machine() {
-            // Ports of this machine are connected to without the relay.
+        if is_own_machine(&to.host) {
+            // Commands connect to ports of this machine without the relay.
             return Err(ConnectError::Refused(RefusalReason::Loopback));
         }
         self.lists.check(&to.host, to.port).map_err(ConnectError::Refused)?;
@@ -112,8 +111,7 @@ impl Outgoing {
         Err(failure.into())
     }
 
-    /// Resolves the host, and leaves out addresses that are denied, and private ones that are not
-    /// listed themselves.
+    /// Resolves the host, and leaves out denied addresses, and private ones that are not listed.
     async fn addresses_of(&self, to: &Destination) -> Result<Vec<SocketAddr>, ConnectError> {
         let found = if let Some(address) = to.address() {
             vec![address]
@@ -124,16 +122,19 @@ impl Outgoing {
         };
         let is_public =
             |ip: IpAddr| private_network(ip).is_none() || self.lists.lists_address(ip, to.port);
-        let (denied, others): (Vec<IpAddr>, Vec<IpAddr>) =
-            found.into_iter().partition(|ip| self.lists.denies_address(*ip, to.port));
-        let (open, private): (Vec<IpAddr>, Vec<IpAddr>) =
-            others.into_iter().partition(|ip| is_public(*ip));
-        match (open.is_empty(), private.is_empty(), denied.is_empty()) {
-            (true, false, _) => Err(ConnectError::Refused(RefusalReason::PrivateAddress)),
-            (true, true, false) => Err(ConnectError::Refused(RefusalReason::Denied)),
-            (false, _, _) | (true, true, true) => {
-                Ok(open.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect())
+        let (mut open, mut refused) = (Vec::new(), None);
+        for ip in found {
+            if self.lists.denies_address(ip, to.port) {
+                refused = refused.or(Some(RefusalReason::Denied));
+            } else if is_public(ip) {
+                open.push(SocketAddr::new(ip, to.port));
+            } else {
+                refused = Some(RefusalReason::PrivateAddress);
             }
+        }
+        match refused.filter(|_| open.is_empty()) {
+            Some(reason) => Err(ConnectError::Refused(reason)),
+            None => Ok(open),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::{
@@ -80,14 +79,8 @@ impl Egress {
 
     /// Like [`Self::missing`], with another limit for the trial.
     pub fn missing_within(supervisor: &Supervisor, limit: Duration) -> Option<EgressGap> {
-        let options = EgressOptions {
-            lists: DomainLists::default(),
-            allows_binding: false,
-            allows_all_unix_sockets: false,
-            unix_sockets: Vec::new(),
-            proxy: Arc::new(|_| None),
-        };
-        probe(supervisor, &Self::new(options), limit).err()
+        let egress = Self::new(EgressOptions::new(DomainLists::default()));
+        probe(supervisor, &egress, limit).err()
     }
 }
 
@@ -98,7 +91,7 @@ impl Egress {
 /// The reason that commands cannot be limited.
 fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), EgressGap> {
     let trial = || -> io::Result<Option<ProbeResult>> {
-        // A network of its own: connections that are refused to the trial are not those of the run.
+        // A separate network, so that refused connections of the trial are not counted for the run.
         let egress = Egress::new(egress.options().clone());
         let other = TcpListener::bind("127.0.0.1:0")?;
         let port = other.local_addr()?.port();
@@ -120,7 +113,7 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
             Ok(status.flatten().and_then(|status| ProbeResult::of_exit_code(status.code()?)))
         })
     };
-    // A runtime cannot be started within another one.
+    // In a thread, since a runtime cannot be started within another one.
     let tried = std::thread::scope(|scope| scope.spawn(trial).join());
     let failure = match tried.unwrap_or(Ok(None)) {
         Ok(Some(ProbeResult::Holds)) => return Ok(()),

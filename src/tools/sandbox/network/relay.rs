@@ -30,11 +30,11 @@ const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
 /// The port of plain HTTP, on which requests are parsed.
 const HTTP_PORT: u16 = 80;
 
-/// The time that a connection stays open after its job has ended, or waits for further bytes of an
-/// answer after its client has closed the connection or will send no more.
+/// The time that a connection stays open after its job has ended; and the longest silence of a server
+/// after the client has sent everything or closed the connection.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The size of the pieces of an answer, in bytes.
+/// The size of the buffer for answers, in bytes.
 const CHUNK: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -175,7 +175,7 @@ impl Client {
                 Ok(None) => {}
                 Err(http_proxy::BadRequest) => {
                     return self
-                        .send_error("400 Bad Request", "", "outlast: no such request")
+                        .send_error("400 Bad Request", "", "outlast: malformed request")
                         .await;
                 }
             }
@@ -278,7 +278,8 @@ impl Client {
 /// Copies an answer to the client until the server closes the connection.
 ///
 /// # Errors
-/// A connection failed; or nothing came for the time `grace` after the client had `sent` everything.
+/// A connection failed; or nothing came for the time `grace` after the client had `sent`
+/// everything.
 async fn copy_answer(
     server: &mut (impl AsyncRead + Unpin),
     client: &mut (impl AsyncWrite + Unpin),
@@ -303,7 +304,7 @@ async fn copy_answer(
     }
 }
 
-/// Reads and discards bytes that a client sends after its request, until it sends no more.
+/// Reads and discards what a client sends after its request, until the client has sent everything.
 async fn read_to_end(from_client: &mut (impl AsyncBufRead + Unpin)) {
     while let Ok(count @ 1..) = from_client.fill_buf().await.map(<[u8]>::len) {
         from_client.consume(count);

@@ -79,18 +79,21 @@ impl UpstreamProxy {
     }
 
     async fn tunnel_by_socks(&self, stream: &mut TcpStream, to: &Destination) -> io::Result<()> {
-        let is_short = |text: &str| u8::try_from(text.len()).ok();
+        let length_of = |text: &str| u8::try_from(text.len()).ok();
         let method = if self.login.is_some() { 2 } else { 0 };
         stream.write_all(&[5, 1, method]).await?;
         let mut chosen = [0; 2];
         stream.read_exact(&mut chosen).await?;
         if chosen != [5, method] {
-            return Err(broken("the proxy takes no such login"));
+            return Err(broken("the proxy does not accept this kind of login"));
         }
         if let Some((user, password)) = &self.login {
-            let lengths = is_short(user).zip(is_short(password));
-            let (users, passwords) = lengths.ok_or_else(|| broken("the login is too long"))?;
-            let login = [&[1, users], user.as_bytes(), &[passwords], password.as_bytes()].concat();
+            let lengths = length_of(user).zip(length_of(password));
+            let (user_length, password_length) =
+                lengths.ok_or_else(|| broken("the login is too long"))?;
+            let login =
+                [&[1, user_length], user.as_bytes(), &[password_length], password.as_bytes()]
+                    .concat();
             stream.write_all(&login).await?;
             stream.read_exact(&mut chosen).await?;
             if chosen[1] != 0 {
@@ -98,7 +101,7 @@ impl UpstreamProxy {
             }
         }
         let host = to.bare_host();
-        let length = is_short(host).ok_or_else(|| broken("the name is too long"))?;
+        let length = length_of(host).ok_or_else(|| broken("the name is too long"))?;
         let name = [&[5, 1, 0, 3, length], host.as_bytes(), &to.port.to_be_bytes()].concat();
         stream.write_all(&name).await?;
         let mut reply = [0; 4];
