@@ -20,8 +20,8 @@ use super::plain::PROGRAM_FOLDERS;
 use super::repository;
 use crate::text::in_home;
 
-/// Files by which a step of a CI job changes the variables, programs and inputs of later steps, which
-/// have secrets.
+/// Files by which a step of a CI job changes the variables, programs and inputs of later steps,
+/// which have secrets.
 const STEP_FILES: [&str; 7] = [
     "GITHUB_ENV",
     "GITHUB_PATH",
@@ -165,8 +165,8 @@ impl<'a> SandboxContext<'a> {
             && (denial.changes_only || !needs.into_iter().any(within))
     }
 
-    /// The folders for temporary files that commands may write to: without `TMPDIR` if the runner of
-    /// a CI job has its own files there.
+    /// The folders for temporary files that commands may write to: without `TMPDIR` if the runner
+    /// of a CI job has its own files there.
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
         let usual = TEMPORARY.iter().map(|path| self.real(Path::new(path)));
         let own = self.folder("TMPDIR").filter(|folder| !self.has_step_files(folder));
@@ -229,8 +229,8 @@ impl<'a> SandboxContext<'a> {
         self.movable_paths(CARGO_LOCKS.iter().copied())
     }
 
-    /// The folders of caches that may be created: none in a missing home folder, and `~/go`, which is
-    /// not hidden, only if Go is installed.
+    /// The folders of caches that may be created: none in a missing home folder, and `~/go`, which
+    /// is not hidden, only if Go is installed.
     pub(super) fn creatable(&self, caches: Vec<PathBuf>) -> PathSet {
         let Some(home) = self.home else { return caches.into_iter().collect() };
         let (real, go) = (self.real(home), self.real(&home.join("go")));
@@ -309,8 +309,8 @@ impl<'a> SandboxContext<'a> {
         })
     }
 
-    /// The paths that a variable lists, joined with `rest`, except those that contain the home folder
-    /// or the working directory.
+    /// The paths that a variable lists, joined with `rest`, except those that contain the home
+    /// folder or the working directory.
     fn named_paths(&self, variable: &str, rest: &str) -> Vec<PathBuf> {
         let Some(value) = self.variable(variable).filter(|value| !value.is_empty()) else {
             return Vec::new();
@@ -357,7 +357,8 @@ impl<'a> SandboxContext<'a> {
 
 /// The home folder of a user in the user database.
 fn user_home(uid: Uid) -> Option<PathBuf> {
-    // The file is usually the first source of the database, whose functions ask a cache service first.
+    // The file is usually the first source of the database, whose functions ask a cache service
+    // first.
     let passwd = fs::read("/etc/passwd").unwrap_or_default();
     let listed = listed_homes(&passwd).find(|(listed, _)| *listed == uid.as_raw());
     let listed = listed.map(|(_, home)| home);

@@ -31,7 +31,8 @@ pub(super) struct PathForms {
 }
 
 impl PathForms {
-    /// Finds the forms of these paths, except those that are allowed, and of `others`, which are real.
+    /// Finds the forms of these paths, except those that are allowed, and of `others`, which are
+    /// real.
     pub(super) fn of<'a>(
         places: impl Iterator<Item = &'a LinkedPath>,
         allowed: &[PathBuf],

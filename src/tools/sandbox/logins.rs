@@ -29,9 +29,9 @@ pub(super) struct LoginPlaces {
     pub(super) state: Vec<PathBuf>,
 }
 
-/// Finds the paths of all credentials of the table; and outside of the folders that commands may write
-/// to, files with secrets that variables or settings of ssh and git name, or that are named like such
-/// files.
+/// Finds the paths of all credentials of the table; and outside of the folders that commands may
+/// write to, files with secrets that variables or settings of ssh and git name, or that are named
+/// like such files.
 pub(super) fn find_all(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
     let paths =
         |places: &[&str]| places.iter().flat_map(|place| context.login_paths(place)).collect();

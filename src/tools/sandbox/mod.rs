@@ -85,6 +85,37 @@ pub struct SandboxState {
     pub exposed: Vec<String>,
 }
 
+impl SandboxState {
+    fn new(
+        settings: &SandboxSettings,
+        kernel: KernelSupport,
+        enforced: Enforced,
+        network: NetworkAccess,
+        exposed: Vec<String>,
+    ) -> Self {
+        let is_on = enforced != Enforced::None;
+        let own_only = |is_restricted: bool| if is_restricted { "own_only" } else { "open" };
+        let egress = settings.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
+        Self {
+            mode: settings.mode,
+            enforced,
+            abi: kernel.landlock.abi,
+            network: match network {
+                NetworkAccess::Open => "open",
+                NetworkAccess::NoTcp => "no_tcp",
+                NetworkAccess::Listed => "allowlist",
+                NetworkAccess::Off => "off",
+            },
+            allowed_domains: egress.map_or_else(Vec::new, |it| it.lists().allowed().to_vec()),
+            denied_domains: egress.map_or_else(Vec::new, |it| it.lists().denied().to_vec()),
+            egress: egress.cloned(),
+            signals: own_only(is_on && kernel.landlock.restricts_signals()),
+            processes: own_only(is_on && kernel.filters_calls()),
+            exposed,
+        }
+    }
+}
+
 /// The gaps of the sandbox of a run on this machine, in words with the remedies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxGaps {
@@ -119,15 +150,16 @@ const SIGNING_HINT: &str = "[This may be the sandbox, which closes signing keys 
 const SIGNAL_HINT: &str = "[A command cannot signal processes that it did not start. KillShell ends \
                            what was started with run_in_background.]";
 
-/// The beginnings of messages about a process that could not be signalled. Programs put their names
-/// before them.
-const UNSIGNALLED: [&str; 4] = ["kill: ", "killing pid ", "Could not kill process", "killall: "];
+/// The beginnings of messages about a process that could not be signalled, after the names of the
+/// programs that print them.
+const SIGNAL_REFUSALS: [&str; 4] =
+    ["kill: ", "killing pid ", "Could not kill process", "killall: "];
 
 /// Refusals of servers and of programs that check users themselves.
-const OF_A_SERVER: [&str; 2] = ["Permission denied (", "permission denied for "];
+const SERVER_REFUSALS: [&str; 2] = ["Permission denied (", "permission denied for "];
 
 /// Messages about a commit or tag that git could not sign.
-const UNSIGNED: [&str; 2] = ["gpg failed to sign the data", "Couldn't load public key"];
+const SIGNING_FAILURES: [&str; 2] = ["gpg failed to sign the data", "Couldn't load public key"];
 
 /// The confinement of a command.
 #[derive(Debug)]
@@ -165,25 +197,26 @@ impl Sandbox {
     ) -> Result<Self, SandboxError> {
         let policy = SandboxPolicy::new(settings, context)?;
         let (mode, kernel) = (settings.mode, KernelSupport::probe());
-        let wanted = mode != SandboxMode::Off;
-        let is_on = wanted && kernel.landlock.abi > 0;
-        let is_closed = is_on && settings.no_network;
-        let egress = settings.egress.as_ref().filter(|_| wanted && !settings.no_network);
-        if egress.is_some() && !(is_on && kernel.filters_calls()) {
+        let is_wanted = mode != SandboxMode::Off;
+        let is_on = is_wanted && kernel.landlock.abi > 0;
+        let has_lists = is_wanted && !settings.no_network && settings.egress.is_some();
+        if has_lists && !(is_on && kernel.filters_calls()) {
             let gap = "this kernel or container has no working Landlock and seccomp".to_owned();
             return Err(SandboxError::NoEgress { gap });
         }
-        let network = match egress {
-            Some(_) => NetworkAccess::Listed,
-            None if is_closed => kernel.least_network(),
-            None => NetworkAccess::Open,
+        let network = if has_lists {
+            NetworkAccess::Listed
+        } else if is_on && settings.no_network {
+            kernel.least_network()
+        } else {
+            NetworkAccess::Open
         };
-        let exposure = if wanted { policy.exposure(context) } else { Exposure::default() };
-        let sockets = is_on && !matches!(network, NetworkAccess::Off | NetworkAccess::Listed);
-        let sockets = if sockets { control_sockets::reachable(context) } else { Vec::new() };
-        let exposure = Exposure { sockets, ..exposure };
+        let mut exposure = if is_wanted { policy.exposure(context) } else { Exposure::default() };
+        if is_on && matches!(network, NetworkAccess::Open | NetworkAccess::NoTcp) {
+            exposure.sockets = control_sockets::reachable(context);
+        }
         let gaps = SandboxGaps {
-            kernel: if wanted { kernel.gap(settings.no_network) } else { None },
+            kernel: if is_wanted { kernel.gap(settings.no_network) } else { None },
             exposed: exposure.gap(),
         };
         let gap = gaps.kernel.clone().or_else(|| gaps.exposed.clone());
@@ -196,38 +229,19 @@ impl Sandbox {
             return Err(SandboxError::NotEnforced { gap: gap.clone() });
         }
         // Exposure in temporary folders only is reported in the result, without a warning.
-        let is_reported = gaps.kernel.is_some()
+        let needs_warning = gaps.kernel.is_some()
             || policy.exposes_in_tree(&exposure)
             || !exposure.sockets.is_empty();
-        let warning = gap.filter(|_| is_reported);
+        let warning = gap.filter(|_| needs_warning);
         let filters_calls = is_on && kernel.filters_calls();
-        let own_only = |holds: bool| if is_on && holds { "own_only" } else { "open" };
-        let state = SandboxState {
-            mode,
-            enforced,
-            abi: kernel.landlock.abi,
-            network: match network {
-                NetworkAccess::Open => "open",
-                NetworkAccess::NoTcp => "no_tcp",
-                NetworkAccess::Listed => "allowlist",
-                NetworkAccess::Off => "off",
-            },
-            allowed_domains: egress.map_or_else(Vec::new, |it| it.lists().allowed().to_vec()),
-            denied_domains: egress.map_or_else(Vec::new, |it| it.lists().denied().to_vec()),
-            egress: egress.cloned(),
-            signals: own_only(kernel.landlock.restricts_signals()),
-            processes: own_only(filters_calls),
-            exposed: [
-                exposure.list(),
-                policy.always_open(filters_calls, is_on),
-                if is_on { context.open_step_files(policy.writable()) } else { Vec::new() },
-                if is_on { Vec::new() } else { settings.own_logins() },
-            ]
-            .concat(),
-        };
+        let exposed = [
+            exposure.list(),
+            policy.always_open(filters_calls, is_on),
+            if is_on { context.open_step_files(policy.writable()) } else { settings.own_logins() },
+        ];
         Ok(Self {
             policy: Arc::new(policy),
-            state,
+            state: SandboxState::new(settings, kernel, enforced, network, exposed.concat()),
             kernel,
             network,
             capabilities: settings.capabilities,
@@ -387,21 +401,23 @@ impl Sandbox {
         refusal_note(refusals, &hosts)
     }
 
-    /// A hint for the model if the sandbox may be the cause of what a command printed. The status of
-    /// a line is that of its last program: without a failure a message of the system counts.
-    /// `is_plain` is true if the command needed no permission rule.
+    /// A hint for the model if the sandbox may have caused an error that a command printed. A line
+    /// has the status of its last program, so messages about system calls count without a failure,
+    /// too. `is_plain` is true if the command needed no permission rule.
     pub(super) fn hint(&self, output: &str, failed: bool, is_plain: bool) -> Option<String> {
-        let is_of_server = |line: &&str| OF_A_SERVER.iter().any(|words| line.contains(words));
-        let is_concerned = |line: &&str| failed || is_message_of_refusal(line);
-        let own = output.lines().filter(is_concerned).filter(|line| !is_of_server(line));
-        let is_denied = looks_denied(&own.collect::<Vec<_>>().join("\n"));
+        let is_server_refusal =
+            |line: &&str| SERVER_REFUSALS.iter().any(|words| line.contains(words));
+        let is_relevant = |line: &&str| failed || is_system_refusal(line);
+        let lines = output.lines().filter(is_relevant).filter(|line| !is_server_refusal(line));
+        let is_denied = looks_denied(&lines.collect::<Vec<_>>().join("\n"));
         if is_plain && self.can_hold_readers() {
             return is_denied.then(|| PLAIN_HINT.to_owned());
         }
-        if failed && self.is_on() && UNSIGNED.iter().any(|message| output.contains(message)) {
+        if failed && self.is_on() && SIGNING_FAILURES.iter().any(|message| output.contains(message))
+        {
             return Some(SIGNING_HINT.to_owned());
         }
-        if self.is_on() && output.lines().filter(is_concerned).any(is_about_signal) {
+        if self.is_on() && output.lines().filter(is_relevant).any(is_about_signal) {
             return Some(SIGNAL_HINT.to_owned());
         }
         (self.is_on() && is_denied).then(|| {
@@ -418,9 +434,9 @@ impl Sandbox {
     }
 }
 
-/// True for a line that a program or the shell prints of a refused system call: its name, what it
-/// was about, and the text of the error.
-fn is_message_of_refusal(line: &str) -> bool {
+/// True for a line that a program or the shell prints about a refused system call: it ends in the
+/// text of the error.
+fn is_system_refusal(line: &str) -> bool {
     const ERRORS: [&str; 4] = [
         ": Permission denied",
         ": Operation not permitted",
@@ -431,5 +447,6 @@ fn is_message_of_refusal(line: &str) -> bool {
 }
 
 fn is_about_signal(line: &str) -> bool {
-    line.contains("Operation not permitted") && UNSIGNALLED.iter().any(|words| line.contains(words))
+    line.contains("Operation not permitted")
+        && SIGNAL_REFUSALS.iter().any(|words| line.contains(words))
 }

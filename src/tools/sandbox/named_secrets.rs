@@ -59,8 +59,8 @@ const KEPT: [&str; 6] = [
     ".office-addin-dev-certs/localhost.key",
 ];
 
-/// Finds these files, as far as they can be closed to commands: in hidden folders of the home folder,
-/// and below the folders of settings and data. Checkouts and links are left out.
+/// Finds these files, as far as they can be closed to commands: in hidden folders of the home
+/// folder, and below the folders of settings and data. Checkouts and links are left out.
 pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
     let Some(home) = context.home else { return Vec::new() };
     let of_programs = |folder: &&str| {

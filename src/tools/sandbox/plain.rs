@@ -128,9 +128,9 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
     grants
 }
 
-/// Returns the places of libraries and data of the programs on a `PATH`, as real paths: those beside
-/// each folder of programs in an installation of its own, such as that of Homebrew or Conda, and the
-/// folders that `LD_LIBRARY_PATH` lists.
+/// Returns the places of libraries and data of the programs on a `PATH`, as real paths: those
+/// beside each folder of programs in an installation of its own, such as that of Homebrew or Conda,
+/// and the folders that `LD_LIBRARY_PATH` lists.
 pub(in super::super) fn program_places(
     path: &OsStr,
     libraries: Option<&OsStr>,

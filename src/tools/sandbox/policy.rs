@@ -23,7 +23,7 @@ use super::exposure::{Exposure, OPEN_ARGUMENTS, OPEN_SHARED_MEMORY, OPEN_SHARED_
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER, MESSAGE_QUEUES, SHARED_MEMORY};
 use super::logins::{self, FoundLogins, LoginPlaces};
 use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
-use super::settings::SandboxSettings;
+use super::settings::{ListedPaths, SandboxSettings};
 
 const APT_CONFIG: &[u8] = b"APT::Sandbox::User \"root\";\n";
 
@@ -62,38 +62,6 @@ pub(super) struct SandboxPolicy {
     apt_config: Option<PathBuf>,
     terminals: TerminalAccess,
     last: Mutex<LastGrants>,
-}
-
-/// The paths that settings and enforced permission rules list.
-struct ListedPaths {
-    allow_write: Vec<PathBuf>,
-    deny_write: Vec<PathBuf>,
-    allow_read: Vec<PathBuf>,
-    deny_read: Vec<PathBuf>,
-}
-
-impl ListedPaths {
-    fn resolve(
-        settings: &SandboxSettings,
-        context: &SandboxContext<'_>,
-        enforced: &[&RuleDenial],
-    ) -> Result<Self, SandboxError> {
-        let resolve = |paths: &[String]| -> Result<Vec<PathBuf>, SandboxError> {
-            paths.iter().map(|path| context.resolve_setting_path(path)).collect()
-        };
-        let mut listed = Self {
-            allow_write: resolve(&settings.allow_write)?,
-            deny_write: resolve(&settings.deny_write)?,
-            allow_read: resolve(&settings.allow_read)?,
-            deny_read: resolve(&settings.deny_read)?,
-        };
-        for rule in enforced {
-            let denied =
-                if rule.changes_only { &mut listed.deny_write } else { &mut listed.deny_read };
-            denied.push(context.real(&rule.place));
-        }
-        Ok(listed)
-    }
 }
 
 impl SandboxPolicy {

@@ -68,9 +68,9 @@ pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path
     folders
 }
 
-/// True if the working tree around `cwd`, a real path, has its git directory at `common`: in the tree
-/// itself, or elsewhere if that refers back to it. A file or a link in place of `.git` could name the
-/// repository of another tree.
+/// True if the working tree around `cwd`, a real path, has its git directory at `common`: in the
+/// tree itself, or elsewhere if that refers back to it. A file or a link in place of `.git` could
+/// name the repository of another tree.
 pub fn owns_git_directory(cwd: &Path, common: &Path) -> bool {
     checkout_root(cwd).is_some_and(|top| {
         let own = top.join(".git");

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::context::{SandboxContext, SandboxError};
+use super::denied_paths::RuleDenial;
 use super::network::Egress;
 use super::path_grants::TerminalAccess;
 use crate::process::RootCapabilities;
@@ -36,5 +38,41 @@ impl SandboxSettings {
         let folder = self.config_dir.iter();
         let there = folder.filter(|folder| self.makes_config_dir || folder.exists());
         there.map(|folder| folder.display().to_string()).collect()
+    }
+}
+
+/// The paths that settings and enforced permission rules list.
+pub(super) struct ListedPaths {
+    pub(super) allow_write: Vec<PathBuf>,
+    pub(super) deny_write: Vec<PathBuf>,
+    pub(super) allow_read: Vec<PathBuf>,
+    pub(super) deny_read: Vec<PathBuf>,
+}
+
+impl ListedPaths {
+    /// Resolves the paths.
+    ///
+    /// # Errors
+    /// A path in the settings that cannot be used.
+    pub(super) fn resolve(
+        settings: &SandboxSettings,
+        context: &SandboxContext<'_>,
+        enforced: &[&RuleDenial],
+    ) -> Result<Self, SandboxError> {
+        let resolve = |paths: &[String]| -> Result<Vec<PathBuf>, SandboxError> {
+            paths.iter().map(|path| context.resolve_setting_path(path)).collect()
+        };
+        let mut listed = Self {
+            allow_write: resolve(&settings.allow_write)?,
+            deny_write: resolve(&settings.deny_write)?,
+            allow_read: resolve(&settings.allow_read)?,
+            deny_read: resolve(&settings.deny_read)?,
+        };
+        for rule in enforced {
+            let denied =
+                if rule.changes_only { &mut listed.deny_write } else { &mut listed.deny_read };
+            denied.push(context.real(&rule.place));
+        }
+        Ok(listed)
     }
 }

@@ -9,8 +9,8 @@ use async_compression::tokio::bufread::{DeflateDecoder, GzipDecoder, ZlibDecoder
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
 
 /// The most forms that are unpacked one after another. A form within another one would be unpacked
-/// in memory in one step, for which no limit of time could hold: a few kilobytes can be gigabytes in
-/// the form between.
+/// in memory in one step, for which no limit of time could hold: a few kilobytes can be gigabytes
+/// in the form between.
 const FORMS_MAX: usize = 1;
 
 /// The forms that are unpacked.

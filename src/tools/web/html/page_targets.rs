@@ -36,8 +36,8 @@ impl PageTargets {
     }
 }
 
-/// The address of a refresh: `0; url=/there`, with the spellings that browsers accept. `None`: the page
-/// refreshes itself.
+/// The address of a refresh: `0; url=/there`, with the spellings that browsers accept. `None`: the
+/// page refreshes itself.
 pub(in super::super) fn refresh_target(content: &str) -> Option<String> {
     let content = content.trim_start();
     let time = |letter: char| letter.is_ascii_digit() || letter == '.';

@@ -1,7 +1,7 @@
 //! The tokens of a page, as far as they are converted. Pure.
 //!
-//! Comments, parse errors and other attributes are never stored: a page of 10 kB on the wire can have
-//! millions of them.
+//! Comments, parse errors and other attributes are never stored: a page of 10 kB on the wire can
+//! have millions of them.
 
 use std::mem::take;
 
