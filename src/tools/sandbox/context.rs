@@ -14,7 +14,7 @@ use super::super::paths::PathSet;
 use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
 use super::denied_paths::{RuleDenial, is_in_any};
 use super::known_paths::{
-    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, DEVICES, MOVED_FOLDERS, TEMPORARY,
+    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, STANDARD_DEVICES, TEMPORARY,
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
@@ -325,7 +325,8 @@ impl<'a> SandboxContext<'a> {
         // `join` with nothing leaves a slash at the end.
         let paths = paths.map(|path| path.components().collect::<PathBuf>());
         // Some variables name a device so that no file is written.
-        let is_device = |path: &Path| DEVICES.iter().any(|device| path == Path::new(device));
+        let is_device =
+            |path: &Path| STANDARD_DEVICES.iter().any(|device| path == Path::new(device));
         paths.filter(|path| !is_device(path) && !is_too_wide(path)).collect()
     }
 

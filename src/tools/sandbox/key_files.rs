@@ -8,19 +8,19 @@ use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
 use crate::process::file_reads::read_regular;
 
-/// The settings that may name such files.
+/// The files of settings that may name files with keys.
 const SETTINGS: &[&str] = &["~/.ssh/config", "~/.gitconfig", "@config/git/config"];
 
 /// Variables with a command line of ssh.
 const VARIABLES: &[&str] = &["GIT_SSH_COMMAND", "RSYNC_RSH"];
 
-/// The words before the name of such a file, without regard to case.
+/// The words before the name of such a file. Case is ignored.
 const BEFORE_FILES: &[&str] = &["identityfile", "-oidentityfile", "-i", "--file"];
 
-/// The size of the largest file of settings that is read, in bytes.
+/// The maximum size of a file of settings that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The files that settings of ssh and git name, as far as they can be closed to commands.
+/// Finds the files that settings of ssh and git name, if they can be closed to commands.
 pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
     let files = SETTINGS.iter().flat_map(|place| context.login_paths(place));
     let files = files.filter_map(|path| read_regular(path.real(), BYTES_MAX).ok());
@@ -35,8 +35,8 @@ pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<Li
 fn named_files(text: &str, home: Option<&Path>) -> Vec<PathBuf> {
     let is_end = |letter: char| letter.is_whitespace() || "\"'=".contains(letter);
     let mut files = Vec::new();
-    for line in text.lines().map(str::to_lowercase).zip(text.lines()) {
-        let (lower, line) = line;
+    for line in text.lines() {
+        let lower = line.to_lowercase();
         if !["ssh", "store", "identityfile"].iter().any(|word| lower.contains(word)) {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Well-known paths: tool caches, temporary folders, and devices that any program may use.
 
-/// Caches, relative to the home folder: no tool keeps settings or programs for the user there.
+/// Caches, relative to the home folder: folders without settings or programs for the user.
 pub(super) const CACHES: &[&str] = &[
     ".cache",
     ".npm",
@@ -51,7 +51,7 @@ pub(super) const CACHES: &[&str] = &[
     ".vscode-test",
 ];
 
-/// Folders of the home folder that a variable puts elsewhere, with the caches in them.
+/// Folders of the home folder that a variable moves, with the caches in them.
 pub(super) const MOVED_FOLDERS: &[(&str, &str)] = &[
     (".gradle", "GRADLE_USER_HOME"),
     (".local/share", "XDG_DATA_HOME"),
@@ -138,17 +138,12 @@ pub(super) const CACHES_BESIDE_CREDENTIALS: &[&str] = &[
 /// file, and a terminal shows what the user types.
 pub(super) const DEVICE_FOLDER: &str = "/dev";
 
-/// Devices that any program may use: the standard ones, and GPUs.
-pub(super) const DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/dri",
-    "/dev/kfd",
-    "/dev/kvm",
-];
+/// Devices without content.
+pub(super) const STANDARD_DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// Further devices that any program may use: GPUs and virtual machines.
+pub(super) const DEVICES: &[&str] = &["/dev/dri", "/dev/kfd", "/dev/kvm"];
 
 /// The prefix of further GPU devices.
 pub(super) const DEVICE_PREFIX: &str = "nvidia";

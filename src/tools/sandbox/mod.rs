@@ -47,7 +47,7 @@ pub use network::{
     ProxyScheme, UpstreamProxy,
 };
 pub use path_grants::TerminalAccess;
-use path_grants::grants_to_read_all;
+use path_grants::grant_reading_all;
 pub(super) use plain::{Hides, PlainScope, program_places};
 use policy::SandboxPolicy;
 pub(super) use repository::repository_folders;
@@ -347,7 +347,7 @@ impl Sandbox {
             return Ok(None);
         }
         let is_on = self.is_on();
-        let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
+        let grants = if is_on { self.policy.reading_grants() } else { grant_reading_all() };
         self.with_grants(grants.into(), self.network, CallFilter::Readers).map(Some)
     }
 

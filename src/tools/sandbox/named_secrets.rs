@@ -1,5 +1,5 @@
-//! Files of settings below the home folder whose names say that they hold credentials, or what was
-//! typed: programs that the table of credentials lacks. Reads the file system.
+//! Files of settings below the home folder whose names indicate credentials, or a history of input,
+//! for programs that the table of credentials lacks. Reads the file system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,7 @@ use super::context::SandboxContext;
 /// The folders with a folder of settings or data for each program.
 const FOLDERS: [&str; 4] = ["", ".config", ".local/share", ".local/state"];
 
-/// Words in the name of a file with credentials. A word in it that only begins like one, such as
-/// `tokenizer`, is another one.
+/// Words in the name of a file with credentials. Only whole words count: not `tokenizer`.
 const WORDS: [&str; 10] = [
     "credential",
     "credentials",
@@ -31,7 +30,7 @@ const ENDINGS: [&str; 6] = [".key", "key.pem", "_history", "-history", ".history
 /// Whole names.
 const NAMES: [&str; 4] = ["auth.json", "auth.toml", "auth.yml", "history"];
 
-/// Endings of names of files that hold settings or data. Others, such as sources and documents, are
+/// Extensions of files with settings or data. Other files, such as sources and documents, are only
 /// about credentials.
 const DATA: [&str; 13] = [
     "json",
@@ -50,7 +49,7 @@ const DATA: [&str; 13] = [
 ];
 
 /// Files that their programs need to start, below the home folder.
-const KEPT: [&str; 6] = [
+const NEEDED: [&str; 6] = [
     ".composer/auth.json",
     ".android/debug.keystore",
     ".conan2/credentials.json",
@@ -63,39 +62,41 @@ const KEPT: [&str; 6] = [
 /// folder, and below the folders of settings and data. Checkouts and links are left out.
 pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
     let Some(home) = context.home else { return Vec::new() };
-    let of_programs = |folder: &&str| {
-        let folder_path = home.join(folder);
-        let is_home = folder.is_empty();
-        let kept = move |name: &str| !is_home || name.starts_with('.');
-        let (mut files, folders) = entries(&folder_path, kept);
+    let files_of_programs = |folder: &&str| {
+        let is_hidden = |path: &PathBuf| name_of(path).is_none_or(|name| name.starts_with('.'));
+        let (mut files, mut folders) = entries(&home.join(folder));
+        if folder.is_empty() {
+            files.retain(is_hidden);
+            folders.retain(is_hidden);
+        }
         let in_folders = folders.iter().filter(|folder| !folder.join(".git").exists());
-        files.extend(in_folders.flat_map(|folder| entries(folder, |_| true).0));
+        files.extend(in_folders.flat_map(|folder| entries(folder).0));
         files
     };
-    let files = FOLDERS.iter().flat_map(of_programs);
-    let is_kept = |path: &Path| KEPT.iter().any(|kept| *path == home.join(kept));
-    let is_secret = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(names_secret) && !is_kept(path)
-    };
+    let files = FOLDERS.iter().flat_map(files_of_programs);
+    let is_needed = |path: &Path| NEEDED.iter().any(|needed| *path == home.join(needed));
+    let is_secret = |path: &PathBuf| name_of(path).is_some_and(names_secret) && !is_needed(path);
     context.closable(files.filter(is_secret).collect::<Vec<_>>().into_iter(), writable)
 }
 
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
 /// The files and folders in a folder, without links.
-fn entries(folder: &Path, is_kept: impl Fn(&str) -> bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
+fn entries(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_left_out = entry.file_name().to_str().is_some_and(|name| !is_kept(name));
         match entry.file_type() {
-            Ok(kind) if kind.is_file() && !is_left_out => files.push(entry.path()),
-            Ok(kind) if kind.is_dir() && !is_left_out => folders.push(entry.path()),
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            Ok(kind) if kind.is_dir() => folders.push(entry.path()),
             Ok(_) | Err(_) => {}
         }
     }
     (files, folders)
 }
 
-/// True if the name of a file of settings says that it holds credentials, or what was typed.
+/// True if the name of a file of settings indicates credentials, or a history of input.
 fn names_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let (stem, extension) = match name.rsplit_once('.') {
@@ -104,7 +105,7 @@ fn names_secret(name: &str) -> bool {
     };
     let is_word = |word: &str| WORDS.contains(&word);
     let mut words = stem.split(|one: char| !one.is_ascii_alphanumeric());
-    // Without an extension it may be a program: `git-credential-store`.
+    // A file without an extension may be a program, such as `git-credential-store`.
     let of_data = if extension.is_empty() {
         words.next_back().is_some_and(is_word)
     } else {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
-use super::known_paths::{DEVICE_PREFIX, DEVICES, TERMINALS};
+use super::known_paths::{DEVICE_FOLDER, DEVICE_PREFIX, DEVICES, STANDARD_DEVICES, TERMINALS};
 
 /// The terminals that commands may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +22,16 @@ pub enum TerminalAccess {
     Open,
 }
 
+/// Grants reading a file, or a folder with everything below it.
+pub(super) fn grant_reading(path: &Path) -> [PathRule; 2] {
+    [PathAccess::List, PathAccess::Read].map(|access| PathRule::new(path, access))
+}
+
 /// Grants reading of all files and no writing, for a command that only reads while the sandbox is
 /// off.
-pub(super) fn grants_to_read_all() -> Vec<PathRule> {
-    let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
+pub(super) fn grant_reading_all() -> Vec<PathRule> {
     let devices = FolderListings::default().device_grants(TerminalAccess::Closed);
-    all.into_iter().chain(devices).collect()
+    grant_reading(Path::new("/")).into_iter().chain(devices).collect()
 }
 
 /// Denied places, as a tree of the folders that lead to them.
@@ -96,7 +100,7 @@ pub(super) struct LastGrants {
 }
 
 /// Folder listings for the grants of commands. For one command, each folder is read at most once;
-/// for the next one, a folder that has not changed is not read again.
+/// for the next command, a folder that has not changed is not read again.
 #[derive(Debug, Default)]
 pub(super) struct FolderListings {
     known: HashMap<OsString, KnownListing>,
@@ -121,7 +125,7 @@ struct KnownListing {
 struct FolderStamp([i64; 4], [u64; 2]);
 
 impl FolderStamp {
-    /// Returns the stamp of a folder whose last change is old enough at `now`.
+    /// Returns the stamp of a folder. `None`: its last change is too recent at `now`.
     fn settled(folder: &Path, now: SystemTime) -> Option<Self> {
         let found = fs::metadata(folder).ok()?;
         if !is_settled(found.mtime().max(found.ctime()), now) {
@@ -153,7 +157,7 @@ struct Entry {
 }
 
 impl FolderListings {
-    /// True if everything that was read for the last command would be the same now.
+    /// True if no folder that was read for the last command has changed.
     pub(super) fn are_current(&self, now: SystemTime) -> bool {
         let last = self.known.iter().filter(|(_, known)| known.command == self.command);
         self.command > 0
@@ -193,15 +197,16 @@ impl FolderListings {
         listing
     }
 
-    /// Returns the denied names in a folder whose types satisfy `is_meant`. Links are not followed.
+    /// Returns the entries of a folder that lead to denied places and whose types satisfy `is_wanted`.
+    /// Links are not followed.
     fn ways<'a>(
         &mut self,
         folder: &Path,
         denied: &'a DeniedTree,
-        is_meant: impl Fn(FileType) -> bool,
+        is_wanted: impl Fn(FileType) -> bool,
     ) -> Vec<(PathBuf, &'a DeniedTree)> {
         let way =
-            |name: &OsString, kind, within| is_meant(kind).then(|| (folder.join(name), within));
+            |name: &OsString, kind, within| is_wanted(kind).then(|| (folder.join(name), within));
         match self.of(folder) {
             Some(entries) => entries
                 .iter()
@@ -218,7 +223,8 @@ impl FolderListings {
         }
     }
 
-    /// Returns the targets of denied places whose paths lead through links by now.
+    /// Returns the targets of denied places whose paths lead through links that were made since the
+    /// policy.
     pub(super) fn behind_links(&mut self, folder: &Path, denied: &DeniedTree) -> Vec<PathBuf> {
         let links = self.ways(folder, denied, |kind| kind.is_symlink());
         let behind = links.into_iter().flat_map(|(link, within)| within.places(&link));
@@ -231,9 +237,9 @@ impl FolderListings {
         found
     }
 
-    /// Grants the content of a cache without the denied places in it. In a folder that contains one
-    /// of them, folders may be added, but nothing removed, renamed or linked: a command could give
-    /// the credential another name, which the next command may read.
+    /// Grants the content of a cache without the denied places in it. In a folder that contains a
+    /// denied place, folders may be added, but nothing may be removed, renamed or linked: a command
+    /// could give the credential another name, which the next command may read.
     pub(super) fn grant_cache(
         &mut self,
         folder: &Path,
@@ -306,8 +312,8 @@ impl FolderListings {
             TerminalAccess::Closed => &[][..],
             TerminalAccess::Open => TERMINALS,
         };
-        let known = DEVICES.iter().chain(terminals).map(PathBuf::from);
-        let folder = Path::new("/dev");
+        let known = STANDARD_DEVICES.iter().chain(DEVICES).chain(terminals).map(PathBuf::from);
+        let folder = Path::new(DEVICE_FOLDER);
         let is_further =
             |name: &OsStr| name.as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes());
         let listing = self.of(folder);
@@ -392,7 +398,7 @@ mod tests {
         fs::write(at.join("two"), "").expect("a file");
         let (changed, is_current) = listed(later);
         assert_eq!((settled.len(), changed.len(), is_current), (1, 2, false));
-        // Another folder has its name and its times.
+        // Another folder with the same name and times is read again.
         let other = tempfile::tempdir_in(at.parent().expect("a parent")).expect("a folder");
         fs::rename(at, other.path().join("away")).expect("renamed");
         fs::create_dir(at).expect("a folder");

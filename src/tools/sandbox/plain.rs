@@ -12,6 +12,8 @@ use crate::process::{PathAccess, PathRule};
 
 use super::super::paths::resolve;
 use super::denied_paths::is_in_any;
+use super::known_paths::STANDARD_DEVICES;
+use super::path_grants::grant_reading;
 
 /// The access of a command that needs no permission rule.
 #[derive(Clone)]
@@ -22,18 +24,18 @@ pub(in super::super) struct PlainScope {
     pub(in super::super) named: Vec<PathBuf>,
     /// Files that outlast created for the command to write to.
     pub(in super::super) outputs: Vec<PathBuf>,
-    /// Files and folders that it changes. Their siblings are writable, too, as the kernel has no
-    /// other way to allow that they are created, renamed and removed.
+    /// Files and folders that the command changes. Their siblings are writable, too, as the kernel
+    /// has no other way to allow that these files are created, renamed and removed.
     pub(in super::super) changed: Vec<PathBuf>,
-    /// True if it may end in another working directory.
+    /// True if the command may end in another working directory.
     pub(in super::super) may_move: bool,
     /// Decides whether a path is hidden from Read. `None` if nothing below these folders is hidden.
     pub(in super::super) hides: Option<Hides>,
     /// The variable `PATH` of the command, without folders in which a run may write.
     pub(in super::super) path: OsString,
-    /// Further folders and files of the programs there, see [`program_places`].
+    /// Further folders and files of the programs on `path`, see [`program_places`].
     pub(in super::super) programs: Vec<PathBuf>,
-    /// Decides which files that git's settings name are hidden. `None`: it does not run git.
+    /// Decides which files that git's settings name are hidden. `None`: the command does not run git.
     pub(in super::super) git: Option<Hides>,
 }
 
@@ -88,9 +90,6 @@ const PROGRAM_LIBRARIES: &[&str] = &["lib", "lib64", "libexec", "share/git-core"
 /// Further folders of an installation, where it is not among files of the user.
 const PROGRAM_DATA: &[&str] = &["share", "opt", "Cellar"];
 
-/// Devices without content.
-const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-
 /// The maximum number of files that are examined to find the hidden ones.
 const FILES_MAX: usize = 20_000;
 
@@ -100,14 +99,12 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
     let programs = PROGRAM_FOLDERS.iter().map(PathBuf::from);
     let on_path = std::env::split_paths(&scope.path).filter(|folder| folder.is_absolute());
     for folder in programs.chain(on_path) {
-        grant_reading(&resolve(&folder), &mut grants);
+        grants.extend(grant_reading(&resolve(&folder)));
     }
-    for place in &scope.programs {
-        grant_reading(place, &mut grants);
-    }
+    grants.extend(scope.programs.iter().flat_map(|path| grant_reading(path)));
     let files = PROGRAM_FILES.iter().map(|file| resolve(Path::new(file)));
     grants.extend(files.map(|file| PathRule::new(file, PathAccess::Read)));
-    grants.extend(DEVICES.iter().map(|device| PathRule::new(*device, PathAccess::Use)));
+    grants.extend(STANDARD_DEVICES.iter().map(|device| PathRule::new(*device, PathAccess::Use)));
     grants.extend(scope.outputs.iter().map(|file| PathRule::new(file, PathAccess::Change)));
     for path in &scope.changed {
         let is_there = |path: &&Path| fs::symlink_metadata(path).is_ok();
@@ -119,10 +116,10 @@ pub(super) fn grants(scope: &PlainScope) -> Vec<PathRule> {
         match &scope.hides {
             Some(hides) if path.is_dir() => {
                 grants.push(PathRule::new(path, PathAccess::List));
-                // If there are too many files to examine, only those that were named are readable.
+                // If there are too many files to examine, only the named ones are readable.
                 grants.extend(visible(path, hides, &mut 0).unwrap_or_default());
             }
-            _ => grant_reading(path, &mut grants),
+            _ => grants.extend(grant_reading(path)),
         }
     }
     grants
@@ -164,10 +161,6 @@ pub(in super::super) fn program_places(
     places
 }
 
-fn grant_reading(path: &Path, grants: &mut Vec<PathRule>) {
-    grants.extend([PathAccess::List, PathAccess::Read].map(|access| PathRule::new(path, access)));
-}
-
 /// Grants reading below a folder, except hidden paths. `None` if there are too many files.
 fn visible(folder: &Path, hides: &Hides, seen: &mut usize) -> Option<Vec<PathRule>> {
     let (mut grants, mut is_whole) = (Vec::new(), true);
@@ -188,7 +181,7 @@ fn visible(folder: &Path, hides: &Hides, seen: &mut usize) -> Option<Vec<PathRul
             grants.push(PathRule::new(path, PathAccess::Read));
         }
     }
-    if is_whole { Some(vec![PathRule::new(folder, PathAccess::Read)]) } else { Some(grants) }
+    Some(if is_whole { vec![PathRule::new(folder, PathAccess::Read)] } else { grants })
 }
 
 #[cfg(test)]

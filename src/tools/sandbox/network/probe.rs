@@ -3,13 +3,15 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::process::{
-    CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, PathAccess, PathRule,
-    ProbeResult, RootCapabilities, Supervisor, timeout_while_running,
+    CallFilter, Job, LandlockPolicy, NetworkAccess, PROBE_ARGUMENT, ProbeResult, RootCapabilities,
+    Supervisor, timeout_while_running,
 };
 
+use super::super::path_grants::grant_reading;
 use super::egress::{Egress, EgressOptions};
 use super::lists::DomainLists;
 
@@ -29,7 +31,7 @@ pub enum EgressGap {
     },
 }
 
-/// The outcome of a trial that did not show that commands can be limited.
+/// The reason that a trial did not show that commands can be limited.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeFailure {
     #[error(
@@ -95,10 +97,9 @@ fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<()
         let egress = Egress::new(egress.options().clone());
         let other = TcpListener::bind("127.0.0.1:0")?;
         let port = other.local_addr()?.port();
-        let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
         let job = Job {
             landlock: Some(LandlockPolicy {
-                rules: all.into(),
+                rules: grant_reading(Path::new("/")).into(),
                 network: NetworkAccess::Listed,
                 calls: CallFilter::Commands,
                 egress: Some(egress.job(&[])?),
