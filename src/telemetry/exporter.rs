@@ -42,7 +42,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum total of the pauses of a request, so that the request fits into the end of a run.
 const PAUSES_MAX: Duration = Duration::from_millis(1500);
 
-/// The reason why telemetry was not exported.
+/// The reason that telemetry was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("{url} cannot be reached: {why}")]
@@ -59,14 +59,14 @@ pub enum ExportError {
 #[derive(Clone)]
 struct CollectorLink {
     client: Client,
-    mask: Arc<Redactor>,
+    redactor: Arc<Redactor>,
 }
 
 impl CollectorLink {
     /// Sends one request, with retries while the collector is overloaded.
     async fn post(&self, collector: &Collector, mut body: Value) -> Result<(), ExportError> {
-        self.mask.redact_json(&mut body);
-        let url = || self.mask.redact(&collector.url);
+        self.redactor.redact_json(&mut body);
+        let url = || self.redactor.redact(&collector.url);
         let begun = Instant::now();
         let (mut pause, mut paused) = (FIRST_PAUSE, Duration::ZERO);
         loop {
@@ -77,14 +77,15 @@ impl CollectorLink {
             }
             let answer = request.send().await.map_err(|error| ExportError::Unreachable {
                 url: url(),
-                why: self.mask.redact(&error.without_url().to_string()),
+                why: self.redactor.redact(&error.without_url().to_string()),
             })?;
             let status = answer.status();
             if status.is_success() {
                 return Ok(());
             }
-            let asked = parse_retry_after(answer.headers(), status.as_u16(), "", SystemTime::now());
-            let wait = asked.map_or(pause, |asked| asked.wait.max(pause));
+            let retry_after =
+                parse_retry_after(answer.headers(), status.as_u16(), "", SystemTime::now());
+            let wait = retry_after.map_or(pause, |requested| requested.wait.max(pause));
             paused += wait;
             let is_late = paused > PAUSES_MAX || begun.elapsed() + wait > collector.timeout;
             if is_late || !RETRIED.contains(&status.as_u16()) {
@@ -106,15 +107,14 @@ pub struct TelemetryExporter {
 }
 
 impl TelemetryExporter {
-    /// Starts the export. `client` uses the proxies and certificates of the run; `mask` redacts
-    /// secrets.
+    /// Starts the export. `client` uses the proxies and certificates of the run.
     pub fn start(
         settings: ExportSettings,
         client: Client,
-        mask: Arc<Redactor>,
+        redactor: Arc<Redactor>,
         clock: Clock,
     ) -> Self {
-        let link = CollectorLink { client, mask };
+        let link = CollectorLink { client, redactor };
         let (queue, ended) = mpsc::channel(QUEUE);
         let sender = SpanSender { queue, dropped: Arc::default() };
         let sending = tokio::spawn(send_spans(settings.clone(), link.clone(), ended));
@@ -137,9 +137,8 @@ impl TelemetryExporter {
         end: RunEnd<'_>,
         limit: Duration,
     ) -> Result<(), ExportError> {
-        let Self { settings, link, clock, sender, sending } = self;
+        let Self { settings, link, clock, sender: SpanSender { queue, dropped }, sending } = self;
         let (metrics, begun) = recorder.finish(end);
-        let SpanSender { queue, dropped } = sender;
         // The sending task ends when the queue is closed.
         drop(queue);
         let abort = sending.abort_handle();
@@ -170,8 +169,7 @@ async fn send_metrics(
     link.post(collector, body).await
 }
 
-/// Sends ended spans until the queue is closed. Later spans are sent even after an error. Returns
-/// the first error.
+/// Sends ended spans until the queue is closed, also after an error. Returns the first error.
 async fn send_spans(
     settings: ExportSettings,
     link: CollectorLink,

@@ -5,64 +5,50 @@ use std::time::Duration;
 
 use super::span::{Attribute, text};
 
-/// Bucket bounds for tokens (semantic conventions, `gen_ai.client.token.usage`).
-const TOKEN_BOUNDS: [f64; 14] = [
-    1.0,
-    4.0,
-    16.0,
-    64.0,
-    256.0,
-    1024.0,
-    4096.0,
-    16384.0,
-    65536.0,
-    262_144.0,
-    1_048_576.0,
-    4_194_304.0,
-    16_777_216.0,
-    67_108_864.0,
-];
-
-/// Bucket bounds for seconds (semantic conventions, `gen_ai.client.operation.duration`).
-const SECOND_BOUNDS: [f64; 14] =
-    [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-
-/// The quantity that a histogram measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measured {
-    Tokens,
-    Seconds,
+/// The quantity that a histogram measures, as defined by the semantic conventions.
+#[derive(Debug, PartialEq)]
+pub(super) struct Quantity {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// The upper bounds of all buckets but the last.
+    pub(super) bounds: [f64; 14],
 }
 
-impl Measured {
-    pub(super) const ALL: [Self; 2] = [Self::Tokens, Self::Seconds];
+const TOKENS: &Quantity = &Quantity {
+    name: "gen_ai.client.token.usage",
+    unit: "{token}",
+    bounds: [
+        1.0,
+        4.0,
+        16.0,
+        64.0,
+        256.0,
+        1024.0,
+        4096.0,
+        16384.0,
+        65536.0,
+        262_144.0,
+        1_048_576.0,
+        4_194_304.0,
+        16_777_216.0,
+        67_108_864.0,
+    ],
+};
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Tokens => "gen_ai.client.token.usage",
-            Self::Seconds => "gen_ai.client.operation.duration",
-        }
-    }
+const SECONDS: &Quantity = &Quantity {
+    name: "gen_ai.client.operation.duration",
+    unit: "s",
+    bounds: [
+        0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+    ],
+};
 
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Tokens => "{token}",
-            Self::Seconds => "s",
-        }
-    }
-
-    pub(super) fn bounds(self) -> &'static [f64; 14] {
-        match self {
-            Self::Tokens => &TOKEN_BOUNDS,
-            Self::Seconds => &SECOND_BOUNDS,
-        }
-    }
-}
+pub(super) const QUANTITIES: [&Quantity; 2] = [TOKENS, SECONDS];
 
 /// The distribution of the values with the same attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Distribution {
-    pub(super) measured: Measured,
+    pub(super) quantity: &'static Quantity,
     pub(super) attributes: Vec<Attribute>,
     pub(super) count: u64,
     pub(super) sum: f64,
@@ -89,18 +75,18 @@ pub(super) struct RunMetrics {
 impl RunMetrics {
     /// Counts the tokens of a reply. `kind` is `input` or `output`.
     pub(super) fn tokens(&mut self, model: &str, kind: &'static str, tokens: u64) {
-        let mut attributes = operation(model);
+        let mut attributes = chat_attributes(model);
         attributes.push(text("gen_ai.token.type", kind));
         // Exact up to 2^53 tokens.
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
-        self.record(Measured::Tokens, attributes, tokens as f64);
+        self.record(TOKENS, attributes, tokens as f64);
     }
 
     /// Records the duration of a request, and the class of the failure that ended it.
     pub(super) fn request(&mut self, model: &str, took: Duration, error: Option<&str>) {
-        let mut attributes = operation(model);
+        let mut attributes = chat_attributes(model);
         attributes.extend(error.map(|error| text("error.type", error)));
-        self.record(Measured::Seconds, attributes, took.as_secs_f64());
+        self.record(SECONDS, attributes, took.as_secs_f64());
     }
 
     /// Adds to the counter with this name and these attributes.
@@ -119,25 +105,25 @@ impl RunMetrics {
         }
     }
 
-    fn record(&mut self, measured: Measured, attributes: Vec<Attribute>, value: f64) {
+    fn record(&mut self, quantity: &'static Quantity, attributes: Vec<Attribute>, value: f64) {
         let same =
-            |known: &Distribution| known.measured == measured && known.attributes == attributes;
+            |known: &Distribution| known.quantity == quantity && known.attributes == attributes;
         let at = self.distributions.iter().position(same).unwrap_or_else(|| {
             let (count, sum, buckets) = (0, 0.0, [0; 15]);
-            self.distributions.push(Distribution { measured, attributes, count, sum, buckets });
+            self.distributions.push(Distribution { quantity, attributes, count, sum, buckets });
             self.distributions.len() - 1
         });
         let distribution = &mut self.distributions[at];
         // A bucket includes its upper bound.
-        let bucket = measured.bounds().partition_point(|bound| *bound < value);
+        let bucket = quantity.bounds.partition_point(|bound| *bound < value);
         distribution.buckets[bucket] += 1;
         distribution.count += 1;
         distribution.sum += value;
     }
 }
 
-/// Returns the attributes that all metrics of requests have.
-fn operation(model: &str) -> Vec<Attribute> {
+/// Returns the attributes that the spans and metrics of all requests have.
+pub(super) fn chat_attributes(model: &str) -> Vec<Attribute> {
     vec![
         text("gen_ai.operation.name", "chat"),
         text("gen_ai.provider.name", "anthropic"),

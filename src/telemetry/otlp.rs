@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
-use super::metrics::{Counter, Distribution, Measured, RunMetrics};
+use super::metrics::{Counter, Distribution, QUANTITIES, RunMetrics};
 use super::span::{Attribute, AttributeValue, Span, SpanEvent, SpanKind, TraceId};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
@@ -20,7 +20,7 @@ pub(super) fn trace_request(
     trace: TraceId,
     spans: &[Span],
 ) -> Value {
-    let spans: Vec<Value> = spans.iter().map(|one| span(trace, one)).collect();
+    let spans: Vec<Value> = spans.iter().map(|span| span_value(trace, span)).collect();
     json!({
         "resourceSpans": [{
             "resource": { "attributes": resource_attributes(resource) },
@@ -36,13 +36,13 @@ pub(super) fn metrics_request(
     (start, end): (SystemTime, SystemTime),
 ) -> Value {
     let times = (nanos(start), nanos(end));
-    let histograms = Measured::ALL.into_iter().filter_map(|measured| {
-        let of_it = metrics.distributions.iter().filter(|one| one.measured == measured);
-        let points: Vec<Value> = of_it.map(|one| distribution(one, &times)).collect();
+    let histograms = QUANTITIES.into_iter().filter_map(|quantity| {
+        let measured = metrics.distributions.iter().filter(|one| one.quantity == quantity);
+        let points: Vec<Value> = measured.map(|one| distribution(one, &times)).collect();
         (!points.is_empty()).then(|| {
             json!({
-                "name": measured.name(),
-                "unit": measured.unit(),
+                "name": quantity.name,
+                "unit": quantity.unit,
                 "histogram": { "aggregationTemporality": CUMULATIVE, "dataPoints": points },
             })
         })
@@ -80,7 +80,7 @@ fn scope() -> Value {
     json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn span(trace: TraceId, span: &Span) -> Value {
+fn span_value(trace: TraceId, span: &Span) -> Value {
     let mut object = json!({
         "traceId": trace.hex(),
         "spanId": span.id.hex(),
@@ -117,7 +117,7 @@ fn distribution(one: &Distribution, (start, end): &(String, String)) -> Value {
         "timeUnixNano": end,
         "count": one.count.to_string(),
         "sum": one.sum,
-        "explicitBounds": one.measured.bounds(),
+        "explicitBounds": one.quantity.bounds,
         "bucketCounts": one.buckets.map(|count| count.to_string()),
     })
 }

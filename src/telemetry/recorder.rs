@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent};
 use crate::recovery::{Action, Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
-use super::metrics::RunMetrics;
+use super::metrics::{RunMetrics, chat_attributes};
 use super::span::{Attribute, AttributeValue, Span, SpanEvent, SpanId, SpanKind, number, text};
 use super::span_sender::SpanSender;
 
@@ -37,21 +37,18 @@ struct AgentSpans {
 
 impl AgentSpans {
     fn begin(name: &str, parent: Option<SpanId>, start: SystemTime) -> Self {
-        let mut span =
-            Span::begin(format!("invoke_agent {name}"), SpanKind::Internal, parent, start);
-        span.attributes = vec![
+        let attributes = vec![
             text("gen_ai.operation.name", "invoke_agent"),
             text("gen_ai.provider.name", "anthropic"),
             text("gen_ai.agent.name", name),
         ];
-        Self { span, wait: None }
+        let title = format!("invoke_agent {name}");
+        Self { span: Span::begin(title, SpanKind::Internal, parent, start, attributes), wait: None }
     }
 }
 
-/// Records the spans of a run while the run is in progress.
-///
-/// The requests, tool calls and recoveries of sub-agents are not forwarded to it: they have no
-/// spans.
+/// Records the spans of a run while the run is in progress. The requests, tool calls and recoveries of
+/// sub-agents have no spans, as their events are not forwarded to it.
 pub struct SpanRecorder {
     run: AgentSpans,
     /// The model of the run.
@@ -136,14 +133,9 @@ impl SpanRecorder {
         let error = transition.event.failure().map(|failure| failure.class.name());
         let (ended, model) = (self.request.take(), self.model.clone());
         if let Action::Ask(_) = transition.action {
-            let name = format!("chat {model}");
-            let mut request = Span::begin(name, SpanKind::Client, Some(self.run.span.id), now);
-            request.attributes = vec![
-                text("gen_ai.operation.name", "chat"),
-                text("gen_ai.provider.name", "anthropic"),
-                text("gen_ai.request.model", model.clone()),
-            ];
-            self.request = Some(request);
+            let (title, parent) = (format!("chat {model}"), Some(self.run.span.id));
+            let attributes = chat_attributes(&model);
+            self.request = Some(Span::begin(title, SpanKind::Client, parent, now, attributes));
         }
         if let Some(request) = ended {
             let took = now.duration_since(request.start).unwrap_or_default();
@@ -168,7 +160,7 @@ impl SpanRecorder {
         self.metrics.tokens(reply.model, "output", reply.usage.output_tokens);
     }
 
-    /// Sets the model of the run. The first event of a sub-agent begins the sub-agent's span.
+    /// Begins the span of a sub-agent with its first event, or sets the model of the run.
     fn set_model(&mut self, identity: Option<&AgentIdentity>, model: &str) {
         self.agent(identity);
         if identity.is_none() {
@@ -179,13 +171,12 @@ impl SpanRecorder {
     fn wait_begins(&mut self, identity: Option<&AgentIdentity>, pause: Pause) {
         let now = self.clock.date();
         let agent = self.agent(identity);
-        let name = format!("wait {}", pause.class.name());
-        let mut wait = Span::begin(name, SpanKind::Internal, Some(agent.span.id), now);
-        wait.attributes = vec![
+        let attributes = vec![
             text("outlast.error_class", pause.class.name()),
             number("outlast.attempt", pause.retry.into()),
         ];
-        agent.wait = Some(wait);
+        let (title, parent) = (format!("wait {}", pause.class.name()), Some(agent.span.id));
+        agent.wait = Some(Span::begin(title, SpanKind::Internal, parent, now, attributes));
     }
 
     fn wait_ends(&mut self, identity: Option<&AgentIdentity>) {
@@ -199,14 +190,14 @@ impl SpanRecorder {
         let EndedCall { name, id, is_error, .. } = call;
         let now = self.clock.date();
         let start = now.checked_sub(call.took).unwrap_or(now);
-        let title = format!("execute_tool {name}");
-        let mut span = Span::begin(title, SpanKind::Internal, Some(self.run.span.id), start);
-        span.attributes = vec![
+        let attributes = vec![
             text("gen_ai.operation.name", "execute_tool"),
             text("gen_ai.tool.name", name),
             text("gen_ai.tool.call.id", id),
             text("gen_ai.tool.type", "function"),
         ];
+        let (title, parent) = (format!("execute_tool {name}"), Some(self.run.span.id));
+        let span = Span::begin(title, SpanKind::Internal, parent, start, attributes);
         self.send(span, now, is_error.then_some("tool_error"));
     }
 
@@ -220,7 +211,8 @@ impl SpanRecorder {
         self.metrics.add("outlast.recoveries", "{recovery}", attributes.clone(), 1.0);
         let mut event = SpanEvent { name: "outlast.recovery", at, attributes };
         event.attributes.push(number("outlast.attempts", record.attempts.into()));
-        event.attributes.push(("outlast.waited_s", seconds(record.waited)));
+        let waited = AttributeValue::Decimal(record.waited.as_secs_f64());
+        event.attributes.push(("outlast.waited_s", waited));
         let cost = record.spending().total();
         let cost = cost.map(|cost| AttributeValue::Decimal(cost.as_dollars()));
         event.attributes.extend(cost.map(|cost| ("outlast.cost_usd", cost)));
@@ -285,8 +277,4 @@ fn usage_attributes(usage: Usage) -> [Attribute; 4] {
         number("gen_ai.usage.cache_read.input_tokens", usage.cache_read_input_tokens),
         number("gen_ai.usage.cache_creation.input_tokens", usage.cache_creation_input_tokens),
     ]
-}
-
-fn seconds(duration: Duration) -> AttributeValue {
-    AttributeValue::Decimal(duration.as_secs_f64())
 }

@@ -94,8 +94,8 @@ struct VariableReader<'a> {
 }
 
 impl VariableReader<'_> {
-    /// Returns the value of a variable. `None`: it is unset, or empty, which means the same in the
-    /// specification.
+    /// Returns the value of a variable. `None`: it is unset or empty, which the specification does not
+    /// distinguish.
     fn value(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(OsStr::new(name))?.to_str()?.trim();
         (!value.is_empty()).then_some(value)
@@ -112,7 +112,7 @@ impl VariableReader<'_> {
         if self.value(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
     }
 
-    /// Adds a warning. A variable for all signals is warned of once.
+    /// Adds a warning, once for a variable that applies to all signals.
     fn warn(&mut self, name: &str, why: &str) {
         let warning = format!("the variable {name} {why}");
         if !self.warnings.contains(&warning) {
@@ -162,7 +162,7 @@ impl VariableReader<'_> {
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         if !is_address {
             let name = self.name_for_signal(signal, "ENDPOINT");
-            self.warn(&name, "is no address that begins with http:// or https://");
+            self.warn(&name, "is not an address that begins with http:// or https://");
             return None;
         }
         let timeout = self.of_signal(signal, "TIMEOUT").and_then(|ms| ms.parse().ok());

@@ -106,6 +106,7 @@ impl Span {
         kind: SpanKind,
         parent: Option<SpanId>,
         start: SystemTime,
+        attributes: Vec<Attribute>,
     ) -> Self {
         Self {
             id: SpanId::random(),
@@ -114,7 +115,7 @@ impl Span {
             kind,
             start,
             end: start,
-            attributes: Vec::new(),
+            attributes,
             events: Vec::new(),
             error: None,
         }
