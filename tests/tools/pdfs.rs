@@ -109,7 +109,7 @@ async fn a_long_pdf_requires_a_page_range() {
     assert_fails_with(&outcome, "pdftotext -layout '");
     assert_fails_with(&read_pages(&bench, "1-21").await, "at most 20 pages");
     assert_fails_with(&read_pages(&bench, "22").await, "it has only 21 pages");
-    assert_fails_with(&read_pages(&bench, "two").await, "`two` is no range of pages");
+    assert_fails_with(&read_pages(&bench, "two").await, "`two` is not a range of pages");
     let (data, remark) = sent(&read_pages(&bench, "20-30").await);
     assert_eq!(words(&data), ["this is page 20.", "this is page 21."]);
     assert_eq!(remark.as_deref(), Some("(pages 20-21 of 21)"));

@@ -21,7 +21,7 @@ use super::kind::{MediaKind, detect};
 use super::pdf;
 use super::picture::{self, PictureFlaw};
 
-/// The maximum size of a file, in bytes. All of it is held in memory, some of it twice.
+/// The maximum size of a file, in bytes. The file is held in memory, parts of it twice.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// Base64 with or without padding.
@@ -31,7 +31,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Only one file is decoded at a time, since each may take several hundred megabytes.
-static UNPACKING: Mutex<()> = Mutex::new(());
+static DECODING: Mutex<()> = Mutex::new(());
 
 /// An open image or PDF file.
 pub(in crate::tools) struct MediaFile<'a> {
@@ -42,7 +42,7 @@ pub(in crate::tools) struct MediaFile<'a> {
     pub(in crate::tools) path: &'a Path,
 }
 
-/// Reads a file; of a PDF, the requested `pages`. Blocks.
+/// Reads an image, or the requested `pages` of a PDF. Blocks.
 ///
 /// # Errors
 /// The file cannot be shown; the error says why, and what to do.
@@ -51,23 +51,23 @@ pub(in crate::tools) fn read(
     pages: Option<&str>,
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let (kind, path) = (file.kind, file.path);
-    if file.size > FILE_BYTES_MAX {
-        let why = format!("it has {} bytes; at most {FILE_BYTES_MAX} are read", file.size);
+    let MediaFile { kind, open, size, path } = file;
+    if size > FILE_BYTES_MAX {
+        let why = format!("it has {size} bytes; at most {FILE_BYTES_MAX} are read");
         return Err(refusal(kind, path, &why));
     }
-    let _alone = UNPACKING.lock();
+    let _decoding = DECODING.lock();
     if cancel.is_cancelled() {
         return Err(ToolError::interrupted());
     }
     let data =
-        read_all(file.open).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        read_all(open).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     match kind {
         MediaKind::Picture(format) => picture::prepare(format, data)
-            .map(|picture| show_picture(&picture, file.size, path))
+            .map(|picture| show_picture(&picture, size, path))
             .map_err(|flaw| refusal(kind, path, &flaw)),
         MediaKind::Pdf => pdf::prepare(data, pages)
-            .map(|pdf| show_pdf(&pdf, file.size, path))
+            .map(|pdf| show_pdf(&pdf, size, path))
             .map_err(|flaw| refusal(kind, path, &flaw)),
     }
 }
@@ -80,7 +80,7 @@ pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let Some(MediaKind::Picture(format)) = detect(data) else {
         return Err(PictureFlaw::UnknownKind);
     };
-    let _alone = UNPACKING.lock();
+    let _decoding = DECODING.lock();
     let picture = picture::prepare(format, data.to_vec())?;
     Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
 }

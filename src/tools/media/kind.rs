@@ -17,28 +17,21 @@ const PDF_HEADER: &[u8] = b"%PDF-";
 const PDF_HEADER_WITHIN: usize = 1_024;
 
 pub(in crate::tools) fn detect(start: &[u8]) -> Option<MediaKind> {
-    if start.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Some(MediaKind::Picture(ImageFormat::Png))
-    } else if start.starts_with(b"\xff\xd8\xff") {
-        Some(MediaKind::Picture(ImageFormat::Jpeg))
-    } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
-        Some(MediaKind::Picture(ImageFormat::Gif))
-    } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
-        Some(MediaKind::Picture(ImageFormat::WebP))
-    } else if start.starts_with(PDF_HEADER) {
-        Some(MediaKind::Pdf)
-    } else {
-        None
+    use ImageFormat::{Gif, Jpeg, Png, WebP};
+    match image::guess_format(start) {
+        Ok(format @ (Png | Jpeg | Gif | WebP)) => Some(MediaKind::Picture(format)),
+        Ok(_) | Err(_) => start.starts_with(PDF_HEADER).then_some(MediaKind::Pdf),
     }
 }
 
-/// Like [`detect`], for a file with a name: readers of PDF accept other bytes before the header.
+/// Like [`detect`], for a file with a name: as readers of PDF do, accepts other bytes before the
+/// header.
 pub(in crate::tools) fn detect_named(start: &[u8], path: &Path) -> Option<MediaKind> {
     let is_pdf = || kind_of_name(path) == Some("PDF") && pdf_header(start).is_some();
     detect(start).or_else(|| is_pdf().then_some(MediaKind::Pdf))
 }
 
-/// Where the header of a PDF begins.
+/// The position of the header of a PDF.
 pub(super) fn pdf_header(data: &[u8]) -> Option<usize> {
     let start = &data[..data.len().min(PDF_HEADER_WITHIN)];
     start.windows(PDF_HEADER.len()).position(|window| window == PDF_HEADER)
@@ -47,22 +40,17 @@ pub(super) fn pdf_header(data: &[u8]) -> Option<usize> {
 /// The name of an image format that the API does not accept. Call it only for binary files: some of
 /// these formats begin with ordinary letters.
 pub(in crate::tools) fn unsupported_image_format(start: &[u8]) -> Option<&'static str> {
-    let brand = start.get(4..12).unwrap_or_default();
-    if start.starts_with(b"II*\0") || start.starts_with(b"MM\0*") {
-        Some("TIFF")
-    } else if start.starts_with(b"BM") {
-        Some("BMP")
-    } else if start.starts_with(b"\0\0\x01\0") {
-        Some("ICO")
-    } else if start.starts_with(b"8BPS") {
-        Some("PSD")
-    } else if brand == b"ftypavif" {
-        Some("AVIF")
-    } else if [b"ftypheic", b"ftypheix", b"ftypmif1"].contains(&<&[u8; 8]>::try_from(brand).ok()?) {
-        Some("HEIC")
-    } else {
-        None
+    match image::guess_format(start) {
+        Ok(ImageFormat::Tiff) => return Some("TIFF"),
+        Ok(ImageFormat::Bmp) => return Some("BMP"),
+        Ok(ImageFormat::Ico) => return Some("ICO"),
+        Ok(ImageFormat::Avif) => return Some("AVIF"),
+        Ok(_) | Err(_) => {}
     }
+    let is_heic = |start: &[u8]| {
+        [b"ftypheic", b"ftypheix", b"ftypmif1"].iter().any(|brand| start.get(4..12) == Some(*brand))
+    };
+    if start.starts_with(b"8BPS") { Some("PSD") } else { is_heic(start).then_some("HEIC") }
 }
 
 /// The file type that the extension of a name indicates, if [`detect`] can detect it.

@@ -16,7 +16,7 @@ pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, To
     let mut picked = BTreeSet::new();
     for part in wanted.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = range(part)
-            .ok_or_else(|| format!("`{part}` is no range of pages; write, for example, 1-5"))?;
+            .ok_or_else(|| format!("`{part}` is not a range of pages; write, for example, 1-5"))?;
         if first > count {
             return Err(format!("there is no page {first}: it has only {count} pages").into());
         }
@@ -83,10 +83,10 @@ mod tests {
             ("1-4294967295", "at most 20 pages can be read at once"),
             ("31", "there is no page 31: it has only 30 pages"),
             ("1,31-32", "there is no page 31: it has only 30 pages"),
-            ("0", "`0` is no range of pages; write, for example, 1-5"),
-            ("5-3", "`5-3` is no range of pages; write, for example, 1-5"),
-            ("-3", "`-3` is no range of pages; write, for example, 1-5"),
-            ("all", "`all` is no range of pages; write, for example, 1-5"),
+            ("0", "`0` is not a range of pages; write, for example, 1-5"),
+            ("5-3", "`5-3` is not a range of pages; write, for example, 1-5"),
+            ("-3", "`-3` is not a range of pages; write, for example, 1-5"),
+            ("all", "`all` is not a range of pages; write, for example, 1-5"),
             (" , ", "no page is named; write, for example, 1-5"),
         ];
         for (wanted, meant) in table {

@@ -14,7 +14,7 @@ use super::pages::{self, PAGES_MAX};
 pub(super) const PDF_BYTES_MAX: usize = 12 << 20;
 
 /// The maximum decompressed size of one stream of the file, in bytes.
-const UNPACKED_MAX: usize = 32 << 20;
+const DECODED_MAX: usize = 32 << 20;
 
 /// A PDF that the API accepts.
 #[derive(Debug)]
@@ -35,7 +35,6 @@ pub(super) enum PdfFlaw {
     Encrypted,
     #[error("no pages can be found in it")]
     NoPages,
-    /// More pages than one call may request, and none were selected.
     #[error(
         "it has {count} pages, and at most {PAGES_MAX} can be read at once. Say which, for example \
          with pages: \"1-{PAGES_MAX}\""
@@ -43,7 +42,6 @@ pub(super) enum PdfFlaw {
     TooManyPages { count: u32 },
     #[error(transparent)]
     BadPages(#[from] ToolError),
-    /// The selected pages are too large.
     #[error(
         "these pages have {bytes} bytes, and at most {PDF_BYTES_MAX} can be read at once. Ask for \
          fewer, for example with pages: \"1-2\""
@@ -87,7 +85,7 @@ pub(super) fn prepare(mut data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, Pd
 }
 
 fn load(data: &[u8]) -> Result<Document, PdfFlaw> {
-    let options = LoadOptions::with_max_decompressed_size(UNPACKED_MAX);
+    let options = LoadOptions::with_max_decompressed_size(DECODED_MAX);
     match Document::load_mem_with_options(data, options) {
         Ok(document) if document.trailer.has(b"Encrypt") => Err(PdfFlaw::Encrypted),
         Ok(document) => Ok(document),

@@ -27,7 +27,7 @@ const SIDE_LAST: u32 = 1_000;
 const BYTES_MAX: usize = (5 << 20) / 4 * 3;
 
 /// The maximum decoded size, in bytes: 50 megapixels of four channels.
-const UNPACKED_MAX: u64 = 200 << 20;
+const DECODED_MAX: u64 = 200 << 20;
 
 const JPEG_QUALITY: u8 = 85;
 
@@ -50,18 +50,16 @@ pub(in crate::tools) enum PictureFlaw {
     UnknownKind,
     #[error("the picture is damaged ({why})")]
     Damaged { why: String },
-    /// It declares a larger size than may be decoded.
     #[error("{what} would take too much memory")]
     TooLarge { what: String },
-    /// It has too many bytes even when scaled down.
     #[error("it stays too large even scaled down")]
     Incompressible,
 }
 
-/// Checks an image, and scales it down if needed. An acceptable one is passed on unchanged, but
-/// without what follows its end.
+/// Checks an image, and scales it down if needed. An acceptable image is returned unchanged, but
+/// without the bytes after its end.
 pub(super) fn prepare(format: ImageFormat, mut data: Vec<u8>) -> Result<Picture, PictureFlaw> {
-    let (mut picture, orientation) = unpack(format, &data)?;
+    let (mut picture, orientation) = decode(format, &data)?;
     if format == ImageFormat::Jpeg {
         let Some(end) = jpeg_end(&data) else {
             return Err(PictureFlaw::Damaged { why: "it ends too early".to_string() });
@@ -76,11 +74,14 @@ pub(super) fn prepare(format: ImageFormat, mut data: Vec<u8>) -> Result<Picture,
     drop(data);
     picture.apply_orientation(orientation);
     let full_size = (picture.width(), picture.height());
+    // Best first. A photograph only grows as a PNG.
+    let formats = [ImageFormat::Png, ImageFormat::Jpeg];
+    let formats = &formats[usize::from(format == ImageFormat::Jpeg)..];
     for side in [SIDE_MAX, SIDE_LAST] {
         picture = scaled(picture, side)?;
         let size = (picture.width(), picture.height());
-        for format in packings(format) {
-            let data = pack(&picture, *format).map_err(|error| flaw(&error))?;
+        for format in formats {
+            let data = encode(&picture, *format).map_err(|error| flaw(&error))?;
             if data.len() <= BYTES_MAX {
                 let format = *format;
                 return Ok(Picture { format, data, size, full_size, is_animated });
@@ -90,12 +91,12 @@ pub(super) fn prepare(format: ImageFormat, mut data: Vec<u8>) -> Result<Picture,
     Err(PictureFlaw::Incompressible)
 }
 
-fn unpack(format: ImageFormat, data: &[u8]) -> Result<(DynamicImage, Orientation), PictureFlaw> {
+fn decode(format: ImageFormat, data: &[u8]) -> Result<(DynamicImage, Orientation), PictureFlaw> {
     let mut reader = ImageReader::with_format(Cursor::new(data), format);
     reader.limits(limits());
     let mut decoder = reader.into_decoder().map_err(|error| flaw(&error))?;
     let (width, height) = decoder.dimensions();
-    if decoder.total_bytes() > UNPACKED_MAX {
+    if decoder.total_bytes() > DECODED_MAX {
         return Err(PictureFlaw::TooLarge { what: format!("{width}x{height} pixels") });
     }
     // Without an orientation the image is still useful.
@@ -106,13 +107,13 @@ fn unpack(format: ImageFormat, data: &[u8]) -> Result<(DynamicImage, Orientation
 
 fn limits() -> Limits {
     let mut limits = Limits::default();
-    limits.max_alloc = Some(UNPACKED_MAX);
+    limits.max_alloc = Some(DECODED_MAX);
     limits
 }
 
 fn flaw(error: &ImageError) -> PictureFlaw {
     if matches!(error, ImageError::Limits(_)) {
-        PictureFlaw::TooLarge { what: "what is packed in it".to_string() }
+        PictureFlaw::TooLarge { what: "its decoded content".to_string() }
     } else {
         PictureFlaw::Damaged { why: error.to_string() }
     }
@@ -123,7 +124,7 @@ fn flaw(error: &ImageError) -> PictureFlaw {
 fn jpeg_end(data: &[u8]) -> Option<usize> {
     const START: u8 = 0xd8;
     const END: u8 = 0xd9;
-    // Fill bytes, and what stands within image data: escaped bytes and restarts.
+    // Not fill bytes, nor the escaped bytes and restarts within image data.
     let is_mark = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0 | 1 | 0xd0..=0xd7 | 0xff);
     let mut at = 0;
     loop {
@@ -140,7 +141,7 @@ fn jpeg_end(data: &[u8]) -> Option<usize> {
     }
 }
 
-/// True if there is a second frame. The service uses only the first, if it accepts the file at all.
+/// True if there is a second frame. The API uses only the first, if it accepts the file at all.
 fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
     if format == ImageFormat::Gif {
         let mut decoder = GifDecoder::new(Cursor::new(data))?;
@@ -194,16 +195,7 @@ fn fitted<P: Pixel<Subpixel = u8>, R: PixelTrait>(
     ImageBuffer::from_raw(width, height, bytes).ok_or_else(|| flaw(&"no pixels"))
 }
 
-/// The formats in which a picture may be encoded, best first. A photograph only grows as a PNG.
-fn packings(format: ImageFormat) -> &'static [ImageFormat] {
-    if format == ImageFormat::Jpeg {
-        &[ImageFormat::Jpeg]
-    } else {
-        &[ImageFormat::Png, ImageFormat::Jpeg]
-    }
-}
-
-fn pack(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
+fn encode(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
     let mut data = Vec::new();
     if format == ImageFormat::Jpeg {
         let encoder = JpegEncoder::new_with_quality(&mut data, JPEG_QUALITY);
@@ -214,15 +206,15 @@ fn pack(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
     Ok(data)
 }
 
-/// Draws a picture on white: JPEG has no transparency, and most transparent pictures were made for
-/// white paper.
+/// Draws a picture on white: JPEG has no transparency, and most transparent pictures are made for a
+/// white background.
 fn on_white(picture: &DynamicImage) -> RgbImage {
     if !picture.color().has_alpha() {
         return picture.to_rgb8();
     }
-    let seen = picture.to_rgba8();
-    RgbImage::from_fn(seen.width(), seen.height(), |x, y| {
-        let [red, green, blue, alpha] = seen.get_pixel(x, y).0.map(u16::from);
+    let picture = picture.to_rgba8();
+    RgbImage::from_fn(picture.width(), picture.height(), |x, y| {
+        let [red, green, blue, alpha] = picture.get_pixel(x, y).0.map(u16::from);
         let over = |part: u16| (part * alpha + 255 * (255 - alpha)) / 255;
         image::Rgb([red, green, blue].map(|part| u8::try_from(over(part)).unwrap_or(u8::MAX)))
     })
