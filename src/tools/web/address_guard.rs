@@ -75,7 +75,7 @@ impl Resolve for ListGuard {
     }
 }
 
-/// A host all of whose addresses are denied.
+/// A host with denied addresses only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{host} is at {address}, which is in sandbox.network.deniedDomains")]
 struct DeniedAddress {

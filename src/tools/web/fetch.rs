@@ -34,7 +34,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The size of the parts in which a body is read, in bytes.
 const CHUNK: usize = 16 << 10;
-/// No ASCII character: all others are encoded.
+/// The empty set of ASCII characters: only other bytes are encoded.
 const BEYOND_ASCII: &AsciiSet = &AsciiSet::EMPTY;
 
 const USER_AGENT_VALUE: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
@@ -58,16 +58,15 @@ pub(super) struct FetchedPage {
     /// The URL after redirects.
     pub(super) url: Url,
     pub(super) status: StatusCode,
-    /// The declared content type.
     pub(super) content_type: Option<String>,
     pub(super) retry_after: Option<String>,
-    /// The header by which a page leads to another one.
+    /// The header that makes a browser load another page.
     pub(super) refresh: Option<String>,
     pub(super) body: Vec<u8>,
     /// True if the body was longer than the limit.
     pub(super) is_cut: bool,
     /// The permit of a large page: until it is dropped, no other large page is read.
-    turn: Option<OwnedSemaphorePermit>,
+    large_page: Option<OwnedSemaphorePermit>,
 }
 
 /// The semaphore that limits the large pages in memory to one.
@@ -101,7 +100,7 @@ where
         }
         url = next;
     }
-    Err(format!("the site sent us on more than {REDIRECTS_MAX} times, last to {url}").into())
+    Err(format!("more than {REDIRECTS_MAX} redirects, the last to {url}").into())
 }
 
 /// Sends one request, which identifies only the user agent.
@@ -122,10 +121,9 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolE
     else {
         return Ok(None);
     };
-    let bad = |why: &dyn Display| {
-        format!("HTTP {status}: the site sends us to where nothing is fetched: {why}")
-    };
-    // In another encoding than UTF-8, the server knows its own bytes.
+    let bad =
+        |why: &dyn Display| format!("HTTP {status}: redirect to a URL that is not fetched: {why}");
+    // Bytes in another encoding are sent back to the server as they are.
     let place = str::from_utf8(place.as_bytes()).map_or_else(
         |_| percent_encode(place.as_bytes(), BEYOND_ASCII).to_string(),
         ToOwned::to_owned,
@@ -142,7 +140,7 @@ async fn read_body(
     late: &impl Fn(&str) -> String,
 ) -> Result<FetchedPage, ToolError> {
     let status = response.status();
-    let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
+    let limit = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let header = |name| header(response.headers(), &name);
     let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
     let (refresh, encoding) = (header(REFRESH), header(CONTENT_ENCODING).unwrap_or_default());
@@ -156,12 +154,12 @@ async fn read_body(
         refresh,
         body: Vec::new(),
         is_cut: false,
-        turn: None,
+        large_page: None,
     };
     let began = timeout_at(end, unpack(packed, &encoding)).await;
     let mut unpacked = match began.map_err(|_| late("the page did not begin"))? {
         Ok(unpacked) => unpacked,
-        // Its status says enough.
+        // The status of an error response is enough.
         Err(PackedError::UnreadForm(_) | PackedError::TooManyForms(_)) if !status.is_success() => {
             return Ok(page);
         }
@@ -170,43 +168,43 @@ async fn read_body(
     };
     let (body, mut chunk) = (&mut page.body, vec![0; CHUNK]);
     while !page.is_cut {
-        let came = timeout_at(end, unpacked.read(&mut chunk)).await;
+        let read = timeout_at(end, unpacked.read(&mut chunk)).await;
         let so_far = body.len();
-        let came = came.map_err(|_| {
+        let read = read.map_err(|_| {
             format!("{}; {so_far} bytes of it had come", late("the page did not end"))
         })?;
-        let came = came.map_err(|error| broken(so_far, &error))?;
-        if came == 0 {
+        let read = read.map_err(|error| broken(so_far, &error))?;
+        if read == 0 {
             break;
         }
-        let room = most.saturating_sub(so_far).min(came);
-        if page.turn.is_none() && so_far + room > SMALL_BYTES_MAX {
+        let room = limit.saturating_sub(so_far).min(read);
+        if page.large_page.is_none() && so_far + room > SMALL_BYTES_MAX {
             let permit = timeout_at(end, Arc::clone(large).acquire_owned()).await;
             let permit = permit.map_err(|_| late("the page before it did not end"))?;
             // The semaphore is never closed.
-            page.turn = permit.ok();
+            page.large_page = permit.ok();
         }
         if body.capacity() - so_far < room {
             // Growth by doubling would take up to twice as much.
             body.reserve_exact(room.max(SMALL_BYTES_MAX));
         }
         body.extend_from_slice(&chunk[..room]);
-        page.is_cut = room < came;
+        page.is_cut = room < read;
     }
     Ok(page)
 }
 
-/// The values of a header, as in one line.
+/// The values of a header, joined by commas.
 fn header(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let values = headers.get_all(name).iter();
     let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
     (!values.is_empty()).then(|| values.join(", "))
 }
 
-/// Describes the end of a body that is not read to its end.
+/// Describes the failure to read a body to its end.
 fn broken(so_far: usize, error: &io::Error) -> String {
-    let of_connection = error.get_ref().and_then(|cause| cause.downcast_ref::<reqwest::Error>());
-    let why = of_connection.map_or_else(|| format!("it cannot be unpacked ({error})"), explain);
+    let transport = error.get_ref().and_then(|cause| cause.downcast_ref::<reqwest::Error>());
+    let why = transport.map_or_else(|| format!("it cannot be unpacked ({error})"), explain);
     format!("the page broke off after {so_far} bytes: {why}")
 }
 

@@ -9,7 +9,7 @@ use super::super::media::{MediaKind, detect};
 /// the first 1,024, which not all pages obey.
 const PREAMBLE: usize = 16 << 10;
 
-/// How HTML begins, in lower case.
+/// The beginnings of HTML, in lower case.
 const HTML_STARTS: [&str; 6] = ["<!doctype html", "<html", "<head", "<title", "<body", "<meta"];
 
 /// The kind of a page, which decides how it is handled.
@@ -25,9 +25,9 @@ pub(super) enum PageKind {
 /// The size to which the text of a small page may grow, in bytes.
 const TEXT_BYTES_MIN: usize = 3 << 20;
 
-/// Classifies a page: by its content type if that is HTML or another text, and by its bytes
-/// otherwise, since servers have many names for text, and send pages about errors as what they have
-/// not found.
+/// Classifies a page: by its content type if that is HTML or another text, and otherwise by its
+/// bytes, since servers have many names for text, and send pages about errors with the type of the
+/// file that was requested.
 pub(super) fn page_type(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match detect(body) {
         Some(MediaKind::Pdf) => return PageKind::File("PDF"),
@@ -75,7 +75,6 @@ pub(super) fn decode(content_type: Option<&str>, kind: PageKind, body: Vec<u8>) 
         Some(if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
     };
     let by_bytes = || Some(FileStart::read(&mut body.as_slice()).ok()?.format?.encoding);
-    // A byte order mark takes precedence.
     let (encoding, mark) = Encoding::for_bom(&body)
         .unwrap_or_else(|| (by_server().or_else(by_itself).or_else(by_bytes).unwrap_or(UTF_8), 0));
     if encoding == UTF_8 && mark == 0 {
@@ -109,8 +108,8 @@ fn lossy(body: &[u8]) -> String {
     text
 }
 
-/// The encoding that the beginning of a page, in lower case, declares: that of XML, or one of HTML.
-/// Other text only mentions declarations.
+/// The encoding that the beginning of a page, in lower case, declares by XML or HTML. Other text
+/// may mention such declarations.
 fn own_declaration(start: &str, kind: PageKind) -> Option<&'static Encoding> {
     let of_xml = start.trim_start().strip_prefix("<?xml").and_then(|rest| rest.split_once("?>"));
     let named = of_xml.and_then(|(declaration, _)| declared(declaration, "encoding"));

@@ -1,7 +1,7 @@
 //! Unpacks the body of a page while it arrives.
 //!
-//! The HTTP client unpacks only what it asked for, and of a body in several parts only the first.
-//! Servers and caches that ignore what a client accepts also send other forms.
+//! The HTTP client unpacks only the encodings that it accepts, and only the first of several
+//! members of a body. Servers and caches that ignore the accepted encodings send others, too.
 
 use std::io;
 
@@ -16,8 +16,8 @@ const FORMS_MAX: usize = 1;
 /// The forms that are unpacked.
 const READ: [&str; 3] = ["gzip", "x-gzip", "deflate"];
 
-/// The forms that are known, and are not unpacked. Other names, such as `identity` or that of a
-/// charset, say nothing.
+/// The known forms that are not unpacked. Other names, such as `identity` or a charset, are
+/// ignored.
 const NOT_READ: [&str; 6] = ["br", "zstd", "compress", "x-compress", "dcb", "dcz"];
 
 /// A body, or a part of it that is unpacked.
@@ -50,7 +50,7 @@ pub(super) async fn unpack(
     };
     let forms: Vec<&'static str> = content_encoding.split(',').filter_map(known).collect();
     let Some(form) = forms.last().copied() else { return Ok(body) };
-    // Nothing is packed as nothing by some servers.
+    // Some servers send an empty body with an encoding.
     let Some(first) = body.fill_buf().await?.first().copied() else { return Ok(body) };
     if let Some(unread) = forms.iter().copied().find(|form| NOT_READ.contains(form)) {
         return Err(PackedError::UnreadForm(unread));

@@ -17,7 +17,9 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());
     }
     let mut url = Url::parse(text.trim()).map_err(|error| {
-        format!("the url is no address ({error}); write it whole, like https://example.com/page")
+        format!(
+            "the url is not an address ({error}); write it whole, like https://example.com/page"
+        )
     })?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("only http and https are fetched, not {}", url.scheme()).into());
@@ -32,14 +34,14 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-/// True if a permission for `from` also covers a redirect to `to`: one with equal host and port, or
+/// True if a permission for `from` also covers a redirect to `to`: with equal host and port, or as
 /// an upgrade from http to https on the default ports. Never from https to http.
 pub(super) fn is_same_site(from: &Url, to: &Url) -> bool {
-    let same_port = from.port_or_known_default() == to.port_or_known_default();
-    let secured = from.scheme() == "http" && to.scheme() == "https";
-    let usual = from.port().is_none() && to.port().is_none();
-    let ways_agree = from.scheme() == to.scheme() && same_port || secured && usual;
-    host_of(from) == host_of(to) && ways_agree
+    let is_same_port = from.port_or_known_default() == to.port_or_known_default();
+    let is_same_service = from.scheme() == to.scheme() && is_same_port;
+    let has_default_ports = from.port().is_none() && to.port().is_none();
+    let is_upgrade = from.scheme() == "http" && to.scheme() == "https" && has_default_ports;
+    host_of(from) == host_of(to) && (is_same_service || is_upgrade)
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub(in crate::tools) struct WebFetcher {
 /// The text of a page.
 struct PageText {
     text: String,
-    /// The pages that it makes a browser load, for the model. They are not trusted.
+    /// The pages that this page makes a browser load, for the model. Untrusted.
     targets: String,
     /// Remarks about the page, for the model.
     notes: Vec<String>,
@@ -97,13 +97,13 @@ impl WebFetcher {
         settings: &ToolSettings,
         scratch: &Arc<OutputFolder>,
     ) -> Result<Option<Self>, BadSettings> {
-        let Some(own) = settings.web.as_ref().filter(|_| settings.reaches_web()) else {
+        let Some(web) = settings.web.as_ref().filter(|_| settings.reaches_web()) else {
             return Ok(None);
         };
-        let hosts = own.fetch.private_hosts.iter().map(|host| Domain::parse(host));
+        let hosts = web.fetch.private_hosts.iter().map(|host| Domain::parse(host));
         let hosts = hosts.collect::<Result<_, _>>().map_err(|why| BadSettings::Web { why })?;
         Ok(Some(Self {
-            settings: own.clone(),
+            settings: web.clone(),
             private_hosts: hosts,
             converter: PageConverter::default(),
             large_pages: Arc::new(Semaphore::new(1)),
@@ -143,9 +143,7 @@ impl WebFetcher {
         let host = host_of(&url);
         let port = url.port_or_known_default().unwrap_or_default();
         if let Some(lists) = &self.lists {
-            lists
-                .check_host(&host, port)
-                .map_err(|refused| ToolError::from(refused.to_string()))?;
+            lists.check_host(&host, port).map_err(|refused| refused.to_string())?;
         }
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
         let names: Arc<dyn Resolve> = if is_open {
@@ -176,8 +174,7 @@ impl WebFetcher {
         if page.is_cut {
             extracted.notes.push(format!("only its first {} MB were read", BODY_BYTES_MAX >> 20));
         }
-        let notes =
-            extracted.notes.iter().flat_map(|note| ["; ", note.as_str()]).collect::<String>();
+        let notes: String = extracted.notes.iter().flat_map(|note| ["; ", note]).collect();
         let when = httpdate::fmt_http_date(SystemTime::now());
         let status = page.status.as_u16();
         let head = format!(
@@ -214,14 +211,16 @@ impl WebFetcher {
         match kind {
             PageKind::Html => {
                 let html = decode(content_type, kind, take(&mut page.body));
-                let made = self.converter.convert(html).await;
-                let mut made =
-                    made.map_err(|why| format!("could not be turned into text: {why}"))?;
-                let title = made.title.map_or(String::new(), |title| format!("Title: {title}\n\n"));
-                let targets = describe_targets(page, made.targets, made.text.trim().is_empty());
-                made.text.insert_str(0, &title);
-                let cut = made.cut.map(|why| format!("the rest is left out, because {why}"));
-                Ok(PageText { text: made.text, targets, notes: cut.into_iter().collect() })
+                let converted = self.converter.convert(html).await;
+                let mut converted =
+                    converted.map_err(|why| format!("could not be turned into text: {why}"))?;
+                let is_empty = converted.text.trim().is_empty();
+                let targets = describe_targets(page, converted.targets, is_empty);
+                if let Some(title) = converted.title {
+                    converted.text.insert_str(0, &format!("Title: {title}\n\n"));
+                }
+                let cut = converted.cut.map(|why| format!("the rest is left out, because {why}"));
+                Ok(PageText { text: converted.text, targets, notes: cut.into_iter().collect() })
             }
             PageKind::Text => {
                 let mut text = decode(content_type, kind, take(&mut page.body));
@@ -243,7 +242,7 @@ impl WebFetcher {
             PageKind::File(_) | PageKind::Other => {
                 let more = if page.is_cut { "more than " } else { "" };
                 Err(format!(
-                    "is no text: it is {}, {more}{} bytes. To get such a file, download it \
+                    "is not text: it is {}, {more}{} bytes. To get such a file, download it \
                      with a command.",
                     plain_content_type(content_type),
                     page.body.len()
@@ -277,8 +276,8 @@ impl WebFetcher {
     }
 }
 
-/// Names the pages that a page makes a browser load, for the model, which gets nothing else of
-/// a page without text.
+/// Names the pages that a page makes a browser load. For a page without text, the model gets
+/// nothing else.
 fn describe_targets(page: &FetchedPage, targets: PageTargets, is_empty: bool) -> String {
     let address = |target: &String| {
         let url = parse_url(page.url.join(target).ok()?.as_str()).ok()?;

@@ -1,9 +1,7 @@
 //! Converts the tags and texts of a page, one after another. Pure.
 //!
-//! Missing tags and wrong nesting are handled approximately as in browsers: elements end where
-//! others begin that they cannot contain, and end tags without an element are ignored.
-
-use std::borrow::Cow;
+//! Missing tags and wrong nesting are handled approximately as in browsers: an element ends where
+//! another begins that it cannot contain, and end tags without an element are ignored.
 
 use html5gum::Tokenizer;
 use html5gum::emitters::callback::CallbackEmitter;
@@ -193,9 +191,7 @@ impl TokenConverter {
         }
         match role {
             TagRole::Block | TagRole::Paragraph => self.writer.gap(BlockGap::Blank),
-            TagRole::Heading(level) => {
-                self.writer.start_heading(level);
-            }
+            TagRole::Heading(level) => self.writer.start_heading(level),
             TagRole::Quote => self.writer.start_quote(),
             TagRole::List { .. } => self.writer.gap(self.list_gap()),
             TagRole::Item => self.start_item(tag),
@@ -243,7 +239,7 @@ impl TokenConverter {
                 return;
             }
         }
-        let start = attribute(tag, "start").and_then(|start| start.trim().parse().ok());
+        let start = tag.attribute("start").and_then(|start| start.trim().parse().ok());
         self.open.push(OpenElement { tag: known, role, number: start.unwrap_or(1) });
     }
 
@@ -263,7 +259,7 @@ impl TokenConverter {
         if let Some(list) = list.map(|at| &mut self.open[at])
             && list.role == (TagRole::List { is_ordered: true })
         {
-            let value = attribute(tag, "value").and_then(|value| value.trim().parse().ok());
+            let value = tag.attribute("value").and_then(|value| value.trim().parse().ok());
             let number = value.unwrap_or(list.number).min(NUMBER_MAX);
             list.number = number + 1;
             marker = format!("{number}. ");
@@ -274,22 +270,22 @@ impl TokenConverter {
     fn start_link(&mut self, known: KnownTag, tag: &StartTag) {
         // Links cannot be within one another.
         self.end_inline(known);
-        if let Some(address) = attribute(tag, "href") {
-            let title = attribute(tag, "title");
+        if let Some(address) = tag.attribute("href") {
+            let title = tag.attribute("title");
             self.writer.start_link(destination(&address, title.as_deref()));
         }
     }
 
     fn image(&mut self, tag: &StartTag) {
-        let Some(address) = attribute(tag, "src") else { return };
-        let description = words_joined(&attribute(tag, "alt").unwrap_or_default());
+        let Some(address) = tag.attribute("src") else { return };
+        let description = words_joined(&tag.attribute("alt").unwrap_or_default());
         let is_inline = address.trim_start().starts_with("data:");
         if is_inline && description.is_empty() {
             return;
         }
         // The data of a picture are of no use as text.
         let address = if is_inline { "data:" } else { &*address };
-        let title = attribute(tag, "title");
+        let title = tag.attribute("title");
         self.writer.image(&description, &destination(address, title.as_deref()));
     }
 
@@ -371,7 +367,7 @@ impl TokenConverter {
         }
     }
 
-    /// Finds the innermost open element of a kind, unless one that stops the search is further in.
+    /// Finds the innermost open element of a kind, up to the first element that stops the search.
     fn find(
         &self,
         is_it: impl Fn(&OpenElement) -> bool,
@@ -418,7 +414,7 @@ impl TokenConverter {
             TagRole::Mark(mark) => self.writer.end_mark(mark),
             TagRole::Table => self.writer.end_table(),
             TagRole::Cell { .. } => self.writer.end_cell(),
-            // They contain nothing, or nothing that is converted.
+            // These elements contain nothing, or nothing that is converted.
             TagRole::TableHead
             | TagRole::Row
             | TagRole::Image
@@ -432,13 +428,9 @@ impl TokenConverter {
     }
 }
 
-fn attribute<'a>(tag: &'a StartTag, name: &str) -> Option<Cow<'a, str>> {
-    tag.attribute(name.as_bytes()).map(String::from_utf8_lossy)
-}
-
 /// The language of code, by its class.
 fn language(tag: &StartTag) -> Option<String> {
-    let class = attribute(tag, "class")?;
+    let class = tag.attribute("class")?;
     let mut words = class.split_whitespace();
     let name =
         words.find_map(|word| word.strip_prefix("language-").or(word.strip_prefix("lang-")))?;

@@ -116,7 +116,7 @@ impl BlockFlow {
         }
     }
 
-    /// Begins a line, if text needs one.
+    /// Begins a line, if the next text needs one.
     pub(super) fn start_text(&mut self) {
         if let Some(gap) = self.gap {
             self.start_line(gap);

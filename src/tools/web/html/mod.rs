@@ -54,7 +54,7 @@ impl PageConverter {
     /// Converts a page. A conversion that takes too long, or whose run ends, stops.
     ///
     /// # Errors
-    /// There is no text; the error says why.
+    /// The converter failed, or took too long.
     pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, ToolError> {
         let stop = CancellationToken::new();
         let _stops_when_dropped = stop.clone().drop_guard();

@@ -18,12 +18,12 @@ pub(in super::super) struct PageTargets {
 impl PageTargets {
     /// Reads the beginning of an element.
     pub(super) fn read(&mut self, tag: &StartTag) {
-        let attribute = |name: &[u8]| tag.attribute(name).map(String::from_utf8_lossy);
         let frames = match tag.name.as_slice() {
             b"meta" if self.refresh.is_none() => {
-                let is_refresh = attribute(b"http-equiv")
+                let is_refresh = tag
+                    .attribute("http-equiv")
                     .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("refresh"));
-                let content = attribute(b"content").filter(|_| is_refresh);
+                let content = tag.attribute("content").filter(|_| is_refresh);
                 self.refresh = content.and_then(|content| refresh_target(&content));
                 return;
             }
@@ -31,7 +31,7 @@ impl PageTargets {
             b"iframe" => &mut self.inner_frames,
             _ => return,
         };
-        let source = attribute(b"src").filter(|_| frames.len() < FRAMES_MAX);
+        let source = tag.attribute("src").filter(|_| frames.len() < FRAMES_MAX);
         frames.extend(source.map(|source| source.trim().to_owned()));
     }
 }

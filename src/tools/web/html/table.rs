@@ -4,7 +4,8 @@
 #[derive(Debug, Default)]
 pub(super) struct TableRows {
     rows: Vec<Vec<String>>,
-    bytes: usize,
+    /// The size of all cells.
+    pub(super) bytes: usize,
     pub(super) has_head: bool,
 }
 
@@ -20,11 +21,6 @@ impl TableRows {
             Some(row) => row.push(text),
             None => self.rows.push(vec![text]),
         }
-    }
-
-    /// The size of all cells.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Returns the blocks of a table: the table itself, or its cells if it is used for layout only.

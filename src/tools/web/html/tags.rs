@@ -115,7 +115,7 @@ pub(super) struct KnownTag {
 }
 
 impl KnownTag {
-    /// Finds an element by its name. `None` for elements of which only the content is converted.
+    /// Finds an element by its name. `None`: only the content of the element is converted.
     pub(super) fn by_name(name: &[u8]) -> Option<Self> {
         let at = TAGS.binary_search_by_key(&name, |(name, _)| name.as_bytes()).ok()?;
         let (name, role) = TAGS[at];

@@ -3,6 +3,7 @@
 //! Comments, parse errors and other attributes are never stored: a page of 10 kB on the wire can
 //! have millions of them.
 
+use std::borrow::Cow;
 use std::mem::take;
 
 use html5gum::Span;
@@ -31,9 +32,9 @@ pub(super) struct StartTag {
 
 impl StartTag {
     /// Returns the value of an attribute: the first of several with this name.
-    pub(super) fn attribute(&self, name: &[u8]) -> Option<&[u8]> {
-        let found = self.attributes.iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| value.as_slice())
+    pub(super) fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let found = self.attributes.iter().find(|(known, _)| *known == name.as_bytes());
+        found.map(|(_, value)| String::from_utf8_lossy(value))
     }
 }
 
@@ -55,16 +56,17 @@ impl Callback<PageToken, ()> for TokenReader {
             }
             CallbackEvent::AttributeName { name } => {
                 let known = ATTRIBUTES.into_iter().find(|known| *known == name);
-                let new = known.filter(|known| self.tag.attribute(known).is_none());
+                let is_new =
+                    |known: &&[u8]| self.tag.attributes.iter().all(|(name, _)| name != known);
+                let new = known.filter(is_new);
                 self.is_value_wanted = new.is_some();
                 self.tag.attributes.extend(new.map(|name| (name, Vec::new())));
                 None
             }
             CallbackEvent::AttributeValue { value } => {
-                if let Some((_, own)) =
-                    self.tag.attributes.last_mut().filter(|_| self.is_value_wanted)
-                {
-                    own.extend_from_slice(value);
+                let last = self.tag.attributes.last_mut().filter(|_| self.is_value_wanted);
+                if let Some((_, last)) = last {
+                    last.extend_from_slice(value);
                 }
                 None
             }

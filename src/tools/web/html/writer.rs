@@ -56,11 +56,11 @@ impl MarkdownWriter {
 
     /// Returns the size of the text so far.
     pub(super) fn size(&self) -> usize {
-        let held = |table: &OpenTable| {
+        let size_of = |table: &OpenTable| {
             let caption = table.caption.as_ref().map_or(0, |flow| flow.out.len());
-            table.outer.out.len() + caption + table.rows.bytes()
+            table.outer.out.len() + caption + table.rows.bytes
         };
-        self.flow.out.len() + self.tables.iter().flatten().map(held).sum::<usize>()
+        self.flow.out.len() + self.tables.iter().flatten().map(size_of).sum::<usize>()
     }
 
     /// Returns the text of the page, after all its elements were ended.
@@ -71,7 +71,6 @@ impl MarkdownWriter {
 
     // --- text ---------------------------------------------------------------------------------
 
-    /// Writes text.
     pub(super) fn text(&mut self, text: &str) {
         if let Some(block) = &mut self.preformatted {
             block.text.push_str(text);
@@ -135,7 +134,6 @@ impl MarkdownWriter {
         self.flow.out.extend(["![", &description, "](", destination, ")"]);
     }
 
-    /// Begins an element of a style.
     pub(super) fn start_mark(&mut self, mark: InlineMark) {
         if self.code_depth == 0 {
             self.flush_code();
@@ -146,7 +144,6 @@ impl MarkdownWriter {
         }
     }
 
-    /// Ends an element of a style.
     pub(super) fn end_mark(&mut self, mark: InlineMark) {
         let is_of_link = mark == InlineMark::Link && self.wanted.contains(&(mark, 1));
         if self.code_depth == 0 || is_of_link {
@@ -209,7 +206,7 @@ impl MarkdownWriter {
         }
     }
 
-    /// Prepares the output for text: begins its line, and opens its styles.
+    /// Begins the line of a text, and opens its styles.
     fn start_text(&mut self) {
         if self.flow.has_paragraph_break() {
             self.gap(BlockGap::Blank);
@@ -267,7 +264,6 @@ impl MarkdownWriter {
         self.flow.end_block(gap);
     }
 
-    /// Begins a heading.
     pub(super) fn start_heading(&mut self, level: u8) {
         self.gap(BlockGap::Blank);
         self.flow.start_heading(level);
@@ -278,7 +274,6 @@ impl MarkdownWriter {
         self.flow.end_heading();
     }
 
-    /// Begins a quote.
     pub(super) fn start_quote(&mut self) {
         self.gap(BlockGap::Blank);
         self.flow.open_container(None, "> ".to_owned());
@@ -297,7 +292,6 @@ impl MarkdownWriter {
         self.flow.close_container(gap);
     }
 
-    /// Writes a rule.
     pub(super) fn rule(&mut self) {
         self.gap(BlockGap::Blank);
         if self.preformatted.is_none() {
@@ -305,12 +299,10 @@ impl MarkdownWriter {
         }
     }
 
-    /// True if text is preformatted.
     pub(super) fn is_preformatted(&self) -> bool {
         self.preformatted.is_some()
     }
 
-    /// Begins a block of preformatted text.
     pub(super) fn start_preformatted(&mut self, language: Option<&str>) {
         self.gap(BlockGap::Blank);
         let language = language.unwrap_or_default().to_owned();
@@ -349,7 +341,6 @@ impl MarkdownWriter {
         }
     }
 
-    /// Begins a row of the innermost table.
     pub(super) fn start_row(&mut self) {
         match self.tables.last_mut() {
             Some(Some(table)) => table.rows.start_row(),
@@ -357,7 +348,6 @@ impl MarkdownWriter {
         }
     }
 
-    /// Begins a cell of the innermost table.
     pub(super) fn start_cell(&mut self) {
         if let Some(Some(_)) = self.tables.last() {
             self.gap(BlockGap::Blank);
