@@ -2,6 +2,7 @@
 //! `policy` decides what is granted.
 
 use std::cell::{LazyCell, OnceCell};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -60,18 +61,8 @@ pub(in super::super) struct SandboxContext<'a> {
 struct CachedLookups {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
-    bases: OnceCell<LoginBases>,
-}
-
-/// The folders to which the entries of the table of credentials are relative.
-#[derive(Debug)]
-struct LoginBases {
-    homes: Vec<BaseFolder>,
-    config: Vec<BaseFolder>,
-    data: Vec<BaseFolder>,
-    cache: Vec<BaseFolder>,
-    runtime: Vec<BaseFolder>,
-    root: Vec<BaseFolder>,
+    /// The folders in which the entries of the table of credentials are, by the first part of an entry.
+    login_bases: OnceCell<HashMap<&'static str, Vec<BaseFolder>>>,
 }
 
 /// The reason that the sandbox cannot be set up as the settings require.
@@ -256,35 +247,28 @@ impl<'a> SandboxContext<'a> {
             return named.iter().map(|path| self.linked(path)).collect();
         }
         let (folder, rest) = place.split_once('/').unwrap_or((place, ""));
-        let bases = self.login_bases();
-        let bases = match folder {
-            "~" => &bases.homes,
-            "@config" => &bases.config,
-            "@data" => &bases.data,
-            "@cache" => &bases.cache,
-            "@runtime" => &bases.runtime,
-            _ => &bases.root,
-        };
         let find = |base| self.lookups.paths.resolve_in(base, rest, self.homes());
-        let found = bases.iter().map(find);
+        let found = self.login_bases().get(folder).into_iter().flatten().map(find);
         // System paths that file permissions deny anyway are left out, to keep the list short.
         let is_open = |path: &LinkedPath| access(&path.written, AccessFlags::R_OK).is_ok();
         found.filter(|path| !place.starts_with('/') || is_open(path)).collect()
     }
 
-    fn login_bases(&self) -> &LoginBases {
+    fn login_bases(&self) -> &HashMap<&'static str, Vec<BaseFolder>> {
         let folder = |path: PathBuf| self.lookups.paths.base(&path, self.homes());
         let xdg = |variable: &str, default: &str| {
             let usual = self.homes().iter().map(|home| home.join(default));
             self.folder(variable).into_iter().chain(usual).map(folder).collect()
         };
-        self.lookups.bases.get_or_init(|| LoginBases {
-            homes: self.homes().iter().cloned().map(folder).collect(),
-            config: xdg("XDG_CONFIG_HOME", ".config"),
-            data: xdg("XDG_DATA_HOME", ".local/share"),
-            cache: xdg("XDG_CACHE_HOME", ".cache"),
-            runtime: self.folder("XDG_RUNTIME_DIR").into_iter().map(folder).collect(),
-            root: vec![folder(PathBuf::from("/"))],
+        self.lookups.login_bases.get_or_init(|| {
+            HashMap::from([
+                ("~", self.homes().iter().cloned().map(folder).collect()),
+                ("@config", xdg("XDG_CONFIG_HOME", ".config")),
+                ("@data", xdg("XDG_DATA_HOME", ".local/share")),
+                ("@cache", xdg("XDG_CACHE_HOME", ".cache")),
+                ("@runtime", self.folder("XDG_RUNTIME_DIR").into_iter().map(folder).collect()),
+                ("", vec![folder(PathBuf::from("/"))]),
+            ])
         })
     }
 
