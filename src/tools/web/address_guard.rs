@@ -103,9 +103,6 @@ fn private_host(host: &str, address: IpAddr, what: &str) -> Private {
 }
 
 /// Checks a host written as an IP address, which is not resolved.
-///
-/// # Errors
-/// The address is not public.
 pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -117,9 +114,6 @@ pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
 }
 
 /// Checks a host name that the proxy resolves: only the name itself can be checked.
-///
-/// # Errors
-/// The name refers to this machine.
 pub(super) fn check_name(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let own = host == "localhost" || host.ends_with(".localhost");
@@ -129,21 +123,9 @@ pub(super) fn check_name(url: &Url) -> Result<(), Private> {
 #[cfg(test)]
 mod tests {
     use std::str::FromStr;
-    use std::sync::Mutex;
 
+    use super::super::rebinding::Rebinding;
     use super::*;
-
-    /// Returns different addresses for each lookup, like a DNS rebinding attack.
-    struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
-
-    impl Resolve for Rebinding {
-        fn resolve(&self, _name: Name) -> Resolving {
-            let answer = self.0.lock().expect("no test thread panics while holding it").remove(0);
-            let parse = |address: &str| SocketAddr::new(address.parse().expect("an address"), 0);
-            let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
-            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
-        }
-    }
 
     type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -156,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn each_look_up_is_checked_and_private_addresses_are_left_out() {
         let answers = vec![vec!["8.8.8.8"], vec!["127.0.0.1"], vec!["10.0.0.1", "1.1.1.1"]];
-        let guard = AddressGuard(Arc::new(Rebinding(Mutex::new(answers))));
+        let guard = AddressGuard(Arc::new(Rebinding::new(answers)));
         assert_eq!(ask(&guard).await.unwrap(), ["8.8.8.8"]);
         let refused = ask(&guard).await.unwrap_err().to_string();
         assert!(refused.contains("evil.example is at 127.0.0.1, this machine"), "{refused}");
@@ -168,7 +150,7 @@ mod tests {
         let answers = vec![vec!["192.0.2.7"], vec!["192.0.2.7", "8.8.8.8"], vec!["192.0.2.8"]];
         let denied = ["192.0.2.7", "192.0.2.8:80"].map(str::to_owned);
         let lists = DomainLists::parse(&[], &denied).expect("good lists");
-        let inner = Arc::new(Rebinding(Mutex::new(answers)));
+        let inner = Arc::new(Rebinding::new(answers));
         let guard = ListGuard { inner, lists, port: 443 };
         let refused = ask(&guard).await.unwrap_err().to_string();
         assert!(refused.contains("evil.example is at 192.0.2.7, which is in"), "{refused}");

@@ -6,6 +6,8 @@ mod address_guard;
 mod fetch;
 mod html;
 mod page;
+#[cfg(test)]
+mod rebinding;
 mod settings;
 mod unpack;
 mod url_check;
@@ -13,5 +15,7 @@ mod web_fetch;
 
 pub(super) use address::private_network;
 pub(super) use address_guard::SystemResolver;
+#[cfg(test)]
+pub(super) use rebinding::Rebinding;
 pub use settings::{FetchSettings, MakeClient, WebClient, WebClientError, WebSettings};
 pub(super) use web_fetch::{WebFetcher, fetch, requested_host};

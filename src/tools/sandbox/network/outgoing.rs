@@ -51,9 +51,6 @@ impl fmt::Debug for Outgoing {
 
 impl Outgoing {
     /// Connects to a destination, through the proxy of outlast's environment if there is one.
-    ///
-    /// # Errors
-    /// It is refused, or cannot be reached.
     pub(super) async fn connect(&self, to: &Destination) -> Result<TcpStream, ConnectError> {
         self.check(to)?;
         let Some(proxy) = self.proxy_for(to) else { return self.connect_directly(to).await };
@@ -65,9 +62,6 @@ impl Outgoing {
 
     /// Connects for a request over plain HTTP. A proxy is returned along with its connection: the
     /// request names the whole URL to it, since few of them open tunnels to port 80.
-    ///
-    /// # Errors
-    /// It is refused, or cannot be reached.
     pub(super) async fn connect_for_http(
         &self,
         to: &Destination,
@@ -146,32 +140,18 @@ async fn connect_to_proxy(proxy: &UpstreamProxy) -> io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use reqwest::dns::{Addrs, Resolving};
     use tokio::net::TcpListener;
 
+    use super::super::super::super::web::Rebinding;
     use super::super::names::NameTable;
     use super::*;
-
-    /// Returns different addresses at each lookup, like a DNS rebinding attack.
-    struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
-
-    impl Resolve for Rebinding {
-        fn resolve(&self, _: Name) -> Resolving {
-            let answer = self.0.lock().expect("no test thread panics while holding it").remove(0);
-            let parse = |text: &str| SocketAddr::new(text.parse().expect("an address"), 0);
-            let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
-            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
-        }
-    }
 
     fn outgoing(allowed: &[String], answers: Vec<Vec<&'static str>>) -> Outgoing {
         let denied = ["denied.example", "192.0.2.7", "127.0.0.1:444"].map(str::to_owned);
         let lists = DomainLists::parse(allowed, &denied);
         Outgoing {
             lists: lists.expect("good lists"),
-            resolver: Arc::new(Rebinding(Mutex::new(answers))),
+            resolver: Arc::new(Rebinding::new(answers)),
             proxy: Arc::new(|_| None),
         }
     }
