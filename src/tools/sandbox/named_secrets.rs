@@ -123,39 +123,18 @@ mod tests {
 
     #[test]
     fn names_of_files_with_credentials_are_recognised() {
-        for name in [
-            "credentials",
-            ".credentials.json",
-            "default.credential",
-            "creds.json",
-            "access_token.json",
-            "token-cache.json",
-            "my.secret",
-            "auth.json",
-            "ca.key",
-            "rootCA-key.pem",
-            "privateKey.pem",
-            ".usql_history",
-            ".mycli-history",
-            "history",
-        ] {
+        let secrets = "\
+             credentials .credentials.json default.credential creds.json access_token.json \
+             token-cache.json my.secret auth.json ca.key rootCA-key.pem privateKey.pem \
+             .usql_history .mycli-history history";
+        for name in secrets.split_whitespace() {
             assert!(names_secret(name), "{name}");
         }
-        for name in [
-            "tokenizer.json",
-            "secretary.txt",
-            "credentials.rs",
-            "credentials.md",
-            "token.py",
-            "git-credential-store",
-            "keymap.json",
-            "history.lua",
-            "auth.py",
-            "authors.json",
-            "cert.pem",
-            "known_hosts",
-            ".bashrc",
-        ] {
+        let others = "\
+             tokenizer.json secretary.txt credentials.rs credentials.md token.py \
+             git-credential-store keymap.json history.lua auth.py authors.json cert.pem \
+             known_hosts .bashrc";
+        for name in others.split_whitespace() {
             assert!(!names_secret(name), "{name}");
         }
     }

@@ -52,9 +52,6 @@ impl Default for PageConverter {
 
 impl PageConverter {
     /// Converts a page. A conversion that takes too long, or whose run ends, stops.
-    ///
-    /// # Errors
-    /// The converter failed, or took too long.
     pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, ToolError> {
         let stop = CancellationToken::new();
         let _stops_when_dropped = stop.clone().drop_guard();
