@@ -84,9 +84,6 @@ pub(super) struct Git {
 
 impl Git {
     /// Finds git on `PATH`, but not inside `tree`.
-    ///
-    /// # Errors
-    /// Git was not found.
     pub(super) fn find(place: &str, tree: &Path, variables: &Variables) -> Result<Self, GitError> {
         let path = variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
         let program = find_program(&["git"], &path, tree).ok_or(GitError::NotFound)?;
@@ -107,9 +104,6 @@ impl Git {
     }
 
     /// Runs git, and returns what it printed to standard output.
-    ///
-    /// # Errors
-    /// Git could not be started, or failed.
     pub(super) async fn run(
         &self,
         step: GitStep,
@@ -119,9 +113,6 @@ impl Git {
     }
 
     /// Like [`Self::run`], with the access of a command if a confinement is given.
-    ///
-    /// # Errors
-    /// Git could not be started, or failed.
     pub(super) async fn run_within(
         &self,
         step: GitStep,

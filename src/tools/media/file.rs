@@ -73,9 +73,6 @@ pub(in crate::tools) fn read(
 }
 
 /// Converts an image that did not come from a file to a block. Blocks.
-///
-/// # Errors
-/// The image cannot be shown.
 pub(in crate::tools) fn image_block(data: &[u8]) -> Result<Block, PictureFlaw> {
     let Some(MediaKind::Picture(format)) = detect(data) else {
         return Err(PictureFlaw::UnknownKind);

@@ -9,9 +9,6 @@ pub(super) const PAGES_MAX: usize = 20;
 
 /// Selects pages out of `count`, counted from 1. `wanted` comes from the model, such as `3`, `1-5`,
 /// `90-` or `1,4-6`. A range may extend beyond the last page, but not begin there.
-///
-/// # Errors
-/// The selection is not valid; the error says why, for the model.
 pub(super) fn select_pages(wanted: &str, count: u32) -> Result<BTreeSet<u32>, ToolError> {
     let mut picked = BTreeSet::new();
     for part in wanted.split(',').map(str::trim).filter(|part| !part.is_empty()) {

@@ -253,9 +253,6 @@ impl Sandbox {
 
     /// Checks that this machine can limit commands to the lists of domains, if there are any.
     /// Blocks.
-    ///
-    /// # Errors
-    /// This machine cannot enforce the lists.
     pub(super) fn verify_egress(&self, supervisor: &Supervisor) -> Result<(), SandboxError> {
         let verified =
             self.state.egress.as_ref().map_or(Ok(()), |egress| egress.verify(supervisor));

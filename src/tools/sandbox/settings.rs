@@ -51,9 +51,6 @@ pub(super) struct ListedPaths {
 
 impl ListedPaths {
     /// Resolves the paths.
-    ///
-    /// # Errors
-    /// A path in the settings that cannot be used.
     pub(super) fn resolve(
         settings: &SandboxSettings,
         context: &SandboxContext<'_>,

@@ -73,9 +73,6 @@ pub(super) struct FetchedPage {
 pub(super) type LargePages = Arc<Semaphore>;
 
 /// Fetches `url`, following redirects. `send` sends one request.
-///
-/// # Errors
-/// There is no page; the error says why, for the model.
 pub(super) async fn get<S, F>(
     url: Url,
     timeout: Duration,
@@ -104,9 +101,6 @@ where
 }
 
 /// Sends one request, which identifies only the user agent.
-///
-/// # Errors
-/// There is no response; the error says why.
 pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, ToolError> {
     let request = client.get(url).header(USER_AGENT, USER_AGENT_VALUE).header(ACCEPT, ACCEPT_VALUE);
     let request = request.header(ACCEPT_ENCODING, "gzip");

@@ -36,9 +36,6 @@ pub(super) enum PackedError {
 
 /// Returns the body without the forms that `content_encoding` lists in the order in which they were
 /// applied.
-///
-/// # Errors
-/// A form is not read, there are too many, or the body cannot be read.
 pub(super) async fn unpack(
     mut body: PageBody,
     content_encoding: &str,

@@ -9,9 +9,6 @@ use super::super::outcome::ToolError;
 const URL_BYTES_MAX: usize = 8192;
 
 /// Parses a URL as the model writes it.
-///
-/// # Errors
-/// The URL is not fetched; the error says why.
 pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());

@@ -60,9 +60,6 @@ struct PageText {
 }
 
 /// The host of a `WebFetch` call, in the form of [`host_of`].
-///
-/// # Errors
-/// There is no network, or the URL is not valid.
 #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
 pub(in crate::tools) fn requested_host(
     web: Option<&WebFetcher>,
@@ -90,9 +87,6 @@ pub(in crate::tools) async fn fetch(
 
 impl WebFetcher {
     /// Creates the fetcher. `None` if web access is off.
-    ///
-    /// # Errors
-    /// A private host in the settings is not valid.
     pub(in crate::tools) fn from_settings(
         settings: &ToolSettings,
         scratch: &Arc<OutputFolder>,

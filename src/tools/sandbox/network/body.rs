@@ -19,9 +19,6 @@ pub(super) enum BodyLength {
 }
 
 /// Copies a body with this framing.
-///
-/// # Errors
-/// The body ends early, or is malformed.
 pub(super) async fn copy_body(
     mut from: impl AsyncBufRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),

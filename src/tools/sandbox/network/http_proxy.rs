@@ -52,9 +52,6 @@ pub(super) struct BadRequest;
 
 /// Parses the head of a request. `None`: it is incomplete. `known` is the destination of a
 /// connection that was not made to a proxy, where requests name none.
-///
-/// # Errors
-/// The head is malformed.
 pub(super) fn parse(
     bytes: &[u8],
     known: Option<&Destination>,

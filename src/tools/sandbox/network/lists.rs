@@ -88,9 +88,6 @@ impl DomainLists {
     }
 
     /// Checks a host, in canonical form, and a port.
-    ///
-    /// # Errors
-    /// The list that refuses it.
     pub(super) fn check(&self, host: &str, port: u16) -> Result<(), RefusalReason> {
         if self.is_denied(host, |entry| entry.has_port(port)) {
             Err(RefusalReason::Denied)
@@ -102,9 +99,6 @@ impl DomainLists {
     }
 
     /// Checks a host for a tool that fetches from it.
-    ///
-    /// # Errors
-    /// The host is refused.
     pub(in super::super::super) fn check_host(
         &self,
         host: &str,

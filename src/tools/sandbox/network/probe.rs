@@ -88,9 +88,6 @@ impl Egress {
 
 /// Runs the trial in a child of the supervisor. Blocks for some milliseconds, and for `limit` if
 /// the child hangs.
-///
-/// # Errors
-/// The reason that commands cannot be limited.
 fn probe(supervisor: &Supervisor, egress: &Egress, limit: Duration) -> Result<(), EgressGap> {
     let trial = || -> io::Result<Option<ProbeResult>> {
         // A separate network, so that refused connections of the trial are not counted for the run.

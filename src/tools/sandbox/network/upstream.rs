@@ -43,9 +43,6 @@ impl UpstreamProxy {
     }
 
     /// Requests a connection to the destination from the proxy.
-    ///
-    /// # Errors
-    /// The proxy refuses, or does not follow its protocol.
     pub(super) async fn tunnel(&self, stream: &mut TcpStream, to: &Destination) -> io::Result<()> {
         match self.scheme {
             ProxyScheme::Http => self.tunnel_by_http(stream, to).await,
