@@ -43,7 +43,6 @@ impl fmt::Display for GitStep {
     }
 }
 
-/// A failed step.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     #[error("git was not found on PATH; install it")]
@@ -60,7 +59,7 @@ pub enum GitError {
     Foreign { path: String, place: String },
 }
 
-/// Returns the end of git's output. Its errors come last.
+/// Returns the end of git's output, with the errors last.
 fn report(stdout: &[u8], stderr: &[u8]) -> String {
     let end_of = |bytes: &[u8]| {
         // A character has four bytes at most.
@@ -89,7 +88,7 @@ impl Git {
         let program = find_program(&["git"], &path, tree).ok_or(GitError::NotFound)?;
         let environment: Vec<_> =
             variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        // Git runs hooks and credential helpers, which never get the model's credentials (SPEC 23).
+        // Git runs hooks and credential helpers, which never get the model's credentials.
         let mut environment = hook_environment(&environment, &[], "");
         environment.push(("GIT_TERMINAL_PROMPT".into(), "0".into()));
         let supervisor = Supervisor::with_own_binary();

@@ -20,17 +20,16 @@ use super::git::{Git, GitError, GitStep};
 /// Folder of the worktrees, below the root of a repository.
 const FOLDER: &str = ".claude/worktrees";
 
-/// Prefix of the names of their branches.
+/// Prefix of the names of branches of worktrees.
 const BRANCH_PREFIX: &str = "worktree-";
 
-/// Reason of git's lock of a worktree until its files are checked out. One that still has it was
-/// left by a run that was killed meanwhile.
+/// Reason of git's lock of a worktree until its files are checked out. If a run is killed
+/// meanwhile, the lock remains.
 const INCOMPLETE: &str = "outlast checks out its files";
 
 /// Polling interval for a worktree that another run adds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a worktree: letters, digits, `.`, `_` and `-`, which are valid in a folder name and
@@ -57,21 +56,19 @@ impl WorktreeName {
     }
 }
 
-/// A worktree that a run works in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worktree {
     pub path: PathBuf,
-    /// The branch that it was added on. `None`: the worktree existed already.
+    /// The branch of a worktree that was added. `None`: the worktree existed already.
     pub added: Option<AddedBranch>,
 }
 
-/// The branch of a worktree that was added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddedBranch {
     pub name: String,
-    /// False: the branch of an earlier worktree, with the commits made there.
+    /// False if the branch is that of an earlier worktree, with the commits made there.
     pub is_new: bool,
-    /// The commit that it was begun or found at, as a reference.
+    /// The reference to the commit that the branch began at or was found at.
     pub base: String,
 }
 
@@ -127,7 +124,7 @@ impl Worktree {
                 return Ok(Self { path, added: None });
             }
             remove(&git, &root, &path).await?;
-            // The lock was of the folder that was removed.
+            // The folder that was locked is removed.
             lock = self::lock(&path).await?;
         }
         let branch = add(&git, &root, &path, name).await;
@@ -145,16 +142,16 @@ impl Worktree {
     }
 }
 
-/// Locks the folder of a worktree, which is made if it does not exist. The lock ends with the file.
+/// Locks the folder of a worktree, and creates it if needed. Dropping the file ends the lock.
 async fn lock(path: &Path) -> Result<File, GitError> {
     let error = |cause| GitError::Folder { path: path.display().to_string(), cause };
     loop {
         fs::create_dir_all(path).map_err(error)?;
         hide_worktrees(path);
-        // Other runs may remove it: a lock only holds if it is of the folder that is there now.
+        // Another run may have replaced the folder: only a lock of the present one counts.
         match File::open(path) {
             Ok(folder) => match folder.try_lock() {
-                // Some network file systems have no locks of folders.
+                // Some network file systems cannot lock folders.
                 Ok(()) | Err(TryLockError::Error(_)) if is_at(&folder, path) => return Ok(folder),
                 Ok(()) | Err(TryLockError::Error(_) | TryLockError::WouldBlock) => {}
             },
@@ -172,7 +169,7 @@ fn is_at(folder: &File, path: &Path) -> bool {
 }
 
 /// Makes git and the file tools ignore worktrees in the main working tree, so that it stays clean.
-/// It works without, so errors are ignored.
+/// Errors are ignored, as worktrees work without that.
 fn hide_worktrees(path: &Path) {
     let file = path.with_file_name(".gitignore");
     let _ = File::create_new(file).and_then(|mut file| file.write_all(b"*\n"));
@@ -205,8 +202,8 @@ async fn add(
     } else {
         "HEAD"
     };
-    // Twice forced: what is left of a worktree whose folder was deleted is replaced, also if it was
-    // incomplete. So that a branch in use elsewhere is still refused, `fill` changes to it.
+    // The second `--force` also replaces a locked worktree whose folder was deleted. A branch in
+    // use elsewhere would be accepted, too, so it is `fill` that checks it out.
     let mut words = vec!["worktree", "add", "--quiet", "--no-checkout", "--force", "--force"];
     words.extend(["--lock", "--reason", INCOMPLETE]);
     if is_new {
@@ -221,7 +218,6 @@ async fn add(
     Ok(AddedBranch { name: branch, is_new, base })
 }
 
-/// True if a reference names a commit.
 async fn has_commit(git: &Git, root: &Path, reference: &str) -> Result<bool, GitError> {
     let commit = format!("{reference}^{{commit}}");
     let words = ["rev-parse", "--verify", "--quiet", &commit];
@@ -238,7 +234,6 @@ async fn has_commit(git: &Git, root: &Path, reference: &str) -> Result<bool, Git
     }
 }
 
-/// Removes a worktree that is incomplete.
 async fn remove(git: &Git, root: &Path, path: &Path) -> Result<(), GitError> {
     let words = ["worktree", "remove", "--force", "--force", "--"];
     let mut words = within(root, &words);

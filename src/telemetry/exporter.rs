@@ -42,7 +42,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum total of the pauses of a request, so that the request fits into the end of a run.
 const PAUSES_MAX: Duration = Duration::from_millis(1500);
 
-/// The reason that telemetry was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("{url} cannot be reached: {why}")]
@@ -121,7 +120,6 @@ impl TelemetryExporter {
         Self { settings, link, clock, sender, sending }
     }
 
-    /// Returns the observer of the run.
     pub fn recorder(&self) -> SpanRecorder {
         let parent = self.settings.parent.map(|parent| parent.span);
         SpanRecorder::new(self.sender.clone(), parent, self.clock)

@@ -65,7 +65,6 @@ pub(super) struct Counter {
     pub(super) sum: f64,
 }
 
-/// All metrics of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RunMetrics {
     pub(super) distributions: Vec<Distribution>,

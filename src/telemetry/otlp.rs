@@ -14,7 +14,6 @@ const CUMULATIVE: u8 = 2;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u8 = 2;
 
-/// Returns the body of the request that exports spans.
 pub(super) fn trace_request(
     resource: &[(String, String)],
     trace: TraceId,
@@ -29,7 +28,6 @@ pub(super) fn trace_request(
     })
 }
 
-/// Returns the body of the request that exports metrics.
 pub(super) fn metrics_request(
     resource: &[(String, String)],
     metrics: &RunMetrics,

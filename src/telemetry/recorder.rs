@@ -25,7 +25,6 @@ pub struct RunEnd<'a> {
     /// In US dollars. `None`: the price of a model is unknown.
     pub cost: Option<f64>,
     pub turns: u32,
-    /// The usage of all replies.
     pub usage: Usage,
 }
 
@@ -47,11 +46,10 @@ impl AgentSpans {
     }
 }
 
-/// Records the spans of a run while the run is in progress. The requests, tool calls and recoveries of
-/// sub-agents have no spans, as their events are not forwarded to it.
+/// Records the spans of a run while the run is in progress. The requests, tool calls and recoveries
+/// of sub-agents have no spans, as their events are not forwarded to it.
 pub struct SpanRecorder {
     run: AgentSpans,
-    /// The model of the run.
     model: String,
     /// The request of the run in progress.
     request: Option<Span>,
@@ -97,7 +95,6 @@ impl SpanRecorder {
         (self.metrics, begun)
     }
 
-    /// Ends the open spans of an agent.
     fn close(&self, mut agent: AgentSpans, now: SystemTime, error: Option<&str>) {
         if let Some(wait) = agent.wait.take() {
             self.send(wait, now, Some("aborted"));
@@ -257,7 +254,6 @@ impl Observer for SpanRecorder {
     }
 }
 
-/// The facts of a reply.
 struct Reply<'a> {
     id: &'a str,
     model: &'a str,

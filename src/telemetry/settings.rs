@@ -60,7 +60,6 @@ pub struct ExportSettings {
 }
 
 impl ExportSettings {
-    /// Returns the URLs of the collectors.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         self.traces.iter().chain(&self.metrics).map(|collector| collector.url.as_str())
     }
@@ -81,7 +80,6 @@ pub struct ExportSetup {
     pub warnings: Vec<String>,
 }
 
-/// Reads the export settings from the environment variables.
 pub fn read_settings(variables: &Variables) -> ExportSetup {
     let mut reader = VariableReader { variables, warnings: Vec::new() };
     let settings = reader.read();
@@ -94,8 +92,8 @@ struct VariableReader<'a> {
 }
 
 impl VariableReader<'_> {
-    /// Returns the value of a variable. `None`: it is unset or empty, which the specification does not
-    /// distinguish.
+    /// Returns the value of a variable. `None`: it is unset or empty, which the specification does
+    /// not distinguish.
     fn value(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(OsStr::new(name))?.to_str()?.trim();
         (!value.is_empty()).then_some(value)
@@ -217,7 +215,6 @@ impl VariableReader<'_> {
     }
 }
 
-/// Returns the URL of a signal below the common endpoint.
 fn below(base: &str, path: &str) -> String {
     format!("{}/{path}", base.trim_end_matches('/'))
 }

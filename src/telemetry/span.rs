@@ -4,7 +4,6 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttributeValue {
     Text(String),
@@ -18,7 +17,6 @@ pub(super) enum AttributeValue {
 /// value.
 pub(super) type Attribute = (&'static str, AttributeValue);
 
-/// Builds an attribute with a text.
 pub(super) fn text(name: &'static str, value: impl Into<String>) -> Attribute {
     (name, AttributeValue::Text(value.into()))
 }
@@ -68,7 +66,6 @@ impl TraceId {
     }
 }
 
-/// The OpenTelemetry kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanKind {
     /// Work in this process.
@@ -77,7 +74,6 @@ pub(super) enum SpanKind {
     Client,
 }
 
-/// An event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SpanEvent {
     pub(super) name: &'static str,

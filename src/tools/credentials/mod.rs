@@ -14,16 +14,16 @@ pub(super) use table::CREDENTIALS;
 /// The credentials of a program, or of several programs that share them.
 #[derive(Debug)]
 pub(super) struct CredentialSet {
-    /// The names of the programs; none for credentials that belong to no command.
+    /// The names of the programs. Empty for credentials that do not belong to a command.
     pub(super) programs: &'static [&'static str],
-    /// The subcommands that use them.
+    /// The subcommands that use the credentials.
     verbs: Verbs,
-    /// The variables that hold them: a name, or its beginning with `*`.
+    /// The variables that hold them: names, or prefixes followed by `*`.
     variables: &'static [&'static str],
     /// Login files and folders: `~/` begins in the home folder, `@config/` in `XDG_CONFIG_HOME`,
     /// `@data/`, `@cache/` and `@runtime/` likewise, `$NAME` is the path in a variable.
     pub(super) places: &'static [&'static str],
-    /// The folders among them in which the programs also write.
+    /// The folders among them that the programs also write to.
     pub(super) state: &'static [&'static str],
 }
 
@@ -35,8 +35,8 @@ enum Verbs {
     AllBut(&'static [&'static str]),
 }
 
-/// Secrets that no program of the table owns, in files that variables of any name point to.
-pub(super) static OF_VARIABLES: CredentialSet =
+/// Secrets in files that no program of the table owns.
+pub(super) static UNOWNED_SECRETS: CredentialSet =
     CredentialSet { programs: &[], verbs: Verbs::All, variables: &[], places: &[], state: &[] };
 
 impl CredentialSet {
@@ -81,8 +81,8 @@ pub(super) fn used_by(words: &[ShellWord]) -> impl Iterator<Item = &'static Cred
     CREDENTIALS.iter().filter(move |set| set.is_used_by(words))
 }
 
-/// The credentials that a line of commands uses, as far as its words show: a program may be named
-/// within `sh -c`, too.
+/// The credentials that a line of commands uses, judged by its words: a program may be named within
+/// `sh -c`, too.
 pub(super) fn used_in(line: &str) -> Vec<&'static CredentialSet> {
     let parts = shell_lexer::split(line).unwrap_or_default();
     let is_part = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);

@@ -2,12 +2,12 @@
 
 use super::{CredentialSet, Verbs};
 
-/// Subcommands of git that talk to other repositories. The others run filters and hooks of the
+/// Subcommands of git that connect to other repositories. The others run filters and hooks of the
 /// checkout.
 const GIT_VERBS: &[&str] =
     &["push", "fetch", "pull", "clone", "ls-remote", "remote", "lfs", "archive"];
 
-/// Subcommands of npm and similar tools that talk to a registry. The others run scripts of the
+/// Subcommands of npm and similar tools that connect to a registry. The others run scripts of the
 /// checkout.
 #[rustfmt::skip]
 const NPM_VERBS: &[&str] = &[
@@ -17,18 +17,18 @@ const NPM_VERBS: &[&str] = &[
     "search", "show", "team", "token", "unpublish", "up", "update", "upgrade", "view", "whoami",
 ];
 
-/// Subcommands of cargo that talk to a registry. The others run code of the checkout.
+/// Subcommands of cargo that connect to a registry. The others run code of the checkout.
 #[rustfmt::skip]
 const CARGO_VERBS: &[&str] = &[
     "add", "fetch", "generate-lockfile", "info", "install", "login", "logout", "owner", "publish",
     "search", "update", "vendor", "yank",
 ];
 
-/// Subcommands of `bundle` that talk to a registry. The others run code of the checkout.
+/// Subcommands of `bundle` that connect to a registry. The others run code of the checkout.
 const BUNDLE_VERBS: &[&str] =
     &["add", "cache", "config", "info", "install", "lock", "outdated", "package", "show", "update"];
 
-/// The same of `dotnet` and `nuget`.
+/// Subcommands of `dotnet` and `nuget` that use credentials. The others run code of the checkout.
 const NUGET_VERBS: &[&str] =
     &["add", "delete", "install", "list", "nuget", "package", "push", "restore", "search"];
 
@@ -136,7 +136,7 @@ credentials! {
         ["@cache/huggingface/token", "@cache/huggingface/stored_tokens", "~/.huggingface/token",
          "$HF_HOME/token", "$HF_HOME/stored_tokens", "$HF_TOKEN_PATH", "$HF_STORED_TOKENS_PATH"];
     ["kaggle"] => ["KAGGLE_KEY"] ["~/.kaggle", "@config/kaggle", "$KAGGLE_CONFIG_DIR"];
-    // Programs that send any file to any host get none.
+    // Not for curl and wget, which send any file to any host.
     [] => [] ["~/.netrc", "$NETRC", "~/.curlrc", "$CURL_HOME/.curlrc", "~/.wgetrc", "$WGETRC"];
     ["heroku"] => ["HEROKU_API_KEY"] ["~/.netrc", "@config/heroku", "@data/heroku"];
     ["vercel"] => ["VERCEL_TOKEN"] ["@data/com.vercel.cli"];

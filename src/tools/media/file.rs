@@ -33,7 +33,6 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// Only one file is decoded at a time, since each may take several hundred megabytes.
 static DECODING: Mutex<()> = Mutex::new(());
 
-/// An open image or PDF file.
 pub(in crate::tools) struct MediaFile<'a> {
     pub(in crate::tools) kind: MediaKind,
     pub(in crate::tools) open: fs::File,

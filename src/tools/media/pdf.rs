@@ -26,7 +26,6 @@ pub(super) struct Pdf {
     pub(super) part: Option<String>,
 }
 
-/// The reason that a PDF cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PdfFlaw {
     #[error("it is a damaged PDF ({why})")]

@@ -43,7 +43,6 @@ pub(super) struct Picture {
     pub(super) is_animated: bool,
 }
 
-/// The reason that a picture cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum PictureFlaw {
     #[error("of a kind that cannot be shown")]

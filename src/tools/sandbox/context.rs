@@ -61,7 +61,8 @@ pub(in super::super) struct SandboxContext<'a> {
 struct CachedLookups {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
-    /// The folders in which the entries of the table of credentials are, by the first part of an entry.
+    /// The folders in which the entries of the table of credentials are, by the first part of an
+    /// entry.
     login_bases: OnceCell<HashMap<&'static str, Vec<BaseFolder>>>,
 }
 
@@ -113,7 +114,6 @@ impl<'a> SandboxContext<'a> {
         (!has_home && path.parent().is_some()).then_some(path)
     }
 
-    /// Resolves a path of the settings.
     pub(super) fn resolve_setting_path(&self, text: &str) -> Result<PathBuf, SandboxError> {
         let bare = without_wildcard_end(text);
         if !is_sandbox_path(text, self.cwd, self.home) {
@@ -215,7 +215,6 @@ impl<'a> SandboxContext<'a> {
         caches
     }
 
-    /// Lock files of caches.
     pub(super) fn cache_locks(&self) -> Vec<PathBuf> {
         self.movable_paths(CARGO_LOCKS.iter().copied())
     }
@@ -368,7 +367,6 @@ pub fn is_sandbox_path(text: &str, cwd: &Path, home: Option<&Path>) -> bool {
     !bare.contains('\0') && !bare.is_empty() && (!bare.contains(['*', '?', '[']) || is_there())
 }
 
-/// The path that a text in the settings names.
 fn path_of_setting(bare: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
     in_home(bare, home).unwrap_or_else(|| cwd.join(bare))
 }

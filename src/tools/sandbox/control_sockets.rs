@@ -1,7 +1,7 @@
 //! Sockets of services that start programs, or use keys, on behalf of any process of the user.
 //!
-//! Landlock does not restrict connections to sockets in the file system (before ABI 9), so with the
-//! network on these are ways out of the sandbox.
+//! Landlock does not restrict connections to sockets in the file system (before ABI 9), so a
+//! command with a network can leave the sandbox through them.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -14,7 +14,7 @@ use super::context::SandboxContext;
 
 /// Sockets of containers, virtual machines and the service manager. Most are open to some users
 /// only.
-const OF_THE_MACHINE: &[&str] = &[
+const MACHINE_SOCKETS: &[&str] = &[
     "/run/docker.sock",
     "/run/podman/podman.sock",
     "/run/containerd/containerd.sock",
@@ -26,10 +26,10 @@ const OF_THE_MACHINE: &[&str] = &[
 ];
 
 /// The system bus, whose services accept requests of root only.
-const OF_ROOT: &str = "/run/dbus/system_bus_socket";
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 /// Sockets relative to the runtime folder of the user.
-const OF_THE_USER: &[&str] = &[
+const USER_SOCKETS: &[&str] = &[
     "bus",
     "docker.sock",
     "emacs/server",
@@ -40,20 +40,20 @@ const OF_THE_USER: &[&str] = &[
     "systemd/private",
 ];
 
-/// The beginnings of names in the runtime folder of the user: sockets of editors, terminals, window
-/// managers and display servers, or folders that hold them, at most [`FOLDERS_MAX`] deep.
-const BEGINNINGS_OF_THE_USER: &[&str] =
+/// Prefixes of names in the runtime folder of the user: sockets of editors, terminals, window
+/// managers and display servers, or folders that contain them, at most [`FOLDERS_MAX`] deep.
+const USER_SOCKET_PREFIXES: &[&str] =
     &["hypr", "i3", "kitty-", "nvim.", "sway-ipc.", "wayland-", "wezterm", "zellij"];
 
-/// The folders between a runtime folder and a socket in it.
+/// Maximum number of folders between a runtime folder and a socket in it.
 const FOLDERS_MAX: u32 = 3;
 
 /// Sockets relative to the home folder.
-const AT_HOME: &[&str] =
+const HOME_SOCKETS: &[&str] =
     &[".docker/desktop/docker.sock", ".docker/run/docker.sock", ".gnupg/S.gpg-agent"];
 
 /// Folders of the home folder with sockets of virtual machines that run containers.
-const FOLDERS_AT_HOME: [&str; 3] = [".colima", ".lima", ".rd"];
+const HOME_FOLDERS: [&str; 3] = [".colima", ".lima", ".rd"];
 
 /// Variables that name a socket.
 const VARIABLES: &[&str] = &[
@@ -75,17 +75,17 @@ pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
     let runtime = context.variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.unwrap_or_else(|| format!("/run/user/{uid}").into());
     let named = VARIABLES.iter().filter_map(|name| context.variable(name)?.to_str());
-    let mut sockets: Vec<PathBuf> = OF_THE_MACHINE
+    let mut sockets: Vec<PathBuf> = MACHINE_SOCKETS
         .iter()
         .copied()
-        .chain(uid.is_root().then_some(OF_ROOT))
+        .chain(uid.is_root().then_some(SYSTEM_BUS))
         .map(PathBuf::from)
-        .chain(OF_THE_USER.iter().map(|name| runtime.join(name)))
-        .chain(context.home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name))))
+        .chain(USER_SOCKETS.iter().map(|name| runtime.join(name)))
+        .chain(context.home.iter().flat_map(|home| HOME_SOCKETS.iter().map(|name| home.join(name))))
         .chain(named.filter_map(socket_of))
         .filter(|path| is_open(path))
         .collect();
-    collect(&runtime, BEGINNINGS_OF_THE_USER, FOLDERS_MAX, &mut sockets);
+    collect(&runtime, USER_SOCKET_PREFIXES, FOLDERS_MAX, &mut sockets);
     for folder in folders(context, uid) {
         collect(&folder, &[""], 1, &mut sockets);
     }
@@ -97,11 +97,11 @@ pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
     sockets
 }
 
-/// Folders whose sockets are all of this kind.
+/// Folders with control sockets only.
 fn folders(context: &SandboxContext<'_>, uid: Uid) -> Vec<PathBuf> {
     let user = context.variable("USER").unwrap_or_default().to_string_lossy();
     let tmux = context.variable("TMUX_TMPDIR").map(PathBuf::from);
-    let below_home = |home: &&Path| FOLDERS_AT_HOME.map(|name| home.join(name));
+    let below_home = |home: &&Path| HOME_FOLDERS.map(|name| home.join(name));
     let mut folders: Vec<PathBuf> = context.home.iter().flat_map(below_home).collect();
     folders.extend(tmux.map(|folder| folder.join(format!("tmux-{uid}"))));
     let temporary = [
@@ -115,12 +115,12 @@ fn folders(context: &SandboxContext<'_>, uid: Uid) -> Vec<PathBuf> {
     folders
 }
 
-/// Adds the open sockets in a folder, and in folders in it, whose names begin with one of these.
-fn collect(folder: &Path, beginnings: &[&str], folders_max: u32, sockets: &mut Vec<PathBuf>) {
+/// Adds the open sockets in a folder, and in folders in it, whose names have one of these prefixes.
+fn collect(folder: &Path, prefixes: &[&str], folders_max: u32, sockets: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_string_lossy();
-        if !beginnings.iter().any(|beginning| name.starts_with(beginning)) {
+        if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             continue;
         }
         match entry.file_type() {
@@ -135,8 +135,8 @@ fn collect(folder: &Path, beginnings: &[&str], folders_max: u32, sockets: &mut V
 
 /// The path in `/path`, `unix:/path`, `unix:///path`, `unix:path=/path,guid=1` and `/path,1,2`.
 fn socket_of(value: &str) -> Option<PathBuf> {
-    let beginnings = ["unix:path=", "unix://", "unix:"];
-    let value = beginnings.iter().find_map(|begin| value.strip_prefix(begin)).unwrap_or(value);
+    let schemes = ["unix:path=", "unix://", "unix:"];
+    let value = schemes.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value);
     let path = Path::new(value.split(',').next()?);
     path.is_absolute().then(|| path.to_path_buf())
 }

@@ -16,9 +16,7 @@ pub(super) fn is_in_any(path: &Path, folders: &[PathBuf]) -> bool {
 pub(in super::super) struct DeniedPlaces {
     pub(super) denied: PathSet,
     pub(super) allowed: Vec<PathBuf>,
-    /// Write-protected paths.
     pub(super) write_protected: Vec<PathBuf>,
-    /// True if nothing may be written.
     pub(super) read_only: bool,
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
 
-/// Access that stays open to commands, in the words of the result.
+/// Access that the kernel cannot close to commands, as named in the result.
 pub(super) const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
 pub(super) const OPEN_SHARED_OBJECTS: &str =
     "System V shared memory, semaphores and message queues, and POSIX message queues";
@@ -21,7 +21,7 @@ impl KernelSupport {
         Self { landlock: LandlockSupport::probe() }
     }
 
-    /// Tried once, and only if it is asked: a run without restricted commands does not need it.
+    /// Tests the kernel at the first call: a run without restricted commands needs no test.
     pub(super) fn filters_calls(self) -> bool {
         self.landlock.abi > 0 && filters_system_calls()
     }
@@ -38,12 +38,13 @@ impl KernelSupport {
     }
 
     /// The reason that commands are not restricted as required, apart from single paths. `None` if
-    /// they are.
+    /// the restrictions are complete.
     pub(super) fn gap(self, no_network: bool) -> Option<String> {
         let abi = self.landlock.abi;
         if abi == 0 {
-            let what = "this kernel or container has no working Landlock, so no command runs without a rule";
-            return Some(what.to_owned());
+            let gap = "this kernel or container has no working Landlock, so no command runs without a \
+                       rule";
+            return Some(gap.to_owned());
         }
         if !self.landlock.restricts_files() {
             return Some(format!(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::super::credentials::{CREDENTIALS, CredentialSet, OF_VARIABLES};
+use super::super::credentials::{CREDENTIALS, CredentialSet, UNOWNED_SECRETS};
 use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
 use super::denied_paths::is_in_any;
@@ -12,7 +12,7 @@ use super::named_secrets;
 /// The programs whose settings name further files with keys and passwords.
 const USERS_OF_KEYS: [&str; 2] = ["git", "ssh"];
 
-/// The places of a set of credentials on this machine, whether or not they exist.
+/// The paths of a set of credentials on this machine, whether or not they exist.
 #[derive(Debug)]
 pub(super) struct FoundLogins {
     set: &'static CredentialSet,
@@ -45,7 +45,7 @@ pub(super) fn find_all(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Ve
     };
     let mut places = context.secret_files(writable);
     places.extend(named_secrets::find(context, writable));
-    let named = FoundLogins { set: &OF_VARIABLES, places, state: Vec::new() };
+    let named = FoundLogins { set: &UNOWNED_SECRETS, places, state: Vec::new() };
     CREDENTIALS.iter().map(found).chain([named]).collect()
 }
 

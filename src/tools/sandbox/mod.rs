@@ -161,7 +161,6 @@ const SERVER_REFUSALS: [&str; 2] = ["Permission denied (", "permission denied fo
 /// Messages about a commit or tag that git could not sign.
 const SIGNING_FAILURES: [&str; 2] = ["gpg failed to sign the data", "Couldn't load public key"];
 
-/// The confinement of a command.
 #[derive(Debug)]
 pub(super) enum CommandScope {
     /// The sandbox of the run, if it is on. The command may read the login files of these programs.
@@ -181,7 +180,6 @@ pub(super) struct Sandbox {
     network: NetworkAccess,
     capabilities: RootCapabilities,
     gaps: SandboxGaps,
-    /// The text of the warning, if there is one.
     warning: Option<String>,
     caches: Once,
 }

@@ -166,7 +166,6 @@ impl FolderListings {
             })
     }
 
-    /// Begins the grants of another command.
     pub(super) fn begin(&mut self, now: SystemTime) {
         self.command += 1;
         self.now = Some(now);
@@ -197,8 +196,8 @@ impl FolderListings {
         listing
     }
 
-    /// Returns the entries of a folder that lead to denied places and whose types satisfy `is_wanted`.
-    /// Links are not followed.
+    /// Returns the entries of a folder that lead to denied places and whose types satisfy
+    /// `is_wanted`. Links are not followed.
     fn ways<'a>(
         &mut self,
         folder: &Path,
@@ -306,7 +305,6 @@ impl FolderListings {
         }
     }
 
-    /// Grants the use of devices.
     pub(super) fn device_grants(&mut self, terminals: TerminalAccess) -> Vec<PathRule> {
         let terminals = match terminals {
             TerminalAccess::Closed => &[][..],

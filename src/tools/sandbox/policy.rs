@@ -175,7 +175,6 @@ impl SandboxPolicy {
         &self.secrets
     }
 
-    /// All paths that commands may write to.
     pub(super) fn writable(&self) -> &[PathBuf] {
         &self.roots
     }

@@ -12,10 +12,8 @@ use super::denied_paths::is_in_any;
 /// The maximum size of a git file that points to a folder, in bytes.
 const POINTER_BYTES_MAX: u64 = 64 << 10;
 
-/// A working tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Repository {
-    /// The top folder.
     pub(super) top: PathBuf,
     /// The git directory, if it is elsewhere: for a linked working tree or a submodule.
     pub(super) data: Option<PathBuf>,

@@ -14,11 +14,9 @@ use crate::types::SandboxMode;
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSettings {
     pub mode: SandboxMode,
-    /// True if commands have no network.
     pub no_network: bool,
     /// The network of commands that may reach listed hosts only. `None`: there are no lists.
     pub egress: Option<Egress>,
-    /// The terminals that commands may use.
     pub terminals: TerminalAccess,
     /// The capabilities of commands of root.
     pub capabilities: RootCapabilities,
@@ -33,7 +31,7 @@ pub struct SandboxSettings {
 }
 
 impl SandboxSettings {
-    /// The folder with outlast's own logins, which are in reach of commands without a sandbox.
+    /// The folder with outlast's own logins, which commands without a sandbox can read.
     pub(super) fn own_logins(&self) -> Vec<String> {
         let folder = self.config_dir.iter();
         let there = folder.filter(|folder| self.makes_config_dir || folder.exists());
@@ -50,7 +48,6 @@ pub(super) struct ListedPaths {
 }
 
 impl ListedPaths {
-    /// Resolves the paths.
     pub(super) fn resolve(
         settings: &SandboxSettings,
         context: &SandboxContext<'_>,

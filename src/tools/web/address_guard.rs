@@ -24,7 +24,6 @@ pub(super) struct Private {
     place: String,
 }
 
-/// The system's resolver.
 pub(in super::super) struct SystemResolver;
 
 impl Resolve for SystemResolver {

@@ -41,7 +41,6 @@ const USER_AGENT_VALUE: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " 
 const ACCEPT_VALUE: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
      application/json;q=0.8, */*;q=0.5";
 
-/// The result of fetching a URL.
 #[derive(Debug)]
 pub(super) enum FetchResult {
     Page(FetchedPage),
@@ -52,10 +51,8 @@ pub(super) enum FetchResult {
     },
 }
 
-/// A fetched page.
 #[derive(Debug)]
 pub(super) struct FetchedPage {
-    /// The URL after redirects.
     pub(super) url: Url,
     pub(super) status: StatusCode,
     pub(super) content_type: Option<String>,
@@ -107,7 +104,6 @@ pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response,
     request.send().await.map_err(|error| explain(&error).into())
 }
 
-/// The target of a redirect.
 fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolError> {
     let status = response.status().as_u16();
     let Some(place) =

@@ -37,7 +37,6 @@ impl Default for FetchSettings {
     }
 }
 
-/// The settings for fetching pages.
 #[derive(Clone)]
 pub struct WebSettings {
     pub fetch: FetchSettings,

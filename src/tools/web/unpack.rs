@@ -23,7 +23,6 @@ const NOT_READ: [&str; 6] = ["br", "zstd", "compress", "x-compress", "dcb", "dcz
 /// A body, or a part of it that is unpacked.
 pub(super) type PageBody = Box<dyn AsyncBufRead + Send + Unpin>;
 
-/// The reason that a body cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PackedError {
     #[error("it is packed in a form that is not read ({0}); download it with a command")]

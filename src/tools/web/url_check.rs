@@ -5,7 +5,6 @@ use reqwest::Url;
 use super::super::domain::host_of;
 use super::super::outcome::ToolError;
 
-/// The maximum length of a URL, in bytes.
 const URL_BYTES_MAX: usize = 8192;
 
 /// Parses a URL as the model writes it.

@@ -50,7 +50,6 @@ pub(in crate::tools) struct WebFetcher {
     scratch: Arc<OutputFolder>,
 }
 
-/// The text of a page.
 struct PageText {
     text: String,
     /// The pages that this page makes a browser load, for the model. Untrusted.

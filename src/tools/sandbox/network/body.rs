@@ -8,7 +8,6 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 /// The longest line of a chunked body, in bytes.
 const LINE_MAX: u64 = 8 << 10;
 
-/// The end of a chunk.
 const CHUNK_END: [u8; 2] = *b"\r\n";
 
 /// The framing of a body.
@@ -18,7 +17,6 @@ pub(super) enum BodyLength {
     Chunked,
 }
 
-/// Copies a body with this framing.
 pub(super) async fn copy_body(
     mut from: impl AsyncBufRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),

@@ -39,7 +39,6 @@ impl Destination {
         Some(Self { host, port })
     }
 
-    /// The host as an IP address, if it is one.
     pub(super) fn address(&self) -> Option<IpAddr> {
         address_in(&self.host)
     }

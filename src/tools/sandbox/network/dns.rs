@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-/// The answer about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameAnswer {
     Address(Ipv4Addr),

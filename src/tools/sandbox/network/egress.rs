@@ -97,12 +97,10 @@ impl Egress {
         &self.0.options
     }
 
-    /// Set once a trial has shown that this machine can enforce the lists.
     pub(super) fn verified(&self) -> &OnceLock<()> {
         &self.0.verified
     }
 
-    /// The lists in force.
     pub fn lists(&self) -> &DomainLists {
         &self.0.options.lists
     }

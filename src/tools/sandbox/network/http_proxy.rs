@@ -24,10 +24,8 @@ const REPLACED_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// A request to the relay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HttpRequest {
-    /// A tunnel to the destination.
     Connect(Destination),
     Forward(ForwardedRequest),
 }

@@ -141,8 +141,8 @@ impl DomainLists {
         self.allowed.iter().any(|entry| entry.address == Some(address) && entry.has_port(port))
     }
 
-    /// True if an address is denied, by whatever name it is reached. All names and addresses of this
-    /// machine count as one.
+    /// True if an address is denied, by whatever name it is reached. All names and addresses of
+    /// this machine count as one.
     pub(in super::super::super) fn denies_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         let means_it = |entry: &HostEntry| {
@@ -162,7 +162,6 @@ impl DomainLists {
         local.filter_map(|entry| entry.port).filter(|port| !is_denied(port)).collect()
     }
 
-    /// The entries of the list of allowed hosts.
     pub fn allowed(&self) -> &[String] {
         &self.allowed_texts
     }
@@ -192,7 +191,6 @@ impl HostEntry {
         Ok(Self { domain, address, port })
     }
 
-    /// True if the entry applies to this port.
     fn has_port(&self, port: u16) -> bool {
         self.port.is_none_or(|own| own == port)
     }

@@ -23,7 +23,6 @@ use super::upstream::{ChooseProxy, ProxyScheme, UpstreamProxy};
 /// The maximum time for a connection to one address.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
-/// The reason for a failed connection.
 #[derive(Debug)]
 pub(super) enum ConnectError {
     Refused(RefusalReason),
@@ -36,7 +35,6 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// Makes connections for commands.
 pub(super) struct Outgoing {
     pub(super) lists: DomainLists,
     pub(super) resolver: Arc<dyn Resolve>,

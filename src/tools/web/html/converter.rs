@@ -26,7 +26,6 @@ const GROWTH_BYTES: usize = 64 << 10;
 const TEXT_BYTES_MAX: usize = (10 << 20) + GROWTH_BYTES;
 /// The reason that the end of a page is left out, if its text grows too much.
 const GROWN: &str = "as Markdown it is more than 4 times as long";
-/// The maximum length of a title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 /// The largest number of a list item: Markdown has numbers of at most nine digits.
 const NUMBER_MAX: u32 = 999_999_999;
@@ -66,7 +65,6 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     ConvertedPage { text, title: page.title, targets: page.targets, cut }
 }
 
-/// An element that has not ended.
 #[derive(Debug)]
 struct OpenElement {
     tag: KnownTag,
@@ -75,7 +73,6 @@ struct OpenElement {
     number: u32,
 }
 
-/// An element whose content is skipped.
 #[derive(Debug)]
 struct SkippedElement {
     name: Vec<u8>,

@@ -2,7 +2,6 @@
 
 use crate::text::words_joined;
 
-/// The context of a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordPlace {
     pub(super) is_at_line_start: bool,

@@ -14,10 +14,10 @@ pub(super) enum BlockGap {
 /// A quote, a list item or a description.
 #[derive(Debug)]
 struct LineContainer {
-    /// The beginning of its first line, if that was not written yet.
+    /// The beginning of its first line, until that is written.
     marker: Option<String>,
     prefix: String,
-    /// True if it has blocks with a blank line between them.
+    /// True if blank lines separate its blocks.
     is_loose: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct BlockFlow {
     common: usize,
     /// The gap before the next block; `None` within a block.
     gap: Option<BlockGap>,
-    /// True if the innermost container is still without content.
+    /// True if the innermost container has no content yet.
     is_fresh: bool,
     /// The level of the open heading, and true if its marker was written.
     heading: Option<(u8, bool)>,
@@ -177,7 +177,6 @@ impl BlockFlow {
         (self.gap, self.is_fresh, self.breaks, self.has_space) = (None, false, 0, false);
     }
 
-    /// The text of all blocks.
     pub(super) fn finish(mut self) -> String {
         self.out.truncate(self.out.trim_end().len());
         self.out

@@ -24,12 +24,9 @@ use super::super::outcome::ToolError;
 use converter::to_markdown;
 pub(super) use page_targets::{PageTargets, refresh_target};
 
-/// The time limit for one conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
-/// The limit on simultaneous conversions.
 const CONVERSIONS_MAX: usize = 4;
 
-/// A page as Markdown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConvertedPage {
     pub(super) text: String,

@@ -16,7 +16,6 @@ pub(in super::super) struct PageTargets {
 }
 
 impl PageTargets {
-    /// Reads the beginning of an element.
     pub(super) fn read(&mut self, tag: &StartTag) {
         let frames = match tag.name.as_slice() {
             b"meta" if self.refresh.is_none() => {

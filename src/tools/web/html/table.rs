@@ -14,7 +14,6 @@ impl TableRows {
         self.rows.push(Vec::new());
     }
 
-    /// Adds a cell to the last row.
     pub(super) fn push_cell(&mut self, text: String) {
         self.bytes += text.len();
         match self.rows.last_mut() {

@@ -2,7 +2,6 @@
 
 use html5gum::State;
 
-/// Styles of text within a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InlineMark {
     Strong,
@@ -107,7 +106,6 @@ impl TagRole {
     }
 }
 
-/// A known element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KnownTag {
     name: &'static str,

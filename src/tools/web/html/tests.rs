@@ -15,7 +15,6 @@ async fn convert(html: impl Into<String>) -> ConvertedPage {
     PageConverter::default().convert(html.into()).await.expect("every page can be converted")
 }
 
-/// Compares pages with their Markdown.
 #[track_caller]
 fn check(rows: &[(&str, &str)]) {
     let made: Vec<_> = rows.iter().map(|(html, _)| (*html, markdown(html))).collect();

@@ -13,11 +13,9 @@ use html5gum::emitters::callback::{Callback, CallbackEvent};
 const ATTRIBUTES: [&[u8]; 9] =
     [b"alt", b"class", b"content", b"href", b"http-equiv", b"src", b"start", b"title", b"value"];
 
-/// A part of a page.
 #[derive(Debug)]
 pub(super) enum PageToken {
     StartTag(StartTag),
-    /// The name of the element.
     EndTag(Vec<u8>),
     Text(Vec<u8>),
 }

@@ -12,7 +12,6 @@ use super::tags::InlineMark;
 /// that the text of cells is not copied often.
 const NESTED_TABLES_MAX: usize = 8;
 
-/// A table that is being read.
 #[derive(Debug)]
 struct OpenTable {
     rows: TableRows,
@@ -29,7 +28,6 @@ struct PreformattedText {
     language: String,
 }
 
-/// A page that is being written.
 #[derive(Debug, Default)]
 pub(super) struct MarkdownWriter {
     flow: BlockFlow,
@@ -54,7 +52,6 @@ impl MarkdownWriter {
         Self { limit, ..Self::default() }
     }
 
-    /// Returns the size of the text so far.
     pub(super) fn size(&self) -> usize {
         let size_of = |table: &OpenTable| {
             let caption = table.caption.as_ref().map_or(0, |flow| flow.out.len());
