@@ -141,20 +141,26 @@ impl SpanRecorder {
         }
     }
 
-    fn reply(&mut self, identity: Option<&AgentIdentity>, reply: &Reply<'_>) {
-        self.set_model(identity, reply.model);
+    fn reply(
+        &mut self,
+        identity: Option<&AgentIdentity>,
+        (id, model): (&str, &str),
+        stop_reason: Option<&str>,
+        usage: Usage,
+    ) {
+        self.set_model(identity, model);
         if let Some(request) = self.request.as_mut().filter(|_| identity.is_none()) {
-            request.attributes.extend(usage_attributes(reply.usage));
-            request.attributes.push(text("gen_ai.response.model", reply.model));
-            request.attributes.push(text("gen_ai.response.id", reply.id));
-            let finish = reply.stop_reason.map(|reason| {
+            request.attributes.extend(usage_attributes(usage));
+            request.attributes.push(text("gen_ai.response.model", model));
+            request.attributes.push(text("gen_ai.response.id", id));
+            let finish = stop_reason.map(|reason| {
                 let reasons = AttributeValue::List(vec![reason.to_owned()]);
                 ("gen_ai.response.finish_reasons", reasons)
             });
             request.attributes.extend(finish);
         }
-        self.metrics.tokens(reply.model, "input", input_tokens(reply.usage));
-        self.metrics.tokens(reply.model, "output", reply.usage.output_tokens);
+        self.metrics.tokens(model, "input", input_tokens(usage));
+        self.metrics.tokens(model, "output", usage.output_tokens);
     }
 
     /// Begins the span of a sub-agent with its first event, or sets the model of the run.
@@ -226,8 +232,7 @@ impl SpanRecorder {
         } else if matches!(event, RunEvent::WaitEnds { .. }) {
             self.wait_ends(identity);
         } else if let RunEvent::Assistant { id, model, stop_reason, usage, .. } = event {
-            let stop_reason = stop_reason.as_deref();
-            self.reply(identity, &Reply { id, model, stop_reason, usage: *usage });
+            self.reply(identity, (id, model), stop_reason.as_deref(), *usage);
         } else if let RunEvent::ModelSwitched { to, .. } = event {
             self.set_model(identity, to);
         } else if let RunEvent::RecoveryEnds(record) = event {
@@ -252,13 +257,6 @@ impl Observer for SpanRecorder {
     fn observe(&mut self, event: &RunEvent) {
         self.observe_within(None, event);
     }
-}
-
-struct Reply<'a> {
-    id: &'a str,
-    model: &'a str,
-    stop_reason: Option<&'a str>,
-    usage: Usage,
 }
 
 /// Returns the number of input tokens, cached ones included, as the semantic conventions define it.

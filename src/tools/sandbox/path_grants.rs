@@ -196,40 +196,36 @@ impl FolderListings {
         listing
     }
 
-    /// Returns the entries of a folder that lead to denied places and whose types satisfy
-    /// `is_wanted`. Links are not followed.
+    /// Returns the entries of a folder that lead to denied places, with their types. Links are not
+    /// followed.
     fn ways<'a>(
         &mut self,
         folder: &Path,
         denied: &'a DeniedTree,
-        is_wanted: impl Fn(FileType) -> bool,
-    ) -> Vec<(PathBuf, &'a DeniedTree)> {
-        let way =
-            |name: &OsString, kind, within| is_wanted(kind).then(|| (folder.join(name), within));
-        match self.of(folder) {
-            Some(entries) => entries
-                .iter()
-                .filter_map(|it| way(&it.name, it.kind, denied.below.get(&it.name)?))
-                .collect(),
-            None => denied
-                .below
-                .iter()
-                .filter_map(|(name, within)| {
-                    let found = fs::symlink_metadata(folder.join(name)).ok()?;
-                    way(name, found.file_type(), within)
-                })
-                .collect(),
+    ) -> Vec<(PathBuf, FileType, &'a DeniedTree)> {
+        if let Some(entries) = self.of(folder) {
+            let way = |entry: &Entry| {
+                let within = denied.below.get(&entry.name)?;
+                Some((folder.join(&entry.name), entry.kind, within))
+            };
+            return entries.iter().filter_map(way).collect();
         }
+        let ways = denied.below.iter().map(|(name, within)| (folder.join(name), within));
+        ways.filter_map(|(path, within)| {
+            let kind = fs::symlink_metadata(&path).ok()?.file_type();
+            Some((path, kind, within))
+        })
+        .collect()
     }
 
     /// Returns the targets of denied places whose paths lead through links that were made since the
     /// policy.
     pub(super) fn behind_links(&mut self, folder: &Path, denied: &DeniedTree) -> Vec<PathBuf> {
-        let links = self.ways(folder, denied, |kind| kind.is_symlink());
-        let behind = links.into_iter().flat_map(|(link, within)| within.places(&link));
-        let mut found: Vec<PathBuf> = behind.map(|place| resolve(&place)).collect();
-        for (way, within) in self.ways(folder, denied, |kind| kind.is_dir()) {
-            if !within.below.is_empty() {
+        let mut found = Vec::new();
+        for (way, kind, within) in self.ways(folder, denied) {
+            if kind.is_symlink() {
+                found.extend(within.places(&way).iter().map(|place| resolve(place)));
+            } else if kind.is_dir() && !within.below.is_empty() {
                 found.extend(self.behind_links(&way, within));
             }
         }
@@ -259,7 +255,7 @@ impl FolderListings {
         grants: &mut Vec<PathRule>,
     ) {
         let holds_one = denied.below.values().any(|within| within.is_denied);
-        if !holds_one && self.ways(folder, denied, |kind| kind.is_dir()).is_empty() {
+        if !holds_one && !self.ways(folder, denied).iter().any(|(_, kind, _)| kind.is_dir()) {
             grants.push(PathRule::new(folder, PathAccess::Change));
             return;
         }
@@ -298,8 +294,8 @@ impl FolderListings {
                 grants.push(PathRule::listed(folder.join(name), PathAccess::Read, *inode));
             }
         }
-        for (way, within) in self.ways(folder, denied, |kind| kind.is_dir()) {
-            if !within.is_denied {
+        for (way, kind, within) in self.ways(folder, denied) {
+            if kind.is_dir() && !within.is_denied {
                 self.grant_beside(&way, within, grants);
             }
         }

@@ -16,7 +16,7 @@ use super::known_paths::STANDARD_DEVICES;
 use super::path_grants::grant_reading;
 
 /// The access of a command that needs no permission rule.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(in super::super) struct PlainScope {
     /// Folders that are readable with everything below them that is not hidden.
     pub(in super::super) folders: Vec<PathBuf>,
@@ -202,17 +202,8 @@ mod tests {
             ("src/deep", vec!["src/deep", "src"]),
             ("src/a/b/c", vec!["src/a/b/c", "src"]),
         ] {
-            let scope = PlainScope {
-                folders: vec![root.clone()],
-                named: Vec::new(),
-                outputs: Vec::new(),
-                changed: vec![at(changed)],
-                may_move: false,
-                hides: None,
-                path: OsString::new(),
-                programs: Vec::new(),
-                git: None,
-            };
+            let (folders, changed_paths) = (vec![root.clone()], vec![at(changed)]);
+            let scope = PlainScope { folders, changed: changed_paths, ..PlainScope::default() };
             let writable = |grant: &PathRule| match grant.access {
                 PathAccess::Write | PathAccess::Change => Some(grant.path.clone()),
                 PathAccess::List | PathAccess::AddFolders | PathAccess::Read | PathAccess::Use => {

@@ -70,19 +70,14 @@ pub(super) struct FetchedPage {
 pub(super) type LargePages = Arc<Semaphore>;
 
 /// Fetches `url`, following redirects. `send` sends one request.
-pub(super) async fn get<S, F>(
-    url: Url,
+pub(super) async fn get<F: Future<Output = Result<Response, ToolError>>>(
+    mut url: Url,
     timeout: Duration,
     large: &LargePages,
-    send: S,
-) -> Result<FetchResult, ToolError>
-where
-    S: Fn(Url) -> F,
-    F: Future<Output = Result<Response, ToolError>>,
-{
+    send: impl Fn(Url) -> F,
+) -> Result<FetchResult, ToolError> {
     let end = Instant::now() + timeout;
     let late = |what: &str| format!("{what} within {}s", timeout.as_secs_f64());
-    let mut url = url;
     for _ in 0..=REDIRECTS_MAX {
         let answered = timeout_at(end, send(url.clone())).await;
         let response = answered.map_err(|_| late("the server did not answer"))??;

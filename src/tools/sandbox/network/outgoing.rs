@@ -1,7 +1,6 @@
 //! Outgoing connections of the relay: checked by the lists and by address, and made to exactly the
 //! address that was checked.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -39,12 +38,6 @@ pub(super) struct Outgoing {
     pub(super) lists: DomainLists,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) proxy: ChooseProxy,
-}
-
-impl fmt::Debug for Outgoing {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Outgoing").field("lists", &self.lists).finish_non_exhaustive()
-    }
 }
 
 impl Outgoing {

@@ -37,7 +37,6 @@ const GRACE: Duration = Duration::from_secs(30);
 /// The size of the buffer for answers, in bytes.
 const CHUNK: usize = 16 << 10;
 
-#[derive(Debug)]
 pub(super) struct Relay {
     pub(super) run: Arc<RunEgress>,
     pub(super) outgoing: Outgoing,

@@ -35,7 +35,8 @@ pub(super) fn to_markdown(html: &str, stop: &CancellationToken) -> ConvertedPage
     let limit = (html.len() * GROWTH_MAX + GROWTH_BYTES).min(TEXT_BYTES_MAX);
     let mut tokens =
         Tokenizer::new_with_emitter(html, CallbackEmitter::new(TokenReader::default()));
-    let mut page = TokenConverter::new(limit);
+    let writer = MarkdownWriter::new(limit);
+    let mut page = TokenConverter { writer, ..TokenConverter::default() };
     let mut is_cut = false;
     while let Some(Ok(token)) = tokens.next() {
         match token {
@@ -82,7 +83,7 @@ struct SkippedElement {
     foreign_depth: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct TokenConverter {
     writer: MarkdownWriter,
     open: Vec<OpenElement>,
@@ -126,18 +127,6 @@ impl SkippedElement {
 }
 
 impl TokenConverter {
-    fn new(limit: usize) -> Self {
-        Self {
-            writer: MarkdownWriter::new(limit),
-            open: Vec::new(),
-            too_deep: 0,
-            skipped: None,
-            title: None,
-            is_in_title: false,
-            targets: PageTargets::default(),
-        }
-    }
-
     /// True in an SVG, where names have other meanings than in HTML.
     fn is_in_svg(&self) -> bool {
         self.skipped.as_ref().is_some_and(SkippedElement::is_svg)

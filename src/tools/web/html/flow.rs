@@ -5,8 +5,9 @@
 const PREFIXES_MAX: usize = 32;
 
 /// The separator between a block and the one before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGap {
+    #[default]
     Line,
     Blank,
 }
@@ -22,14 +23,15 @@ struct LineContainer {
 }
 
 /// A sequence of blocks: a page, or a cell of a table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BlockFlow {
     pub(super) out: String,
     containers: Vec<LineContainer>,
     /// The number of containers that have contained everything since the last line began.
     common: usize,
-    /// The gap before the next block; `None` within a block.
-    gap: Option<BlockGap>,
+    /// The gap before the next block.
+    gap: BlockGap,
+    is_in_block: bool,
     /// True if the innermost container has no content yet.
     is_fresh: bool,
     /// The level of the open heading, and true if its marker was written.
@@ -39,29 +41,14 @@ pub(super) struct BlockFlow {
     is_at_line_start: bool,
 }
 
-impl Default for BlockFlow {
-    fn default() -> Self {
-        Self {
-            out: String::new(),
-            containers: Vec::new(),
-            common: 0,
-            gap: Some(BlockGap::Line),
-            is_fresh: false,
-            heading: None,
-            breaks: 0,
-            has_space: false,
-            is_at_line_start: false,
-        }
-    }
-}
-
 impl BlockFlow {
     /// Ends the block. The gap is left out between the marker of an item and its first block.
     pub(super) fn end_block(&mut self, gap: BlockGap) {
         self.breaks = 0;
         self.heading = self.heading.filter(|(_, is_written)| !is_written);
         if !self.is_fresh {
-            self.gap = self.gap.max(Some(gap));
+            self.gap = self.gap.max(gap);
+            self.is_in_block = false;
         }
     }
 
@@ -91,7 +78,7 @@ impl BlockFlow {
             && closed.marker.is_none()
             && !closed.is_loose
         {
-            self.gap = Some(gap);
+            self.gap = gap;
         }
         self.common = self.common.min(self.containers.len());
         self.is_fresh = self.containers.last().is_some_and(|outer| outer.marker.is_some());
@@ -111,15 +98,15 @@ impl BlockFlow {
     pub(super) fn break_line(&mut self) {
         if self.heading.is_some() {
             self.space();
-        } else if self.gap.is_none() {
+        } else if self.is_in_block {
             self.breaks += 1;
         }
     }
 
     /// Begins a line, if the next text needs one.
     pub(super) fn start_text(&mut self) {
-        if let Some(gap) = self.gap {
-            self.start_line(gap);
+        if !self.is_in_block {
+            self.start_line(self.gap);
             self.is_at_line_start = true;
             if let Some((level, is_written @ false)) = &mut self.heading {
                 *is_written = true;
@@ -145,7 +132,7 @@ impl BlockFlow {
             if self.out.len() > limit {
                 break;
             }
-            self.start_line(self.gap.unwrap_or(BlockGap::Line));
+            self.start_line(self.gap);
             self.out.push_str(line);
             if line.is_empty() {
                 self.out.truncate(self.out.trim_end_matches(' ').len());
@@ -174,7 +161,8 @@ impl BlockFlow {
             }
         }
         self.common = self.containers.len();
-        (self.gap, self.is_fresh, self.breaks, self.has_space) = (None, false, 0, false);
+        (self.gap, self.is_in_block) = (BlockGap::Line, true);
+        (self.is_fresh, self.breaks, self.has_space) = (false, 0, false);
     }
 
     pub(super) fn finish(mut self) -> String {
