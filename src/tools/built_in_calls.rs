@@ -34,7 +34,7 @@ impl ToolSet {
         confinement: Confinement,
         cancel: CancellationToken,
     ) -> ToolOutcome {
-        match &built_in.request {
+        let outcome = match &built_in.request {
             ToolRequest::Bash(bash) => {
                 let scope = self.command_scope(confinement, built_in);
                 if bash.run_in_background {
@@ -47,19 +47,20 @@ impl ToolSet {
                 background::read_output(&self.shell.background, look, &cancel).await
             }
             ToolRequest::KillShell(which) => background::kill(&self.shell.background, which).await,
-            ToolRequest::TodoWrite(todo) => self.todos.replace(todo),
-            ToolRequest::WebFetch(fetch) => web::fetch(self.web.as_ref(), fetch, &cancel).await,
+            ToolRequest::TodoWrite(todo) => Ok(self.todos.replace(todo)),
+            ToolRequest::WebFetch(fetch) => Ok(web::fetch(self.web.as_ref(), fetch, &cancel).await),
             // The run performs these.
             ToolRequest::WebSearch(_) | ToolRequest::ToolSearch(_) => {
-                ToolOutcome::failure("nothing can be searched here")
+                Err("nothing can be searched here".into())
             }
             ToolRequest::Read(_)
             | ToolRequest::Write(_)
             | ToolRequest::Edit(_)
             | ToolRequest::NotebookEdit(_)
             | ToolRequest::Glob(_)
-            | ToolRequest::Grep(_) => ToolOutcome::failure("the call names no path"),
-        }
+            | ToolRequest::Grep(_) => Err("the call names no path".into()),
+        };
+        outcome.unwrap_or_else(ToolOutcome::from)
     }
 
     pub(super) async fn run_with_path(

@@ -1,7 +1,6 @@
 //! The Bash tool: runs each command in a new shell.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +16,13 @@ use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{AwaitedEnd, EndedCommand, wait_for_end};
 use super::command_report::CommandReport;
+use super::credentials::CredentialSet;
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
 use super::git_settings::{self, ConfigFolders, GitSettings};
 use super::hook_index::{self, HookIndex};
 use super::input::{BashInput, lowered};
-use super::outcome::ToolOutcome;
+use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{WorkFolders, resolve};
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::settings::{CommandSettings, ToolSettings};
@@ -173,19 +173,23 @@ impl ShellSession {
         Some(lowered("timeout", format!("{most} ms")))
     }
 
+    /// Runs a command in the foreground.
+    ///
+    /// # Errors
+    /// The command could not be started.
     pub(super) async fn run(
         &self,
         input: &BashInput,
         mut scope: CommandScope,
         places: &WorkFolders,
         cancel: &CancellationToken,
-    ) -> ToolOutcome {
+    ) -> Result<ToolOutcome, ToolError> {
         if cancel.is_cancelled() {
-            return ToolOutcome::interrupted();
+            return Err(ToolError::interrupted());
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let whereabouts = match &scope {
+        let final_cwd = match &scope {
             _ if input.has_own_folder => None,
             CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
                 self.report_file().await
@@ -194,29 +198,22 @@ impl ShellSession {
             // it.
             CommandScope::Reading | CommandScope::Plain(_) => None,
         };
-        if let (CommandScope::Plain(plain), Some(whereabouts)) = (&mut scope, &whereabouts) {
-            plain.outputs.push(whereabouts.path().to_path_buf());
+        if let (CommandScope::Plain(plain), Some(final_cwd)) = (&mut scope, &final_cwd) {
+            plain.outputs.push(final_cwd.path().to_path_buf());
         }
-        let git = self.find_git_settings(&mut scope, &cwd, places, cancel).await;
-        let job = self.job(&input.command, &cwd, whereabouts.as_ref(), (&scope, &git));
-        let limit = input.timeout.map_or(self.settings.timeout, Duration::from_millis);
         let is_plain = matches!(scope, CommandScope::Plain(_));
-        let granted = match &scope {
-            CommandScope::Sandbox(granted) => granted.clone(),
-            CommandScope::Reading | CommandScope::Plain(_) => Vec::new(),
-        };
-        let running = match self.launch(job, &cwd, scope).await {
-            Ok(running) => running,
-            Err(why) => return ToolOutcome::failure(why.to_string()),
-        };
+        let granted = granted_to(&scope).to_vec();
+        let limit = input.timeout.map_or(self.settings.timeout, Duration::from_millis);
+        let running =
+            self.start(&input.command, (&cwd, places), final_cwd.as_ref(), scope, cancel).await?;
         let egress = running.egress.clone();
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
-        if let Some(whereabouts) = whereabouts {
-            let (report, spare) = whereabouts.read().await;
+        let has_failed = ended.status.is_none_or(|status| !status.success());
+        if let Some(final_cwd) = final_cwd {
+            let (report, spare) = final_cwd.read().await;
             *self.spare_report.lock() = spare;
-            let has_succeeded = ended.status.is_some_and(|status| status.success());
-            let moves = has_succeeded && names(&input.command, "cd");
-            self.update_cwd((report, moves), places, &mut notes);
+            let has_moved = !has_failed && names(&input.command, "cd");
+            self.update_cwd((report, has_moved), places, &mut notes);
         }
         if ended.left_behind {
             notes.push(
@@ -225,67 +222,52 @@ impl ShellSession {
                     .to_string(),
             );
         }
-        let failed = ended.status.is_none_or(|status| !status.success());
-        notes.extend(self.sandbox.hint(&captured.text, failed, is_plain));
-        if failed {
-            notes.extend(self.withheld.note(
-                &self.environment,
-                &self.sandbox,
-                &FailedCommand {
-                    command: &input.command,
-                    output: &captured.text,
-                    granted: &granted,
-                },
-            ));
+        notes.extend(self.sandbox.hint(&captured.text, has_failed, is_plain));
+        if has_failed {
+            let (command, output) = (&*input.command, &*captured.text);
+            let failed = FailedCommand { command, output, granted: &granted };
+            notes.extend(self.withheld.note(&self.environment, &self.sandbox, &failed));
         }
         let refused = egress.map_or_else(Vec::new, |egress| egress.refusals());
         notes.extend(self.sandbox.refusal_note(&refused));
         let memory = self.settings.memory;
-        CommandReport { command: &input.command, limit, memory, ended, captured, notes }.outcome()
+        let report =
+            CommandReport { command: &input.command, limit, memory, ended, captured, notes };
+        Ok(report.outcome())
     }
 
     /// Starts a command in the background. `call` is the id of the tool call.
+    ///
+    /// # Errors
+    /// The command could not be started.
     pub(super) async fn start_in_background(
         &self,
         call: &str,
         input: &BashInput,
-        mut scope: CommandScope,
+        scope: CommandScope,
         places: &WorkFolders,
-    ) -> ToolOutcome {
-        if let Err(why) = self.background.check_capacity() {
-            return ToolOutcome::failure(why.to_string());
-        }
+    ) -> Result<ToolOutcome, ToolError> {
+        self.background.check_capacity()?;
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let cancel = CancellationToken::new();
-        let git = self.find_git_settings(&mut scope, &cwd, places, &cancel).await;
-        let job = self.job(&input.command, &cwd, None, (&scope, &git));
-        let running = match self.launch(job, &cwd, scope).await {
-            Ok(running) => running,
-            Err(why) => return ToolOutcome::failure(why.to_string()),
-        };
-        let registered = self.background.register(
+        let running = self.start(&input.command, (&cwd, places), None, scope, &cancel).await?;
+        let lifetime = self.settings.background_lifetime;
+        let id = self.background.register(
             running,
             &TaskStart {
                 call,
                 command: &input.command,
                 description: input.description.as_deref(),
-                lifetime: input
-                    .timeout
-                    .map_or(self.settings.background_lifetime, Duration::from_millis),
+                lifetime: input.timeout.map_or(lifetime, Duration::from_millis),
                 output_limit: self.output_limit,
                 scratch: Arc::clone(&self.scratch),
                 keeper: CommandKeeper {
                     _supervisor: self.supervisor.clone(),
-                    _sandbox: Arc::clone(&self.sandbox),
+                    sandbox: Arc::clone(&self.sandbox),
                 },
-                sandbox: Arc::clone(&self.sandbox),
             },
-        );
-        let id = match registered {
-            Ok(id) => id,
-            Err(why) => return ToolOutcome::failure(why.to_string()),
-        };
+        )?;
         notes.insert(0, format!("{STARTED_IN_BACKGROUND}{id}."));
         let detail = json!({
             "stdout": "",
@@ -293,7 +275,21 @@ impl ShellSession {
             "interrupted": false,
             "backgroundTaskId": id,
         });
-        ToolOutcome::text(notes.join("\n"), detail)
+        Ok(ToolOutcome::text(notes.join("\n"), detail))
+    }
+
+    /// Starts a command of the model, which reports its last folder in `final_cwd`.
+    async fn start(
+        &self,
+        command: &str,
+        (cwd, places): (&Path, &WorkFolders),
+        final_cwd: Option<&FinalCwd>,
+        mut scope: CommandScope,
+        cancel: &CancellationToken,
+    ) -> Result<RunningJob, ToolError> {
+        let git = self.find_git_settings(&mut scope, cwd, places, cancel).await;
+        let job = self.job(command, cwd, final_cwd, (&scope, &git));
+        self.launch(job, cwd, scope).await
     }
 
     /// Runs a command of the user, not of the model: in `cwd`, without changing the folder in which
@@ -307,9 +303,9 @@ impl ShellSession {
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(EndedCommand, CapturedOutput), StartError> {
+    ) -> Result<(EndedCommand, CapturedOutput), ToolError> {
         if cancel.is_cancelled() {
-            return Err(StartError::Cancelled);
+            return Err("the run is to end".into());
         }
         let scope = CommandScope::Sandbox(Vec::new());
         let job = self.job(text, cwd, None, (&scope, &GitSettings::default()));
@@ -349,12 +345,10 @@ impl ShellSession {
         } else {
             let outside = Path::new("/");
             let git = find_program(&["git"], &plain.path, cwd).unwrap_or_default();
-            let [outer, own] = [
-                self.query_git(&git, outside, (&git_settings::OUTER_QUERY, &plain.path), cancel)
-                    .await,
-                self.query_git(&git, cwd, (&git_settings::OWN_QUERY, &plain.path), cancel).await,
-            ]
-            .map(Option::unwrap_or_default);
+            let path = &plain.path;
+            let outer = self.query_git(&git, outside, (&git_settings::OUTER_QUERY, path), cancel);
+            let own = self.query_git(&git, cwd, (&git_settings::OWN_QUERY, path), cancel);
+            let (outer, own) = (outer.await.unwrap_or_default(), own.await.unwrap_or_default());
             let config = self.environment.get("XDG_CONFIG_HOME");
             let folders = ConfigFolders { home: places.home.as_deref(), config };
             GitSettings::parse((&outer, &own), &folders, |path| !hides(path))
@@ -387,13 +381,15 @@ impl ShellSession {
 
     /// Sets the sandbox rules of a job, made from the current file system. If they cannot be made,
     /// the job may not be started: it would run without a sandbox.
-    async fn confine(&self, job: &mut Job, scope: CommandScope) -> Result<(), StartError> {
+    async fn confine(&self, job: &mut Job, scope: CommandScope) -> Result<(), ToolError> {
         if !self.sandbox.is_off_for(&scope) {
             let sandbox = Arc::clone(&self.sandbox);
             // This accesses the disk.
             let rules = tokio::task::spawn_blocking(move || sandbox.rules(&scope));
-            let rules = rules.await.map_err(|_| StartError::Sandbox)?;
-            job.landlock = rules.map_err(|error| StartError::Relay { error })?;
+            let rules = rules.await.map_err(|_| "failed to make the sandbox ready")?;
+            job.landlock = rules.map_err(|error| {
+                format!("failed to start the relay for the network of commands: {error}")
+            })?;
         }
         Ok(())
     }
@@ -404,15 +400,18 @@ impl ShellSession {
         mut job: Job,
         cwd: &Path,
         scope: CommandScope,
-    ) -> Result<RunningJob, StartError> {
+    ) -> Result<RunningJob, ToolError> {
         // A failure is reported when an output cannot be saved.
         let _ = self.scratch.hold().await;
         self.confine(&mut job, scope).await?;
-        let started = self.supervisor.start(&job).await;
-        started.map_err(|error| StartError::Program {
-            program: self.program.path().to_path_buf(),
-            error,
-            missing_cwd: (!cwd.is_dir()).then(|| cwd.to_path_buf()),
+        self.supervisor.start(&job).await.map_err(|error| {
+            let program = self.program.path().display();
+            let note = if cwd.is_dir() {
+                String::new()
+            } else {
+                format!(" (the working directory {} does not exist)", cwd.display())
+            };
+            format!("failed to start {program}: {error}{note}").into()
         })
     }
 
@@ -441,19 +440,15 @@ impl ShellSession {
         &self,
         text: &str,
         cwd: &Path,
-        whereabouts: Option<&FinalCwd>,
+        final_cwd: Option<&FinalCwd>,
         (scope, git): (&CommandScope, &GitSettings),
     ) -> Job {
-        let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
-        // The text is no argument of the shell, which `pkill -f` and `pgrep -f` would find by it, and
-        // none of itself: scripts that it sources look at theirs.
+        let trap = final_cwd.map_or(String::new(), FinalCwd::trap);
+        // The text is passed in a variable: as an argument of the process, `pkill -f` and `pgrep -f`
+        // would match it; as `$1`, sourced scripts would see it.
         let take = format!("set -- \"${TEXT_VARIABLE}\"; unset {TEXT_VARIABLE}");
         let script = format!("{take}; {trap}eval \"shift; $1\"");
-        let granted = match scope {
-            CommandScope::Sandbox(granted) => granted.as_slice(),
-            CommandScope::Reading | CommandScope::Plain(_) => &[],
-        };
-        let mut environment = self.environment.for_command(granted);
+        let mut environment = self.environment.for_command(granted_to(scope));
         environment.push(("PWD".into(), cwd.into()));
         if let CommandScope::Plain(plain) = scope {
             git.add_to(&mut environment);
@@ -478,13 +473,13 @@ impl ShellSession {
     /// work there.
     fn update_cwd(
         &self,
-        (reported, moves): (CwdReport, bool),
+        (reported, has_moved): (CwdReport, bool),
         places: &WorkFolders,
         notes: &mut Vec<String>,
     ) {
         match reported {
             // The command replaced its shell, or what the shell does at its exit.
-            CwdReport::Nothing if moves => {
+            CwdReport::Nothing if has_moved => {
                 notes.push(format!("The working directory is {}.", self.cwd().display()));
             }
             CwdReport::Nothing => {}
@@ -500,7 +495,7 @@ impl ShellSession {
                 self.set_cwd(home);
             }
             CwdReport::Invalid => notes.push(format!(
-                "Where the command ended cannot be told; the working directory is still {}.",
+                "The final directory of the command is unknown; the working directory is still {}.",
                 self.cwd().display()
             )),
         }
@@ -521,23 +516,6 @@ pub enum InvalidCommand {
     TooLong { bytes: usize },
 }
 
-/// The reason that a command was not started.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
-    #[error("the run is to end")]
-    Cancelled,
-    #[error("failed to make the sandbox ready")]
-    Sandbox,
-    #[error("failed to start the relay for the network of commands: {error}")]
-    Relay { error: io::Error },
-    #[error(
-        "failed to start {}: {error}{}",
-        program.display(),
-        missing_cwd.as_deref().map_or(String::new(), missing_note)
-    )]
-    Program { program: PathBuf, error: io::Error, missing_cwd: Option<PathBuf> },
-}
-
 /// Rejects a command that no shell could run.
 ///
 /// # Errors
@@ -554,6 +532,10 @@ pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
     }
 }
 
-fn missing_note(cwd: &Path) -> String {
-    format!(" (the working directory {} does not exist)", cwd.display())
+/// The credentials that a command gets.
+fn granted_to(scope: &CommandScope) -> &[&'static CredentialSet] {
+    match scope {
+        CommandScope::Sandbox(granted) => granted,
+        CommandScope::Reading | CommandScope::Plain(_) => &[],
+    }
 }

@@ -1,7 +1,6 @@
 //! Background sub-agents, which are listed together with background commands. The `agent` module
 //! runs them.
 
-use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,10 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::panic_guard::run_in_task;
 use super::super::toolbox::Toolbox;
-use super::descriptions;
 use super::live_output::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
-use super::tasks::{BackgroundTasks, TaskTable};
+use super::tasks::BackgroundTasks;
 
 /// A sub-agent that is to run in the background.
 pub struct BackgroundAgent {
@@ -56,7 +54,7 @@ impl BackgroundTasks {
         output_limit: usize,
     ) -> Result<(), BackgroundClosed> {
         let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
-        let shells = Arc::downgrade(self);
+        let tasks = Arc::downgrade(self);
         let mut table = self.table.lock();
         if table.closing.is_some() {
             return Err(BackgroundClosed);
@@ -71,8 +69,8 @@ impl BackgroundTasks {
                 // A panic must be reported as the end, or the sub-agent would seem to run for ever.
                 Err(panicked) => AgentEnded { completed: false, final_text: panicked.to_string() },
             };
-            if let Some(shells) = shells.upgrade() {
-                shells.record_agent_end(index, ended);
+            if let Some(tasks) = tasks.upgrade() {
+                tasks.record_agent_end(index, ended);
             }
         });
         Ok(())
@@ -91,25 +89,6 @@ impl BackgroundTasks {
         table.entries[index].live.push(ended.final_text.as_bytes());
         table.entries[index].final_text = Some(ended.final_text);
         table.record_end(index, end, None, None);
-        drop(table);
-        self.end_count.send_modify(|ends| *ends += 1);
-    }
-}
-
-impl TaskTable {
-    /// Lists the tasks whose end the model has not been informed of, with the final texts of
-    /// sub-agents.
-    pub(super) fn ended_text(&self) -> String {
-        let mut list = String::new();
-        for entry in self.entries.iter().filter(|entry| entry.has_unreported_end()) {
-            let gap = if list.is_empty() { "" } else { "\n" };
-            // Writing to a string cannot fail.
-            let _ = write!(list, "{gap}- {}", descriptions::list_line(&entry.snapshot()));
-            for line in entry.final_text.iter().flat_map(|word| word.lines()) {
-                let _ = write!(list, "\n  {line}");
-            }
-        }
-        list
     }
 }
 
@@ -135,13 +114,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_background_agent_that_panics_is_reported_as_failed() {
-        let shells = BackgroundTasks::new(TaskStops::default());
-        let mut ends = shells.end_count.subscribe();
+        let tasks = BackgroundTasks::new(TaskStops::default());
+        let mut ends = tasks.ends();
         let work = async { panic!("the floor is gone") };
-        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        tasks.adopt(adopted(work), 1_000).expect("nothing is to end");
         let ended = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
         assert!(ended.is_ok(), "it runs for ever");
-        let table = shells.table.lock();
+        let table = tasks.table.lock();
         assert_eq!(table.entries[0].task.end, Some(BackgroundEnd::Failed));
         assert!(table.ended_text().contains("the floor is gone"), "{}", table.ended_text());
     }
@@ -150,16 +129,16 @@ mod tests {
     /// dropped.
     #[tokio::test]
     async fn a_background_agent_that_does_not_end_is_dropped_at_the_end() {
-        let (shells, gone) = (BackgroundTasks::new(TaskStops::default()), CancellationToken::new());
+        let (tasks, gone) = (BackgroundTasks::new(TaskStops::default()), CancellationToken::new());
         let held = gone.clone().drop_guard();
         let work = async move {
             let _held: DropGuard = held;
             std::future::pending().await
         };
-        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        tasks.adopt(adopted(work), 1_000).expect("nothing is to end");
         tokio::task::yield_now().await;
-        let ends = shells.end_count.subscribe();
-        assert!(shells.stop_all(Duration::ZERO).await, "it had to be cut");
+        let ends = tasks.ends();
+        assert!(tasks.stop_all(Duration::ZERO).await, "it had to be cut");
         assert!(gone.is_cancelled(), "it is still there");
         assert!(ends.has_changed().expect("it is open"), "waiters are notified");
     }

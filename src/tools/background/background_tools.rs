@@ -31,28 +31,20 @@ pub(in super::super) fn compile_filter(
 /// Returns the output of a command since the last `BashOutput` call, after an optional wait for its
 /// end.
 pub(in super::super) async fn read_output(
-    shells: &BackgroundTasks,
+    tasks: &BackgroundTasks,
     input: &BashOutputInput,
     cancel: &CancellationToken,
-) -> ToolOutcome {
-    if let Some(patience) = input.timeout.map(Duration::from_millis) {
+) -> Result<ToolOutcome, ToolError> {
+    if let Some(limit) = input.timeout.map(Duration::from_millis) {
         tokio::select! {
             biased;
-            () = cancel.cancelled() => return ToolOutcome::interrupted(),
-            ended = shells.ended(&input.bash_id) => if let Err(why) = ended {
-                return ToolOutcome::failure(why.to_string());
-            },
-            () = tokio::time::sleep(patience) => {}
+            () = cancel.cancelled() => return Err(ToolError::interrupted()),
+            ended = tasks.ended(&input.bash_id) => ended?,
+            () = tokio::time::sleep(limit) => {}
         }
     }
-    let filter = match compile_filter(input) {
-        Ok(filter) => filter,
-        Err(why) => return why.into(),
-    };
-    let TaskView { task, how, output } = match shells.read_output(&input.bash_id) {
-        Ok(seen) => seen,
-        Err(why) => return ToolOutcome::failure(why.to_string()),
-    };
+    let filter = compile_filter(input)?;
+    let TaskView { task, how, output } = tasks.read_output(&input.bash_id)?;
     let shown = filter.map_or_else(|| output.clone(), |filter| matching_lines(&filter, &output));
     let shown = match shown.trim_end_matches('\n') {
         "" if output.is_empty() => "(no new output)",
@@ -68,7 +60,7 @@ pub(in super::super) async fn read_output(
         "stdout": shown,
         "output_file": task.output_file,
     });
-    ToolOutcome::text(text, detail)
+    Ok(ToolOutcome::text(text, detail))
 }
 
 /// Returns the lines of `output` that match the filter.
@@ -85,26 +77,19 @@ fn matching_lines(filter: &RegexMatcher, output: &str) -> String {
 
 /// Stops a command.
 pub(in super::super) async fn kill(
-    shells: &BackgroundTasks,
+    tasks: &BackgroundTasks,
     input: &KillShellInput,
-) -> ToolOutcome {
+) -> Result<ToolOutcome, ToolError> {
     let id = &input.shell_id;
-    let was_running = match shells.stop(id) {
-        Ok(was_running) => was_running,
-        Err(why) => return ToolOutcome::failure(why.to_string()),
-    };
+    let was_running = tasks.stop(id)?;
     // The id was valid a moment ago, and entries are never removed.
-    let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
-    let (task, how) = match shells.status(id) {
-        Ok(stands) => stands,
-        Err(why) => return ToolOutcome::failure(why.to_string()),
-    };
+    let _ = tokio::time::timeout(STOPPING, tasks.ended(id)).await;
+    let (task, how) = tasks.status(id)?;
     let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
-    match (was_running, task.end) {
-        (true, None) => ToolOutcome::failure(format!("{id} could not be stopped: it {how}")),
-        (true, Some(_)) => ToolOutcome::text(format!("{id} {how}."), detail),
-        (false, _) => {
-            ToolOutcome::text(format!("{id} was not running any more: it {how}."), detail)
-        }
-    }
+    let text = match (was_running, task.end) {
+        (true, None) => return Err(format!("{id} could not be stopped: it {how}").into()),
+        (true, Some(_)) => format!("{id} {how}."),
+        (false, _) => format!("{id} was not running any more: it {how}."),
+    };
+    Ok(ToolOutcome::text(text, detail))
 }

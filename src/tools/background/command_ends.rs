@@ -26,8 +26,6 @@ impl BackgroundTasks {
                 let mut table = tasks.table.lock();
                 table.entries[index].live.push(why.as_bytes());
                 table.record_end(index, BackgroundEnd::Failed, None, None);
-                drop(table);
-                tasks.end_count.send_modify(|ends| *ends += 1);
             }
         }
     }
@@ -46,8 +44,6 @@ impl BackgroundTasks {
             (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
         };
         table.record_end(index, end, ended.status, Some(captured));
-        drop(table);
-        self.end_count.send_modify(|ends| *ends += 1);
     }
 }
 
@@ -69,7 +65,7 @@ mod tests {
         let task = BackgroundTask::running(BackgroundKind::Command, id, call, command, None);
         let live = Arc::new(LiveOutput::new(1_000));
         let index = tasks.table.lock().add(task, live, CancellationToken::new());
-        let ends = tasks.end_count.subscribe();
+        let ends = tasks.ends();
         let work = async { panic!("the pipe is gone") };
         BackgroundTasks::record_end_of(Arc::downgrade(&tasks), index, work).await;
         assert!(ends.has_changed().expect("it is open"), "waiters are notified");

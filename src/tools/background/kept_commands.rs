@@ -50,7 +50,7 @@ impl KeptCommands {
         let is_unreported = |entry: &TaskEntry| {
             entry.has_unreported_end() && entry.task.end != Some(BackgroundEnd::Killed)
         };
-        let mut ends = self.0.end_count.subscribe();
+        let mut ends = self.0.ends();
         loop {
             let count = *ends.borrow_and_update();
             if count > seen && self.0.table.lock().entries.iter().any(is_unreported) {
@@ -64,7 +64,7 @@ impl KeptCommands {
 
     /// Waits until no command is running.
     pub async fn wait_until_ended(&self) {
-        let mut ends = self.0.end_count.subscribe();
+        let mut ends = self.0.ends();
         while self.0.table.lock().alive().next().is_some() {
             if ends.changed().await.is_err() {
                 break;

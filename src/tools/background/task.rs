@@ -51,6 +51,17 @@ impl BackgroundTask {
             output_file: None,
         }
     }
+
+    /// Marks a running task as ended together with the run.
+    #[must_use]
+    pub fn ended_with_run(self) -> Self {
+        Self { end: self.end.or(Some(BackgroundEnd::RunEnded)), ..self }
+    }
+
+    /// The name of the current state.
+    pub fn status(&self) -> &'static str {
+        self.end.map_or("running", |end| end.into_str())
+    }
 }
 
 /// The kind of a background task.
@@ -76,26 +87,4 @@ pub enum BackgroundEnd {
     /// The run ended first.
     #[strum(serialize = "cut")]
     RunEnded,
-}
-
-impl BackgroundTask {
-    /// Marks a running task as ended together with the run.
-    #[must_use]
-    pub fn ended_with_run(self) -> Self {
-        Self { end: self.end.or(Some(BackgroundEnd::RunEnded)), ..self }
-    }
-
-    /// The name of the current state.
-    pub fn status(&self) -> &'static str {
-        self.end.map_or("running", |end| end.into_str())
-    }
-}
-
-/// No task has this id. Lists the existing ones, for the model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in super::super) enum UnknownTask {
-    #[error("there is no background command {id:?}: none was started")]
-    NoneStarted { id: String },
-    #[error("there is no background command {id:?}; there are:\n{known}")]
-    Among { id: String, known: String },
 }

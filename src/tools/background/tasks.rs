@@ -1,7 +1,6 @@
 //! The table of background tasks of a run.
 
-use std::fmt::{self, Write as _};
-use std::path::PathBuf;
+use std::fmt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,28 +16,17 @@ use crate::recovery::WorkStatus;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{AwaitedEnd, exit_code, wait_for_end};
+use super::super::outcome::ToolError;
 use super::super::panic_guard::end_tasks;
 use super::super::sandbox::Sandbox;
 use super::super::text;
 use super::descriptions;
 use super::live_output::LiveOutput;
-use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask, UnknownTask};
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::task_stops::TaskStops;
 
 /// The maximum number of tasks that run at a time.
 const RUNNING_MAX: usize = 8;
-
-/// The reason that no further background command can be started, for the model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in super::super) enum CapacityError {
-    #[error("the run is to end")]
-    Closed,
-    #[error(
-        "{RUNNING_MAX} background commands are running already, and no more may. Stop one with \
-         KillShell first:\n{running}"
-    )]
-    Full { running: String },
-}
 
 /// The number of ended tasks that keep their unread output: the latest ones.
 const ENDED_OUTPUTS_KEPT: usize = 16;
@@ -50,8 +38,6 @@ const COMMAND_MAX: usize = 200;
 #[derive(Debug)]
 pub struct BackgroundTasks {
     pub(super) table: Mutex<TaskTable>,
-    /// Notifies waiters of every end.
-    pub(super) end_count: watch::Sender<usize>,
     /// The commands that a host can stop.
     stops: TaskStops,
 }
@@ -73,6 +59,8 @@ pub(super) struct TaskTable {
     /// The number of entries that are commands.
     commands: usize,
     pub(super) entries: Vec<TaskEntry>,
+    /// The number of entries that have ended. Notifies waiters of every end.
+    end_count: watch::Sender<usize>,
     /// Dropping this set stops the sub-agents.
     pub(super) agents: JoinSet<()>,
     /// Dropping this set stops the commands.
@@ -120,6 +108,10 @@ impl TaskTable {
         }
     }
 
+    fn check_open(&self) -> Result<(), ToolError> {
+        if self.closing.is_some() { Err("the run is to end".into()) } else { Ok(()) }
+    }
+
     /// The running tasks that end with the run.
     fn alive_in_run(&self) -> impl Iterator<Item = &TaskEntry> {
         self.alive().filter(|entry| self.ends_with_run(entry))
@@ -140,7 +132,7 @@ pub(super) struct TaskEntry {
     pub(super) model_knows_end: bool,
     /// The stage of the task that was recorded in the session.
     pub(super) recorded: RecordedStage,
-    /// The final text of a sub-agent, which the model reads with the news of its end.
+    /// The final text of a sub-agent, which is added to the notice of its end.
     pub(super) final_text: Option<String>,
     /// True if it ended before the run began, and the model had been informed.
     pub(super) is_of_earlier_run: bool,
@@ -153,7 +145,7 @@ pub(super) struct TaskEntry {
 #[derive(Clone, Debug)]
 pub(in super::super) struct CommandKeeper {
     pub(in super::super) _supervisor: Supervisor,
-    pub(in super::super) _sandbox: Arc<Sandbox>,
+    pub(in super::super) sandbox: Arc<Sandbox>,
 }
 
 /// The last stage of a task that the session's record contains.
@@ -175,7 +167,6 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) output_limit: usize,
     pub(in super::super) scratch: Arc<OutputFolder>,
     pub(in super::super) keeper: CommandKeeper,
-    pub(in super::super) sandbox: Arc<Sandbox>,
 }
 
 /// The state and new output of a task.
@@ -189,7 +180,12 @@ pub(in super::super) struct TaskView {
 
 impl BackgroundTasks {
     pub(in super::super) fn new(stops: TaskStops) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), end_count: watch::channel(0).0, stops })
+        Arc::new(Self { table: Mutex::default(), stops })
+    }
+
+    /// Counts the ends of tasks, for waiters.
+    pub(super) fn ends(&self) -> watch::Receiver<usize> {
+        self.table.lock().end_count.subscribe()
     }
 
     /// Skips the ids of the commands that the session has started so far. This table may contain
@@ -226,17 +222,19 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No further task may be started; the error says why, for the model.
-    pub(in super::super) fn check_capacity(&self) -> Result<(), CapacityError> {
+    pub(in super::super) fn check_capacity(&self) -> Result<(), ToolError> {
         let table = self.table.lock();
-        if table.closing.is_some() {
-            return Err(CapacityError::Closed);
-        }
+        table.check_open()?;
         let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
         if table.alive().filter(is_command).count() < RUNNING_MAX {
             return Ok(());
         }
-        let list = table.list(|entry| entry.task.end.is_none() && is_command(&entry));
-        Err(CapacityError::Full { running: list })
+        let running = table.list(|entry| entry.task.end.is_none() && is_command(&entry));
+        Err(format!(
+            "{RUNNING_MAX} background commands are running already, and no more may. Stop one with \
+             KillShell first:\n{running}"
+        )
+        .into())
     }
 
     /// Registers a started command. Returns its id.
@@ -247,17 +245,15 @@ impl BackgroundTasks {
         self: &Arc<Self>,
         running: RunningJob,
         begin: &TaskStart<'_>,
-    ) -> Result<String, CapacityError> {
+    ) -> Result<String, ToolError> {
         let live = Arc::new(LiveOutput::new(begin.output_limit));
         let stop = CancellationToken::new();
         let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
         capture.with_live_output(Arc::clone(&live));
-        let (egress, sandbox) = (running.egress.clone(), Arc::clone(&begin.sandbox));
-        let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
+        let (egress, sandbox) = (running.egress.clone(), Arc::clone(&begin.keeper.sandbox));
+        let (tasks, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut table = self.table.lock();
-        if table.closing.is_some() {
-            return Err(CapacityError::Closed);
-        }
+        table.check_open()?;
         table.commands += 1;
         let id = format!("bash_{}", table.earlier + table.commands);
         let task = BackgroundTask::running(
@@ -270,11 +266,11 @@ impl BackgroundTasks {
         let stoppable = self.stops.add(&id, &stop);
         let index = table.add(task, live, stop);
         table.entries[index].keeper = Some(begin.keeper.clone());
-        let tasks = Weak::clone(&shells);
+        let own_tasks = Weak::clone(&tasks);
         let work = async move {
             let note_first = |status: Option<ExitStatus>| {
-                if let Some(shells) = tasks.upgrade() {
-                    shells.table.lock().entries[index].task.first_exit = status.map(exit_code);
+                if let Some(tasks) = own_tasks.upgrade() {
+                    tasks.table.lock().entries[index].task.first_exit = status.map(exit_code);
                 }
             };
             let last = AwaitedEnd::Last(&note_first);
@@ -289,7 +285,7 @@ impl BackgroundTasks {
             drop(stoppable);
             (ended, captured)
         };
-        table.command_tasks.spawn(Self::record_end_of(shells, index, work));
+        table.command_tasks.spawn(Self::record_end_of(tasks, index, work));
         Ok(id)
     }
 
@@ -297,7 +293,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id; lists the existing ones, for the model.
-    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, UnknownTask> {
+    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, ToolError> {
         let mut table = self.table.lock();
         let entry = table.find(id)?;
         let over = entry.task.end.is_some();
@@ -312,7 +308,7 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), UnknownTask> {
+    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), ToolError> {
         let task = self.table.lock().find(id)?.snapshot();
         let how = descriptions::status_phrase(&task);
         Ok((task, how))
@@ -322,8 +318,8 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), UnknownTask> {
-        let mut ends = self.end_count.subscribe();
+    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), ToolError> {
+        let mut ends = self.ends();
         while self.table.lock().find(id)?.task.end.is_none() {
             if ends.changed().await.is_err() {
                 break;
@@ -336,11 +332,11 @@ impl BackgroundTasks {
     ///
     /// # Errors
     /// No task has this id.
-    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, UnknownTask> {
+    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, ToolError> {
         let mut table = self.table.lock();
         let entry = table.find(id)?;
         let running = entry.task.end.is_none();
-        // The caller requested this end, so it is not news.
+        // The model requested this end, so no notice follows.
         entry.model_knows_end = true;
         entry.stop.cancel();
         Ok(running)
@@ -360,13 +356,13 @@ impl BackgroundTasks {
         }
     }
 
-    /// Waits until there is news, or no running task that could produce any.
+    /// Waits until a task ends, or none is running.
     pub async fn wait_for_work(&self) -> WorkStatus {
-        let mut ends = self.end_count.subscribe();
+        let mut ends = self.ends();
         loop {
-            let stand = self.work_state();
-            if stand != WorkStatus::StillRunning || ends.changed().await.is_err() {
-                return stand;
+            let status = self.work_state();
+            if status != WorkStatus::StillRunning || ends.changed().await.is_err() {
+                return status;
             }
         }
     }
@@ -439,10 +435,6 @@ impl BackgroundTasks {
         of_run.map(TaskEntry::snapshot).collect()
     }
 
-    fn is_working(&self) -> bool {
-        self.table.lock().alive_in_run().next().is_some()
-    }
-
     /// Requests all tasks of the run to stop because it ends. Returns true if any was running.
     pub fn request_stop_all(&self) -> bool {
         let mut table = self.table.lock();
@@ -468,9 +460,9 @@ impl BackgroundTasks {
             return false;
         }
         let until = self.table.lock().closing.map_or_else(Instant::now, |since| since + patience);
-        let mut ends = self.end_count.subscribe();
+        let mut ends = self.ends();
         let all = async {
-            while self.is_working() {
+            while self.table.lock().alive_in_run().next().is_some() {
                 if ends.changed().await.is_err() {
                     break;
                 }
@@ -490,16 +482,11 @@ impl BackgroundTasks {
             end_tasks(commands).await;
         }
         let mut table = self.table.lock();
-        let mut killed = 0;
         for index in 0..table.entries.len() {
-            let entry = &table.entries[index];
-            if entry.task.end.is_none() && table.ends_with_run(entry) {
+            if table.ends_with_run(&table.entries[index]) {
                 table.record_end(index, BackgroundEnd::RunEnded, None, None);
-                killed += 1;
             }
         }
-        drop(table);
-        self.end_count.send_modify(|ends| *ends += killed);
         true
     }
 }
@@ -509,25 +496,33 @@ impl TaskTable {
         self.entries.iter().filter(|entry| entry.task.end.is_none())
     }
 
-    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, UnknownTask> {
-        let place = self.entries.iter().position(|entry| entry.task.id == id);
-        match place {
-            Some(place) => Ok(&mut self.entries[place]),
-            None if self.entries.is_empty() => Err(UnknownTask::NoneStarted { id: id.to_owned() }),
-            None => Err(UnknownTask::Among { id: id.to_owned(), known: self.list(|_| true) }),
-        }
+    /// Finds a task. The error for the model lists the existing ones.
+    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, ToolError> {
+        let index = self.entries.iter().position(|entry| entry.task.id == id);
+        let index = index.ok_or_else(|| match self.list(|_| true).as_str() {
+            "" => format!("there is no background command {id:?}: none was started"),
+            known => format!("there is no background command {id:?}; there are:\n{known}"),
+        })?;
+        Ok(&mut self.entries[index])
     }
 
     fn list(&self, wanted: impl Fn(&TaskEntry) -> bool) -> String {
-        let mut list = String::new();
-        for entry in self.entries.iter().filter(|entry| wanted(entry)) {
-            let gap = if list.is_empty() { "" } else { "\n" };
-            // Writing to a string cannot fail.
-            let _ = write!(list, "{gap}- {}", descriptions::list_line(&entry.snapshot()));
-        }
-        list
+        let wanted = self.entries.iter().filter(|entry| wanted(entry));
+        wanted.map(TaskEntry::list_line).collect::<Vec<_>>().join("\n")
     }
 
+    /// Lists the tasks whose end the model has not been informed of, with the final texts of
+    /// sub-agents.
+    pub(super) fn ended_text(&self) -> String {
+        let ended = self.entries.iter().filter(|entry| entry.has_unreported_end());
+        let lines = ended.flat_map(|entry| {
+            let text = entry.final_text.iter().flat_map(|text| text.lines());
+            std::iter::once(entry.list_line()).chain(text.map(|line| format!("  {line}")))
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Records and reports the end of a task, unless it is recorded already.
     pub(super) fn record_end(
         &mut self,
         index: usize,
@@ -542,12 +537,13 @@ impl TaskTable {
         entry.task.took = entry.began.elapsed();
         entry.task.end = Some(end);
         entry.task.exit_code = status.map(exit_code);
-        let (bytes, file): (u64, Option<PathBuf>) =
-            captured.map_or((0, None), |captured| (captured.bytes, captured.file));
-        (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
+        if let Some(captured) = captured {
+            (entry.task.output_bytes, entry.task.output_file) = (captured.bytes, captured.file);
+        }
         entry.keeper = None;
         let task = entry.task.clone();
         self.report(task);
+        self.end_count.send_modify(|ends| *ends += 1);
         let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());
         for entry in ended.skip(ENDED_OUTPUTS_KEPT) {
             entry.live.discard_unread();
@@ -558,6 +554,10 @@ impl TaskTable {
 impl TaskEntry {
     pub(super) fn has_unreported_end(&self) -> bool {
         self.task.end.is_some() && !self.model_knows_end
+    }
+
+    fn list_line(&self) -> String {
+        format!("- {}", descriptions::list_line(&self.snapshot()))
     }
 
     pub(super) fn snapshot(&self) -> BackgroundTask {
