@@ -11,11 +11,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;
 
 use crate::process::HeldFolder;
-use crate::secrets::KnownSecrets;
+use crate::secrets::{KnownSecrets, Redactor, StreamRedactor};
 
 use super::background::LiveOutput;
 use super::head_and_tail::HeadAndTail;
-use super::output_redactor::{OutputRedactor, RedactedOutput};
 use super::text;
 
 /// The maximum size of one command's output on disk, in bytes.
@@ -108,7 +107,10 @@ impl OutputFolder {
 pub(super) struct OutputCapture {
     ends: HeadAndTail,
     limit: usize,
-    sieve: OutputRedactor,
+    /// Redacts the shown output. The model may see keys that it needs for its work.
+    for_model: StreamRedactor,
+    /// Redacts the saved output, which may contain no keys.
+    for_file: StreamRedactor,
     scratch: Arc<OutputFolder>,
     spill: SpillFile,
     /// The reader of a background command's output, if there is one.
@@ -146,7 +148,8 @@ impl OutputCapture {
         Self {
             ends: HeadAndTail::showing(limit),
             limit,
-            sieve: OutputRedactor::new(&scratch.secrets),
+            for_model: Redactor::for_model(scratch.secrets.clone()).stream(),
+            for_file: Redactor::new(scratch.secrets.clone()).stream(),
             scratch,
             spill: SpillFile::Short(Vec::new()),
             live: None,
@@ -159,16 +162,15 @@ impl OutputCapture {
     }
 
     pub(super) async fn push(&mut self, bytes: &[u8]) {
-        let sifted = self.sieve.push(bytes);
-        self.save_chunk(&sifted).await;
+        let (shown, saved) = (self.for_model.push(bytes), self.for_file.push(bytes));
+        self.save_chunk(&shown, &saved).await;
     }
 
-    async fn save_chunk(&mut self, sifted: &RedactedOutput) {
-        self.ends.push(&sifted.shown);
+    async fn save_chunk(&mut self, shown: &[u8], bytes: &[u8]) {
+        self.ends.push(shown);
         if let Some(live) = &self.live {
-            live.push(&sifted.shown);
+            live.push(shown);
         }
-        let bytes = sifted.saved.as_slice();
         self.spill = match std::mem::replace(&mut self.spill, SpillFile::Short(Vec::new())) {
             SpillFile::Short(mut all) => {
                 all.extend_from_slice(bytes);
@@ -211,8 +213,9 @@ impl OutputCapture {
 
     /// Ends the capture: no more output follows.
     pub(super) async fn finish(mut self) -> CapturedOutput {
-        let rest = self.sieve.finish();
-        self.save_chunk(&rest).await;
+        // The redactors hold back bytes in which a secret may begin.
+        let (shown, saved) = (self.for_model.finish(), self.for_file.finish());
+        self.save_chunk(&shown, &saved).await;
         // Output with NUL characters or binary data is not shown byte for byte, so it is saved in
         // full.
         if let SpillFile::Short(all) = &mut self.spill
@@ -225,7 +228,7 @@ impl OutputCapture {
             SpillFile::Short(_) => (None, String::new()),
             SpillFile::File { path, file, .. } => match file.flush().await {
                 Ok(()) if tokio::fs::try_exists(&path).await.is_ok_and(|there| !there) => {
-                    (None, "; the file it was saved in has been taken away".to_string())
+                    (None, "; the file with the complete output was deleted".to_string())
                 }
                 Ok(()) => (Some(path.clone()), format!("; all of it is in {}", path.display())),
                 Err(error) => (None, format!("; it could not be saved: {error}")),

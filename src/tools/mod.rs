@@ -47,7 +47,6 @@ mod notebook;
 mod notebook_edit;
 mod offered_name;
 mod outcome;
-mod output_redactor;
 mod panic_guard;
 mod paths;
 mod permission;

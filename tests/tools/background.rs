@@ -360,7 +360,7 @@ async fn a_call_survives_a_missing_output_file() {
     );
     let outcome = bench.bash(&takes_away).await;
     assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
-    assert!(text(&outcome).contains("has been taken away"), "it says so");
+    assert!(text(&outcome).contains("was deleted"), "it says so");
     let bench = Bench::open();
     fs::write(bench.outside().join("scratch"), "in the way").expect("a file");
     let outcome = bench.bash("seq 1 20000; echo end").await;
