@@ -136,10 +136,7 @@ pub(super) fn run(
     if truncated {
         parts.push(format!("[{more} more files match; use a narrower pattern]"));
     }
-    if bounds.is_late() {
-        parts.push("[the search took too long and was ended; use a narrower path]".to_string());
-    }
-    parts.extend(bounds.skipped_note());
+    parts.extend(bounds.notes());
     parts.extend(is_empty.then(|| explain_nothing_found(scope, base, bounds)).flatten());
     Ok(ToolOutcome::text(parts.join("\n"), detail))
 }

@@ -7,12 +7,13 @@ use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
 use serde_json::json;
 
-/// The maximum length of the searched part of a binary file, in bytes.
-pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 use super::input::{GrepInput, GrepMode};
 use super::outcome::ToolOutcome;
 use super::text;
 use super::walk::SearchBounds;
+
+/// The maximum length of the searched part of a binary file, in bytes.
+pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
 
 /// The maximum length of a line that is shown, in characters.
 const LINE_CHARACTERS_MAX: usize = 500;
@@ -151,18 +152,10 @@ impl SearchResults {
         if self.skipped > 0 {
             parts.push(format!("[{} files could not be searched]", self.skipped));
         }
-        if bounds.is_late() {
-            parts.push("[the search took too long and was ended; use a narrower path]".to_string());
-        }
-        parts.extend(bounds.skipped_note());
+        parts.extend(bounds.notes());
         parts.extend(why);
-        let mode_name = match self.mode {
-            GrepMode::FilesWithMatches => "files_with_matches",
-            GrepMode::Content => "content",
-            GrepMode::Count => "count",
-        };
         let detail = json!({
-            "mode": mode_name,
+            "mode": self.mode,
             "numFiles": self.files,
             "numMatches": self.matches,
             "truncated": self.more,

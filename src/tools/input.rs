@@ -145,7 +145,7 @@ pub(super) struct GlobInput {
     pub(super) path: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GrepMode {
     #[default]
@@ -273,7 +273,8 @@ pub(super) fn parse(
     notes.extend(fit_numbers(&mut input, &schema));
     if !unknown.is_empty() {
         let names = Vec::from_iter(unknown).join("`, `");
-        let known = known_fields(tool);
+        let known = schema["properties"].as_object().into_iter().flat_map(Map::keys);
+        let known = known.map(String::as_str).collect::<Vec<_>>().join(", ");
         notes.push(format!("{} has no `{names}`: ignored; known are {known}", tool.name()));
     }
     let faults: Vec<String> = validator(tool)
@@ -394,7 +395,9 @@ fn describe_fault(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
     if let ValidationErrorKind::Required { property } = kind {
         let name = property.as_str().unwrap_or_default();
         let within = if field.is_empty() { String::new() } else { format!(" in `{field}`") };
-        let expected = expected(tool, name).map_or(String::new(), |kind| format!(" (a {kind})"));
+        let schema = tool.schema();
+        let expected = schema["properties"][name]["type"].as_str();
+        let expected = expected.map_or(String::new(), |kind| format!(" (a {kind})"));
         return format!("the required field `{name}`{expected} is missing{within}");
     }
     if field.is_empty() {
@@ -405,16 +408,4 @@ fn describe_fault(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
         what = format!("its value does not satisfy `{}`", kind.keyword());
     }
     format!("the field `{field}` is wrong: {what}")
-}
-
-fn expected(tool: BuiltinTool, field: &str) -> Option<String> {
-    let schema = tool.schema();
-    schema["properties"][field]["type"].as_str().map(ToString::to_string)
-}
-
-fn known_fields(tool: BuiltinTool) -> String {
-    let schema = tool.schema();
-    let names = schema["properties"].as_object().map(|fields| fields.keys().cloned().collect());
-    let names: Vec<String> = names.unwrap_or_default();
-    names.join(", ")
 }

@@ -2,7 +2,7 @@
 //! time.
 
 use std::collections::HashSet;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ const SUFFIX_BYTES_MAX: usize = 5;
 const NAMED_MAX: usize = 5;
 
 const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \
-                          opens too many braces, or is no ordinary file";
+                          opens too many braces, or is not a regular file";
 
 /// The limits at which a search ends early.
 #[derive(Clone, Debug)]
@@ -71,26 +71,27 @@ impl SearchBounds {
         self.cancel.is_cancelled()
     }
 
-    pub(super) fn is_late(&self) -> bool {
+    fn is_late(&self) -> bool {
         Instant::now() >= self.end
     }
 
-    /// The note for the model about folders that were not searched.
-    pub(super) fn skipped_note(&self) -> Option<String> {
+    /// The notes for the model about folders that were not searched, or searched without filters.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        let late = "[the search took too long and was ended; use a narrower path]";
+        let unfiltered = || format!("[ignored files were searched too, because {UNREADABLE}]");
         let passed = self.passed.load(Ordering::Relaxed);
-        let mut note = String::new();
-        if self.is_unfiltered.load(Ordering::Relaxed) {
-            let _ = write!(note, "[ignored files were searched too, because {UNREADABLE}]");
-        }
-        if passed > 0 {
-            let gap = if note.is_empty() { "" } else { "\n" };
-            let _ = write!(
-                note,
-                "{gap}[folders passed over, because {UNREADABLE}: {passed}; give such a folder as \
-                 path to search it]"
-            );
-        }
-        Some(note).filter(|note| !note.is_empty())
+        let passed_over = || {
+            format!(
+                "[folders passed over, because {UNREADABLE}: {passed}; give such a folder as path \
+                 to search it]"
+            )
+        };
+        let notes = [
+            self.is_late().then(|| late.to_owned()),
+            self.is_unfiltered.load(Ordering::Relaxed).then(unfiltered),
+            (passed > 0).then(passed_over),
+        ];
+        notes.into_iter().flatten()
     }
 }
 
@@ -187,7 +188,7 @@ pub(super) fn find_types(name: &str) -> Result<Types, ToolError> {
     let is_known = builder.definitions().iter().any(|one| one.name() == name);
     let is_suffix = name.len() <= SUFFIX_BYTES_MAX && name.chars().all(char::is_alphanumeric);
     if !is_known && is_suffix {
-        // A name that is no type of its own: `tsx`, `yml`.
+        // A suffix that is not the name of a type: `tsx`, `yml`.
         let added = builder.add(name, &format!("*.{name}"));
         added.map_err(|error| format!("there is no file type `{name}`: {error}"))?;
     }
