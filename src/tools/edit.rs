@@ -1,10 +1,8 @@
 //! The Edit tool: replaces an exact piece of a file.
 
 use std::fs;
-use std::io::{self, Read};
 use std::path::Path;
 
-use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use unicode_normalization::UnicodeNormalization;
@@ -13,9 +11,8 @@ use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::{EditInput, WriteInput};
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{ResolvedPath, open_real};
-use super::read::{check_regular, is_notebook, missing_message};
-use super::replace_file::replace_atomically;
+use super::paths::{ResolvedPath, read_up_to};
+use super::read::{check_regular, is_notebook, metadata_of};
 use super::text::{self, NUL_SIGN};
 use super::text_file::{LineEnds, TextFile, as_read};
 use super::write::{self, EDITED_BYTES_MAX, record_style, record_written};
@@ -59,20 +56,12 @@ pub(super) fn run(
         return create(input, place, (seen, history), cancel);
     }
     let path = place.shown();
-    let metadata = fs::metadata(&place.real).map_err(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            missing_message(place, base)
-        } else {
-            format!("cannot read {path}: {error}")
-        }
-    })?;
+    let metadata = metadata_of(place, base)?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
     if metadata.len() > EDITED_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use sed or a script in Bash").into());
     }
-    let mut bytes = Vec::new();
-    open_real(&place.real, OFlag::O_RDONLY)
-        .and_then(|file| file.take(EDITED_BYTES_MAX + 1).read_to_end(&mut bytes))
+    let bytes = read_up_to(&place.real, EDITED_BYTES_MAX + 1)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let file = TextFile::new(bytes, seen.former_style(&place.real, &metadata))
         .ok_or_else(|| format!("{path} is a binary file; use a script in Bash to change it"))?;
@@ -88,13 +77,7 @@ pub(super) fn run(
         known.as_ref().map_err(|why| format!("{path}: {why}"))?;
     }
     let new = file.replace(&change.from, &change.to).map_err(|why| format!("{path}: {why}"))?;
-    if let Some(history) = history {
-        history
-            .keep(&place.real)
-            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
-    }
-    replace_atomically(&place.real, &new, Some(&metadata), cancel)
-        .map_err(|error| format!("cannot write {path}: {error}"))?;
+    write::replace(place, &new, Some(&metadata), history, cancel)?;
     record_style(place, seen, Some(&file));
     // Write replaces the whole file, so it still requires a Read.
     if known.is_ok() {
@@ -186,6 +169,7 @@ impl Replacement {
             }),
         )
     }
+
     /// The first changed lines of the new file with some context, numbered as Read numbers them.
     fn excerpt(&self, file: &str) -> String {
         let first = self.line.saturating_sub(CONTEXT_LINES).max(1);

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::file_names;
-use super::paths::{OPEN_FOLDER_FLAGS, open_real, resolve};
+use super::paths::{OPEN_FOLDER_FLAGS, open_real, path_of_open, resolve};
 use super::replace_file::replace_atomically;
 
 /// The largest file whose lines are counted, in bytes.
@@ -294,9 +293,7 @@ fn read_all(mut file: File) -> io::Result<Vec<u8>> {
 fn remove(path: &Path) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
     let held = open_real(folder, OPEN_FOLDER_FLAGS)?;
-    let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-    let folder = if by_number.is_dir() { &by_number } else { folder };
-    fs::remove_file(folder.join(path.file_name().unwrap_or_default()))
+    fs::remove_file(path_of_open(&held, folder).join(path.file_name().unwrap_or_default()))
 }
 
 /// Counts the lines that a change adds and removes, without the common lines at both ends.

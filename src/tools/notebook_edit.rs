@@ -1,12 +1,10 @@
 //! The `NotebookEdit` tool: changes one cell of a notebook, and no other byte.
 
-use std::fs;
-use std::io::{self, Read};
 use std::ops::Range;
+use std::path::Path;
 
 use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
-use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -15,11 +13,10 @@ use super::files_read::FilesRead;
 use super::input::{CellType, NotebookEditInput, NotebookEditMode};
 use super::notebook::{NOTEBOOK_BYTES_MAX, cell_id, json_text, parse};
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{ResolvedPath, open_real};
-use super::read::{check_regular, is_notebook, missing_message};
-use super::replace_file::replace_atomically;
+use super::paths::{ResolvedPath, read_up_to};
+use super::read::{check_regular, is_notebook, metadata_of};
 use super::text;
-use super::write::record_written;
+use super::write::{self, record_written};
 
 /// The maximum length of the new source in a result, in characters.
 const SHOWN_MAX: usize = 2_000;
@@ -50,39 +47,25 @@ pub(super) fn check_input(input: &NotebookEditInput) -> Result<(), ToolError> {
 pub(super) fn run(
     input: &NotebookEditInput,
     place: &ResolvedPath,
-    base: &std::path::Path,
+    base: &Path,
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     let path = place.shown();
     if !is_notebook(&place.real) {
-        return Err(format!("{path} is no notebook (.ipynb): use Edit").into());
+        return Err(format!("{path} is not a notebook (.ipynb): use Edit").into());
     }
-    let metadata = fs::metadata(&place.real).map_err(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            missing_message(place, base)
-        } else {
-            format!("cannot read {path}: {error}")
-        }
-    })?;
+    let metadata = metadata_of(place, base)?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
     seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
-    let mut bytes = Vec::new();
-    open_real(&place.real, OFlag::O_RDONLY)
-        .and_then(|file| file.take(NOTEBOOK_BYTES_MAX + 1).read_to_end(&mut bytes))
+    let bytes = read_up_to(&place.real, NOTEBOOK_BYTES_MAX + 1)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     if bytes.len() as u64 > NOTEBOOK_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use a script in Bash").into());
     }
     let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8"))?;
     let change = change(&text, input).map_err(|why| format!("{path}: {why}"))?;
-    if let Some(history) = history {
-        history
-            .keep(&place.real)
-            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
-    }
-    replace_atomically(&place.real, change.text.as_bytes(), Some(&metadata), cancel)
-        .map_err(|error| format!("cannot write {path}: {error}"))?;
+    write::replace(place, change.text.as_bytes(), Some(&metadata), history, cancel)?;
     let moved = if change.moves_others {
         seen.forget(&place.real);
         " The cells after it have other positions now, and with them other ids: Read the notebook \
@@ -129,13 +112,13 @@ struct Change {
 /// The reason that a cell is not changed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum BadCell {
-    #[error("it is no notebook: no JSON object with a list of cells")]
+    #[error("it is not a notebook: not a JSON object with a list of cells")]
     NoNotebook,
     #[error("there is no cell with the id {id:?}; there are {known}")]
     Unknown { id: String, known: String },
     #[error("several cells have the id {0:?}: change it with a script in Bash")]
     Repeated(String),
-    #[error("cell {0} is no JSON object")]
+    #[error("cell {0} is not a JSON object")]
     NoObject(usize),
 }
 

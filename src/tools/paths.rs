@@ -1,9 +1,10 @@
 //! Resolves paths, and safely opens files whose path may change meanwhile.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -319,7 +320,7 @@ const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     let regular = |file: &File| {
         let is_file = file.metadata()?.is_file();
-        if is_file { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
+        if is_file { Ok(()) } else { Err(io::Error::other("it is not a regular file")) }
     };
     let held = open_real(path, OPEN_PATH_FLAGS)?;
     regular(&held)?;
@@ -340,6 +341,23 @@ pub(super) fn open_regular(path: &Path) -> io::Result<File> {
 /// System errors; also if a link is in the path.
 pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
     open_at(AT_FDCWD, path, flags)
+}
+
+/// Reads at most `most` bytes of the file at a real path.
+///
+/// # Errors
+/// The errors of [`open_real`], and of reading.
+pub(super) fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_real(path, OFlag::O_RDONLY)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The path of an open folder, which leads to the same folder even if that is renamed or replaced.
+/// Without `/proc`, the path `folder` by which it was opened.
+pub(super) fn path_of_open<'a>(opened: &File, folder: &'a Path) -> Cow<'a, Path> {
+    let by_number = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    if by_number.is_dir() { by_number.into() } else { folder.into() }
 }
 
 /// Opens the folder at a real path, without following links. Missing folders are created one after
@@ -422,7 +440,6 @@ pub(super) fn display_path(path: &Path, base: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::os::unix::fs::symlink;
     use std::sync::mpsc;
     use std::time::Duration;

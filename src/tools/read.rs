@@ -94,13 +94,7 @@ fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
 /// Opens a regular file, and nothing on which reading could block.
 fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError> {
     let path = place.shown();
-    let metadata = match fs::metadata(&place.real) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(missing_message(place, base).into());
-        }
-        Err(error) => return Err(format!("cannot read {path}: {error}").into()),
-    };
+    let metadata = metadata_of(place, base)?;
     check_regular(&metadata).map_err(|what| {
         let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
         format!("{path} is {what}, not a file.{hint}")
@@ -111,6 +105,17 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError
     let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;
     Ok((file, metadata))
+}
+
+/// The metadata of the file that a call names.
+pub(super) fn metadata_of(place: &ResolvedPath, base: &Path) -> Result<Metadata, ToolError> {
+    fs::metadata(&place.real).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            missing_message(place, base).into()
+        } else {
+            format!("cannot read {}: {error}", place.shown()).into()
+        }
+    })
 }
 
 /// Checks that a file is a regular one.
@@ -138,7 +143,7 @@ pub(super) fn is_notebook(path: &Path) -> bool {
 }
 
 /// The message for a missing file, with suggestions of similar names.
-pub(super) fn missing_message(place: &ResolvedPath, base: &Path) -> String {
+fn missing_message(place: &ResolvedPath, base: &Path) -> String {
     let path = place.shown();
     let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (Some(name), Some(folder)) = (name, place.real.parent()) else {

@@ -2,16 +2,15 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::llistxattr;
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::paths::open_or_create_folder;
+use super::paths::{open_or_create_folder, path_of_open};
 
 /// The maximum size of the names of a file's extended attributes that are examined, in bytes.
 const ATTRIBUTE_NAMES_MAX: usize = 4_096;
@@ -28,10 +27,7 @@ pub(super) fn replace_atomically(
 ) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
     let held = open_or_create_folder(folder)?;
-    let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-    // A path through the file descriptor stays the same folder even if the folder is renamed or
-    // replaced.
-    let folder = if by_number.is_dir() { &by_number } else { folder };
+    let folder = &*path_of_open(&held, folder);
     let path = &folder.join(path.file_name().unwrap_or_default());
     // The metadata of the file that is there now: a command may have replaced the one that was
     // checked.

@@ -1,10 +1,9 @@
 //! The Write tool.
 
 use std::fs::{self, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +12,7 @@ use super::files_read::FilesRead;
 use super::input::WriteInput;
 use super::line_diff::{DiffHunk, diff_lines, structured_patch};
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{ResolvedPath, open_real};
+use super::paths::{ResolvedPath, read_up_to};
 use super::read::check_regular;
 use super::replace_file::replace_atomically;
 use super::text_file::TextFile;
@@ -36,13 +35,7 @@ pub(super) fn run(
         |former| former.restyle(&input.content),
     );
     let content = content.map_err(|why| format!("{path}: {why}"))?;
-    if let Some(history) = history {
-        history
-            .keep(&place.real)
-            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
-    }
-    replace_atomically(&place.real, &content, existing.as_ref(), cancel)
-        .map_err(|error| format!("cannot write {path}: {error}"))?;
+    replace(place, &content, existing.as_ref(), history, cancel)?;
     record_written(place, seen);
     record_style(place, seen, former.as_ref());
     let (kind, verb) =
@@ -55,6 +48,24 @@ pub(super) fn run(
         detail["structuredPatch"] = structured_patch(&hunks);
     }
     Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
+}
+
+/// Keeps the former content of a file for the host, and replaces the file.
+pub(super) fn replace(
+    place: &ResolvedPath,
+    content: &[u8],
+    existing: Option<&Metadata>,
+    history: Option<&FileHistory>,
+    cancel: &CancellationToken,
+) -> Result<(), ToolError> {
+    let path = place.shown();
+    if let Some(history) = history {
+        history
+            .keep(&place.real)
+            .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
+    }
+    replace_atomically(&place.real, content, existing, cancel)
+        .map_err(|error| format!("cannot write {path}: {error}").into())
 }
 
 /// The maximum number of lines of a difference in the structured result of a call.
@@ -72,8 +83,7 @@ fn read_text(real: &Path, metadata: &Metadata, seen: &FilesRead) -> Option<TextF
     if metadata.len() > EDITED_BYTES_MAX {
         return None;
     }
-    let mut bytes = Vec::new();
-    open_real(real, OFlag::O_RDONLY).ok()?.take(EDITED_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let bytes = read_up_to(real, EDITED_BYTES_MAX).ok()?;
     TextFile::new(bytes, seen.former_style(real, metadata))
 }
 
