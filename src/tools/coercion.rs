@@ -15,10 +15,13 @@ const DEPTH_MAX: usize = 32;
 /// Texts by which models say that there is no value.
 pub(super) const PLACEHOLDERS: [&str; 3] = ["undefined", "null", "None"];
 
-/// Repairs an input: text that states a number, a flag, a list or an object where the schema takes
-/// that and no text; a whole number or a flag where it takes text only; 0 and 1 for a flag; one object
-/// for a list of objects; `null`, or text that means it, for an optional field that takes none; a required field that is missing, but has a default. Everything
-/// else is left unchanged.
+/// Repairs an input, and leaves everything else unchanged:
+/// - text that states a number, a flag, a list or an object, where the schema takes that and no text;
+/// - a whole number or a flag, where it takes text only;
+/// - 0 and 1, where it takes a flag;
+/// - one object, where it takes a list of objects;
+/// - `null`, or text that means it, in an optional field that does not take `null`: removed;
+/// - a required field that is missing and has a default: added.
 pub(super) fn coerce(input: &mut Value, schema: &Value) {
     coerce_value(input, schema, schema, DEPTH_MAX);
 }
@@ -27,8 +30,7 @@ fn coerce_value(value: &mut Value, schema: &Value, root: &Value, depth: usize) {
     if depth == 0 {
         return;
     }
-    let mut alternatives = Vec::new();
-    collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
+    let alternatives = alternatives(schema, root);
     if alternatives.is_empty() {
         return;
     }
@@ -93,16 +95,14 @@ fn is_placeholder(text: &str) -> bool {
 
 /// True if a schema may take any text.
 fn takes_any_text(schema: &Value, root: &Value) -> bool {
-    let mut alternatives = Vec::new();
-    collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
+    let alternatives = alternatives(schema, root);
     let is_free = |one: &Alternative<'_>| one.name == "string" && one.schema["enum"].is_null();
     alternatives.is_empty() || alternatives.iter().any(is_free)
 }
 
 /// True if a schema may take `null`.
 fn takes_null(schema: &Value, root: &Value) -> bool {
-    let mut alternatives = Vec::new();
-    collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut alternatives);
+    let alternatives = alternatives(schema, root);
     let is_null = |it: &Alternative<'_>| it.name == "null" || it.schema["nullable"] == true;
     alternatives.is_empty() || alternatives.iter().any(is_null)
 }
@@ -161,8 +161,14 @@ impl Alternative<'_> {
     }
 }
 
-/// Collects the types that a schema takes, through references and combinations. If there are none,
-/// it takes anything, or its types are unknown.
+/// The types that a schema takes, through references and combinations. If there are none, it takes
+/// anything, or its types are unknown.
+fn alternatives<'a>(schema: &'a Value, root: &'a Value) -> Vec<Alternative<'a>> {
+    let mut found = Vec::new();
+    collect_alternatives(schema, root, INDIRECTIONS_MAX, &mut found);
+    found
+}
+
 fn collect_alternatives<'a>(
     schema: &'a Value,
     root: &'a Value,

@@ -8,7 +8,7 @@ use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, Permission, into_outcome_within};
-use super::offered_name::{ExternalInput, ExternalName, offered_name};
+use super::offered_name::{ExternalInput, ExternalName, MCP, offered_name};
 use super::outcome::{GrantSource, ToolOutcome};
 use super::permission::Denial;
 use super::toolbox::{ToolSet, Toolbox};
@@ -61,7 +61,7 @@ impl Toolbox {
             only.iter().any(|one| {
                 let one = offered_name(one);
                 let one = one.trim_end_matches('*').trim_end_matches("__");
-                one.starts_with("mcp__")
+                one.starts_with(MCP)
                     && name
                         .strip_prefix(one)
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))

@@ -62,21 +62,14 @@ impl DiffHunk {
         )
     }
 
-    fn count_old(&self) -> usize {
-        self.lines.iter().filter(|line| !matches!(line, DiffLine::Added(_))).count()
-    }
-
-    fn count_new(&self) -> usize {
-        self.lines.iter().filter(|line| !matches!(line, DiffLine::Removed(_))).count()
-    }
-
     /// The hunk as an object of `structuredPatch`.
     fn object(&self) -> Value {
+        let (added, removed) = self.counts();
         json!({
             "oldStart": self.old_start,
-            "oldLines": self.count_old(),
+            "oldLines": self.lines.len() - added,
             "newStart": self.new_start,
-            "newLines": self.count_new(),
+            "newLines": self.lines.len() - removed,
             "lines": self.lines.iter().map(DiffLine::marked).collect::<Vec<_>>(),
         })
     }

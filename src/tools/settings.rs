@@ -12,6 +12,7 @@ use super::catalog::{BuiltinTool, is_agent_tool};
 use super::domain::InvalidHost;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
+use super::offered_name::MCP;
 use super::permission::{LivePermissions, RuleError};
 use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
@@ -56,7 +57,7 @@ impl Offered {
     /// not built in are ignored.
     pub(super) fn intersection(&self, names: &[String]) -> Option<Self> {
         let is_known = |name: &&String| {
-            BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
+            BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with(MCP)
         };
         if !names.is_empty() && !names.iter().any(|name| is_known(&name)) {
             return None;

@@ -3,6 +3,7 @@
 use strsim::osa_distance;
 
 use super::catalog::{BuiltinTool, built_in_names, is_agent_tool};
+use super::offered_name::MCP;
 use super::permission::wildcard;
 
 /// Tools of other clients that read the same settings files, and tools that are not always there. A
@@ -17,9 +18,6 @@ const OTHER_TOOLS: [&str; 37] = [
     "TaskGet", "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete",
     "TodoRead", "WaitForMcpServers", "Workflow",
 ];
-
-/// The prefix of MCP tool names.
-const MCP: &str = "mcp__";
 
 /// The meaning of the tool name in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +93,7 @@ pub fn is_comment_rule(entry: &str) -> bool {
     is_heading || !is_like_a_rule(rest)
 }
 
-/// True if an entry begins as comments do in other languages, and is no path.
+/// True if an entry begins as comments do in other languages, and is not a path.
 fn has_mark(entry: &str) -> bool {
     if let Some(rest) = entry.strip_prefix("//") {
         let word = rest.split(char::is_whitespace).next().unwrap_or_default();

@@ -16,10 +16,8 @@ use crate::types::ToolSearchMode;
 
 use super::catalog::{BuiltinTool, TOOL_SEARCH};
 use super::input::{self, ToolRequest, ToolSearchInput};
+use super::offered_name::MCP;
 use super::outcome::ToolOutcome;
-
-/// The prefix of the names of all tools of MCP servers.
-const MCP_PREFIX: &str = "mcp__";
 
 /// The approximate number of bytes of a definition in one token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -70,7 +68,7 @@ impl DeferredTools {
         history: &[Message],
     ) -> Vec<ToolDefinition> {
         let (known, own): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|tool| tool.name.starts_with(MCP_PREFIX));
+            all.into_iter().partition(|tool| tool.name.starts_with(MCP));
         // Found tools are also restored for a server that has just connected, and when deferral
         // begins.
         let is_grown = known.iter().any(|tool| self.definition(&tool.name).is_none());
@@ -174,13 +172,13 @@ impl DeferredTools {
     /// The servers with the number of their tools.
     fn servers(&self) -> String {
         let server = |tool: &ToolDefinition| {
-            let rest = tool.name.strip_prefix(MCP_PREFIX).unwrap_or(&tool.name);
+            let rest = tool.name.strip_prefix(MCP).unwrap_or(&tool.name);
             rest.split("__").next().unwrap_or_default().to_owned()
         };
         let servers: BTreeSet<String> = self.known.iter().map(server).collect();
         let lines = servers.iter().map(|name| {
             let count = self.known.iter().filter(|tool| server(tool) == *name).count();
-            format!("{MCP_PREFIX}{name} ({count} tools)")
+            format!("{MCP}{name} ({count} tools)")
         });
         lines.collect::<Vec<_>>().join(", ")
     }
