@@ -69,7 +69,8 @@ pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
     readings
 }
 
-fn escaped(pattern: &str, letters: &[char]) -> String {
+/// The pattern with a backslash before each of these letters.
+pub(super) fn escaped(pattern: &str, letters: &[char]) -> String {
     pattern.chars().fold(String::new(), |mut escaped, letter| {
         escaped.extend(letters.contains(&letter).then_some('\\'));
         escaped.push(letter);

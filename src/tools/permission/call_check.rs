@@ -55,7 +55,7 @@ pub(in super::super) struct Permissions {
     pub(super) critical: CriticalPaths,
     /// The changes that the host has made during the run.
     live: LivePermissions,
-    /// What the definitions of the sub-agents around these calls allow: all of them apply.
+    /// The permissions of each enclosing sub-agent. A call must satisfy all of them.
     limits: Vec<Permissions>,
 }
 
@@ -131,7 +131,7 @@ impl Permissions {
     /// with patterns only can be used only in calls that one of them covers.
     ///
     /// # Errors
-    /// One of them is no rule.
+    /// One of them is not a rule.
     pub(in super::super) fn with_limits(mut self, limits: &[Vec<String>]) -> Result<Self, BadRule> {
         for rules in limits {
             let lists: [(RuleList, &[String]); 3] =
@@ -222,8 +222,8 @@ impl Permissions {
         self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
-    /// Checks a call of an external tool. `server` is what the names of all tools of its server begin
-    /// with. The effects are unknown, so the call needs a rule that names the tool or its server, or
+    /// Checks a call of an external tool. `server` is the prefix of the names of the server's tools.
+    /// The effects are unknown, so the call needs a rule that names the tool or its server, or
     /// the approval of a hook. A tool that a trusted source declares read-only may be used in plan
     /// mode.
     ///
@@ -238,7 +238,7 @@ impl Permissions {
     ) -> Result<(), Denial> {
         let name = tool.offered;
         let current = self.current();
-        // A prompt has answered what ask rules ask.
+        // The answer to a prompt satisfies the ask rules.
         let applies = |list: RuleList| list == RuleList::Deny || source != GrantSource::Prompt;
         let covers =
             |rule: &PermissionRule| applies(rule.list) && rule.covers_external(tool, Some(input));
@@ -525,7 +525,7 @@ impl Permissions {
         let real = &place.real;
         let folder = if real.is_dir() { Some(&**real) } else { real.parent() };
         let home = self.home.as_deref().unwrap_or(Path::new("/"));
-        // It would open every folder, or all of the user's.
+        // A folder that contains the home folder would open too much.
         let folder = folder.filter(|folder| !home.starts_with(folder)).map(Path::to_path_buf);
         Denial::OutsideWorkingFolders { tool, place: place.clone(), folder }
     }

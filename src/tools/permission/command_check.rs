@@ -70,23 +70,22 @@ impl Permissions {
     }
 }
 
-/// The confinement of a command with a rule.
+/// The confinement of a command with a rule. With one, git may write.
 fn sandbox_for(parts: &[SimpleCommand]) -> Confinement {
-    let only_reads = |part: &SimpleCommand| {
-        matches!(effect(part), Some(PlainEffect::Prints | PlainEffect::Reads))
-            && written(part).next().is_none()
-    };
-    if parts.iter().all(only_reads) { Confinement::SandboxReading } else { Confinement::Sandbox }
+    let only_reads = may_only_read(parts) && !parts.iter().any(runs_git);
+    if only_reads { Confinement::SandboxReading } else { Confinement::Sandbox }
 }
 
-/// True if a permission check may find that a line only reads: with a rule, git may write.
+/// True if a line only reads, unless git has a rule.
 pub(in super::super) fn may_only_read(parts: &[SimpleCommand]) -> bool {
-    use PlainEffect::{Prints, Reads, ReadsRepository, ReadsVersions};
     let only_reads = |part: &SimpleCommand| {
-        matches!(effect(part), Some(Prints | Reads | ReadsRepository | ReadsVersions))
-            && written(part).next().is_none()
+        effect(part).is_some_and(PlainEffect::only_reads) && written(part).next().is_none()
     };
     parts.iter().all(only_reads)
+}
+
+fn runs_git(part: &SimpleCommand) -> bool {
+    effect(part).is_some_and(PlainEffect::runs_git)
 }
 
 /// The effect of a plain command. `None` if it is not plain.
@@ -108,8 +107,12 @@ struct LineCheck<'a> {
     start: &'a Path,
     /// The folder in which the next command runs. `None` after a `cd` that may have failed.
     folder: Option<PathBuf>,
-    /// A folder that is not there, to which the line changes.
+    /// A missing folder to which the line changes.
     missing: Option<PathBuf>,
+    /// True if no command but `cd` has run.
+    is_start: bool,
+    /// True if a command may have changed the folder.
+    has_moved: bool,
     /// Files that are read.
     named: Vec<PathBuf>,
     /// Files that are changed.
@@ -120,85 +123,92 @@ impl<'a> LineCheck<'a> {
     fn new(permissions: &'a Permissions, resolve: Resolve<'a>, start: &'a Path) -> Self {
         let (named, changed) = (Vec::new(), Vec::new());
         let folder = Some(start.to_path_buf());
-        Self { permissions, resolve, start, folder, missing: None, named, changed }
+        let (missing, is_start, has_moved) = (None, true, false);
+        Self { permissions, resolve, start, folder, missing, is_start, has_moved, named, changed }
     }
 
     fn check(mut self, parts: &[SimpleCommand]) -> Result<Confinement, Denial> {
-        let permissions = self.permissions;
-        let folder = self.folder.clone().filter(|_| !parts.iter().any(is_moving));
+        let Self { permissions, resolve, start, .. } = self;
+        let alone = || LineCheck::new(permissions, resolve, start);
+        let folder = Some(start).filter(|_| !parts.iter().any(is_moving));
         let has_rule = |part: &SimpleCommand| {
-            let is_in = |folder: &PathBuf| permissions.has_rule_for_path(part, folder);
-            permissions.has_rule_for(part) || folder.as_ref().is_some_and(is_in)
+            permissions.has_rule_for(part)
+                || folder.is_some_and(|folder| permissions.has_rule_for_path(part, folder))
         };
         let commands = || parts.iter().filter(|part| !part.words.is_empty());
         let ruled = commands().find(|part| has_rule(part));
-        let mut others = commands().filter(|part| !has_rule(part));
-        let open = others.find(|part| ruled.is_none() || !goes_along(part));
+        let needs_rule = |part: &SimpleCommand| ruled.is_none() || !goes_along(part);
+        let open = commands().find(|part| !has_rule(part) && needs_rule(part));
         let is_plain = ruled.is_none() || open.is_some();
         if let (Some(ruled), Some(open)) = (ruled, open)
             && commands().any(|part| effect(part).is_none())
         {
-            return Err(self.refusal_beside(open, ruled));
+            return Err(alone().refusal_beside(open, ruled));
         }
-        let is_confined = !is_plain || self.permissions.holds_plain_commands;
+        let is_confined = !is_plain || permissions.holds_plain_commands;
         if let Some(part) = parts.first().filter(|_| !is_confined) {
             let command = shell_lexer::raw_text(&part.words);
             return Err(Denial::NotConfined { command, rule: suggestion(part) });
         }
-        let moves = |part: &SimpleCommand| effect(part) == Some(PlainEffect::ChangesFolder);
-        let (mut is_start, mut has_moved) = (true, false);
+        // A command with a rule is denied because of the one beside it that has none.
+        let beside = |part: &SimpleCommand| {
+            let open = open.filter(|_| has_rule(part))?;
+            Some(alone().refusal_beside(open, part))
+        };
         for part in parts {
             self.check_redirections(part)?;
             let known = recognize(part);
             if is_plain && !part.words.is_empty() {
                 let known = known.as_ref().ok_or_else(|| permissions.refusal(part));
                 let checked = known.and_then(|known| self.check_plain(part, known));
-                // What lacks a rule is the command beside it.
-                checked.map_err(|denial| match open.filter(|_| has_rule(part)) {
-                    Some(open) => self.refusal_beside(open, part),
-                    None => denial,
-                })?;
+                checked.map_err(|denial| beside(part).unwrap_or(denial))?;
             }
-            if let Some(known) = known.filter(|_| moves(part)) {
-                self.check_folder(&known, is_start)?;
-            }
-            if !moves(part) && is_moving(part) {
-                (has_moved, self.folder) = (true, None);
-            }
-            is_start &= moves(part);
-            has_moved |= moves(part);
-            self.folder.take_if(|_| has_moved && !part.is_joined);
+            self.follow_folder(part, known.as_ref())?;
         }
         if !is_plain {
             return Ok(sandbox_for(parts));
         }
-        let runs_git = |part: &&SimpleCommand| {
-            use PlainEffect::{ReadsRepository, ReadsVersions};
-            matches!(effect(part), Some(ReadsRepository | ReadsVersions))
-        };
-        let git = parts.iter().find(runs_git);
+        let git = parts.iter().find(|part| runs_git(part));
         if let Some(part) = git.filter(|_| !self.changed.is_empty()) {
             // git runs programs that a checkout configures, which could write, too.
-            return Err(match open.filter(|_| has_rule(part)) {
-                Some(open) => self.refusal_beside(open, part),
-                None => permissions.refusal(part),
-            });
+            return Err(beside(part).unwrap_or_else(|| permissions.refusal(part)));
         }
-        let may_move = has_moved || !self.changed.is_empty();
+        let may_move = self.has_moved || !self.changed.is_empty();
         let (named, changed, runs_git) = (self.named, self.changed, git.is_some());
         Ok(Confinement::Plain { named, changed, may_move, runs_git })
     }
 
     /// Returns the denial of a command without a rule in a line with a command that has one.
-    fn refusal_beside(&self, open: &SimpleCommand, ruled: &SimpleCommand) -> Denial {
-        let alone = LineCheck::new(self.permissions, self.resolve, self.start);
-        match alone.check(slice::from_ref(open)) {
+    fn refusal_beside(self, open: &SimpleCommand, ruled: &SimpleCommand) -> Denial {
+        match self.check(slice::from_ref(open)) {
             Ok(_) => {
                 let (command, ruled) = (shown(open), shown(ruled));
                 Denial::Beside { command, ruled, rule: suggestion(open) }
             }
             Err(denial) => denial,
         }
+    }
+
+    /// Follows the folder of the shell through a command.
+    fn follow_folder(
+        &mut self,
+        part: &SimpleCommand,
+        known: Option<&PlainCommand<'_>>,
+    ) -> Result<(), Denial> {
+        match known.filter(|known| known.effect == PlainEffect::ChangesFolder) {
+            Some(known) => {
+                self.check_folder(known)?;
+                self.has_moved = true;
+            }
+            None => {
+                self.is_start = false;
+                if is_moving(part) {
+                    (self.has_moved, self.folder) = (true, None);
+                }
+            }
+        }
+        self.folder.take_if(|_| self.has_moved && !part.is_joined);
+        Ok(())
     }
 
     fn check_redirections(&mut self, part: &SimpleCommand) -> Result<(), Denial> {
@@ -303,12 +313,12 @@ impl<'a> LineCheck<'a> {
         places.any(|folder| self.permissions.hides_below(&(self.resolve)(".", folder)))
     }
 
-    fn check_folder(&mut self, known: &PlainCommand<'_>, is_first: bool) -> Result<(), Denial> {
+    fn check_folder(&mut self, known: &PlainCommand<'_>) -> Result<(), Denial> {
         for path in &known.operands {
             self.check_read(path, |_| true)?;
-            // Behind a link the shell's folder, the path as written, differs from the real one.
+            // Through a link, the shell's folder is the path as written, not the real one.
             let place = self.place(path)?;
-            let is_itself = is_first && place.written == place.real;
+            let is_itself = self.is_start && place.written == place.real;
             if is_itself && place.real.symlink_metadata().is_err() {
                 self.missing = Some(place.written);
             }
@@ -406,7 +416,7 @@ pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
 /// variables or behind a program that runs another: there it is for this one, `Bash(PORT=1 make *)`.
 fn suggestion(part: &SimpleCommand) -> String {
     let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal();
-    // What a rule in quotes can say of a word.
+    // True if a rule in quotes can name the word exactly.
     let is_exact = |word: &ShellWord| word.is_literal() && !word.raw.contains(['\'', '*', '\n']);
     let all = inner_command(&part.words);
     let set = all.iter().take_while(|word| word.assigns().is_some()).count();

@@ -32,7 +32,7 @@ const CHANGERS: &[&str] = &[
     "touch", "truncate",
 ];
 
-/// What a pattern of file names, or another variable, consists of.
+/// The letters of patterns of file names and of variables.
 const PATTERNS: [char; 5] = ['*', '?', '[', '{', '$'];
 
 /// A text of a command, and the offsets in it at which a command may begin.
@@ -242,10 +242,10 @@ impl Permissions {
         self.check_denied_paths(BuiltinTool::Write, written.into_iter(), seen)
     }
 
-    /// Checks words that may be paths. Where everything in a folder is denied, every word would be,
-    /// also one that is no path: there, only those count that name something, and those from which
-    /// a shell or a program may make a name, if the command is one that opens no other file
-    /// (`is_aside`).
+    /// Checks words that may be paths. In a folder in which everything is denied, every word would be
+    /// denied, even one that is not a path. There, if the command opens no file that its words do not
+    /// name (`is_aside`), a word counts only if it names something, or if a shell or a program may
+    /// make a name of it.
     fn check_denied_words<'a>(
         &self,
         tool: BuiltinTool,
@@ -257,10 +257,8 @@ impl Permissions {
             let mut fits = seen.folders.iter().filter(|_| word.len() <= PATH_BYTES_MAX);
             fits.try_for_each(|folder| {
                 let checked = self.check_path_denied(tool, &(seen.resolve)(word, folder));
-                checked.or_else(|denial| {
-                    let is_no_path = is_aside && self.is_no_path(tool, word, folder, seen);
-                    if is_no_path { Ok(()) } else { Err(denial) }
-                })
+                let is_path = || !is_aside || !self.is_no_path(tool, word, folder, seen);
+                if checked.is_err() && is_path() { checked } else { Ok(()) }
             })
         })
     }

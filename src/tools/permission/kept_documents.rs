@@ -1,10 +1,7 @@
-//! Here-documents that a line only stores, prints or records, so that nothing runs their text.
+//! Lines that only store, print or record their here-documents, so that nothing runs their text.
 
 use super::super::shell_lexer::{ShellWord, SimpleCommand};
-use super::plain_commands::PlainEffect::{
-    Changes, ChangesFolder, Prints, Reads, ReadsRepository, ReadsVersions, Transfers,
-};
-use super::plain_commands::recognize;
+use super::plain_commands::{PlainEffect, recognize};
 
 /// True if no command of a line can run the text of its here-documents. Each command has to be known,
 /// also those without a here-document: `cat <<'E' | sh` runs it, and so does `cat > x <<'E'` with
@@ -15,10 +12,9 @@ pub(super) fn keeps_documents(parts: &[SimpleCommand]) -> bool {
 
 /// True for `cat > FILE`, `tee FILE` and what runs no other program.
 fn stores(part: &SimpleCommand) -> bool {
-    match recognize(part).map(|known| known.effect) {
-        Some(Prints | Reads | ChangesFolder | Changes | Transfers) => true,
+    match recognize(part) {
         // git runs programs that its settings name, which the line may have written.
-        Some(ReadsRepository | ReadsVersions) => false,
+        Some(known) => !known.effect.runs_git(),
         None => is_literal(part) && is_tee_or_chmod(part),
     }
 }
@@ -33,8 +29,8 @@ fn is_tee_or_chmod(part: &SimpleCommand) -> bool {
     }
 }
 
-/// True for `git commit`, which keeps its input as a message, and for what writes no file that git
-/// could run, and reads no names of files from its input.
+/// True if the command cannot turn its input into a file that git runs. `git commit` records it as
+/// the message.
 fn records(part: &SimpleCommand) -> bool {
     let writes = part.writes.iter().any(|word| word.plain != "/dev/null");
     let has_input = part.has_document || part.is_piped;
@@ -45,9 +41,9 @@ fn records(part: &SimpleCommand) -> bool {
         ["gh", "issue" | "pr", ..] => true,
         ["git", "add" | "push", ..] => !has_input,
         ["git", ..] => !has_input && recognize(part).is_some(),
-        _ => recognize(part).is_some_and(|known| match known.effect {
-            Prints | Reads | ChangesFolder => true,
-            Changes | Transfers | ReadsRepository | ReadsVersions => false,
+        _ => recognize(part).is_some_and(|known| {
+            use PlainEffect::{ChangesFolder, Prints, Reads};
+            matches!(known.effect, Prints | Reads | ChangesFolder)
         }),
     };
     is_known && !writes && is_literal(part)

@@ -42,8 +42,8 @@ struct LiveChanges {
     rules: Vec<(RuleList, String)>,
 }
 
-/// A change that comes with an answer of the host (PROTOCOL 4.12). A `destination` other than the
-/// session is ignored: files of the user are not changed during a run.
+/// A change that comes with an answer of the host. A `destination` other than the session is
+/// ignored: files of the user are not changed during a run.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum PermissionUpdate {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::super::glob_limits::check_glob;
+use super::super::glob_readings;
 use super::super::paths::{PATH_BYTES_MAX, resolve, resolve_links};
 use super::rule_error::{RuleError, RuleList};
 
@@ -115,8 +116,8 @@ impl PathPattern {
         (!self.readings.is_empty()).then_some(self)
     }
 
-    /// The path at or below which all matches are, and true if it and all below it match. A file
-    /// with brackets or braces in its name is what a pattern with that name means.
+    /// The path at or below which all matches are, and true if it and all below it match. If a file
+    /// has brackets or braces in its name, a pattern with that name means the file.
     pub(super) fn place(&self) -> (&Path, bool) {
         let exists = |it: &&PathReading| fs::symlink_metadata(&it.literal_prefix).is_ok();
         let mut literal = self.readings.iter().filter(|it| it.is_literal && it.is_whole);
@@ -169,12 +170,7 @@ fn without_empty_parts(spec: &str) -> String {
 
 /// Escapes a path so that, as a pattern, it matches only itself.
 pub(super) fn escaped(path: &str) -> String {
-    let special = |letter: char| "*?[]{}\\!#".contains(letter);
-    path.chars().fold(String::new(), |mut escaped, letter| {
-        escaped.extend(special(letter).then_some('\\'));
-        escaped.push(letter);
-        escaped
-    })
+    glob_readings::escaped(path, &['*', '?', '[', ']', '{', '}', '\\', '!', '#'])
 }
 
 /// Adds the first parts of a pattern to a folder, as far as they are names. Returns the others.
@@ -245,8 +241,8 @@ fn behind_links(
     (real != prefix).then(|| format!("{}{end}{rest}", escaped(&real.to_string_lossy())))
 }
 
-/// The path without the links that no command of a run can have made: those of the home folder, and
-/// those in folders above it that only their owner changes. An allow rule follows no other ones.
+/// Resolves the links that no command of a run can have made: those of the home folder, and those in
+/// folders above it that only their owner changes. An allow rule follows no other ones.
 fn behind_fixed_links(path: &Path, cwd: &Path, home: Option<&Path>) -> PathBuf {
     let Some(home) = home else { return path.to_path_buf() };
     let real_home = resolve(home);

@@ -1,4 +1,9 @@
 //! The commands that need no rule: a short list of programs and flags.
+//!
+//! The kernel confines these commands, too (`tools/sandbox/plain.rs`): it holds what they read and
+//! write. The list keeps out what the kernel does not hold everywhere: programs that flags start,
+//! signals, clocks and names of hosts. What would only fail in the sandbox is refused by it with the
+//! rule that would allow it.
 
 use super::super::shell_lexer::{Expansion, ShellWord, SimpleCommand};
 use super::super::shell_wrappers::timed_command;
@@ -15,6 +20,13 @@ pub(super) struct PlainCommand<'a> {
     pub(super) folder: Option<&'a str>,
     /// True if the first operand may be a pattern or a script instead.
     pub(super) has_pattern: bool,
+}
+
+impl PlainCommand<'_> {
+    /// A command without operands that are files.
+    fn printing() -> Self {
+        Self { effect: Prints, operands: Vec::new(), folder: None, has_pattern: false }
+    }
 }
 
 /// The effect of a plain command on its operands.
@@ -39,6 +51,17 @@ pub(super) enum PlainEffect {
 use PlainEffect::{
     Changes, ChangesFolder, Prints, Reads, ReadsRepository, ReadsVersions, Transfers,
 };
+
+impl PlainEffect {
+    /// True if the command changes nothing, not even the working directory.
+    pub(super) fn only_reads(self) -> bool {
+        self.runs_git() || matches!(self, Prints | Reads)
+    }
+
+    pub(super) fn runs_git(self) -> bool {
+        matches!(self, ReadsRepository | ReadsVersions)
+    }
+}
 
 /// A program of the list. Flags that write, run a program, follow links, or take the names of further
 /// files from a file are left out.
@@ -67,10 +90,9 @@ const ANY: &str = "*";
 
 #[rustfmt::skip]
 const PROGRAMS: &[Row] = &[
-    row(&["echo", "true", "false", ":"], ANY, "", &[], Prints),
+    row(&["echo", "printf", "true", "false", ":"], ANY, "", &[], Prints),
     row(&["basename", "dirname", "type", "which", "whoami", "nproc", "seq", "sleep"], "as", "", &[
         "--all"], Prints),
-    row(&["printf"], ANY, "", &[], Prints),
     row(&["tee"], "ai", "", &[], Prints),
     row(&["pwd"], "LP", "", &[], Prints),
     row(&["id", "uname"], "Ggimnoprsuva", "", &[], Prints),
@@ -155,8 +177,8 @@ const FILTERS: &[&str] = &[
     "nl", "paste", "rev", "sed", "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
 ];
 
-/// Programs that write nothing and run nothing, whatever their flags: the name of a file that a
-/// pattern stands for may look like one.
+/// Programs that write nothing and run nothing, whatever their flags: among the names that a pattern
+/// matches, one may look like a flag.
 const HARMLESS: &[&str] = &[
     "cat",
     "cksum",
@@ -227,16 +249,13 @@ pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
         name @ ("exit" | "set" | "wait") if !is_timed => of_shell(name, rest),
         name => of_list(name, rest),
     }?;
-    let may_be_timed = matches!(known.effect, Prints | Reads | ReadsRepository | ReadsVersions);
-    (may_be_timed || !is_timed).then_some(known)
+    (known.effect.only_reads() || !is_timed).then_some(known)
 }
 
-/// `command -v NAME` tells which program a name stands for.
+/// `command -v NAME` prints the program that a name stands for.
 fn of_command(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
-    let tells = matches!(words.first()?.raw.as_str(), "-v" | "-V");
-    let fits = tells && words.iter().all(ShellWord::is_literal);
-    let (operands, folder, has_pattern) = (Vec::new(), None, false);
-    fits.then_some(PlainCommand { effect: Prints, operands, folder, has_pattern })
+    let names_program = matches!(words.first()?.raw.as_str(), "-v" | "-V");
+    (names_program && words.iter().all(ShellWord::is_literal)).then(PlainCommand::printing)
 }
 
 /// The words of the shell itself that end it, wait, or make it stricter.
@@ -252,8 +271,7 @@ fn of_shell<'a>(name: &str, words: &'a [ShellWord]) -> Option<PlainCommand<'a>> 
         // Without arguments, it prints all variables.
         _ => !words.is_empty() && sets_options(words),
     };
-    let (operands, folder, has_pattern) = (Vec::new(), None, false);
-    fits.then_some(PlainCommand { effect: Prints, operands, folder, has_pattern })
+    fits.then(PlainCommand::printing)
 }
 
 /// True if the words of `set` are flags that end the shell at errors, or print what it runs.
@@ -293,7 +311,7 @@ fn of_git(words: &[ShellWord]) -> Option<PlainCommand<'_>> {
     let listed = GIT_COMMANDS.iter().find(|(verbs, _)| verbs.contains(&verb));
     let effect = match (verb, next) {
         ("log", _) if lists => ReadsRepository,
-        // It shows the changed lines.
+        // With `-v`, it shows the changed lines.
         ("status", _) if flags.iter().any(|flag| flag.contains('v')) => ReadsVersions,
         ("--version", None) => Prints,
         ("stash", Some("list")) if lists => ReadsRepository,
@@ -366,7 +384,7 @@ fn of_list<'a>(name: &str, rest: &'a [ShellWord]) -> Option<PlainCommand<'a>> {
     let edits = name == "sed" && rest.iter().any(|word| word.plain == "-i");
     let effect = if edits { Changes } else { row.effect };
     let has_pattern = PATTERN_FIRST.contains(&name);
-    // What a pattern or a script is must not depend on the names of files.
+    // The word that is the pattern or script must not depend on the names of files.
     let first = rest.iter().find(|word| !word.plain.starts_with('-'));
     // With these flags of jq, the first words are not the script.
     let is_named = |word: &ShellWord| ["--arg", "--argjson"].contains(&word.plain.as_str());
@@ -411,7 +429,7 @@ fn row_of(name: &str) -> Option<&'static Row> {
     PROGRAMS.iter().find(|row| row.names.contains(&name))
 }
 
-/// True if a format of printf is no flag, and sets no variable, as `%n` and `-v` do.
+/// True if a format of printf only prints: `%n` and the flag `-v` set variables.
 fn prints_only(format: &ShellWord) -> bool {
     let mut conversions = format.plain.split('%').skip(1);
     let is_width = |letter: char| letter.is_ascii_digit() || " #+-.*'hjlLtz".contains(letter);
@@ -451,7 +469,7 @@ pub(super) fn is_filter(command: &SimpleCommand) -> bool {
         return false;
     };
     let is_open = |word: &ShellWord| word.plain != "/dev/null";
-    let is_read = recognize(command).is_some_and(|known| matches!(known.effect, Prints | Reads));
+    let is_read = recognize(command).is_some_and(|known| known.effect.only_reads());
     let opens = command.reads.iter().chain(&command.writes).any(is_open);
     if !is_read || opens || !rest.iter().all(ShellWord::is_literal) {
         return false;
@@ -488,7 +506,7 @@ pub(super) fn is_filter(command: &SimpleCommand) -> bool {
             }
         }
     }
-    // What tr and tee name is no file that they read.
+    // The operands of tr and tee are not files that they read.
     matches!(name, "tr" | "tee") || operands <= usize::from(!has_pattern)
 }
 
@@ -501,7 +519,7 @@ fn edits_lines(script: &str) -> bool {
             None => return false,
             Some("") => break,
             Some(next) => match next.strip_prefix(';') {
-                // The end of a bracket is where programs do not agree.
+                // Versions of sed disagree on where a bracket ends.
                 Some(next) if !script.contains(['[', '\n']) => rest = next.trim_start(),
                 Some(_) | None => return false,
             },
@@ -525,14 +543,14 @@ fn after_command(script: &str) -> Option<&str> {
     let Some(change) = command.strip_prefix('s') else {
         return command.strip_prefix(['p', 'd', 'q', '=']);
     };
-    let mark = change.chars().next().filter(char::is_ascii_punctuation)?;
-    let (pattern, rest) = change[1..].split_once(mark)?;
-    let (replacement, rest) = rest.split_once(mark)?;
-    // A backslash before the mark makes it part of the text.
+    let delimiter = change.chars().next().filter(char::is_ascii_punctuation)?;
+    let (pattern, rest) = change[1..].split_once(delimiter)?;
+    let (replacement, rest) = rest.split_once(delimiter)?;
+    // A backslash before the delimiter makes it part of the text.
     let escapes = |part: &str| part.len() - part.trim_end_matches('\\').len();
     let is_whole = [pattern, replacement].iter().all(|part| escapes(part) % 2 == 0);
     let is_flag = |flag: char| "gpiI".contains(flag) || flag.is_ascii_digit();
-    let is_plain = mark != '\\' && !pattern.contains('\n') && !replacement.contains('\n');
+    let is_plain = delimiter != '\\' && !pattern.contains('\n') && !replacement.contains('\n');
     (is_whole && is_plain).then(|| rest.trim_start_matches(is_flag))
 }
 

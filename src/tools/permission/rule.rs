@@ -140,7 +140,7 @@ impl PermissionRule {
     }
 
     /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
-    /// the absolute path as well. A comment is no rule.
+    /// the absolute path as well. A comment is not a rule.
     ///
     /// # Errors
     /// The text is neither a valid rule nor a comment.
@@ -248,24 +248,20 @@ impl PermissionRule {
         name: ExternalName<'_>,
         input: Option<ExternalInput<'_>>,
     ) -> bool {
-        self.names_external_tool(name)
-            && match &self.scope {
-                // Which parameters the tools of a server or a pattern have is not known.
-                RuleScope::Field(..) if self.tool != name.offered => true,
-                RuleScope::Field(field, value) => input.is_some_and(|given| {
-                    let has_field = |schema: &Value| schema["properties"].get(field).is_some();
-                    match given.input.get(field) {
-                        Some(given) => covers_value(value, given),
-                        // A parameter that the named tool does not have is mistyped, or no parameter.
-                        None => !given.schema.is_none_or(has_field),
-                    }
-                }),
-                RuleScope::Everything
-                | RuleScope::Command(_)
-                | RuleScope::Path(_)
-                | RuleScope::Host(_)
-                | RuleScope::External(_) => true,
-            }
+        if !self.names_external_tool(name) {
+            return false;
+        }
+        let RuleScope::Field(field, value) = &self.scope else { return true };
+        // The parameters of the tools of a server or a pattern are not known.
+        self.tool != name.offered
+            || input.is_some_and(|given| {
+                let has_field = |schema: &Value| schema["properties"].get(field).is_some();
+                match given.input.get(field) {
+                    Some(given) => covers_value(value, given),
+                    // A parameter that the named tool does not have is mistyped, or text.
+                    None => !given.schema.is_none_or(has_field),
+                }
+            })
     }
 
     fn names_external_tool(&self, name: ExternalName<'_>) -> bool {
@@ -279,7 +275,7 @@ impl PermissionRule {
     }
 
     /// True if this rule has the name of exactly this external tool. A name that was made up for one
-    /// of two tools is none: the server's list decides what it means.
+    /// of two tools does not count: the server's list decides which of them has it.
     fn names_external(&self, name: ExternalName<'_>) -> bool {
         match &self.own {
             Some(rule) => name.own.is_some_and(|own| wildcard(rule, own)),
@@ -288,9 +284,8 @@ impl PermissionRule {
     }
 
     /// True if this allow rule covers an external tool: it names the tool, or its server, with a
-    /// wildcard at most after the server. `server` is what the names of all of the server's tools
-    /// begin with: `mcp__a` is no rule for a server `a__b`. A rule for some calls of a tool allows
-    /// none.
+    /// wildcard at most after the server. `server` is the prefix of the names of the server's tools:
+    /// `mcp__a` is not a rule for a server `a__b`. A rule for some calls of a tool allows none.
     pub(super) fn allows_external(&self, name: ExternalName<'_>, server: &str) -> bool {
         let is_server = server.strip_suffix("__") == Some(self.tool.as_str());
         let is_tool = self.tool.starts_with(server) && self.names_external(name);
@@ -309,6 +304,12 @@ impl PermissionRule {
         }
     }
 
+    /// The path pattern, if the rule has one and is for this tool.
+    fn pattern_for(&self, tool: BuiltinTool) -> Option<&PathPattern> {
+        let RuleScope::Path(pattern) = &self.scope else { return None };
+        Some(pattern).filter(|_| self.names(tool))
+    }
+
     /// True if this rule covers a path that `tool` accesses.
     pub(super) fn covers_path(&self, tool: BuiltinTool, path: &Path) -> bool {
         let RuleScope::Path(pattern) = &self.scope else { return false };
@@ -322,14 +323,12 @@ impl PermissionRule {
 
     /// True if this rule covers all that is in a folder, at any depth.
     pub(super) fn covers_all_in(&self, tool: BuiltinTool, folder: &Path) -> bool {
-        let RuleScope::Path(pattern) = &self.scope else { return false };
-        self.names(tool) && pattern.matches_all_in(folder)
+        self.pattern_for(tool).is_some_and(|pattern| pattern.matches_all_in(folder))
     }
 
     /// True if this rule may cover a path below a folder that `tool` accesses.
     pub(super) fn reaches_below(&self, tool: BuiltinTool, folder: &Path) -> bool {
-        let RuleScope::Path(pattern) = &self.scope else { return false };
-        self.names(tool) && pattern.reaches_below(folder)
+        self.pattern_for(tool).is_some_and(|pattern| pattern.reaches_below(folder))
     }
 
     /// True if this rule covers a path by a pattern whose literal prefix fits.
@@ -339,8 +338,7 @@ impl PermissionRule {
         path: &Path,
         fits: impl Fn(&Path) -> bool,
     ) -> bool {
-        let RuleScope::Path(pattern) = &self.scope else { return false };
-        self.names(tool) && pattern.matches_below(path, fits)
+        self.pattern_for(tool).is_some_and(|pattern| pattern.matches_below(path, fits))
     }
 
     /// Returns the paths that this rule denies to commands, if it does.
@@ -396,14 +394,8 @@ impl PermissionRule {
     }
 
     fn command_patterns(&self) -> impl Iterator<Item = &str> {
-        let patterns = match &self.scope {
-            RuleScope::Command(patterns) => &patterns[..],
-            RuleScope::Everything
-            | RuleScope::Path(_)
-            | RuleScope::Host(_)
-            | RuleScope::Field(..)
-            | RuleScope::External(_) => &[],
-        };
+        let patterns =
+            if let RuleScope::Command(patterns) = &self.scope { &patterns[..] } else { &[] };
         patterns.iter().map(String::as_str)
     }
 

@@ -32,7 +32,7 @@ pub enum RuleError {
     Unclosed,
     #[error("it names no tool")]
     NoTool,
-    #[error("`{0}` is no tool name")]
+    #[error("`{0}` is not a tool name")]
     ToolName(String),
     #[error("write it like WebFetch(domain:example.com)")]
     NoDomain,
