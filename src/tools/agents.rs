@@ -118,9 +118,6 @@ fn general_purpose() -> String {
 impl AgentCall {
     /// Parses the input of a call. What is missing and clear is added to it, and a kind in other
     /// spelling gets the name of the one that is offered.
-    ///
-    /// # Errors
-    /// The input is not valid; the error says why, for the model.
     pub(super) fn parse(input: &mut Value, kinds: &[&str]) -> Result<Self, ToolError> {
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
@@ -283,9 +280,6 @@ impl Toolbox {
     }
 
     /// Checks the permission to start a sub-agent.
-    ///
-    /// # Errors
-    /// A rule forbids it.
     pub(super) fn check_agent(&self, wanted: &AgentCall) -> Result<(), Denial> {
         let permissions = &self.tools.permissions;
         let denied = permissions

@@ -55,9 +55,6 @@ const SHELLS: [&str; 6] = ["", "bash", "sh", "shell", "zsh", "console"];
 
 /// Changes an input whose other fields have the names and types of the schema. `absolute` makes a
 /// path absolute. Returns notes for the model.
-///
-/// # Errors
-/// The fault that the model is told.
 pub(super) fn adapt(
     fields: &mut Map<String, Value>,
     absolute: impl Fn(&str) -> String,

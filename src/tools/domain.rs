@@ -20,9 +20,6 @@ pub struct InvalidHost(String);
 
 impl Domain {
     /// Parses the text after `domain:`.
-    ///
-    /// # Errors
-    /// The text is not a valid host.
     pub(super) fn parse(text: &str) -> Result<Self, InvalidHost> {
         let named = match text.strip_prefix("*.") {
             _ if text == "*" => return Ok(Self::All),

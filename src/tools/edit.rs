@@ -42,9 +42,6 @@ pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
 }
 
 /// Edits a file. Blocks.
-///
-/// # Errors
-/// The reason that the file was not changed.
 pub(super) fn run(
     input: &EditInput,
     place: &ResolvedPath,

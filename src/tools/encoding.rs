@@ -260,9 +260,6 @@ pub(super) struct NoSuchCharacter {
 }
 
 /// Encodes a text.
-///
-/// # Errors
-/// The encoding does not have one of its characters.
 pub(super) fn encode(encoding: &'static Encoding, text: &str) -> Result<Vec<u8>, NoSuchCharacter> {
     if encoding == UTF_8 {
         return Ok(text.as_bytes().to_vec());

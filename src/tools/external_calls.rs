@@ -84,9 +84,6 @@ impl Toolbox {
     }
 
     /// Checks the permission for a call of an external tool.
-    ///
-    /// # Errors
-    /// The call is not allowed; the denial says why, and how to allow it.
     pub(super) fn check_external(
         &self,
         foreign: &dyn ExternalTools,

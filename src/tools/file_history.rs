@@ -93,9 +93,6 @@ impl FileHistory {
     }
 
     /// Records that the prompt begins, after others that were added to it. Blocks.
-    ///
-    /// # Errors
-    /// It cannot be recorded.
     pub fn begin(&self, added: &[String]) -> io::Result<()> {
         let prompts = added.iter().chain([&self.prompt]);
         prompts.cloned().try_for_each(|prompt| self.append(&IndexLine::Begin { prompt }))
@@ -111,9 +108,6 @@ impl FileHistory {
     }
 
     /// Keeps the content of a file before its first change by this prompt. Blocks.
-    ///
-    /// # Errors
-    /// The content cannot be kept.
     pub(super) fn keep(&self, real: &Path) -> io::Result<()> {
         let mut kept = self.kept.lock();
         if kept.contains(real) {

@@ -82,9 +82,6 @@ impl FilesRead {
     }
 
     /// Checks that the model has read the current content of the file.
-    ///
-    /// # Errors
-    /// The file was not read, or has changed since; the error says what the model must do first.
     pub(super) fn check(&self, real: &Path, metadata: &Metadata) -> Result<(), ToolError> {
         let files = self.files.lock();
         match files.get(real) {

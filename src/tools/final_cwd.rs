@@ -41,9 +41,6 @@ pub(super) enum CwdReport {
 impl FinalCwd {
     /// Creates the file. Call it before the command starts: later the scratch folder may contain
     /// anything.
-    ///
-    /// # Errors
-    /// The file cannot be created.
     pub(super) async fn create(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
         Ok(Self { path, file: file.into_std().await })
@@ -77,9 +74,6 @@ impl FinalCwd {
 
     /// Overwrites the first bytes of the file with NUL for the next command. It is not truncated:
     /// ext4 writes a file to the disk when it is closed after that.
-    ///
-    /// # Errors
-    /// The file cannot be changed.
     fn clear(&self, length: usize) -> io::Result<()> {
         self.file.write_all_at(&vec![0; length], 0)
     }

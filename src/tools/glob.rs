@@ -34,9 +34,6 @@ impl PathMatcher {
 }
 
 /// Compiles a pattern. Without a slash it matches names in any folder.
-///
-/// # Errors
-/// The pattern is not valid; the error says why, for the model.
 pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
     let (folder, rest) = split_folder(&input.pattern);
     if input.pattern.trim().is_empty() {

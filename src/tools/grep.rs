@@ -40,9 +40,6 @@ const THREADS_MAX: usize = 4;
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
 /// Compiles the regular expression.
-///
-/// # Errors
-/// The pattern is not valid; the error says why, for the model.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
     compile_as(&input.pattern, input).map_err(|why| {
         format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
@@ -97,9 +94,6 @@ pub(super) fn needs_multiline(input: &GrepInput) -> bool {
 }
 
 /// Compiles a regular expression that matches within lines.
-///
-/// # Errors
-/// It is not valid.
 pub(super) fn compile_for_lines(pattern: &str) -> Result<RegexMatcher, PatternError> {
     build(&line_regex(), pattern)
 }

@@ -203,9 +203,6 @@ pub struct WebSearchInput {
 
 impl WebSearchInput {
     /// Checks a constraint that the schema cannot express: only one list of domains may be given.
-    ///
-    /// # Errors
-    /// Both lists are given; the error is a text for the model.
     pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.allowed_domains.is_empty() || self.blocked_domains.is_empty() {
             return Ok(());
@@ -244,9 +241,6 @@ pub(super) struct ParsedInput {
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
 /// fields with another name or of the wrong type and `null` for an omitted field in `input` itself,
 /// unknown fields and numbers above the maximum in the request only. `absolute` makes a path absolute.
-///
-/// # Errors
-/// The text for the model names the wrong fields and what was expected.
 pub(super) fn parse(
     tool: BuiltinTool,
     input: &mut Value,

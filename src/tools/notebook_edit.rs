@@ -41,9 +41,6 @@ pub(super) fn check_input(input: &NotebookEditInput) -> Result<(), ToolError> {
 }
 
 /// Changes a cell. Blocks.
-///
-/// # Errors
-/// The reason that the file was not changed.
 pub(super) fn run(
     input: &NotebookEditInput,
     place: &ResolvedPath,

@@ -102,9 +102,6 @@ pub(super) async fn run_guarded(
 }
 
 /// Runs work that neither awaits nor changes anything, and turns its panic into an error.
-///
-/// # Errors
-/// The work panicked.
 pub(super) fn catch_panic<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, WorkPanicked> {
     process::catch_panic(work).map_err(|panic| WorkPanicked::new(name, panic))
 }
@@ -125,9 +122,6 @@ impl WorkPanicked {
 
 /// Runs work in its own task. Returns `None` if the process is about to end. Dropping the future
 /// aborts the task.
-///
-/// # Errors
-/// The work panicked.
 pub(super) async fn run_in_task<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = T> + Send + 'static,

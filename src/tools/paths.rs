@@ -344,9 +344,6 @@ pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
 }
 
 /// Reads at most `most` bytes of the file at a real path.
-///
-/// # Errors
-/// The errors of [`open_real`], and of reading.
 pub(super) fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_real(path, OFlag::O_RDONLY)?.take(most).read_to_end(&mut bytes)?;

@@ -192,9 +192,6 @@ impl fmt::Debug for Permit {
 
 impl Toolbox {
     /// Checks the permission of a call that the rules, a hook or a prompt may allow. Has no effect.
-    ///
-    /// # Errors
-    /// The refusal for the model.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn authorize(
         &self,
@@ -219,9 +216,6 @@ impl Toolbox {
     }
 
     /// Prepares a call and checks its permission by the rules alone.
-    ///
-    /// # Errors
-    /// The refusal for the model.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<Permit, ToolRefusal> {
         self.authorize(&self.prepare(call.clone()), GrantSource::Rules)

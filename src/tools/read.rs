@@ -29,9 +29,6 @@ const LIKENESS_MIN: f64 = 0.5;
 const NAMES_MAX: usize = 2_000;
 
 /// Reads a file. `page` is the length of a text at which it ends, in bytes. Blocks.
-///
-/// # Errors
-/// The file cannot be read or shown.
 pub(super) fn run(
     input: &ReadInput,
     place: &ResolvedPath,

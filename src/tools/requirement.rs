@@ -147,9 +147,6 @@ pub struct RequirementReport {
 
 impl RequirementState {
     /// Creates the state before the first check.
-    ///
-    /// # Errors
-    /// The command cannot be run by a shell.
     pub(super) fn new(requirement: Requirement) -> Result<Self, InvalidCommand> {
         shell::check_command(&requirement.command)?;
         let verified = Mutex::new(RequirementReport {

@@ -174,9 +174,6 @@ impl ShellSession {
     }
 
     /// Runs a command in the foreground.
-    ///
-    /// # Errors
-    /// The command could not be started.
     pub(super) async fn run(
         &self,
         input: &BashInput,
@@ -237,9 +234,6 @@ impl ShellSession {
     }
 
     /// Starts a command in the background. `call` is the id of the tool call.
-    ///
-    /// # Errors
-    /// The command could not be started.
     pub(super) async fn start_in_background(
         &self,
         call: &str,
@@ -294,9 +288,6 @@ impl ShellSession {
 
     /// Runs a command of the user, not of the model: in `cwd`, without changing the folder in which
     /// the model's next command starts.
-    ///
-    /// # Errors
-    /// The command could not be started.
     pub(super) async fn run_for_user(
         &self,
         text: &str,
@@ -517,9 +508,6 @@ pub enum InvalidCommand {
 }
 
 /// Rejects a command that no shell could run.
-///
-/// # Errors
-/// The command is empty or too long, or it contains a NUL character.
 pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
     if command.trim().is_empty() {
         Err(InvalidCommand::Empty)

@@ -132,9 +132,6 @@ const KEYWORDS: &[&str] = &[
 const STATUS: &[&str] = &["?", "#", "!", "{PIPESTATUS[0]}", "{PIPESTATUS[1]}", "{PIPESTATUS[@]}"];
 
 /// Splits a command into its simple commands.
-///
-/// # Errors
-/// It contains more than simple commands.
 pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotPlain> {
     if command.len() > BYTES_MAX {
         return Err(NotPlain::TooLong);

@@ -136,9 +136,6 @@ impl TextFile {
 
     /// Encodes new content in the format of the file: with its line ends, if most are alike, and
     /// its byte order mark.
-    ///
-    /// # Errors
-    /// The encoding does not have one of the characters.
     pub(super) fn restyle(&self, content: &str) -> Result<Vec<u8>, Unwritable> {
         let mut content = content.to_owned();
         if let Some(ends) = self.style.ends.filter(|_| !content.contains('\r')) {

@@ -61,9 +61,6 @@ pub(super) struct ToolSet {
 
 impl Toolbox {
     /// Creates the tools. Reads the file system, but changes nothing.
-    ///
-    /// # Errors
-    /// The settings are not valid; the error names the fault.
     pub fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
         let environment = environment(settings);
         let home = settings.home.clone().filter(|home| home.is_absolute());

@@ -137,9 +137,6 @@ impl SearchPlace {
 }
 
 /// Compiles a filter such as `*.{ts,tsx}`, or a list of them.
-///
-/// # Errors
-/// The filter is not valid; the error says why, for the model.
 pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Override, ToolError> {
     let wrong = |error: &dyn Display| ToolError::from(format!("glob is wrong: {error}"));
     let mut builder = OverrideBuilder::new(root);

@@ -18,9 +18,6 @@ use super::replace_file::replace_atomically;
 use super::text_file::TextFile;
 
 /// Writes a file. Blocks.
-///
-/// # Errors
-/// The reason that the file was not changed.
 pub(super) fn run(
     input: &WriteInput,
     place: &ResolvedPath,

@@ -39,9 +39,6 @@ pub struct AgentEnded {
 
 impl Toolbox {
     /// Starts a sub-agent in the background.
-    ///
-    /// # Errors
-    /// The run is ending.
     pub fn start_background_agent(&self, adopted: BackgroundAgent) -> Result<(), BackgroundClosed> {
         self.tools.shell.background.adopt(adopted, self.tools.results.built_in())
     }

@@ -17,9 +17,6 @@ use super::tasks::{BackgroundTasks, TaskView};
 const STOPPING: Duration = Duration::from_secs(4);
 
 /// Compiles the regular expression of the filter, if there is one.
-///
-/// # Errors
-/// The regular expression is not valid; the error says why, for the model.
 pub(in super::super) fn compile_filter(
     input: &BashOutputInput,
 ) -> Result<Option<RegexMatcher>, ToolError> {

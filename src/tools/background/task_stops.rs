@@ -31,9 +31,6 @@ impl TaskStops {
     }
 
     /// Requests a task to stop. Its end is reported to the model like that of any other task.
-    ///
-    /// # Errors
-    /// No task with this id is running.
     pub fn stop(&self, id: &str) -> Result<(), NoSuchTask> {
         let stop = self.0.lock().get(id).cloned();
         stop.ok_or_else(|| NoSuchTask(id.to_owned()))?.cancel();

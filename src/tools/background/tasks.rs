@@ -219,9 +219,6 @@ impl BackgroundTasks {
     }
 
     /// Checks that another task may be started.
-    ///
-    /// # Errors
-    /// No further task may be started; the error says why, for the model.
     pub(in super::super) fn check_capacity(&self) -> Result<(), ToolError> {
         let table = self.table.lock();
         table.check_open()?;
@@ -290,9 +287,6 @@ impl BackgroundTasks {
     }
 
     /// Returns the output since the last read, and the state of the task.
-    ///
-    /// # Errors
-    /// No task has this id; lists the existing ones, for the model.
     pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, ToolError> {
         let mut table = self.table.lock();
         let entry = table.find(id)?;
@@ -305,9 +299,6 @@ impl BackgroundTasks {
     }
 
     /// Returns the state of a task without consuming its output.
-    ///
-    /// # Errors
-    /// No task has this id.
     pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), ToolError> {
         let task = self.table.lock().find(id)?.snapshot();
         let how = descriptions::status_phrase(&task);
@@ -315,9 +306,6 @@ impl BackgroundTasks {
     }
 
     /// Waits until the task has ended.
-    ///
-    /// # Errors
-    /// No task has this id.
     pub(in super::super) async fn ended(&self, id: &str) -> Result<(), ToolError> {
         let mut ends = self.ends();
         while self.table.lock().find(id)?.task.end.is_none() {
@@ -329,9 +317,6 @@ impl BackgroundTasks {
     }
 
     /// Requests a task to stop. Returns true if it was still running.
-    ///
-    /// # Errors
-    /// No task has this id.
     pub(in super::super) fn stop(&self, id: &str) -> Result<bool, ToolError> {
         let mut table = self.table.lock();
         let entry = table.find(id)?;

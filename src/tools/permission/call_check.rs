@@ -129,9 +129,6 @@ impl Permissions {
 
     /// Adds limits: each is the list of tools in the definition of a sub-agent. A tool that it names
     /// with patterns only can be used only in calls that one of them covers.
-    ///
-    /// # Errors
-    /// One of them is not a rule.
     pub(in super::super) fn with_limits(mut self, limits: &[Vec<String>]) -> Result<Self, BadRule> {
         for rules in limits {
             let lists: [(RuleList, &[String]); 3] =
@@ -226,9 +223,6 @@ impl Permissions {
     /// The effects are unknown, so the call needs a rule that names the tool or its server, or
     /// the approval of a hook. A tool that a trusted source declares read-only may be used in plan
     /// mode.
-    ///
-    /// # Errors
-    /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_external(
         &self,
         (tool, input): (ExternalName<'_>, ExternalInput<'_>),
@@ -306,9 +300,6 @@ impl Permissions {
 
     /// Checks a call. A hook's approval replaces an allow rule, but does not override a deny rule.
     /// Returns the confinement of the call, if it is a command.
-    ///
-    /// # Errors
-    /// The call is not allowed; the denial says why, and how to allow it.
     pub(in super::super) fn check_call(
         &self,
         tool: BuiltinTool,

@@ -47,9 +47,6 @@ pub(super) fn goes_along(part: &SimpleCommand) -> bool {
 
 impl Permissions {
     /// Checks a command that runs in `cwd`.
-    ///
-    /// # Errors
-    /// The command is not allowed; the denial says why, and how to allow it.
     pub(super) fn check_command(
         &self,
         command: &str,

@@ -115,9 +115,6 @@ fn pieces(text: &str) -> impl Iterator<Item = Vec<&str>> {
 impl Permissions {
     /// Applies the deny and ask rules, and the protection of critical folders. `parts` are the
     /// simple commands, if the command is understood.
-    ///
-    /// # Errors
-    /// Something in the command is denied.
     pub(super) fn check_command_denials(
         &self,
         command: &str,

@@ -54,9 +54,6 @@ enum RuleScope {
 }
 
 /// Validates a rule of a list.
-///
-/// # Errors
-/// The text is not a valid rule.
 pub fn check_rule(
     text: &str,
     list: RuleList,
@@ -102,9 +99,6 @@ fn rooted(text: &str) -> Option<(&str, &str)> {
 
 impl PermissionRule {
     /// Parses a rule. Relative paths are resolved against `cwd`.
-    ///
-    /// # Errors
-    /// The text is not a valid rule.
     pub(super) fn parse(
         text: &str,
         list: RuleList,
@@ -141,9 +135,6 @@ impl PermissionRule {
 
     /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
     /// the absolute path as well. A comment is not a rule.
-    ///
-    /// # Errors
-    /// The text is neither a valid rule nor a comment.
     pub(super) fn parse_all(
         text: &str,
         list: RuleList,
