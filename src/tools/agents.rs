@@ -29,7 +29,7 @@ const GENERAL_PROMPT: &str = "You are a sub-agent of outlast: another agent gave
     work: put every finding, path and outcome in it that it needs, say what was not done, and \
     keep it short.";
 
-/// The number of words of its prompt by which a call without a description is described.
+/// The number of words of the prompt that become the description of a call without one.
 const DESCRIPTION_WORDS: usize = 5;
 
 /// A kind of sub-agent, from a file, a flag or built in.
@@ -43,7 +43,7 @@ pub struct AgentDefinition {
     pub prompt: String,
     /// The only tools it has. `None`: those of the parent.
     pub tools: Option<Vec<String>>,
-    /// The same list with the patterns that limit the use of its tools, if it has any.
+    /// The list `tools` with the patterns that limit their use, if there are any.
     pub tool_rules: Vec<String>,
     /// Tools that it does not have.
     pub disallowed_tools: Vec<String>,
@@ -75,18 +75,25 @@ impl AgentDefinition {
             ..Self::default()
         }
     }
+
+    /// The external tools it may have. `None`: all.
+    fn allowed_external(&self) -> Option<Vec<String>> {
+        let named = [&self.tools, &self.servers].map(|names| names.iter().flatten().cloned());
+        let is_bounded = self.tools.is_some() || self.servers.is_some();
+        is_bounded.then(|| named.into_iter().flatten().collect())
+    }
 }
 
 /// The policy for the other sub-agents of a reply when one of them fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// They continue.
+    /// The others continue.
     #[default]
     Continue,
-    /// They are cancelled.
+    /// The others are cancelled.
     CancelSiblings,
-    /// They continue, and the failed one is started once more.
+    /// The others continue, and the failed one is started once more.
     RetryOnce,
 }
 
@@ -116,8 +123,8 @@ fn general_purpose() -> String {
 }
 
 impl AgentCall {
-    /// Parses the input of a call. What is missing and clear is added to it, and a kind in other
-    /// spelling gets the name of the one that is offered.
+    /// Parses the input of a call. A missing description or kind is added to it, and a kind in other
+    /// spelling is replaced by the offered name.
     pub(super) fn parse(input: &mut Value, kinds: &[&str]) -> Result<Self, ToolError> {
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
@@ -221,28 +228,6 @@ pub enum SubagentToolsError {
     BadSettings(#[from] BadSettings),
 }
 
-/// The tools of a sub-agent.
-#[derive(Clone, Debug, Default)]
-pub struct AgentTools {
-    /// The only tools, by name. `None`: those of the parent.
-    pub only: Option<Vec<String>>,
-    /// The same with the patterns that limit their use, if there are any.
-    pub rules: Vec<String>,
-    pub excluded: Vec<String>,
-    pub mode: Option<PermissionMode>,
-    /// Servers whose tools it has in addition, as prefixes of tool names.
-    pub servers: Option<Vec<String>>,
-}
-
-impl AgentTools {
-    /// The external tools it may have. `None`: all.
-    fn allowed_external(&self) -> Option<Vec<String>> {
-        let named = [&self.only, &self.servers].map(|names| names.iter().flatten().cloned());
-        let is_bounded = self.only.is_some() || self.servers.is_some();
-        is_bounded.then(|| named.into_iter().flatten().collect())
-    }
-}
-
 impl Toolbox {
     /// Offers the tool that starts sub-agents of these kinds, unless the settings leave it out.
     #[must_use]
@@ -299,7 +284,10 @@ impl Toolbox {
     ///
     /// # Errors
     /// None of the requested tools exists, or the settings are invalid.
-    pub fn derive_subagent_toolbox(&self, wanted: &AgentTools) -> Result<Self, SubagentToolsError> {
+    pub fn derive_subagent_toolbox(
+        &self,
+        wanted: &AgentDefinition,
+    ) -> Result<Self, SubagentToolsError> {
         let none_exists =
             |names: &[String]| SubagentToolsError::NoneExists { names: names.to_vec() };
         let mut settings = self.settings.clone();
@@ -310,23 +298,22 @@ impl Toolbox {
         // Only the run's own commands are reported with their ids: those of sub-agents repeat them.
         settings.stops = TaskStops::default();
         settings.kept_commands = None;
-        if let Some(mode) = wanted.mode {
-            let own = &mut settings.permissions.mode;
-            *own = own.restricted_to(mode);
+        if let Some(mode) = wanted.permission_mode {
+            settings.permissions.mode = settings.permissions.mode.restricted_to(mode);
             settings.live = settings.live.without_mode();
         }
-        settings.permissions.deny.extend(wanted.excluded.iter().cloned());
-        if let Some(names) = &wanted.only {
+        settings.permissions.deny.extend(wanted.disallowed_tools.iter().cloned());
+        if let Some(names) = &wanted.tools {
             let offered = settings.offered.intersection(names);
             settings.offered = offered.ok_or_else(|| none_exists(names))?;
         }
-        settings.limits.extend(Some(wanted.rules.clone()).filter(|rules| !rules.is_empty()));
+        settings.limits.extend(Some(wanted.tool_rules.clone()).filter(|rules| !rules.is_empty()));
         let mut derived = Self::new(&settings)?;
         derived.foreign.clone_from(&self.foreign);
         derived.only_foreign.clone_from(&self.only_foreign);
         derived.only_foreign.extend(wanted.allowed_external());
         derived.is_root = false;
-        let names = wanted.only.as_deref().unwrap_or_default();
+        let names = wanted.tools.as_deref().unwrap_or_default();
         let has_some =
             !derived.all_definitions().is_empty() || derived.settings.offered.names_agents();
         if names.is_empty() || has_some { Ok(derived) } else { Err(none_exists(names)) }
@@ -343,7 +330,7 @@ impl Toolbox {
             ..ExternalResult::default()
         };
         let limit = self.tools.results.built_in();
-        let mut outcome = into_outcome_within(brought, limit, self.tools.shell.scratch()).await;
+        let mut outcome = into_outcome_within(brought, limit, &self.tools.shell.scratch).await;
         outcome.detail = detail;
         self.redacted(outcome)
     }

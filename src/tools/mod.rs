@@ -81,9 +81,7 @@ mod write;
 
 pub use crate::types::{ChildEnvironment, OnDenied, PermissionMode, SandboxMode};
 pub use acceptance::Acceptance;
-pub use agents::{
-    AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, SubagentToolsError,
-};
+pub use agents::{AgentCall, AgentDefinition, GENERAL_PURPOSE, OnFailure, SubagentToolsError};
 pub use attach::{LineRange, NotAttached, ReadDenial};
 pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use outlast::tools::{AgentTools, ToolOutcome};
+use outlast::tools::{AgentDefinition, ToolOutcome};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn a_file_must_be_read_before_it_is_overwritten() {
     assert!(!edit(&bench, "a", "newer", "newest").await.is_error);
     assert_eq!(bench.content("a"), "newest\n");
     // The conversation of a sub-agent is another one.
-    let agent = bench.toolbox.derive_subagent_toolbox(&AgentTools::default()).expect("tools");
+    let agent = bench.toolbox.derive_subagent_toolbox(&AgentDefinition::default()).expect("tools");
     let overwrite = call("Write", json!({ "file_path": "a", "content": "x" }));
     let outcome = run_call(&agent, &overwrite, CancellationToken::new()).await;
     assert_fails_with(&outcome, "has not been read yet");

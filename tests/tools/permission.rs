@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use outlast::tools::{AgentTools, PermissionMode, ToolRefusal, Toolbox};
+use outlast::tools::{AgentDefinition, PermissionMode, ToolRefusal, Toolbox};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call};
@@ -676,8 +676,11 @@ fn the_patterns_of_an_agents_tools_limit_it_in_every_mode() {
     symlink("../.env", bench.cwd.join("src/link")).expect("a link");
     let limited = |rules: &[&str], toolbox: &Toolbox| {
         let only = rules.iter().map(|rule| rule.split('(').next().unwrap_or_default().to_owned());
-        let tools =
-            AgentTools { only: Some(only.collect()), rules: owned(rules), ..AgentTools::default() };
+        let tools = AgentDefinition {
+            tools: Some(only.collect()),
+            tool_rules: owned(rules),
+            ..AgentDefinition::default()
+        };
         toolbox.derive_subagent_toolbox(&tools).expect("there are some")
     };
     let outer =

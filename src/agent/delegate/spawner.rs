@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::Redactor;
 use crate::tools::{
-    AgentCall, AgentDefinition, AgentEnded, AgentTools, BackgroundAgent, OnFailure, ToolOutcome,
+    AgentCall, AgentDefinition, AgentEnded, BackgroundAgent, OnFailure, ToolOutcome,
 };
 use crate::transcript::Block;
 
@@ -194,14 +194,7 @@ impl ParentRun {
         stop: &CancellationToken,
     ) -> Result<SubagentRun, SpawnError> {
         let kind = &plan.definition;
-        let wanted = AgentTools {
-            only: kind.tools.clone(),
-            rules: kind.tool_rules.clone(),
-            excluded: kind.disallowed_tools.clone(),
-            mode: kind.permission_mode,
-            servers: kind.servers.clone(),
-        };
-        let toolbox = self.toolbox.derive_subagent_toolbox(&wanted)?;
+        let toolbox = self.toolbox.derive_subagent_toolbox(kind)?;
         let toolbox = if self.depth < self.deps.registry.delegation.limits.depth {
             toolbox.with_agents(&self.deps.registry.definitions)
         } else {

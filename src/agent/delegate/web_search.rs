@@ -16,7 +16,7 @@ use crate::journal::{Journal, WorkInProgress};
 use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Interrupt, Run, StopReason};
-use crate::tools::{AgentDefinition, AgentTools, SubagentToolsError, WebSearchInput};
+use crate::tools::{AgentDefinition, SubagentToolsError, WebSearchInput};
 use crate::transcript::{Block, Message, Role};
 
 use super::super::conversation::Conversation;
@@ -128,11 +128,13 @@ async fn run(
     stop: InterruptReceiver,
     costs: SearchCosts,
 ) -> Result<SearchFindings, SearchFailure> {
-    let no_tools = AgentTools { only: Some(Vec::new()), ..AgentTools::default() };
-    let toolbox = parent.toolbox.derive_subagent_toolbox(&no_tools);
-    let toolbox = toolbox?;
+    let alone = AgentDefinition {
+        tools: Some(Vec::new()),
+        max_turns: Some(REPLIES_MAX),
+        ..AgentDefinition::default()
+    };
+    let toolbox = parent.toolbox.derive_subagent_toolbox(&alone)?;
     let deps = Arc::clone(&parent.deps);
-    let alone = AgentDefinition { max_turns: Some(REPLIES_MAX), ..AgentDefinition::default() };
     let mut limits = limits(&parent, &alone);
     limits.stop_hooks = false;
     let mut observer = SearchObserver(parent.post.clone());
