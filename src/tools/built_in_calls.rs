@@ -111,7 +111,7 @@ impl ToolSet {
         let hides_some = folders.iter().chain(&named).any(&hides_below);
         // A program in a folder of the run could be one that a command has put there.
         let path = self.shell.path_variable();
-        let writable = self.shell.sandbox().writable();
+        let writable = self.shell.sandbox.writable();
         let is_safe = |folder: &PathBuf| {
             let real = resolve(folder);
             !writable.iter().chain(&folders).any(|root| real.starts_with(root))

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use parking_lot::Mutex;
+use wildmatch::WildMatchPattern;
 
 use crate::process::absolute_path;
 use crate::secrets::{PASSWORD_IN_URL, Redactor, is_distinctive};
@@ -188,7 +189,7 @@ impl CommandEnv {
         rules.credential_values = credentials.map(|it| it.value).collect();
         rules.secret_values = secrets.map(|it| it.value).collect();
         rules.drops_git_settings = all.iter().any(|it| is_git_setting(&it.name) && rules.drops(it));
-        let mut made = Self {
+        let mut environment = Self {
             variables: Vec::new(),
             dropped: Vec::new(),
             withheld: Vec::new(),
@@ -198,7 +199,7 @@ impl CommandEnv {
             let name = &*variable.name;
             let is_dropped = rules.drops(variable);
             if is_dropped {
-                made.dropped.push(name.to_owned());
+                environment.dropped.push(name.to_owned());
             }
             let is_named = GIT_REPOSITORY.contains(&name) && passes(name);
             if is_of_run(name) && !is_named || rules.is_of_model(variable) {
@@ -207,12 +208,13 @@ impl CommandEnv {
             let is_listed =
                 policy != ChildEnvironment::Allowlist || passes(name) || is_essential(name);
             let is_passed_on = !is_dropped && is_listed;
-            let list = if is_passed_on { &mut made.variables } else { &mut made.withheld };
+            let list =
+                if is_passed_on { &mut environment.variables } else { &mut environment.withheld };
             list.push(own.clone());
         }
-        made.dropped.sort_unstable();
-        made.make_unattended(session_id);
-        made
+        environment.dropped.sort_unstable();
+        environment.make_unattended(session_id);
+        environment
     }
 
     pub(super) fn get(&self, wanted: &str) -> Option<&OsStr> {
@@ -388,7 +390,7 @@ const SECRET_ENDINGS: [&str; 14] = [
     "MNEMONIC",
 ];
 
-/// The end of names of keys that are no secrets: of a project, of an entry of a table, and of the
+/// The ends of names of keys that are not secrets: of a project, of an entry of a table, and of the
 /// header with a secret.
 const SETTING_SUFFIXES: [&str; 10] = [
     "KEY_ID",
@@ -490,10 +492,11 @@ fn is_secret_name(name: &str, value: &str) -> bool {
         return false;
     }
     let last = name.rsplit('_').next().filter(|_| name != "PWD" && !is_switch(value));
+    let has_name = |pattern: &&str| WildMatchPattern::<'*', '\0'>::new(pattern).matches(&name);
     SECRET_PARTS.iter().any(|part| name.contains(part))
         || SECRET_NAMES.contains(&name.as_str())
         || (name.contains("WEBHOOK") && value.contains("://"))
-        || (is_content(value) && NAMES_OF_CONTENTS.iter().any(|known| is_like(known, &name)))
+        || (is_content(value) && NAMES_OF_CONTENTS.iter().any(has_name))
         || last.is_some_and(|last| SECRET_LAST_WORDS.contains(&last))
         || name.split('_').any(is_secret_word)
 }
@@ -530,21 +533,6 @@ fn is_plain(value: &str) -> bool {
     !value.contains([' ', '\t', '\r', '\n', '@', '?', '='])
         && (is_resource || !is_telling(value.as_ref()))
         && !value.split(['/', ':', '#', ',', ';']).any(|part| is_telling(part.as_ref()))
-}
-
-/// True if a name fits another one, in which `*` stands for any text.
-fn is_like(known: &str, name: &str) -> bool {
-    let mut parts = known.split('*');
-    let Some(mut rest) = parts.next().and_then(|begin| name.strip_prefix(begin)) else {
-        return false;
-    };
-    let parts: Vec<&str> = parts.collect();
-    let Some((end, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        let Some((_, after)) = rest.split_once(part) else { return false };
-        rest = after;
-    }
-    rest.ends_with(end)
 }
 
 /// True if a value is the text of a file, or looks like a secret and not like a file or an option.

@@ -118,6 +118,6 @@ impl ToolSet {
             self.permissions.external_denial(server, None).is_none()
         };
         let brought = foreign.perform(call, &may_use, cancel).await;
-        into_outcome_within(brought, self.results.external(), self.shell.scratch()).await
+        into_outcome_within(brought, self.results.external(), &self.shell.scratch).await
     }
 }

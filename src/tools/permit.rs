@@ -354,7 +354,7 @@ impl ToolSet {
 
     /// True if the kernel keeps a command from every change.
     fn only_reads(&self, confinement: &Confinement) -> bool {
-        self.shell.sandbox().can_hold_readers()
+        self.shell.sandbox.can_hold_readers()
             && match confinement {
                 Confinement::SandboxReading => true,
                 Confinement::Sandbox => false,

@@ -115,7 +115,7 @@ impl Toolbox {
                 },
                 Ok(ParsedCall::BuiltIn(built_in)) => {
                     built_in.tool.effect().changes_nothing()
-                        || self.tools.shell.sandbox().can_hold_readers() && built_in.may_only_read()
+                        || self.tools.shell.sandbox.can_hold_readers() && built_in.may_only_read()
                 }
                 Ok(ParsedCall::Agent(_) | ParsedCall::Answer(_)) | Err(_) => {
                     self.effect(&call.name).changes_nothing()

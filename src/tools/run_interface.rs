@@ -25,14 +25,14 @@ impl Toolbox {
     /// Returns a text as the result of a tool: cut in the middle if it is too long, and then saved
     /// whole to a file that it names.
     pub async fn within_limit(&self, text: &str) -> String {
-        truncated(text, self.tools.results.built_in(), self.tools.shell.scratch()).await
+        truncated(text, self.tools.results.built_in(), &self.tools.shell.scratch).await
     }
 
     /// Returns a text of a hook: its beginning if it is longer than `most` characters, with the file
     /// that has it whole.
     pub async fn beginning(&self, text: &str, most: usize) -> String {
         let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
-        let place = match self.tools.shell.scratch().keep("hook", text.as_bytes()).await {
+        let place = match self.tools.shell.scratch.keep("hook", text.as_bytes()).await {
             Ok(path) => format!("the whole text is in {}", path.display()),
             Err(error) => format!("the whole text could not be saved: {error}"),
         };
@@ -41,7 +41,7 @@ impl Toolbox {
 
     /// Names of variables that are hidden from commands because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
-        self.tools.shell.dropped()
+        &self.tools.shell.environment.dropped
     }
 
     /// The background tasks of the run.
@@ -71,29 +71,29 @@ impl Toolbox {
 
     /// The effective sandbox of commands.
     pub fn sandbox(&self) -> &SandboxState {
-        self.tools.shell.sandbox().state()
+        self.tools.shell.sandbox.state()
     }
 
     /// The paths that commands may write to, with links resolved.
     pub fn writable_places(&self) -> &[PathBuf] {
-        self.tools.shell.sandbox().writable()
+        self.tools.shell.sandbox.writable()
     }
 
     /// The sandbox of commands, for programs in folders that commands may write to.
     pub fn command_sandbox(&self) -> CommandSandbox {
-        let sandbox = Arc::clone(self.tools.shell.shared_sandbox());
+        let sandbox = Arc::clone(&self.tools.shell.sandbox);
         Box::new(move || sandbox.rules(&CommandScope::Sandbox(Vec::new())))
     }
 
     /// The gaps of the sandbox on this machine.
     pub fn sandbox_gaps(&self) -> &SandboxGaps {
-        self.tools.shell.sandbox().gaps()
+        self.tools.shell.sandbox.gaps()
     }
 
     /// The reason that the sandbox is weaker than requested, as one line for a warning. `None` if
     /// it is not.
     pub fn sandbox_warning(&self) -> Option<&str> {
-        self.tools.shell.sandbox().warning()
+        self.tools.shell.sandbox.warning()
     }
 
     /// Secrets that permission rules name but that are still withheld from commands.
@@ -132,7 +132,7 @@ impl Toolbox {
 
     /// Starts the supervisor of commands. Blocks briefly.
     pub fn start_supervisor(&self) {
-        self.tools.shell.supervisor().start_supervisor();
+        self.tools.shell.supervisor.start_supervisor();
     }
 
     /// Kills every process started in this run that is still running, in any process group. Does
@@ -142,7 +142,7 @@ impl Toolbox {
         if !self.is_root || self.tools.shell.background.keeps_command() {
             return;
         }
-        let supervisor = self.tools.shell.supervisor().clone();
+        let supervisor = self.tools.shell.supervisor.clone();
         // The call has its own time limit.
         let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
     }
@@ -150,13 +150,13 @@ impl Toolbox {
     /// Like [`Self::kill_remaining_processes`], outside async code. Blocks for at most a second.
     pub fn kill_remaining_processes_blocking(&self) {
         if !self.tools.shell.background.keeps_command() {
-            self.tools.shell.supervisor().close();
+            self.tools.shell.supervisor.close();
         }
     }
 
     /// The environment of commands.
     pub fn environment(&self) -> &[(OsString, OsString)] {
-        self.tools.shell.environment()
+        &self.tools.shell.environment.variables
     }
 
     /// The shell that runs commands.

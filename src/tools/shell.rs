@@ -52,8 +52,8 @@ pub(super) struct ShellSession {
     pub(super) environment: CommandEnv,
     settings: CommandSettings,
     output_limit: usize,
-    scratch: Arc<OutputFolder>,
-    supervisor: Supervisor,
+    pub(super) scratch: Arc<OutputFolder>,
+    pub(super) supervisor: Supervisor,
     pub(super) background: Arc<BackgroundTasks>,
     /// The folder in which the next command starts.
     cwd: Mutex<PathBuf>,
@@ -61,7 +61,7 @@ pub(super) struct ShellSession {
     recorded_cwd: Mutex<PathBuf>,
     /// The file to which the next command reports its final folder, if the last one has left it.
     spare_report: Mutex<Option<FinalCwd>>,
-    sandbox: Arc<Sandbox>,
+    pub(super) sandbox: Arc<Sandbox>,
     /// The settings of git for commands without a rule in a folder, until another command runs.
     git_settings: Mutex<Option<(PathBuf, GitSettings)>>,
     /// The index of a hook of git around the run, unless its variable reaches all commands.
@@ -131,35 +131,9 @@ impl ShellSession {
         if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
     }
 
-    pub(super) fn dropped(&self) -> &[String] {
-        &self.environment.dropped
-    }
-
-    /// The environment of its commands.
-    pub(super) fn environment(&self) -> &[(OsString, OsString)] {
-        &self.environment.variables
-    }
-
-    pub(super) fn scratch(&self) -> &Arc<OutputFolder> {
-        &self.scratch
-    }
-
     /// The variable `PATH` of its commands.
     pub(super) fn path_variable(&self) -> OsString {
         self.environment.get("PATH").unwrap_or_default().into()
-    }
-
-    /// The supervisor that starts its commands.
-    pub(super) fn supervisor(&self) -> &Supervisor {
-        &self.supervisor
-    }
-
-    pub(super) fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
-    pub(super) fn shared_sandbox(&self) -> &Arc<Sandbox> {
-        &self.sandbox
     }
 
     /// Lowers the timeout to the maximum. Returns a note for the model if that changed it.
