@@ -61,7 +61,8 @@ impl BadSchema {
         let target = truncated(bad.target, QUOTE_CHARS_MAX);
         let why = match bad.fault {
             ReferenceFault::OtherDocument => format!(
-                "{target:?} is in another document, and outlast fetches none; put it into                  \"$defs\" and refer to \"#/$defs/NAME\""
+                "{target:?} is in another document, and outlast fetches none; put it into \
+                 \"$defs\" and refer to \"#/$defs/NAME\""
             ),
             ReferenceFault::Missing => {
                 format!("there is no {target:?} in the schema; correct the reference")
@@ -232,7 +233,7 @@ fn write_out_nullable(schema: &mut Value) {
 
 fn unknown_dialect(schema: &Value) -> BadSchema {
     let why = format!(
-        "{} is no dialect of JSON Schema that outlast knows; leave it out, or write \
+        "{} is not a dialect of JSON Schema that outlast knows; leave it out, or write \
          \"https://json-schema.org/draft/2020-12/schema\"",
         truncated(&schema["$schema"].to_string(), QUOTE_CHARS_MAX)
     );
