@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::file_names;
 use super::glob_limits::check_glob;
-use super::glob_readings::{alternatives, readings, split_folder};
+use super::glob_readings::{add_valid, alternatives, readings, split_folder};
 use super::input::GlobInput;
 use super::outcome::{ToolError, ToolOutcome};
 use super::walk::{SearchBounds, SearchScope, explain_nothing_found, files};
@@ -50,21 +50,18 @@ pub(super) fn compile(input: &GlobInput) -> Result<PathMatcher, ToolError> {
     }
     let mut globs = Vec::new();
     for one in alternatives(rest) {
-        let mut first_error = None;
-        let before = globs.len();
-        for reading in readings(one.strip_prefix("./").unwrap_or(one)) {
+        let forms = readings(one.strip_prefix("./").unwrap_or(one)).into_iter().map(|reading| {
             let is_anywhere = folder.is_empty() && !reading.contains('/');
             let reading = if is_anywhere { format!("**/{reading}") } else { reading.into_owned() };
             // A folder covers everything in it.
-            let reading = if reading.ends_with('/') { reading + "**" } else { reading };
-            match GlobBuilder::new(&reading).literal_separator(true).build() {
-                Ok(glob) => globs.push(glob.compile_matcher()),
-                Err(error) => drop(first_error.get_or_insert(error)),
-            }
-        }
-        if let Some(error) = first_error.filter(|_| globs.len() == before) {
-            return Err(format!("pattern is wrong: {error}").into());
-        }
+            if reading.ends_with('/') { reading + "**" } else { reading }
+        });
+        add_valid(forms, |form| {
+            let glob = GlobBuilder::new(form).literal_separator(true).build()?;
+            globs.push(glob.compile_matcher());
+            Ok(())
+        })
+        .map_err(|error: globset::Error| format!("pattern is wrong: {error}"))?;
     }
     let names = alternatives(rest).into_iter().map(str::to_owned).collect();
     Ok(PathMatcher { globs, names })

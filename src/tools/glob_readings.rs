@@ -69,6 +69,15 @@ pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
     readings
 }
 
+/// Adds forms of one pattern. An error counts only if no form is valid.
+pub(super) fn add_valid<E>(
+    forms: impl Iterator<Item = String>,
+    mut add: impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let (valid, errors): (Vec<_>, Vec<_>) = forms.map(|form| add(&form)).partition(Result::is_ok);
+    if valid.is_empty() { errors.into_iter().collect() } else { Ok(()) }
+}
+
 /// The pattern with a backslash before each of these letters.
 pub(super) fn escaped(pattern: &str, letters: &[char]) -> String {
     pattern.chars().fold(String::new(), |mut escaped, letter| {

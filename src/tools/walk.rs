@@ -20,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::process::checkout_root;
 
 use super::glob_limits::{check_glob, has_bounded_lines};
-use super::glob_readings::{alternatives, readings};
+use super::glob_readings::{add_valid, alternatives, readings};
 use super::outcome::ToolError;
 use super::paths::{PATH_BYTES_MAX, display_path, open_regular, resolve};
+use super::sandbox::Hides;
 
 /// The maximum time of one search.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
@@ -106,10 +107,8 @@ pub(super) struct SearchScope {
     pub(super) globs: Override,
     pub(super) types: Option<Types>,
     /// Decides whether a path is hidden from the model.
-    pub(super) hides: HidesPath,
+    pub(super) hides: Hides,
 }
-
-pub(super) type HidesPath = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
 /// The root of a search, by which found files are named.
 pub(super) struct SearchPlace {
@@ -143,18 +142,8 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
     if let Some(pattern) = pattern {
         check_glob(pattern).map_err(|error| wrong(&error))?;
         for one in alternatives(pattern) {
-            let mut first_error = None;
-            let mut is_added = false;
             let lines = readings(one).into_iter().flat_map(|reading| override_lines(&reading));
-            for line in lines {
-                match builder.add(&line) {
-                    Ok(_) => is_added = true,
-                    Err(error) => drop(first_error.get_or_insert(error)),
-                }
-            }
-            if let Some(error) = first_error.filter(|_| !is_added) {
-                return Err(wrong(&error));
-            }
+            add_valid(lines, |line| builder.add(line).map(drop)).map_err(|error| wrong(&error))?;
         }
     }
     builder.build().map_err(|error| wrong(&error))
