@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use unicode_normalization::UnicodeNormalization;
 
@@ -103,15 +103,18 @@ fn create(
         Err(_) => {}
     }
     let new = WriteInput { file_path: input.file_path.clone(), content: input.new_string.clone() };
-    write::run(&new, place, known, cancel).map(|outcome| {
-        let detail = json!({
-            "filePath": place.shown(),
-            "oldString": "",
-            "newString": input.new_string,
-            "replaceAll": input.replace_all,
-            "replacements": 1,
-        });
-        ToolOutcome { detail, ..outcome }
+    let outcome = write::run(&new, place, known, cancel)?;
+    Ok(ToolOutcome { detail: detail(input, place, 1), ..outcome })
+}
+
+/// The result for programs.
+fn detail(input: &EditInput, place: &ResolvedPath, replacements: usize) -> Value {
+    json!({
+        "filePath": place.shown(),
+        "oldString": input.old_string,
+        "newString": input.new_string,
+        "replaceAll": input.replace_all,
+        "replacements": replacements,
     })
 }
 
@@ -155,16 +158,8 @@ impl Replacement {
             1 => format!("at line {}", self.line),
             count => format!("in {count} places, the first at line {}", self.line),
         };
-        ToolOutcome::text(
-            format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file)),
-            json!({
-                "filePath": place.shown(),
-                "oldString": input.old_string,
-                "newString": input.new_string,
-                "replaceAll": input.replace_all,
-                "replacements": self.count,
-            }),
-        )
+        let text = format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file));
+        ToolOutcome::text(text, detail(input, place, self.count))
     }
 
     /// The first changed lines of the new file with some context, numbered as Read numbers them.
@@ -276,8 +271,9 @@ fn not_found(wanted: &str, file: &str) -> String {
 fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
     let lines: Vec<&str> = file.lines().take(HINT_LINES_MAX).collect();
     let meant = typed(&wanted.lines().collect::<Vec<_>>().join("\n"));
-    let at = typed(&lines.join("\n")).find(&meant).filter(|_| !meant.trim().is_empty())?;
-    let before = typed(&lines.join("\n"))[..at].matches('\n').count();
+    let text = typed(&lines.join("\n"));
+    let at = text.find(&meant).filter(|_| !meant.trim().is_empty())?;
+    let before = text[..at].matches('\n').count();
     let piece = &lines[before..lines.len().min(before + meant.split('\n').count())];
     let differs = |letter: char, line: &str| !letter.is_ascii() && !line.contains(letter);
     let number = piece.iter().position(|line| line.chars().any(|it| differs(it, wanted)));

@@ -28,10 +28,10 @@ where
 {
     match tokio::time::timeout(CHECK_MAX, tokio::task::spawn_blocking(check)).await {
         Ok(Ok(checked)) => Ok(checked),
-        Ok(Err(error)) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_cancelled) => Err(ToolRefusal::invalid("not run: the run is ending")),
-        },
+        Ok(Err(error)) => {
+            resume_panic(error);
+            Err(ToolRefusal::invalid("not run: the run is ending"))
+        }
         Err(_elapsed) => Err(ToolRefusal::invalid(format!(
             "not run: the file system of a path in this call has not answered for {}s",
             CHECK_MAX.as_secs()
@@ -64,14 +64,14 @@ where
     let stop = cancel.clone();
     let mut tasks = JoinSet::new();
     tasks.spawn_blocking(move || work(&stop));
-    let patience = async {
+    let grace = async {
         cancel.cancelled().await;
         tokio::time::sleep(CHANGE_GRACE).await;
     };
     tokio::select! {
         biased;
         done = tasks.join_next() => join_outcome(done),
-        () = patience => {
+        () = grace => {
             ToolOutcome::failure("Interrupted by user; whether the file was changed is unknown")
         }
     }
@@ -79,13 +79,17 @@ where
 
 fn join_outcome(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
     match done {
-        Some(Ok(outcome)) => outcome,
-        Some(Err(error)) => match error.try_into_panic() {
-            // Propagate to the handler that catches all panics.
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => ToolOutcome::interrupted(),
-        },
-        None => ToolOutcome::interrupted(),
+        Some(Ok(outcome)) => return outcome,
+        Some(Err(error)) => resume_panic(error),
+        None => {}
+    }
+    ToolOutcome::interrupted()
+}
+
+/// Propagates the panic of a task, if it had one, to the handler that catches all panics.
+fn resume_panic(error: JoinError) {
+    if let Ok(panic) = error.try_into_panic() {
+        std::panic::resume_unwind(panic);
     }
 }
 

@@ -114,9 +114,7 @@ impl RealPaths {
             return true;
         }
         let above = self.look(parent, homes);
-        above.may_hold
-            && !(is_in_home(parent, homes)
-                && matches!(self.find_listed(&above.real, name), Found::Missing))
+        !matches!(self.find(&above, name, is_in_home(parent, homes)), Found::Missing)
     }
 
     /// Looks up an absolute path, in order to look up its entries.
@@ -144,11 +142,9 @@ impl RealPaths {
             |folder: &Path| if rest.is_empty() { folder.to_owned() } else { folder.join(rest) };
         let (path, first) = (joined(written), rest.split('/').next().unwrap_or_default());
         // Most of the paths that are looked up do not exist.
-        let is_missing = !seen.may_hold
-            || *is_in_home
-                && !first.is_empty()
-                && matches!(self.find_listed(&seen.real, OsStr::new(first)), Found::Missing);
-        let real = match is_missing {
+        let is_listed = *is_in_home && !first.is_empty();
+        let found = self.find(seen, OsStr::new(first), is_listed);
+        let real = match matches!(found, Found::Missing) {
             true if seen.real.as_os_str() == written.as_os_str() => {
                 return LinkedPath { written: path, target: None };
             }
@@ -167,14 +163,7 @@ impl RealPaths {
         };
         let above = self.look(parent, homes);
         let joined = above.real.join(name);
-        let known = if !above.may_hold {
-            Found::Missing
-        } else if is_in_home(parent, homes) {
-            self.find_listed(&above.real, name)
-        } else {
-            Found::Unknown
-        };
-        let found = match known {
+        let found = match self.find(&above, name, is_in_home(parent, homes)) {
             Found::Missing => SeenPath { real: joined, may_hold: false },
             Found::Plain => SeenPath { real: joined, may_hold: true },
             Found::Unknown => match fs::read_link(&joined) {
@@ -184,6 +173,17 @@ impl RealPaths {
         };
         self.seen.borrow_mut().insert(path.as_os_str().to_owned(), found.clone());
         found
+    }
+
+    /// Finds a name in a folder, as far as its entries are known.
+    fn find(&self, folder: &SeenPath, name: &OsStr, is_in_home: bool) -> Found {
+        if !folder.may_hold {
+            Found::Missing
+        } else if is_in_home {
+            self.find_listed(&folder.real, name)
+        } else {
+            Found::Unknown
+        }
     }
 
     /// Finds a name in the listing of a real folder, which is made once enough of its names were
