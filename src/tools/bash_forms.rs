@@ -14,16 +14,10 @@ use super::shell_lexer;
 const FOLDER: &str = "workdir";
 
 /// The names of that field, as [`bare`] writes them.
+#[rustfmt::skip]
 const FOLDER_NAMES: [&str; 9] = [
-    "workdir",
-    "cwd",
-    "workingdirectory",
-    "workingdir",
-    "directory",
-    "dir",
-    "dirpath",
-    "directorypath",
-    "folder",
+    "workdir", "cwd", "workingdirectory", "workingdir", "directory", "dir", "dirpath",
+    "directorypath", "folder",
 ];
 
 /// Names of fields with a timeout, as [`bare`] writes them, and their unit in milliseconds.

@@ -63,47 +63,23 @@ const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"]
 /// work in others, too. They are the output of `git rev-parse --local-env-vars` without user
 /// settings, and what git sets for a push: with `GIT_QUARANTINE_PATH`, it refuses to change a
 /// reference of any repository.
+#[rustfmt::skip]
 const GIT_REPOSITORY: [&str; 18] = [
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REFLOG_ACTION",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION", "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 ];
 
 /// Variables that change what the words of a command mean to a shell or to a program that needs no
 /// rule: `cd` leads elsewhere, patterns match other files, options are set, another program runs
 /// first.
+#[rustfmt::skip]
 const COMMAND_MEANING: [&str; 16] = [
-    "BASHOPTS",
-    "BASH_COMPAT",
-    "BASH_ENV",
-    "BASH_XTRACEFD",
-    "CDPATH",
-    "ENV",
-    "EXECIGNORE",
-    "GIT_EXTERNAL_DIFF",
-    "GLOBIGNORE",
-    "GREP_OPTIONS",
-    "LESSCLOSE",
-    "LESSOPEN",
-    "POSIXLY_CORRECT",
-    "PS4",
-    "RIPGREP_CONFIG_PATH",
-    "SHELLOPTS",
+    "BASHOPTS", "BASH_COMPAT", "BASH_ENV", "BASH_XTRACEFD", "CDPATH", "ENV", "EXECIGNORE",
+    "GIT_EXTERNAL_DIFF", "GLOBIGNORE", "GREP_OPTIONS", "LESSCLOSE", "LESSOPEN", "POSIXLY_CORRECT",
+    "PS4", "RIPGREP_CONFIG_PATH", "SHELLOPTS",
 ];
 
 /// Prefixes of variables that belong together: git fails when only some of them are set.
@@ -330,79 +306,34 @@ const SECRET_NAMES: [&str; 3] =
 
 /// Names of variables that hold a secret or an ordinary text, so that the value has to look like a
 /// secret; `*` stands for any text.
+#[rustfmt::skip]
 const NAMES_OF_CONTENTS: [&str; 23] = [
-    "BW_SESSION",
-    "OP_SESSION_*",
-    "BUNDLE_*__*",
-    "VSS_NUGET_EXTERNAL_FEED_ENDPOINTS",
-    "KUBE_CONFIG",
-    "KUBE_CONFIG_DATA",
-    "*KUBECONFIG_CONTENT",
-    "*KUBECONFIG_BASE64",
-    "*KUBECONFIG_DATA",
-    "*_P8",
-    "*_P12",
-    "*_PFX",
-    "*P12_BASE64",
-    "*PFX_BASE64",
-    "*KEYSTORE_BASE64",
-    "*ID_RSA",
-    "*ID_ECDSA",
-    "*ID_ED25519",
-    "ETH_PRIVATE",
-    "OPENAI_API",
-    "TELEGRAM_BOT",
-    "STRIPE_SK",
-    "TOTP",
+    "BW_SESSION", "OP_SESSION_*", "BUNDLE_*__*", "VSS_NUGET_EXTERNAL_FEED_ENDPOINTS", "KUBE_CONFIG",
+    "KUBE_CONFIG_DATA", "*KUBECONFIG_CONTENT", "*KUBECONFIG_BASE64", "*KUBECONFIG_DATA", "*_P8",
+    "*_P12", "*_PFX", "*P12_BASE64", "*PFX_BASE64", "*KEYSTORE_BASE64", "*ID_RSA", "*ID_ECDSA",
+    "*ID_ED25519", "ETH_PRIVATE", "OPENAI_API", "TELEGRAM_BOT", "STRIPE_SK", "TOTP",
 ];
 
 /// Parts of a name that mark a secret.
+#[rustfmt::skip]
 const SECRET_PARTS: [&str; 12] = [
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "PASSCODE",
-    "CREDENTIAL",
-    "CONN_STR",
-    "CONNSTR",
-    "CONNECTION_STR",
-    "CONNECTIONSTR",
-    "AUTH_HEADER",
-    "SEED_PHRASE",
+    "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "CREDENTIAL", "CONN_STR", "CONNSTR",
+    "CONNECTION_STR", "CONNECTIONSTR", "AUTH_HEADER", "SEED_PHRASE",
 ];
 
 /// Endings of any word of a name that mark a secret: APIKEY, AUTHTOKEN.
+#[rustfmt::skip]
 const SECRET_ENDINGS: [&str; 14] = [
-    "KEY",
-    "KEYS",
-    "TOKEN",
-    "TOKENS",
-    "PASS",
-    "JWT",
-    "COOKIE",
-    "COOKIES",
-    "DSN",
-    "BEARER",
-    "CREDS",
-    "SESSIONID",
-    "SESSID",
-    "MNEMONIC",
+    "KEY", "KEYS", "TOKEN", "TOKENS", "PASS", "JWT", "COOKIE", "COOKIES", "DSN", "BEARER", "CREDS",
+    "SESSIONID", "SESSID", "MNEMONIC",
 ];
 
 /// The ends of names of keys that are not secrets: of a project, of an entry of a table, and of the
 /// header with a secret.
+#[rustfmt::skip]
 const SETTING_SUFFIXES: [&str; 10] = [
-    "KEY_ID",
-    "KEY_HEADER",
-    "TOKEN_HEADER",
-    "PROJECT_KEY",
-    "CACHE_KEY",
-    "SORT_KEY",
-    "PARTITION_KEY",
-    "PRIMARY_KEY",
-    "OBJECT_KEY",
-    "FLAG_KEY",
+    "KEY_ID", "KEY_HEADER", "TOKEN_HEADER", "PROJECT_KEY", "CACHE_KEY", "SORT_KEY", "PARTITION_KEY",
+    "PRIMARY_KEY", "OBJECT_KEY", "FLAG_KEY",
 ];
 
 /// Last words of names of settings of a login: the secret itself is elsewhere.
@@ -417,19 +348,10 @@ const SETTING_LAST_WORDS: [&str; 46] = [
 ];
 
 /// Words of a name that say that a key is a secret, however short its value is.
+#[rustfmt::skip]
 const LOGIN_KEYS: [&str; 12] = [
-    "API",
-    "ACCESS",
-    "PRIVATE",
-    "MASTER",
-    "ENCRYPTION",
-    "SIGNING",
-    "LICENSE",
-    "ADMIN",
-    "AUTH",
-    "SERVICE",
-    "DEPLOY",
-    "ROOT",
+    "API", "ACCESS", "PRIVATE", "MASTER", "ENCRYPTION", "SIGNING", "LICENSE", "ADMIN", "AUTH",
+    "SERVICE", "DEPLOY", "ROOT",
 ];
 
 /// The length from which the value of a key is a secret whatever it is made of, in bytes.

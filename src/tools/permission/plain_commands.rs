@@ -179,23 +179,10 @@ const FILTERS: &[&str] = &[
 
 /// Programs that write nothing and run nothing, whatever their flags: among the names that a pattern
 /// matches, one may look like a flag.
+#[rustfmt::skip]
 const HARMLESS: &[&str] = &[
-    "cat",
-    "cksum",
-    "cmp",
-    "du",
-    "egrep",
-    "fgrep",
-    "grep",
-    "head",
-    "jq",
-    "ls",
-    "md5sum",
-    "sha1sum",
-    "sha256sum",
-    "stat",
-    "tail",
-    "wc",
+    "cat", "cksum", "cmp", "du", "egrep", "fgrep", "grep", "head", "jq", "ls", "md5sum", "sha1sum",
+    "sha256sum", "stat", "tail", "wc",
 ];
 
 /// Read-only commands of git, and whether they show contents of files.
@@ -221,16 +208,10 @@ const GIT_TAG_ORDERS: &[&str] = &["--sort=", "--format=", "--column"];
 
 /// Flags with which `git config` prints settings, and what it may print with them.
 const GIT_CONFIG_READS: &[&str] = &["--get", "--get-all", "--get-regexp", "--list", "-l"];
+#[rustfmt::skip]
 const GIT_CONFIG_FLAGS: &[&str] = &[
-    "--local",
-    "--name-only",
-    "--null",
-    "--show-origin",
-    "--show-scope",
-    "--type=bool",
-    "--type=int",
-    "--type=path",
-    "-z",
+    "--local", "--name-only", "--null", "--show-origin", "--show-scope", "--type=bool",
+    "--type=int", "--type=path", "-z",
 ];
 
 /// Beginnings of names that are set in repositories.
