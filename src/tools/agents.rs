@@ -123,8 +123,8 @@ fn general_purpose() -> String {
 }
 
 impl AgentCall {
-    /// Parses the input of a call. A missing description or kind is added to it, and a kind in other
-    /// spelling is replaced by the offered name.
+    /// Parses the input of a call. A missing description or kind is added to it, and a kind in
+    /// other spelling is replaced by the offered name.
     pub(super) fn parse(input: &mut Value, kinds: &[&str]) -> Result<Self, ToolError> {
         if let Some(fields) = input.as_object_mut() {
             fields.retain(|_, value| !value.is_null());

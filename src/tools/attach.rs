@@ -51,7 +51,7 @@ impl Toolbox {
         })
     }
 
-    /// Returns what Read would show of a file, or the names in a folder. Blocks.
+    /// Shows a file as Read does, or lists the names in a folder. Blocks.
     ///
     /// # Errors
     /// The file does not exist, or reading it is not allowed or failed.
@@ -62,11 +62,11 @@ impl Toolbox {
         source: GrantSource,
     ) -> Result<Vec<Block>, NotAttached> {
         let base = self.tools.shell.cwd();
-        let place = self.tools.places.resolve(path, &base);
-        let (input, access) = (json!({ "file_path": path }), Access::Read(place.clone()));
+        let target = self.tools.places.resolve(path, &base);
+        let (input, access) = (json!({ "file_path": path }), Access::Read(target.clone()));
         let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &access, source);
         judged.map_err(|denial| NotAttached::Refused(denial.to_string()))?;
-        let metadata = fs::metadata(&place.real).map_err(|error| {
+        let metadata = fs::metadata(&target.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                 NotAttached::Missing
             } else {
@@ -74,7 +74,7 @@ impl Toolbox {
             }
         })?;
         let shown = if metadata.is_dir() {
-            self.list_folder(&place)
+            self.list_folder(&target)
         } else {
             let read = ReadInput {
                 file_path: path.to_owned(),
@@ -84,7 +84,7 @@ impl Toolbox {
             };
             let page = self.tools.results.page();
             let seen = (&self.tools.seen, page);
-            read::run(&read, &place, &base, seen, &CancellationToken::new())
+            read::run(&read, &target, &base, seen, &CancellationToken::new())
         };
         match shown {
             Ok(outcome) => Ok(self.redacted(outcome).content),

@@ -1,6 +1,6 @@
-//! Changes inputs of Bash that are written in the forms of other shell tools: a folder, a timeout in
-//! seconds, a code block around the command. A field that changes the meaning of the command is never
-//! ignored: the command is changed, or the call is refused before it runs. Pure.
+//! Changes inputs of Bash that are written in the forms of other shell tools: a folder, a timeout
+//! in seconds, a code block around the command. A field that changes the meaning of the command is
+//! never ignored: the command is changed, or the call is refused before it runs. Pure.
 
 use serde_json::{Map, Value};
 
@@ -84,7 +84,7 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// True for a value that asks for nothing.
+/// True if a value has no effect.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -120,7 +120,7 @@ fn adapt_timeout(fields: &mut Map<String, Value>) -> Option<String> {
     Some(format!("`timeout` is in milliseconds: {seconds} was taken for seconds"))
 }
 
-/// Takes the folder in which the command is to run. `None` if that is where it runs anyway.
+/// Removes the folder in which the command is to run. `None` if that is the working directory.
 fn take_folder(fields: &mut Map<String, Value>) -> Result<Option<String>, String> {
     let mut found: Option<String> = None;
     for name in fields.keys().cloned().collect::<Vec<_>>() {
@@ -132,7 +132,7 @@ fn take_folder(fields: &mut Map<String, Value>) -> Result<Option<String>, String
             Value::Null => continue,
             Value::String(folder) => folder.trim().to_owned(),
             Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                return Err(format!("the field `{name}` is wrong: {value} is no path"));
+                return Err(format!("the field `{name}` is wrong: {value} is not a path"));
             }
         };
         if folder.is_empty() || folder == "." {
@@ -158,14 +158,16 @@ fn in_folder(command: &str, folder: &str) -> String {
     format!("{}{command}", forms[form])
 }
 
-/// True if `&&` and pipes join all of a command, so that nothing runs if what stands before it fails.
+/// True if `&&` and pipes join all of a command, so that nothing runs if what stands before it
+/// fails.
 fn is_one_chain(command: &str) -> bool {
     let Ok(parts) = shell_lexer::split(command) else { return false };
     let is_joined = |pair: &[shell_lexer::SimpleCommand]| pair[0].is_joined || pair[1].is_piped;
     parts.windows(2).all(is_joined)
 }
 
-/// The command in a code block, if the whole text is one: a shell would run its output as a command.
+/// The command in a code block, if the whole text is one: a shell would run its output as a
+/// command.
 fn within_code_block(command: &str) -> Result<Option<String>, String> {
     let inner = command.trim().strip_prefix("```").and_then(|text| text.strip_suffix("```"));
     let Some((language, inner)) = inner.and_then(|text| text.split_once('\n')) else {

@@ -66,12 +66,12 @@ impl ToolSet {
     pub(super) async fn run_with_path(
         self: Arc<Self>,
         built_in: Arc<BuiltinCall>,
-        place: ResolvedPath,
+        target: ResolvedPath,
         cancel: CancellationToken,
     ) -> ToolOutcome {
         let effect = built_in.tool.effect();
         let work = move |stop: &CancellationToken| {
-            let outcome = self.run_file_tool(&built_in.request, &place, stop);
+            let outcome = self.run_file_tool(&built_in.request, &target, stop);
             outcome.unwrap_or_else(ToolOutcome::from)
         };
         match effect {
@@ -101,12 +101,12 @@ impl ToolSet {
             folders.extend_from_slice(self.permissions.repositories());
         }
         let hides_below = |folder: &PathBuf| {
-            let place = ResolvedPath {
+            let target = ResolvedPath {
                 written: folder.clone(),
                 real: folder.clone(),
                 scope: PathScope::Inside,
             };
-            self.permissions.hides_below(&place)
+            self.permissions.hides_below(&target)
         };
         let hides_some = folders.iter().chain(&named).any(&hides_below);
         // A program in a folder of the run could be one that a command has put there.
@@ -120,7 +120,7 @@ impl ToolSet {
         let path = safe.unwrap_or(path);
         let libraries = self.shell.environment.get("LD_LIBRARY_PATH");
         let mut programs = program_places(&path, libraries, self.places.home.as_deref());
-        programs.retain(|place| !hides_below(place));
+        programs.retain(|folder| !hides_below(folder));
         let hides: Hides =
             Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path));
         CommandScope::Plain(PlainScope {
@@ -140,26 +140,26 @@ impl ToolSet {
     fn run_file_tool(
         self: Arc<Self>,
         request: &ToolRequest,
-        place: &ResolvedPath,
+        target: &ResolvedPath,
         stop: &CancellationToken,
     ) -> Result<ToolOutcome, ToolError> {
         let base = self.shell.cwd();
         let known = (&self.seen, self.history.as_ref());
         match request {
             ToolRequest::Read(read) => {
-                read::run(read, place, &base, (&self.seen, self.results.page()), stop)
+                read::run(read, target, &base, (&self.seen, self.results.page()), stop)
             }
-            ToolRequest::Write(write) => write::run(write, place, known, stop),
-            ToolRequest::Edit(edit) => edit::run(edit, place, &base, known, stop),
-            ToolRequest::NotebookEdit(edit) => notebook_edit::run(edit, place, &base, known, stop),
+            ToolRequest::Write(write) => write::run(write, target, known, stop),
+            ToolRequest::Edit(edit) => edit::run(edit, target, &base, known, stop),
+            ToolRequest::NotebookEdit(edit) => notebook_edit::run(edit, target, &base, known, stop),
             ToolRequest::Glob(input) => {
                 let matcher = glob::compile(input)?;
-                let scope = self.glob_scope(input, place)?;
+                let scope = self.glob_scope(input, target)?;
                 glob::run(&matcher, &scope, &base, &SearchBounds::new(stop))
             }
             ToolRequest::Grep(input) => {
                 let matcher = grep::compile(input)?;
-                let scope = self.grep_scope(input, place)?;
+                let scope = self.grep_scope(input, target)?;
                 let bounds = SearchBounds::new(stop);
                 grep::run(input, &matcher, &scope, &base, self.results.built_in(), &bounds)
             }

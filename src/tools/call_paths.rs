@@ -17,45 +17,45 @@ impl ToolSet {
     pub(super) fn glob_scope(
         self: &Arc<Self>,
         input: &GlobInput,
-        place: &ResolvedPath,
+        target: &ResolvedPath,
     ) -> Result<SearchScope, ToolError> {
         let (folder, _) = split_folder(&input.pattern);
-        self.scope(BuiltinTool::Glob, place, folder, None, None)
+        self.scope(BuiltinTool::Glob, target, folder, None, None)
     }
 
     /// The files that a call of Grep is about.
     pub(super) fn grep_scope(
         self: &Arc<Self>,
         input: &GrepInput,
-        place: &ResolvedPath,
+        target: &ResolvedPath,
     ) -> Result<SearchScope, ToolError> {
         let (folder, glob) = self.glob_of(input, &self.shell.cwd());
         let kind = input.kind.as_deref();
-        self.scope(BuiltinTool::Grep, place, folder, glob.as_deref(), kind)
+        self.scope(BuiltinTool::Grep, target, folder, glob.as_deref(), kind)
     }
 
     fn scope(
         self: &Arc<Self>,
         tool: BuiltinTool,
-        place: &ResolvedPath,
+        target: &ResolvedPath,
         pattern_folder: &str,
         globs: Option<&str>,
         kind: Option<&str>,
     ) -> Result<SearchScope, ToolError> {
         let tools = Arc::clone(self);
-        let missing = || format!("[there is no folder {}]", place.written.display());
+        let missing = || format!("[there is no folder {}]", target.written.display());
         Ok(SearchScope {
-            root: place.real.clone(),
-            written: place.written.clone(),
+            root: target.real.clone(),
+            written: target.written.clone(),
             missing_folder: (!pattern_folder.is_empty()).then(missing),
-            globs: walk::compile_globs(&place.real, globs)?,
+            globs: walk::compile_globs(&target.real, globs)?,
             types: kind.map(walk::find_types).transpose()?,
             hides: Arc::new(move |path| tools.permissions.hides(tool, path)),
         })
     }
 
-    /// Makes a search below a working folder relative to it. The name of the folder may have letters
-    /// that are special in a pattern.
+    /// Makes a search below a working folder relative to it. The name of the folder may have
+    /// letters that are special in a pattern.
     pub(super) fn split_off_root(&self, request: &mut ToolRequest) {
         let (path, pattern) = if let ToolRequest::Glob(glob) = request {
             (&mut glob.path, &mut glob.pattern)
@@ -89,7 +89,8 @@ impl ToolSet {
             return Some(of_cwd);
         }
         let below = self.places.resolve(folder, &base.real);
-        // Models write patterns relative to the working folder beside a path, as ripgrep takes them.
+        // Models write patterns relative to the working folder beside a path, as ripgrep takes
+        // them.
         let is_other = !below.real.is_dir() && of_cwd.real.is_dir();
         Some(if is_other && of_cwd.real.starts_with(&base.real) { of_cwd } else { below })
     }

@@ -16,7 +16,8 @@ const DEPTH_MAX: usize = 32;
 pub(super) const PLACEHOLDERS: [&str; 3] = ["undefined", "null", "None"];
 
 /// Repairs an input, and leaves everything else unchanged:
-/// - text that states a number, a flag, a list or an object, where the schema takes that and no text;
+/// - text that states a number, a flag, a list or an object, where the schema takes that and no
+///   text;
 /// - a whole number or a flag, where it takes text only;
 /// - 0 and 1, where it takes a flag;
 /// - one object, where it takes a list of objects;

@@ -166,14 +166,14 @@ pub(super) async fn wait_for_end(
         let is_short = out_of_memory_kills() > kills_before;
         ended.cause = if is_short { CommandEnd::KilledForMemory } else { CommandEnd::Exited };
     }
-    let held = output.is_some();
+    let is_pipe_open = output.is_some();
     // On a busy machine the time may run out before the printed output was read.
     chunk.clear();
     chunk.reserve(CHUNK);
     if let Some(Ok(_)) = output.map(|pipe| pipe.try_read_buf(&mut chunk)) {
         capture.push(&chunk).await;
     }
-    ended.left_behind = running.end_leftovers().await || held;
+    ended.left_behind = running.end_leftovers().await || is_pipe_open;
     ended
 }
 

@@ -1,4 +1,5 @@
-//! The confinement of a program that outlast itself runs on files that earlier commands could write.
+//! The confinement of a program that outlast itself runs on files that earlier commands could
+//! write.
 
 use std::ffi::OsString;
 use std::io;

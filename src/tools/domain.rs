@@ -15,7 +15,7 @@ pub(super) enum Domain {
 
 /// The error for a text that is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no host; write example.com, *.example.com or *, without a port")]
+#[error("`{0}` is not a host; write example.com, *.example.com or *, without a port")]
 pub struct InvalidHost(String);
 
 impl Domain {

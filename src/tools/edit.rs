@@ -44,54 +44,54 @@ pub(super) fn check_input(input: &EditInput) -> Result<(), ToolError> {
 /// Edits a file. Blocks.
 pub(super) fn run(
     input: &EditInput,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     base: &Path,
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
     if input.old_string.is_empty() {
-        return create(input, place, (seen, history), cancel);
+        return create(input, target, (seen, history), cancel);
     }
-    let path = place.shown();
-    let metadata = metadata_of(place, base)?;
+    let path = target.shown();
+    let metadata = metadata_of(target, base)?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
     if metadata.len() > EDITED_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use sed or a script in Bash").into());
     }
-    let bytes = read_up_to(&place.real, EDITED_BYTES_MAX + 1)
+    let bytes = read_up_to(&target.real, EDITED_BYTES_MAX + 1)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
-    let file = TextFile::new(bytes, seen.former_style(&place.real, &metadata))
+    let file = TextFile::new(bytes, seen.former_style(&target.real, &metadata))
         .ok_or_else(|| format!("{path} is a binary file; use a script in Bash to change it"))?;
     let change = Replacement::find(input, &file).map_err(|why| {
         let cells = "A cell of a notebook is changed with NotebookEdit.";
-        let hint = if is_notebook(&place.real) { format!(" {cells}") } else { String::new() };
+        let hint = if is_notebook(&target.real) { format!(" {cells}") } else { String::new() };
         format!("{path}: {why}{hint}")
     })?;
-    let known = seen.check(&place.real, &metadata);
+    let known = seen.check(&target.real, &metadata);
     // One exact match proves that the model knows the text it replaces. Several prove less: the
     // model may not know all of the places.
     if change.count > 1 {
         known.as_ref().map_err(|why| format!("{path}: {why}"))?;
     }
     let new = file.replace(&change.from, &change.to).map_err(|why| format!("{path}: {why}"))?;
-    write::replace(place, &new, Some(&metadata), history, cancel)?;
-    record_style(place, seen, Some(&file));
+    write::replace(target, &new, Some(&metadata), history, cancel)?;
+    record_style(target, seen, Some(&file));
     // Write replaces the whole file, so it still requires a Read.
     if known.is_ok() {
-        record_written(place, seen);
+        record_written(target, seen);
     }
-    Ok(change.outcome(input, place, &change.apply(&file.text)))
+    Ok(change.outcome(input, target, &change.apply(&file.text)))
 }
 
 /// Creates a file with the new text, because there is no old text to replace. Blocks.
 fn create(
     input: &EditInput,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     known: (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.shown();
-    match fs::metadata(&place.real) {
+    let path = target.shown();
+    match fs::metadata(&target.real) {
         Ok(metadata) if metadata.len() > 0 => {
             return Err(format!(
                 "old_string is empty, but {path} is not: name the text to replace, or use Write"
@@ -99,18 +99,18 @@ fn create(
             .into());
         }
         // An empty file needs no Read first.
-        Ok(_) => record_written(place, known.0),
+        Ok(_) => record_written(target, known.0),
         Err(_) => {}
     }
     let new = WriteInput { file_path: input.file_path.clone(), content: input.new_string.clone() };
-    let outcome = write::run(&new, place, known, cancel)?;
-    Ok(ToolOutcome { detail: detail(input, place, 1), ..outcome })
+    let outcome = write::run(&new, target, known, cancel)?;
+    Ok(ToolOutcome { detail: detail(input, target, 1), ..outcome })
 }
 
 /// The result for programs.
-fn detail(input: &EditInput, place: &ResolvedPath, replacements: usize) -> Value {
+fn detail(input: &EditInput, target: &ResolvedPath, replacements: usize) -> Value {
     json!({
-        "filePath": place.shown(),
+        "filePath": target.shown(),
         "oldString": input.old_string,
         "newString": input.new_string,
         "replaceAll": input.replace_all,
@@ -152,14 +152,14 @@ impl Replacement {
         file.replace(&self.from, &self.to)
     }
 
-    fn outcome(&self, input: &EditInput, place: &ResolvedPath, file: &str) -> ToolOutcome {
-        let path = place.shown();
+    fn outcome(&self, input: &EditInput, target: &ResolvedPath, file: &str) -> ToolOutcome {
+        let path = target.shown();
         let what = match self.count {
             1 => format!("at line {}", self.line),
             count => format!("in {count} places, the first at line {}", self.line),
         };
         let text = format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file));
-        ToolOutcome::text(text, detail(input, place, self.count))
+        ToolOutcome::text(text, detail(input, target, self.count))
     }
 
     /// The first changed lines of the new file with some context, numbered as Read numbers them.
@@ -279,12 +279,12 @@ fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
     let number = piece.iter().position(|line| line.chars().any(|it| differs(it, wanted)));
     let number = number.unwrap_or_default();
     let line = piece.get(number).copied().unwrap_or_default();
-    let (place, other) = if line.chars().any(|letter| differs(letter, wanted)) {
+    let (differing, other) = if line.chars().any(|letter| differs(letter, wanted)) {
         (line, wanted)
     } else {
         (wanted, line)
     };
-    let mut odd: Vec<char> = place.chars().filter(|letter| differs(*letter, other)).collect();
+    let mut odd: Vec<char> = differing.chars().filter(|letter| differs(*letter, other)).collect();
     odd.sort_unstable();
     odd.dedup();
     odd.truncate(UNSEEN_MAX);
@@ -293,7 +293,7 @@ fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
     }
     let names: Vec<String> =
         odd.into_iter().map(|letter| format!("U+{:04X}", u32::from(letter))).collect();
-    let whose = if place == line { "" } else { "old_string has " };
+    let whose = if differing == line { "" } else { "old_string has " };
     Some(format!(
         "old_string was not found. Line {} has it with other quotes or dashes, blanks or invisible \
          characters ({whose}{}): `{}`",

@@ -43,8 +43,8 @@ impl TextFormat {
 
 impl Display for TextFormat {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let mark = if self.has_bom { " with a byte order mark" } else { "" };
-        write!(formatter, "{}{mark}", self.encoding.name())
+        let bom = if self.has_bom { " with a byte order mark" } else { "" };
+        write!(formatter, "{}{bom}", self.encoding.name())
     }
 }
 

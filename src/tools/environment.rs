@@ -72,8 +72,8 @@ const GIT_REPOSITORY: [&str; 18] = [
     "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 ];
 
-/// Variables that change what the words of a command mean to a shell or to a program that needs no
-/// rule: `cd` leads elsewhere, patterns match other files, options are set, another program runs
+/// Variables that change the meaning of a command for a shell or for a program that needs no rule:
+/// `cd` leads elsewhere, patterns match other files, options are set, another program runs
 /// first.
 #[rustfmt::skip]
 const COMMAND_MEANING: [&str; 16] = [
@@ -89,9 +89,9 @@ const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CON
 struct OwnVariable<'a> {
     name: Cow<'a, str>,
     value: &'a OsStr,
-    /// It is a credential of the model.
+    /// True if it is a credential of the model.
     is_credential: bool,
-    /// It is not passed on if it is a secret.
+    /// True if it is not passed on when it is a secret.
     is_scrubbed: bool,
     looks_secret: bool,
 }
@@ -423,9 +423,9 @@ fn is_secret_name(name: &str, value: &str) -> bool {
         || name.split('_').any(is_secret_word)
 }
 
-/// True if a variable whose name ends in `TOKENS` is a limit, such as `MAX_THINKING_TOKENS=4000`: its
-/// value is a number, or by its name it is a limit and its value is short or a number as people write
-/// it (`3_000_000`).
+/// True if a variable whose name ends in `TOKENS` is a limit, such as `MAX_THINKING_TOKENS=4000`:
+/// its value is a number, or by its name it is a limit and its value is short or a number as people
+/// write it (`3_000_000`).
 fn is_limit(name: &str, value: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit();
     let is_written_number = || value.bytes().all(|byte| is_digit(byte) || b"_,.".contains(&byte));

@@ -61,7 +61,7 @@ pub enum Permission {
         name: String,
         /// The name by which its source calls it, as in `ExternalTools::own_name`.
         own: Option<String>,
-        /// What the names of all tools of its server begin with.
+        /// The prefix of the server's tool names.
         server: String,
         /// True if a source that the user trusts declares the tool read-only.
         reads_only: bool,
@@ -112,7 +112,8 @@ pub(super) async fn into_outcome_within(
     ToolOutcome { content, is_error, detail, denied: None }
 }
 
-/// Cuts a text in the middle if it is longer than `limit`, in characters, and saves it whole to a file.
+/// Cuts a text in the middle if it is longer than `limit`, in characters, and saves it whole to a
+/// file.
 pub(super) async fn truncated(text: &str, limit: usize, scratch: &Arc<OutputFolder>) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();

@@ -1,7 +1,7 @@
 //! Keeps the contents of files before the file tools change them, so that a host can restore them.
 //!
-//! The folder of a session holds `index.jsonl`, a line for the beginning of each prompt and one for its
-//! first change of each file, and the former contents in numbered files.
+//! The folder of a session holds `index.jsonl`, a line for the beginning of each prompt and one for
+//! its first change of each file, and the former contents in numbered files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -132,7 +132,8 @@ impl FileHistory {
     }
 
     /// Restores every file that was changed since a prompt. `folders` are the histories of
-    /// consecutive sessions, in order, and `roots` the folders in which files may be restored. Blocks.
+    /// consecutive sessions, in order, and `roots` the folders in which files may be restored.
+    /// Blocks.
     ///
     /// # Errors
     /// The prompt is not known, or a file cannot be restored; nothing was changed.

@@ -17,7 +17,7 @@ use crate::types::{FileStamp, ReadFile};
 #[derive(Clone, Debug, Default)]
 pub struct FilesRead {
     files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
-    /// The files that were added or removed since this was last asked.
+    /// The files that were added or removed since the changes were last taken.
     changed: Arc<Mutex<BTreeSet<PathBuf>>>,
     /// The formats of files as they were written last.
     styles: Arc<Mutex<HashMap<PathBuf, (FileStamp, FileStyle)>>>,
@@ -35,7 +35,7 @@ impl FilesRead {
         self.changed.lock().insert(real.to_path_buf());
     }
 
-    /// Requires another Read: what the model knows of the file no longer applies.
+    /// Forgets that the model has read a file, so that it must Read it again.
     pub(super) fn forget(&self, real: &Path) {
         self.files.lock().remove(real);
         self.changed.lock().insert(real.to_path_buf());

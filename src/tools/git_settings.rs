@@ -1,5 +1,6 @@
-//! Settings of git for commands that may not read them where they are: those that decide which files
-//! git shows as changed, ignored or untracked, and files that the settings of a repository name.
+//! Settings of git for commands that may not read them where they are: those that decide which
+//! files git shows as changed, ignored or untracked, and files that the settings of a repository
+//! name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -24,13 +25,13 @@ const PLAIN_GIT: [(&str, &str); 5] = [
 
 const TRUSTED: (&str, &str) = ("safe.directory", "*");
 
-/// Keeps the maintenance that git begins after a commit in the foreground: a command's processes end
-/// with it, so in the background it would never be completed.
+/// Keeps the maintenance that git begins after a commit in the foreground: a command's processes
+/// end with it, so in the background it would never be completed.
 pub(super) const FOREGROUND: [(&str, &str); 2] =
     [("gc.autoDetach", "false"), ("maintenance.autoDetach", "false")];
 
-/// The arguments with which git lists the settings of the user and the machine, in a folder outside of
-/// any repository: a value of a repository could have lines that look like other settings.
+/// The arguments with which git lists the settings of the user and the machine, in a folder outside
+/// of any repository: a value of a repository could have lines that look like other settings.
 pub(super) const OUTER_QUERY: [&str; 5] = [
     "-c",
     "safe.directory=*",
@@ -39,7 +40,8 @@ pub(super) const OUTER_QUERY: [&str; 5] = [
     r"^(core\.(attributesfile|autocrlf|eol|excludesfile|quotepath|safecrlf)|filter\..*\.clean)$",
 ];
 
-/// The arguments with which git lists the settings of a repository: also the programs that it names.
+/// The arguments with which git lists the settings of a repository: also the programs that it
+/// names.
 pub(super) const OWN_QUERY: [&str; 7] = [
     "-c",
     "safe.directory=*",

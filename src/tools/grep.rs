@@ -76,8 +76,9 @@ fn without_backslash(pattern: &str, letters: &[char]) -> Option<String> {
     (made.len() < pattern.len()).then_some(made)
 }
 
-/// The meanings that a pattern without a match has in the syntax of GNU grep, if it has alternatives:
-/// `a\|b`. Groups alone are not looked for: `call\(\)` more often means plain parentheses.
+/// The meanings that a pattern without a match has in the syntax of GNU grep, if it has
+/// alternatives: `a\|b`. Groups alone are not looked for: `call\(\)` more often means plain
+/// parentheses.
 fn gnu_readings(pattern: &str) -> Vec<String> {
     let letters = [&['|'][..], &SPECIAL_IN_GNU_GREP];
     let mut readings: Vec<String> =
@@ -210,8 +211,8 @@ struct SearchJob<'a> {
 }
 
 impl SearchJob<'_> {
-    /// Searches the files in groups, several at a time, and adds what is found. The results are those
-    /// of a search in order.
+    /// Searches the files in groups, several at a time, and adds what is found. The results are
+    /// those of a search in order.
     fn run(
         &self,
         files: impl Iterator<Item = DirEntry>,

@@ -1,5 +1,5 @@
-//! Keeps the first and last bytes of a stream, and shows them within a limit. Keys of well-known services
-//! are not cut in two: what is recorded of the shown text has them redacted, which takes whole keys.
+//! Keeps the first and last bytes of a stream, and shows them within a limit. Keys of well-known
+//! services are not cut in two: redaction of the recorded text recognizes only whole keys.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The index of a hook of git that outlast runs in: `git commit -a` and `git commit FILE` prepare one
-//! of their own, in which `git diff --cached` shows what is being committed.
+//! The index of a hook of git that outlast runs in: `git commit -a` and `git commit FILE` prepare
+//! one of their own, in which `git diff --cached` shows what is being committed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::paths::resolve;
 use super::permission::may_only_read;
 use super::shell_lexer::{self, SimpleCommand};
 
-/// The variable that names it.
+/// The variable that names the index.
 pub(super) const VARIABLE: &str = "GIT_INDEX_FILE";
 
 /// Options of git that lead to another repository.
@@ -37,8 +37,8 @@ impl HookIndex {
     /// Returns the index for a line whose commands are git in the same repository, and others that
     /// only read.
     pub(super) fn for_line(&self, line: &str, cwd: &Path) -> Option<&Path> {
-        let own = checkout_root(cwd)?.join(".git");
-        let parts = shell_lexer::split(line).ok().filter(|_| own == self.git_dir)?;
+        let git_dir = checkout_root(cwd)?.join(".git");
+        let parts = shell_lexer::split(line).ok().filter(|_| git_dir == self.git_dir)?;
         let is_here = |part: &SimpleCommand| {
             let words = || part.words.iter().map(|word| word.plain.as_str());
             let leads = |word: &str| ELSEWHERE.iter().any(|option| word.starts_with(option));

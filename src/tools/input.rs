@@ -181,7 +181,7 @@ pub(super) struct GrepInput {
     pub(super) multiline: bool,
 }
 
-/// Takes empty text for no text.
+/// Treats an empty text as absent.
 fn text_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
@@ -211,7 +211,7 @@ impl WebSearchInput {
     }
 }
 
-/// Parses names of domains, of which models write some as URLs.
+/// Parses names of domains. Models write some as URLs.
 fn domains<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     let bare = |domain: &String| {
         let name = domain.split_once("://").map_or(domain.as_str(), |(_, name)| name);
@@ -240,7 +240,8 @@ pub(super) struct ParsedInput {
 
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
 /// fields with another name or of the wrong type and `null` for an omitted field in `input` itself,
-/// unknown fields and numbers above the maximum in the request only. `absolute` makes a path absolute.
+/// unknown fields and numbers above the maximum in the request only. `absolute` makes a path
+/// absolute.
 pub(super) fn parse(
     tool: BuiltinTool,
     input: &mut Value,
@@ -296,8 +297,8 @@ pub(super) fn parse(
     Ok(ParsedInput { request, notes })
 }
 
-/// Takes the number of results that a search leaves out: a field that models know, and that the
-/// definition of the tool does not mention.
+/// Removes the field `offset`, the number of results to skip. Models know it, though the definition
+/// of the tool does not mention it.
 fn take_offset(tool: BuiltinTool, input: &mut Value) -> usize {
     let fields = input.as_object_mut().filter(|_| tool == BuiltinTool::Grep);
     let Some(given) = fields.and_then(|fields| fields.remove("offset")) else { return 0 };
@@ -330,8 +331,8 @@ fn remove_unknown(value: &mut Value, schema: &Value, unknown: &mut BTreeSet<Stri
     }
 }
 
-/// Lowers numbers above the maximum of their fields, and removes those below the minimum of optional
-/// fields: programs write 0 or -1 for no choice. Returns a note for each.
+/// Lowers numbers above the maximum of their fields, and removes those below the minimum of
+/// optional fields: programs write 0 or -1 for no choice. Returns a note for each.
 fn fit_numbers(input: &mut Value, schema: &Value) -> Vec<String> {
     let (Some(fields), Some(known)) = (input.as_object_mut(), schema["properties"].as_object())
     else {

@@ -10,8 +10,8 @@ use super::catalog::BuiltinTool;
 use super::coercion::PLACEHOLDERS;
 use super::glob_readings::split_folder;
 
-/// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the first
-/// one that the tool has.
+/// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the
+/// first one that the tool has.
 #[rustfmt::skip]
 const ALIASES: [(&[&str], &[&str]); 24] = [
     (&["path"], &["file_path", "notebook_path"]),
@@ -47,7 +47,7 @@ const CHOICES: [(&[&str], &str); 3] = [
     (&["active", "started", "doing"], "in_progress"),
 ];
 
-/// States of items of a list that are no longer to be done.
+/// States of cancelled items.
 const CANCELLED: [&str; 3] = ["cancelled", "canceled", "skipped"];
 
 /// Names that models give to kinds of files, and the name that is known.
@@ -103,12 +103,12 @@ fn meant_field<'a>(given: &str, known: &'a Map<String, Value>) -> Option<&'a str
     same.or_else(alias).map(String::as_str)
 }
 
-/// A name without what spellings differ in.
+/// A name as spellings are compared: in lower case, without `_`, `-` and blanks.
 pub(super) fn bare(name: &str) -> String {
     name.to_lowercase().replace(['_', '-', ' '], "")
 }
 
-/// Changes the values of an input whose fields have their names.
+/// Adapts the values of an input whose fields are renamed already.
 pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value) {
     unpack_lists(input);
     rename_fields(input, schema);
@@ -164,7 +164,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
 /// Fields that are lists in the schema or in the forms of other programs.
 const LISTS: [&str; 4] = ["todos", "edits", "allowed_domains", "blocked_domains"];
 
-/// Replaces a list that is written as text by the list, and one item by a list of it.
+/// Replaces a list that is written as text by the list, and a single item by a list of that item.
 fn unpack_lists(input: &mut Value) {
     for name in LISTS {
         let Some(value) = input.get_mut(name) else { continue };
@@ -220,7 +220,8 @@ fn spell_choices(value: &mut Value, schema: &Value) {
     }
 }
 
-/// Takes the fields of a list with one edit. Several are refused: rules and hooks judge one.
+/// Moves the fields of the only edit of a list to the call itself. Several edits are refused: rules
+/// and hooks judge one.
 fn take_only_edit(fields: &mut Map<String, Value>) {
     let has_text = fields.contains_key("old_string");
     let edits = fields.get("edits").and_then(Value::as_array).filter(|_| !has_text);
@@ -235,7 +236,7 @@ fn take_only_edit(fields: &mut Map<String, Value>) {
     }
 }
 
-/// The name of a field that is called so in other spelling.
+/// The field whose name is one of these in any spelling.
 fn name_of(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
     fields.keys().find(|name| names.contains(&bare(name).as_str())).cloned()
 }
@@ -245,21 +246,21 @@ fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Writes a flag that says to heed the case as the flag that says to ignore it.
+/// Rewrites `case_sensitive` as its inverse, `-i`.
 fn invert_case(fields: &mut Map<String, Value>) {
     let Some(name) = name_of(fields, &["casesensitive"]) else { return };
-    let heeds = match &fields[&name] {
+    let is_sensitive = match &fields[&name] {
         Value::Bool(flag) => Some(*flag),
         Value::String(text) => text.to_ascii_lowercase().parse().ok(),
         Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    if let Some(heeds) = heeds.filter(|_| !fields.contains_key("-i")) {
+    if let Some(is_sensitive) = is_sensitive.filter(|_| !fields.contains_key("-i")) {
         fields.remove(&name);
-        fields.insert("-i".to_owned(), (!heeds).into());
+        fields.insert("-i".to_owned(), (!is_sensitive).into());
     }
 }
 
-/// Writes a range of lines, or the last one, as the first line and a number of lines.
+/// Rewrites a range of lines, or its last line, as `offset` and `limit`.
 fn adapt_range(fields: &mut Map<String, Value>) {
     if fields.get("limit").is_some_and(|limit| !limit.is_null()) {
         return;
@@ -298,7 +299,7 @@ fn adapt_range(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Writes items that are only a text as open ones, and removes those that are no longer to be done.
+/// Turns items that are only a text into pending ones, and removes cancelled items.
 fn adapt_todos(fields: &mut Map<String, Value>) {
     let Some(Value::Array(items)) = fields.get_mut("todos") else { return };
     items.retain(|item| {
@@ -310,7 +311,7 @@ fn adapt_todos(fields: &mut Map<String, Value>) {
     }
 }
 
-/// The texts of a list that has nothing else.
+/// The items of a list of texts.
 fn words(value: &Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(Value::as_str).collect()
 }
@@ -334,7 +335,7 @@ fn command_of(words: &[String]) -> String {
     quoted_command(words)
 }
 
-/// A pattern of a text or of a list of patterns.
+/// The pattern in a text or in a list of patterns.
 fn pattern_of(value: &Value) -> Option<String> {
     let list = words_of(value).map(|words| words.join(","));
     let pattern = list.or_else(|| value.as_str().map(str::to_owned))?;
@@ -370,7 +371,7 @@ pub(super) fn has_unknown_form(pattern: &str) -> bool {
     })
 }
 
-/// Removes an optional path that only says that there is none.
+/// Removes an optional path that is a placeholder, such as `undefined`.
 fn remove_placeholder_path(fields: &mut Map<String, Value>) {
     let is_placeholder = |path: &str| PLACEHOLDERS.contains(&path);
     if fields.get("path").and_then(Value::as_str).is_some_and(is_placeholder) {

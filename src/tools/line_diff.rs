@@ -41,9 +41,9 @@ impl DiffLine {
 
     fn parse(marked: &str) -> Option<Self> {
         let mut letters = marked.chars();
-        let mark = letters.next()?;
+        let sign = letters.next()?;
         let line = letters.as_str().to_owned();
-        match mark {
+        match sign {
             ' ' => Some(Self::Kept(line)),
             '-' => Some(Self::Removed(line)),
             '+' => Some(Self::Added(line)),

@@ -100,7 +100,7 @@ struct OutputImages {
 }
 
 impl OutputImages {
-    /// Adds the image of an output, and returns what the text says of it.
+    /// Adds the image of an output, and returns the note about it for the text.
     fn add(&mut self, data: &Object<'_>, kind: &str) -> String {
         if self.blocks.len() == IMAGES_MAX {
             return format!(
@@ -210,7 +210,7 @@ fn joined(fields: &Object<'_>, name: &str) -> String {
     joined_by(fields, name, "")
 }
 
-/// The same, where the lines have no ends.
+/// Like [`joined`], with `end` between the lines.
 fn joined_by(fields: &Object<'_>, name: &str, end: &str) -> String {
     let Some(value) = fields.get(name).map(|field| &field.value) else { return String::new() };
     let lines = value.as_array().map(|lines| lines.elements.as_slice()).unwrap_or_default();

@@ -43,32 +43,32 @@ pub(super) fn check_input(input: &NotebookEditInput) -> Result<(), ToolError> {
 /// Changes a cell. Blocks.
 pub(super) fn run(
     input: &NotebookEditInput,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     base: &Path,
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.shown();
-    if !is_notebook(&place.real) {
+    let path = target.shown();
+    if !is_notebook(&target.real) {
         return Err(format!("{path} is not a notebook (.ipynb): use Edit").into());
     }
-    let metadata = metadata_of(place, base)?;
+    let metadata = metadata_of(target, base)?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
-    seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
-    let bytes = read_up_to(&place.real, NOTEBOOK_BYTES_MAX + 1)
+    seen.check(&target.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
+    let bytes = read_up_to(&target.real, NOTEBOOK_BYTES_MAX + 1)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     if bytes.len() as u64 > NOTEBOOK_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use a script in Bash").into());
     }
     let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8"))?;
     let change = change(&text, input).map_err(|why| format!("{path}: {why}"))?;
-    write::replace(place, change.text.as_bytes(), Some(&metadata), history, cancel)?;
+    write::replace(target, change.text.as_bytes(), Some(&metadata), history, cancel)?;
     let moved = if change.moves_others {
-        seen.forget(&place.real);
+        seen.forget(&target.real);
         " The cells after it have other positions now, and with them other ids: Read the notebook \
          before its next change."
     } else {
-        record_written(place, seen);
+        record_written(target, seen);
         ""
     };
     let source = input.new_source.as_deref().unwrap_or_default();
@@ -88,7 +88,7 @@ pub(super) fn run(
     Ok(ToolOutcome::text(
         format!("{did} cell {} (id {}) of {path}.{moved}{shown}", change.index + 1, change.id),
         json!({
-            "notebook_path": place.shown(),
+            "notebook_path": target.shown(),
             "cell_id": change.id,
             "new_source": source,
             "edit_mode": input.edit_mode,

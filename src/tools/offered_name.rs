@@ -40,7 +40,7 @@ const SIMILAR: [(&str, &[&str]); 8] = [
     ("TodoWrite", &["updateplan", "writetodos", "updatetodolist"]),
 ];
 
-/// The tool that does what a tool of another agent does.
+/// The tool here that corresponds to a tool of another agent.
 pub(super) fn similar_tool(name: &str) -> Option<&'static str> {
     let given = bare(name);
     let similar = SIMILAR.iter().find(|(_, others)| others.contains(&given.as_str()));
@@ -86,7 +86,7 @@ pub(super) struct ExternalName<'a> {
 }
 
 impl<'a> ExternalName<'a> {
-    /// The name of what has no other one.
+    /// The names of a tool that has only one.
     pub(super) fn only(offered: &'a str) -> Self {
         Self { offered, own: None }
     }
@@ -97,7 +97,7 @@ impl<'a> ExternalName<'a> {
         self.own.unwrap_or(self.offered).chars().map(letter).collect()
     }
 
-    /// True if it is offered by another name, since another tool has its plain one.
+    /// True if the tool is offered by another name, because another tool has its plain name.
     pub(super) fn is_made_up(self) -> bool {
         self.plain() != self.offered
     }

@@ -50,7 +50,7 @@ impl PartialEq for ResolvedPath {
 impl Eq for ResolvedPath {}
 
 impl ResolvedPath {
-    /// The path without the links of its folder: what it names, be it a link, as an entry of that.
+    /// The path with the links of its folder resolved. The last name stays, even if it is a link.
     pub(super) fn entry(&self) -> PathBuf {
         let place = self.written.parent().zip(self.written.file_name());
         place.map_or_else(|| self.written.clone(), |(folder, name)| resolve(folder).join(name))
@@ -103,8 +103,8 @@ impl WorkFolders {
         self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
     }
 
-    /// Splits a pattern that begins with a working folder into that and the rest, if the name of the
-    /// folder has letters that are special in a pattern.
+    /// Splits a pattern that begins with a working folder into that and the rest, if the name of
+    /// the folder has letters that are special in a pattern.
     pub(super) fn split_off_root(&self, pattern: &str) -> Option<(String, String)> {
         let roots = self.all_roots();
         let roots = roots.iter().filter_map(|root| root.to_str());
@@ -125,8 +125,8 @@ impl WorkFolders {
         self.resolve_by(path, base, |path| resolve(&file_names::find_alike(path)))
     }
 
-    /// Resolves `path` against `base`, and its links by `find_real`. The name is taken literally, as
-    /// programs do.
+    /// Resolves `path` against `base`, and its links by `find_real`. The name is taken literally,
+    /// as programs do.
     pub(super) fn resolve_by(
         &self,
         path: &str,
@@ -229,8 +229,8 @@ pub(super) fn resolve_links(path: &Path, follows: impl Fn(&Path) -> bool) -> Pat
 /// A set of real folders, for checks whether a real path is in one of them.
 #[derive(Debug)]
 pub(super) struct FolderSet {
-    /// Each with a slash at its end, sorted, and none below another one: of these, only the last one
-    /// that is not after a path can be above it.
+    /// Each with a slash at its end, sorted, and none below another one: of these, only the last
+    /// one that is not after a path can be above it.
     tops: Vec<Vec<u8>>,
 }
 
@@ -387,9 +387,9 @@ pub(super) fn open_or_create_folder(path: &Path) -> io::Result<File> {
 /// Opens a path in a folder: a relative one does not leave it.
 fn open_at(folder: BorrowedFd<'_>, path: &Path, flags: OFlag) -> io::Result<File> {
     // `O_PATH` cannot be combined with the flags for reading.
-    let looks = flags.contains(OPEN_PATH_FLAGS);
-    let patience = if looks { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
-    let flags = flags | patience | OFlag::O_CLOEXEC;
+    let is_reference = flags.contains(OPEN_PATH_FLAGS);
+    let reading = if is_reference { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
+    let flags = flags | reading | OFlag::O_CLOEXEC;
     let mut resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
     resolve.set(ResolveFlag::RESOLVE_BENEATH, path.is_relative());
     match openat2(folder, path, OpenHow::new().flags(flags).resolve(resolve)) {

@@ -81,7 +81,7 @@ pub enum DelegatedCall<'a> {
 #[derive(Default)]
 struct CheckedCall {
     /// The resolved path, if the call has one.
-    place: Option<ResolvedPath>,
+    target: Option<ResolvedPath>,
     /// The confinement, if the call is a command.
     confinement: Confinement,
     /// The working directory of commands.
@@ -95,17 +95,17 @@ struct CheckedCall {
 /// The file that a path led to.
 #[derive(Clone, PartialEq)]
 struct PathLookup {
-    place: ResolvedPath,
+    target: ResolvedPath,
     kind: Option<FileType>,
 }
 
 impl PathLookup {
-    /// Looks up a path. `seen` is shared by the words of a command, which have most of their folders
-    /// in common.
+    /// Looks up a path. `seen` is shared by the words of a command, which have most of their
+    /// folders in common.
     fn of(places: &WorkFolders, path: &str, base: &Path, seen: &RealPaths) -> Self {
-        let place = places.resolve_by(path, base, |path| seen.resolve(path, &[]));
-        let kind = fs::symlink_metadata(&place.real).ok().map(|metadata| metadata.file_type());
-        Self { place, kind }
+        let target = places.resolve_by(path, base, |path| seen.resolve(path, &[]));
+        let kind = fs::symlink_metadata(&target.real).ok().map(|metadata| metadata.file_type());
+        Self { target, kind }
     }
 }
 
@@ -159,9 +159,9 @@ impl Permit {
                     Ok(checked) => checked,
                     Err(refusal) => return refusal.into_outcome(),
                 };
-                let (call, CheckedCall { place, confinement, .. }) = (prepared.call(), checked);
-                let mut outcome = match place {
-                    Some(place) => tools.run_with_path(Arc::clone(built_in), place, cancel).await,
+                let (call, CheckedCall { target, confinement, .. }) = (prepared.call(), checked);
+                let mut outcome = match target {
+                    Some(target) => tools.run_with_path(Arc::clone(built_in), target, cancel).await,
                     None => tools.run_without_path(call, built_in, confinement, cancel).await,
                 };
                 if !built_in.notes.is_empty() {
@@ -279,16 +279,16 @@ impl ToolSet {
         check_access: &dyn Fn(&Access<'_>) -> Result<Confinement, Denial>,
     ) -> Result<CheckedCall, Denial> {
         let (live_changes, cwd) = (self.permissions.live_changes(), self.shell.cwd());
-        let place = self.place(&built_in.request, &cwd);
+        let target = self.place(&built_in.request, &cwd);
         let (lookups, seen) = (RefCell::new(HashMap::new()), RealPaths::default());
         let resolve = |path: &str, base: &Path| {
             let mut lookups = lookups.borrow_mut();
             let lookup = lookups
                 .entry((path.to_owned(), base.to_owned()))
                 .or_insert_with(|| PathLookup::of(&self.places, path, base, &seen));
-            lookup.place.clone()
+            lookup.target.clone()
         };
-        let access = match (&built_in.request, &place) {
+        let access = match (&built_in.request, &target) {
             (ToolRequest::Bash(bash), _) => Access::Command {
                 command: &bash.command,
                 parts: built_in.commands.as_deref(),
@@ -297,10 +297,10 @@ impl ToolSet {
             },
             (
                 ToolRequest::Write(_) | ToolRequest::Edit(_) | ToolRequest::NotebookEdit(_),
-                Some(place),
-            ) => Access::Change(place.clone()),
-            (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(place)) => {
-                Access::Read(place.clone())
+                Some(target),
+            ) => Access::Change(target.clone()),
+            (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(target)) => {
+                Access::Read(target.clone())
             }
             (ToolRequest::WebFetch(_), _) => Access::Host(built_in.host.clone()),
             (ToolRequest::WebSearch(_), _) => Access::Search,
@@ -314,7 +314,7 @@ impl ToolSet {
             ) => Access::Nothing,
         };
         let confinement = check_access(&access)?;
-        Ok(CheckedCall { place, confinement, cwd, lookups: lookups.into_inner(), live_changes })
+        Ok(CheckedCall { target, confinement, cwd, lookups: lookups.into_inner(), live_changes })
     }
 
     /// Looks up again what the disk can change, and checks the permission again only if that, or
@@ -333,7 +333,7 @@ impl ToolSet {
         let (is_command, seen) =
             (matches!(built_in.request, ToolRequest::Bash(_)), RealPaths::default());
         let is_same_host = checked.live_changes == self.permissions.live_changes();
-        let is_same_disk = self.place(&built_in.request, &checked.cwd) == checked.place
+        let is_same_disk = self.place(&built_in.request, &checked.cwd) == checked.target
             && (!is_command || self.shell.cwd() == checked.cwd)
             && checked.lookups.iter().all(|((path, base), lookup)| {
                 PathLookup::of(&self.places, path, base, &seen) == *lookup
@@ -343,7 +343,7 @@ impl ToolSet {
         }
         let again = self.check_by_source(built_in, call, source)?;
         let is_wider = again.confinement != checked.confinement && !is_same_disk;
-        if is_wider || again.place != checked.place {
+        if is_wider || again.target != checked.target {
             return Err(ToolRefusal::invalid(
                 "the call was not run, because a path in it has led elsewhere since the call was \
                  checked: make the call again",

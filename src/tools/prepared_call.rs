@@ -276,8 +276,8 @@ fn undecorated_path(path: &str) -> Cow<'_, str> {
     file.map_or(path.into(), |file| file_names::shown(&file).into())
 }
 
-/// Splits the form in which programs name a place in a file, `FILE:2`, `FILE:2:10` or `FILE:2-5`, into
-/// the file, its first line, and its last one.
+/// Splits the form in which programs name a place in a file, `FILE:2`, `FILE:2:10` or `FILE:2-5`,
+/// into the file, its first line, and its last one.
 fn named_lines(path: &str) -> Option<(&str, u64, Option<u64>)> {
     let (file, lines) = path.rsplit_once(':')?;
     if let Some((first, last)) = lines.split_once('-') {

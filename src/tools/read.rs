@@ -31,30 +31,30 @@ const NAMES_MAX: usize = 2_000;
 /// Reads a file. `page` is the length of a text at which it ends, in bytes. Blocks.
 pub(super) fn run(
     input: &ReadInput,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     base: &Path,
     (seen, page): (&FilesRead, usize),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let (mut file, metadata) = open(place, base)?;
-    let path = place.shown();
-    if let Some(promised) = media::kind_of_name(&place.written).filter(|_| metadata.len() == 0) {
+    let (mut file, metadata) = open(target, base)?;
+    let path = target.shown();
+    if let Some(promised) = media::kind_of_name(&target.written).filter(|_| metadata.len() == 0) {
         return Err(format!("{path} is empty: there is no {promised} in it.").into());
     }
     let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
     let mut start = FileStart::read(&mut file).map_err(cannot)?;
-    // Edit and Write read it so, too.
-    if let FormerStyle::Unchanged(style) = seen.former_style(&place.real, &metadata) {
+    // Edit and Write use this format, too.
+    if let FormerStyle::Unchanged(style) = seen.former_style(&target.real, &metadata) {
         start.format = Some(style.format);
     }
-    let outcome = if let Some(kind) = media::detect_named(&start.head, &place.written) {
+    let outcome = if let Some(kind) = media::detect_named(&start.head, &target.written) {
         file.rewind().map_err(cannot)?;
         let size = metadata.len();
-        let file = media::MediaFile { kind, open: file, size, path: &place.written };
+        let file = media::MediaFile { kind, open: file, size, path: &target.written };
         media::read(file, input.pages.as_deref(), cancel)?
     } else if let Some(format) = start.format {
-        let notebook = if is_notebook(&place.real) {
-            let cells = notebook::read(&file, &place.written, input.offset, input.limit);
+        let notebook = if is_notebook(&target.real) {
+            let cells = notebook::read(&file, &target.written, input.offset, input.limit);
             file.seek(io::SeekFrom::Start(start.consumed)).map_err(cannot)?;
             cells?
         } else {
@@ -64,18 +64,18 @@ pub(super) fn run(
             cells
         } else {
             let reader = start.text(file, format).map_err(cannot)?;
-            show_lines((input, page), reader, format, place, cancel)?
+            show_lines((input, page), reader, format, target, cancel)?
         }
     } else {
-        return Err(binary_message(&start.head, metadata.len(), place).into());
+        return Err(binary_message(&start.head, metadata.len(), target).into());
     };
-    seen.note(&place.real, &metadata);
+    seen.note(&target.real, &metadata);
     Ok(outcome)
 }
 
 /// The message for a binary file, with advice on how to inspect it.
-fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
-    let path = place.shown();
+fn binary_message(start: &[u8], size: u64, target: &ResolvedPath) -> String {
+    let path = target.shown();
     match media::unsupported_image_format(start) {
         Some(format) => format!(
             "{path} is a picture of a format that cannot be shown ({format}). Convert a copy, for \
@@ -89,15 +89,15 @@ fn binary_message(start: &[u8], size: u64, place: &ResolvedPath) -> String {
 }
 
 /// Opens a regular file, and nothing on which reading could block.
-fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError> {
-    let path = place.shown();
-    let metadata = metadata_of(place, base)?;
+fn open(target: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError> {
+    let path = target.shown();
+    let metadata = metadata_of(target, base)?;
     check_regular(&metadata).map_err(|what| {
         let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
         format!("{path} is {what}, not a file.{hint}")
     })?;
     // The file may have been replaced by a pipe: opening must not wait for a writer.
-    let file = open_real(&place.real, OFlag::O_RDONLY)
+    let file = open_real(&target.real, OFlag::O_RDONLY)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;
@@ -105,12 +105,12 @@ fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), ToolError
 }
 
 /// The metadata of the file that a call names.
-pub(super) fn metadata_of(place: &ResolvedPath, base: &Path) -> Result<Metadata, ToolError> {
-    fs::metadata(&place.real).map_err(|error| {
+pub(super) fn metadata_of(target: &ResolvedPath, base: &Path) -> Result<Metadata, ToolError> {
+    fs::metadata(&target.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
-            missing_message(place, base).into()
+            missing_message(target, base).into()
         } else {
-            format!("cannot read {}: {error}", place.shown()).into()
+            format!("cannot read {}: {error}", target.shown()).into()
         }
     })
 }
@@ -140,10 +140,10 @@ pub(super) fn is_notebook(path: &Path) -> bool {
 }
 
 /// The message for a missing file, with suggestions of similar names.
-fn missing_message(place: &ResolvedPath, base: &Path) -> String {
-    let path = place.shown();
-    let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
-    let (Some(name), Some(folder)) = (name, place.real.parent()) else {
+fn missing_message(target: &ResolvedPath, base: &Path) -> String {
+    let path = target.shown();
+    let name = target.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let (Some(name), Some(folder)) = (name, target.real.parent()) else {
         return format!("{path} does not exist.");
     };
     let Ok(entries) = fs::read_dir(folder) else {
@@ -218,10 +218,10 @@ fn show_lines(
     (input, page_bytes): (&ReadInput, usize),
     mut reader: impl BufRead,
     format: TextFormat,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.shown();
+    let path = target.shown();
     let cannot = |error: io::Error| ToolError::from(format!("cannot read {path}: {error}"));
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
@@ -267,7 +267,7 @@ fn show_lines(
     }
     let detail = json!({
         "type": "text",
-        "file": { "filePath": place.shown(), "startLine": first, "numLines": taken, "more": more },
+        "file": { "filePath": target.shown(), "startLine": first, "numLines": taken, "more": more },
     });
     Ok(ToolOutcome::text(shown.trim_end_matches('\n'), detail))
 }

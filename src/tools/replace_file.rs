@@ -94,7 +94,7 @@ fn can_set_mode(file: &File, mode: u32) -> bool {
 
 /// Writes in place, if a rename would break hard links or change the owner.
 ///
-/// What needs more room on the disk is written first: if the disk is full, the file is as before.
+/// The part beyond the former end is written first: if the disk is full, the file is as before.
 fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
     stop_if_cancelled(cancel)?;
     let file = writable().open(path)?;

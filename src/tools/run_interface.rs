@@ -28,8 +28,8 @@ impl Toolbox {
         truncated(text, self.tools.results.built_in(), &self.tools.shell.scratch).await
     }
 
-    /// Returns a text of a hook: its beginning if it is longer than `most` characters, with the file
-    /// that has it whole.
+    /// Returns a text of a hook: its beginning if it is longer than `most` characters, with the
+    /// file that has it whole.
     pub async fn beginning(&self, text: &str, most: usize) -> String {
         let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
         let place = match self.tools.shell.scratch.keep("hook", text.as_bytes()).await {
@@ -185,8 +185,8 @@ impl Toolbox {
         self.tools.shell.take_new_cwd()
     }
 
-    /// Starts the next command in `folder`. If it is gone or the run may not work there, returns the
-    /// folder in which the next command starts instead.
+    /// Starts the next command in `folder`. If it is gone or the run may not work there, returns
+    /// the folder in which the next command starts instead.
     pub fn go_on_in(&self, folder: &Path) -> Option<PathBuf> {
         let ToolSet { shell, places, .. } = &*self.tools;
         (!shell.go_on_in(folder, places)).then(|| shell.cwd())

@@ -26,11 +26,12 @@ const SECRET_WORDS: [&str; 9] =
 /// Three kinds of values are left out, because texts without them would be useless: words, numbers,
 /// paths and commits that are also the value of a harmless variable (a commit's hash in a cache
 /// key), unless they are passed by name; parts of a variable that every program has, such as `PATH`
-/// or `HOME`; and a word of the variable's own name, which is no secret (`SHOP_DB_PASSWORD=shop`).
+/// or `HOME`; and a word of the variable's own name, which is not a secret
+/// (`SHOP_DB_PASSWORD=shop`).
 ///
 /// Where commands get only the variables that are passed by name (`Allowlist`), ordinary ones have
-/// to be passed, too, such as `NODE_ENV=production`. There, the name or the value has to look like a
-/// secret. `commands` is `None` if nothing is passed.
+/// to be passed, too, such as `NODE_ENV=production`. There, the name or the value has to look like
+/// a secret. `commands` is `None` if nothing is passed.
 pub fn secret_values(
     variables: &BTreeMap<OsString, OsString>,
     commands: Option<&CommandSettings>,

@@ -151,8 +151,8 @@ impl ResultLimits {
         usize::try_from(self.chars).unwrap_or(usize::MAX)
     }
 
-    /// The length of a text of the Read tool, in bytes. It ends at a line, and the model reads on from
-    /// there, so it is longer than other results, unless the limit is lower than usual.
+    /// The length of a text of the Read tool, in bytes. It ends at a line, and the model reads on
+    /// from there, so it is longer than other results, unless the limit is lower than usual.
     pub(super) fn page(self) -> usize {
         if self.chars < Self::default().chars { self.built_in() } else { PAGE_BYTES }
     }

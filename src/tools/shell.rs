@@ -64,7 +64,8 @@ pub(super) struct ShellSession {
     pub(super) sandbox: Arc<Sandbox>,
     /// The settings of git for commands without a rule in a folder, until another command runs.
     git_settings: Mutex<Option<(PathBuf, GitSettings)>>,
-    /// The index of a hook of git around the run, unless its variable reaches all commands.
+    /// The index of the git hook that outlast runs in, unless its variable is passed to all
+    /// commands.
     hook_index: Option<HookIndex>,
     /// Notes about credentials that failing commands named but did not get.
     pub(super) withheld: WithheldNotes,
@@ -409,8 +410,8 @@ impl ShellSession {
         (scope, git): (&CommandScope, &GitSettings),
     ) -> Job {
         let trap = final_cwd.map_or(String::new(), FinalCwd::trap);
-        // The text is passed in a variable: as an argument of the process, `pkill -f` and `pgrep -f`
-        // would match it; as `$1`, sourced scripts would see it.
+        // The text is passed in a variable: as an argument of the process, `pkill -f` and `pgrep
+        // -f` would match it; as `$1`, sourced scripts would see it.
         let take = format!("set -- \"${TEXT_VARIABLE}\"; unset {TEXT_VARIABLE}");
         let script = format!("{take}; {trap}eval \"shift; $1\"");
         let mut environment = self.environment.for_command(granted_to(scope));

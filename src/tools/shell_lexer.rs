@@ -6,7 +6,7 @@
 
 use std::str::Chars;
 
-/// What the shell expands in a word.
+/// The expansion that the shell makes in a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Expansion {
     #[default]
@@ -128,7 +128,7 @@ const KEYWORDS: &[&str] = &[
     "select", "function", "coproc", "[[", "]]", "{", "}", "!",
 ];
 
-/// What may follow `$` for numbers that the shell sets.
+/// The texts after `$` that stand for numbers which the shell sets.
 const STATUS: &[&str] = &["?", "#", "!", "{PIPESTATUS[0]}", "{PIPESTATUS[1]}", "{PIPESTATUS[@]}"];
 
 /// Splits a command into its simple commands.
@@ -186,21 +186,21 @@ impl HereDocument {
         let word = text.strip_prefix('-').unwrap_or(text);
         let removes_tabs = word.len() < text.len();
         let word = word.trim_start_matches([' ', '\t']);
-        let mark = word.chars().next().filter(|mark| matches!(mark, '\'' | '"' | '\\'));
-        let name = mark.map_or(word, |mark| &word[mark.len_utf8()..]);
-        let is_quoted = mark.is_some();
+        let quote = word.chars().next().filter(|quote| matches!(quote, '\'' | '"' | '\\'));
+        let name = quote.map_or(word, |quote| &word[quote.len_utf8()..]);
+        let is_quoted = quote.is_some();
         let is_part = |letter: char| is_part_of_name(letter) || is_quoted && letter == '-';
         let (end, rest) = name.split_at(name.find(|letter| !is_part(letter))?);
-        let rest = match mark.filter(|mark| *mark != '\\') {
-            Some(mark) => rest.strip_prefix(mark)?,
+        let rest = match quote.filter(|quote| *quote != '\\') {
+            Some(quote) => rest.strip_prefix(quote)?,
             None => rest,
         };
         (!end.is_empty()).then(|| (Self { end: end.to_owned(), removes_tabs, is_quoted }, rest))
     }
 
-    /// Takes the lines up to the delimiter from the rest of a text. `None` if shells may disagree on
-    /// where the document ends: in a substitution, bash ends it at a line that only begins with the
-    /// delimiter.
+    /// Takes the lines up to the delimiter from the rest of a text. `None` if shells may disagree
+    /// on where the document ends: in a substitution, bash ends it at a line that only begins with
+    /// the delimiter.
     fn take_from<'a>(&self, text: &'a str) -> Option<(String, &'a str)> {
         let (mut document, mut rest) = (String::new(), Some(text));
         loop {
@@ -234,17 +234,17 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    /// Removes line continuations. The shell does so before it reads an operator or an expansion, so
-    /// that `$` and `(` on two lines are a command substitution.
+    /// Removes line continuations. The shell does so before it reads an operator or an expansion,
+    /// so that `$` and `(` on two lines are a command substitution.
     fn join_lines(&mut self) {
         while let Some(rest) = self.letters.as_str().strip_prefix("\\\n") {
             self.letters = rest.chars();
-            self.go_on_after_line();
+            self.continue_line();
         }
     }
 
-    /// Notes that the next line belongs to this one.
-    fn go_on_after_line(&mut self) {
+    /// Records that the next line belongs to this one.
+    fn continue_line(&mut self) {
         self.is_uncertain |= !self.documents.is_empty();
     }
 
@@ -350,7 +350,7 @@ impl Lexer<'_> {
                 letter => {
                     self.push(letter, &[letter]);
                     if letter == '\n' {
-                        self.go_on_after_line();
+                        self.continue_line();
                     }
                 }
             }
@@ -379,7 +379,7 @@ impl Lexer<'_> {
                 letter => {
                     self.push(letter, &[letter]);
                     if letter == '\n' {
-                        self.go_on_after_line();
+                        self.continue_line();
                     }
                 }
             }
@@ -388,15 +388,15 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Takes the rest of `$(cat <<EOF`, a literal here-document and `)`, which is the same as its text in
-    /// quotes. False if it is anything else.
+    /// Takes the rest of `$(cat <<EOF`, a literal here-document and `)`, which is the same as its
+    /// text in quotes. False if it is anything else.
     fn cat(&mut self) -> bool {
         let all = self.letters.as_str();
         let read = text_of_cat(all).filter(|_| !self.is_uncertain);
         let Some((text, rest)) = read else { return false };
         let spelt = &all[..all.len() - rest.len()];
         self.letters = rest.chars();
-        self.go_on_after_line();
+        self.continue_line();
         let word = self.word.get_or_insert_default();
         word.plain.push_str(text.trim_end_matches('\n'));
         word.raw.extend(["$", spelt]);
@@ -535,8 +535,8 @@ impl Lexer<'_> {
     }
 }
 
-/// Reads `(cat <<'EOF'` or `(cat <<EOF`, the text of a here-document, a line `EOF` and `)`. Returns the text and the
-/// rest. `None` if the shell expands something in it.
+/// Reads `(cat <<'EOF'` or `(cat <<EOF`, the text of a here-document, a line `EOF` and `)`. Returns
+/// the text and the rest. `None` if the shell expands something in it.
 fn text_of_cat(text: &str) -> Option<(String, &str)> {
     let begun = text.strip_prefix("(cat <<")?;
     let (document, rest) = HereDocument::begin(begun)?;
@@ -557,8 +557,8 @@ pub(super) fn raw_text(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// The words as written, but without the quotes that have no effect: the shell reads both texts as the
-/// same command.
+/// The words as written, but without the quotes that have no effect: the shell reads both texts as
+/// the same command.
 pub(super) fn unquoted_text(words: &[ShellWord]) -> String {
     let spelt = |(at, word): (usize, &ShellWord)| {
         // Without quotes, it would not be the name of a program.

@@ -1,8 +1,9 @@
-//! Commands that run another command, which rules may match, too.
+//! Commands that run another command. Rules are matched against the inner command, too.
 
 use super::shell_lexer::ShellWord;
 
-/// Variables that change how a command reports, or for which system it builds, and choose no program.
+/// Variables that change how a command reports, or for which system it builds, and choose no
+/// program.
 #[rustfmt::skip]
 const HARMLESS_VARIABLES: &[&str] = &[
     "CARGO_TERM_COLOR", "CGO_ENABLED", "CI", "CLICOLOR", "COLORTERM", "COLUMNS", "FORCE_COLOR",
@@ -58,8 +59,8 @@ fn skipped(words: &[ShellWord], first: &ShellWord) -> usize {
     }
 }
 
-/// The number of words before the first operand. `words_of` is the number of words that a flag takes.
-/// 0 if one is not known: it may take a value, or change what is run.
+/// The number of words before the first operand. `words_of` is the number of words that a flag
+/// takes. 0 if one is not known: it may take a value, or change what is run.
 fn after_flags(words: &[ShellWord], words_of: impl Fn(&str) -> Option<usize>) -> usize {
     let mut at = 1;
     while let Some(flag) = words.get(at).map(|word| word.raw.as_str()) {

@@ -70,8 +70,8 @@ impl StructuredAnswers {
         }
     }
 
-    /// Validates the input of a call, and stores it if it is valid, with its types repaired if need be.
-    /// Blocks: a schema may be slow to check. A cancelled call has no effect.
+    /// Validates the input of a call, and stores it if it is valid, with its types repaired if need
+    /// be. Blocks: a schema may be slow to check. A cancelled call has no effect.
     pub(super) fn validate_and_store(
         &self,
         input: &Value,

@@ -156,8 +156,8 @@ impl TextFile {
     }
 }
 
-/// Returns the text of a file as Read shows it: with line feeds, without a byte order mark, and with
-/// a sign for NUL. Carriage returns before line feeds stay.
+/// Returns the text of a file as Read shows it: with line feeds, without a byte order mark, and
+/// with a sign for NUL. Carriage returns before line feeds stay.
 pub(super) fn as_read(text: &str) -> Cow<'_, str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let has_feeds = text.contains('\n');

@@ -58,7 +58,7 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     }
 }
 
-/// The built-in tool of which a name is a likely typo.
+/// The built-in tool that a misspelt name probably means.
 pub fn nearest_tool(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let known = built_in_names().into_iter();
@@ -72,9 +72,9 @@ const HEADING_ENDS: [char; 7] = ['-', '=', '#', '*', '~', '_', '+'];
 /// Signs with which paths, commands and quoted texts begin.
 const PATH_STARTS: [char; 8] = ['/', '~', '.', '$', '!', '\'', '"', '`'];
 
-/// True if an entry of a list of rules is a comment, which JSON does not have: `// Git`, `=== MCP ===`.
-/// After a sign that begins no comment, a rule may follow, as in `- Bash(rm *)`: this is none. Nor is
-/// what looks like a path or a command, such as `~/.ssh`, which may be meant to be denied.
+/// True if an entry of a list of rules is a comment, which JSON does not have: `// Git`, `=== MCP
+/// ===`. Not a comment: an entry with a rule after another sign, as in `- Bash(rm *)`, and one that
+/// looks like a path or a command, such as `~/.ssh`, which may be meant to be denied.
 pub fn is_comment_rule(entry: &str) -> bool {
     let entry = entry.trim();
     let name = entry.split('(').next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn is_like_a_path(entry: &str) -> bool {
     entry.starts_with(PATH_STARTS) || is_item
 }
 
-/// True if a text begins with what may be meant as the name of a tool, or is like a rule.
+/// True if a text begins with a likely name of a tool, or looks like a rule.
 fn is_like_a_rule(text: &str) -> bool {
     let end = text.find(|letter: char| !(letter.is_alphanumeric() || "_-*".contains(letter)));
     let name = &text[..end.unwrap_or(text.len())];

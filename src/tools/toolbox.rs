@@ -92,8 +92,9 @@ impl Toolbox {
         let describe: Vec<String> = of_shell.into_iter().chain(of_sandbox).collect();
         let define = |tool: &BuiltinTool| tool.define(&settings.commands, &describe);
         let there = |tool: &&BuiltinTool| settings.has_service_of(**tool);
-        let left = not_removed_by_rules(&offered, &permissions);
-        let definitions = left.iter().filter(there).map(define).chain(demands.define()).collect();
+        let remaining = not_removed_by_rules(&offered, &permissions);
+        let definitions =
+            remaining.iter().filter(there).map(define).chain(demands.define()).collect();
         let tool_set = ToolSet {
             offered,
             permissions,
@@ -179,7 +180,7 @@ impl Toolbox {
     }
 }
 
-/// A name of a tool without what models confuse in it.
+/// The name of a tool without the letters that models confuse.
 fn folded_name(name: &str) -> String {
     name.chars().filter(|letter| !"_-".contains(*letter)).flat_map(char::to_lowercase).collect()
 }

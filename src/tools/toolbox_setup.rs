@@ -20,9 +20,9 @@ pub(super) fn sandbox(
     let (cwd, folders) = roots.split_first().unwrap_or((&settings.cwd, &[]));
     let mut context = SandboxContext::new(cwd, home, &settings.scratch, &settings.environment);
     (context.folders, context.rules) = (folders, permissions.denied_paths());
-    let made = Sandbox::new(&settings.sandbox, &context)
-        .and_then(|made| made.verify_egress(&settings.supervisor).map(|()| made));
-    made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
+    let sandbox = Sandbox::new(&settings.sandbox, &context)
+        .and_then(|sandbox| sandbox.verify_egress(&settings.supervisor).map(|()| sandbox));
+    sandbox.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
 }
 
 /// The requested built-in tools. Other names are ignored.

@@ -125,7 +125,8 @@ impl SearchScope {
 }
 
 impl SearchPlace {
-    /// The path as shown to the model: below the folder that the call names, even if that is a link.
+    /// The path as shown to the model: below the folder that the call names, even if that is a
+    /// link.
     pub(super) fn shown(&self, path: &Path, base: &Path) -> String {
         match path.strip_prefix(&self.root) {
             Ok(rest) if rest.as_os_str().is_empty() => display_path(&self.written, base),
@@ -149,8 +150,8 @@ pub(super) fn compile_globs(root: &Path, pattern: Option<&str>) -> Result<Overri
     builder.build().map_err(|error| wrong(&error))
 }
 
-/// The lines of a filter that cover what a pattern covers: the name of a folder covers everything in
-/// it.
+/// The lines of a filter that cover what a pattern covers: the name of a folder covers everything
+/// in it.
 fn override_lines(pattern: &str) -> Vec<String> {
     // Without the backslash, the line is a comment, and the filter lets everything pass.
     let escape = if pattern.starts_with('#') { "\\" } else { "" };

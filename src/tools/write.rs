@@ -20,27 +20,27 @@ use super::text_file::TextFile;
 /// Writes a file. Blocks.
 pub(super) fn run(
     input: &WriteInput,
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     (seen, history): (&FilesRead, Option<&FileHistory>),
     cancel: &CancellationToken,
 ) -> Result<ToolOutcome, ToolError> {
-    let path = place.shown();
-    let existing = overwritable_metadata(place, seen)?;
-    let former = existing.as_ref().and_then(|metadata| read_text(&place.real, metadata, seen));
+    let path = target.shown();
+    let existing = overwritable_metadata(target, seen)?;
+    let former = existing.as_ref().and_then(|metadata| read_text(&target.real, metadata, seen));
     let content = former.as_ref().map_or_else(
         || Ok(input.content.clone().into_bytes()),
         |former| former.restyle(&input.content),
     );
     let content = content.map_err(|why| format!("{path}: {why}"))?;
-    replace(place, &content, existing.as_ref(), history, cancel)?;
-    record_written(place, seen);
-    record_style(place, seen, former.as_ref());
+    replace(target, &content, existing.as_ref(), history, cancel)?;
+    record_written(target, seen);
+    record_style(target, seen, former.as_ref());
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
     let hunks = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
     let style = former.map(|former| former.style_name()).filter(|style| !style.is_empty());
     let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
-    let mut detail = json!({ "type": kind, "filePath": place.shown() });
+    let mut detail = json!({ "type": kind, "filePath": target.shown() });
     if let Some(hunks) = hunks.filter(|hunks| lines_of(hunks) <= PATCH_LINES_MAX) {
         detail["structuredPatch"] = structured_patch(&hunks);
     }
@@ -49,19 +49,19 @@ pub(super) fn run(
 
 /// Keeps the former content of a file for the host, and replaces the file.
 pub(super) fn replace(
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     content: &[u8],
     existing: Option<&Metadata>,
     history: Option<&FileHistory>,
     cancel: &CancellationToken,
 ) -> Result<(), ToolError> {
-    let path = place.shown();
+    let path = target.shown();
     if let Some(history) = history {
         history
-            .keep(&place.real)
+            .keep(&target.real)
             .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
     }
-    replace_atomically(&place.real, content, existing, cancel)
+    replace_atomically(&target.real, content, existing, cancel)
         .map_err(|error| format!("cannot write {path}: {error}").into())
 }
 
@@ -86,14 +86,14 @@ fn read_text(real: &Path, metadata: &Metadata, seen: &FilesRead) -> Option<TextF
 
 /// The metadata of the existing file, if the model may overwrite it.
 fn overwritable_metadata(
-    place: &ResolvedPath,
+    target: &ResolvedPath,
     seen: &FilesRead,
 ) -> Result<Option<Metadata>, ToolError> {
-    let path = place.shown();
-    match fs::metadata(&place.real) {
+    let path = target.shown();
+    match fs::metadata(&target.real) {
         Ok(metadata) => {
             check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
-            seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
+            seen.check(&target.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
             Ok(Some(metadata))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -102,15 +102,15 @@ fn overwritable_metadata(
 }
 
 /// Records the written file as read, so that it can be edited without a Read.
-pub(super) fn record_written(place: &ResolvedPath, seen: &FilesRead) {
-    if let Ok(metadata) = fs::metadata(&place.real) {
-        seen.note(&place.real, &metadata);
+pub(super) fn record_written(target: &ResolvedPath, seen: &FilesRead) {
+    if let Ok(metadata) = fs::metadata(&target.real) {
+        seen.note(&target.real, &metadata);
     }
 }
 
 /// Remembers the format of a file after a change: that of its former text, if there was one.
-pub(super) fn record_style(place: &ResolvedPath, seen: &FilesRead, former: Option<&TextFile>) {
-    if let Ok(metadata) = fs::metadata(&place.real) {
-        seen.note_style(&place.real, &metadata, former.map(|former| former.style));
+pub(super) fn record_style(target: &ResolvedPath, seen: &FilesRead, former: Option<&TextFile>) {
+    if let Ok(metadata) = fs::metadata(&target.real) {
+        seen.note_style(&target.real, &metadata, former.map(|former| former.style));
     }
 }

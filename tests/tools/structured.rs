@@ -259,7 +259,11 @@ fn an_unusable_schema_is_rejected_with_its_json_pointer() {
             "/properties/a/$ref",
             "another document",
         ),
-        (json!({ "items": [{ "$ref": "other.json#/a" }] }), "/items/0/$ref", "none; put it into \"$defs\""),
+        (
+            json!({ "items": [{ "$ref": "other.json#/a" }] }),
+            "/items/0/$ref",
+            "none; put it into \"$defs\"",
+        ),
         (json!({ "items": { "$ref": "#/$defs/no" } }), "/items/$ref", "no \"#/$defs/no\""),
         (json!({ "$ref": "#" }), "/$ref", "nothing but itself"),
         (

@@ -127,8 +127,8 @@ impl Permissions {
         Self { live, ..self }
     }
 
-    /// Adds limits: each is the list of tools in the definition of a sub-agent. A tool that it names
-    /// with patterns only can be used only in calls that one of them covers.
+    /// Adds limits: each is the list of tools in the definition of a sub-agent. A tool that it
+    /// names with patterns only can be used only in calls that one of them covers.
     pub(in super::super) fn with_limits(mut self, limits: &[Vec<String>]) -> Result<Self, BadRule> {
         for rules in limits {
             let lists: [(RuleList, &[String]); 3] =
@@ -175,8 +175,8 @@ impl Permissions {
         self.find(RuleList::Deny, &covers).or_else(|| self.find(RuleList::Ask, &covers))
     }
 
-    /// Applies the deny rules, and then the ask rules. `what` describes what a deny rule covers, and
-    /// `asked` names the tool of an ask rule.
+    /// Applies the deny rules, and then the ask rules. `what` describes what a deny rule covers,
+    /// and `asked` names the tool of an ask rule.
     pub(super) fn check_restrictions(
         &self,
         covers: impl Fn(&PermissionRule) -> bool,
@@ -205,8 +205,8 @@ impl Permissions {
         self.find(RuleList::Deny, |rule| rule.covers_whole_tool(tool)).is_some()
     }
 
-    /// Returns the denial of a tool that is not built in, if a rule removes it entirely, or of a call
-    /// with this input.
+    /// Returns the denial of a tool that is not built in, if a rule removes it entirely, or of a
+    /// call with this input.
     pub(in super::super) fn external_denial(
         &self,
         name: ExternalName<'_>,
@@ -219,10 +219,10 @@ impl Permissions {
         self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
-    /// Checks a call of an external tool. `server` is the prefix of the names of the server's tools.
-    /// The effects are unknown, so the call needs a rule that names the tool or its server, or
-    /// the approval of a hook. A tool that a trusted source declares read-only may be used in plan
-    /// mode.
+    /// Checks a call of an external tool. `server` is the prefix of the names of the server's
+    /// tools. The effects are unknown, so the call needs a rule that names the tool or its server,
+    /// or the approval of a hook. A tool that a trusted source declares read-only may be used in
+    /// plan mode.
     pub(in super::super) fn check_external(
         &self,
         (tool, input): (ExternalName<'_>, ExternalInput<'_>),
@@ -246,7 +246,8 @@ impl Permissions {
         allowed.then_some(()).ok_or_else(|| Denial::External { name: tool.for_rule().to_owned() })
     }
 
-    /// True if a rule covers a call of an external tool. A rule that does not parse covers every call.
+    /// True if a rule covers a call of an external tool. A rule that does not parse covers every
+    /// call.
     pub(in super::super) fn rule_covers_external(
         &self,
         rule: &str,
@@ -522,7 +523,8 @@ impl Permissions {
     }
 }
 
-/// True if both a link and its target are allowed. How the link's folder is written does not matter.
+/// True if both a link and its target are allowed. How the link's folder is written does not
+/// matter.
 fn allowed_as_named(place: &ResolvedPath, about: impl Fn(&Path) -> bool) -> bool {
     about(&place.real) && (about(&place.written) || about(&place.entry()))
 }

@@ -362,7 +362,8 @@ impl Permissions {
     }
 
     /// True if an allow rule names the program of a simple command in this folder by a path with
-    /// blanks. The rule may also mean the program up to the first blank, so that there must be none.
+    /// blanks. The rule may also mean the program up to the first blank, so that there must be
+    /// none.
     fn has_rule_for_path(&self, part: &SimpleCommand, folder: &Path) -> bool {
         let words = inner_command(&part.words);
         let Some(path) = words.first().filter(|it| it.is_literal()).map(|it| it.plain.as_str())
@@ -410,7 +411,8 @@ pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
 }
 
 /// A rule that would allow a command: `Bash(cargo test *)`. It does not allow any command behind
-/// variables or behind a program that runs another: there it is for this one, `Bash(PORT=1 make *)`.
+/// variables or behind a program that runs another: there it is for this one, `Bash(PORT=1 make
+/// *)`.
 fn suggestion(part: &SimpleCommand) -> String {
     let simple = |word: &&ShellWord| word.raw == word.plain && word.is_literal();
     // True if a rule in quotes can name the word exactly.

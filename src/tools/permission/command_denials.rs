@@ -179,7 +179,8 @@ impl Permissions {
         let targets = bare.split('>').skip(1).filter_map(|rest| rest.split_whitespace().next());
         let targets: BTreeSet<&str> = targets.collect();
         self.check_denied_paths(BuiltinTool::Write, targets.into_iter(), seen)?;
-        // A piece may begin with the target of a redirection, so that all of its words may be paths.
+        // A piece may begin with the target of a redirection, so that all of its words may be
+        // paths.
         all.iter()
             .try_for_each(|words| self.check_words(words, words.len(), (words, words), false, seen))
     }
@@ -239,10 +240,10 @@ impl Permissions {
         self.check_denied_paths(BuiltinTool::Write, written.into_iter(), seen)
     }
 
-    /// Checks words that may be paths. In a folder in which everything is denied, every word would be
-    /// denied, even one that is not a path. There, if the command opens no file that its words do not
-    /// name (`is_aside`), a word counts only if it names something, or if a shell or a program may
-    /// make a name of it.
+    /// Checks words that may be paths. In a folder in which everything is denied, every word would
+    /// be denied, even one that is not a path. There, if the command opens no file that its words
+    /// do not name (`is_aside`), a word counts only if it names something, or if a shell or a
+    /// program may make a name of it.
     fn check_denied_words<'a>(
         &self,
         tool: BuiltinTool,
@@ -291,8 +292,8 @@ impl Permissions {
         self.check_denied(tool, place)
     }
 
-    /// True if `target`, relative to `folder`, is written as a folder of the system, or as one that is
-    /// or contains the home folder or a working directory.
+    /// True if `target`, relative to `folder`, is written as a folder of the system, or as one that
+    /// is or contains the home folder or a working directory.
     fn is_critical(&self, target: &str, folder: &Path, start: &Path) -> bool {
         let bare = if target == "*" { "." } else { target.strip_suffix("/*").unwrap_or(target) };
         let path = match (bare.trim_end_matches('/'), &self.home) {

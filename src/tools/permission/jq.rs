@@ -46,7 +46,7 @@ fn has_no_other_source(filter: &str) -> bool {
         let (gap, from_word) = rest.split_at(begin);
         let end = from_word.find(|letter| !is_part(letter)).unwrap_or(from_word.len());
         let (word, after) = from_word.split_at(end);
-        // After two dots, or after a number with one, a word is no field.
+        // After two dots, or after a number with one, a word is not a field.
         let is_field = gap.ends_with('.')
             && !gap.ends_with("..")
             && !(gap == "." && before.starts_with(|first: char| first.is_ascii_digit()));

@@ -3,9 +3,9 @@
 use super::super::shell_lexer::{ShellWord, SimpleCommand};
 use super::plain_commands::{PlainEffect, recognize};
 
-/// True if no command of a line can run the text of its here-documents. Each command has to be known,
-/// also those without a here-document: `cat <<'E' | sh` runs it, and so does `cat > x <<'E'` with
-/// `sh x` behind it.
+/// True if no command of a line can run the text of its here-documents. Each command has to be
+/// known, also those without a here-document: `cat <<'E' | sh` runs it, and so does `cat > x <<'E'`
+/// with `sh x` behind it.
 pub(super) fn keeps_documents(parts: &[SimpleCommand]) -> bool {
     parts.iter().all(stores) || parts.iter().all(records)
 }

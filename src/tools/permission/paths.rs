@@ -198,8 +198,8 @@ fn literal_name(part: &str) -> Option<String> {
     Some(name)
 }
 
-/// The pattern with its brackets, its braces, or both as characters of names, as far as it has them.
-/// Frameworks for the web name folders `[slug]` and `[...all]`, templates `{{name}}`.
+/// The pattern with its brackets, its braces, or both as characters of names, as far as it has
+/// them. Frameworks for the web name folders `[slug]` and `[...all]`, templates `{{name}}`.
 fn literal_readings(pattern: &str) -> Vec<String> {
     let mut readings: Vec<String> = Vec::new();
     for letters in [&['['][..], &['{', '}'], &['[', '{', '}']] {
@@ -241,8 +241,8 @@ fn behind_links(
     (real != prefix).then(|| format!("{}{end}{rest}", escaped(&real.to_string_lossy())))
 }
 
-/// Resolves the links that no command of a run can have made: those of the home folder, and those in
-/// folders above it that only their owner changes. An allow rule follows no other ones.
+/// Resolves the links that no command of a run can have made: those of the home folder, and those
+/// in folders above it that only their owner changes. An allow rule follows no other ones.
 fn behind_fixed_links(path: &Path, cwd: &Path, home: Option<&Path>) -> PathBuf {
     let Some(home) = home else { return path.to_path_buf() };
     let real_home = resolve(home);

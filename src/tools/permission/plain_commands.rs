@@ -2,8 +2,8 @@
 //!
 //! The kernel confines these commands, too (`tools/sandbox/plain.rs`): it holds what they read and
 //! write. The list keeps out what the kernel does not hold everywhere: programs that flags start,
-//! signals, clocks and names of hosts. What would only fail in the sandbox is refused by it with the
-//! rule that would allow it.
+//! signals, clocks and names of hosts. What would only fail in the sandbox is refused by it with
+//! the rule that would allow it.
 
 use super::super::shell_lexer::{Expansion, ShellWord, SimpleCommand};
 use super::super::shell_wrappers::timed_command;
@@ -13,8 +13,8 @@ use super::jq;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainCommand<'a> {
     pub(super) effect: PlainEffect,
-    /// The words that may name files, and values of flags. For a pattern of file names, the folder in
-    /// which it is looked for.
+    /// The words that may name files, and values of flags. For a pattern of file names, the folder
+    /// in which it is looked for.
     pub(super) operands: Vec<&'a str>,
     /// The folder in which it works, if it names one.
     pub(super) folder: Option<&'a str>,
@@ -63,8 +63,8 @@ impl PlainEffect {
     }
 }
 
-/// A program of the list. Flags that write, run a program, follow links, or take the names of further
-/// files from a file are left out.
+/// A program of the list. Flags that write, run a program, follow links, or take the names of
+/// further files from a file are left out.
 struct Row {
     names: &'static [&'static str],
     /// One-letter flags. Digits are flags of every program.
@@ -177,8 +177,8 @@ const FILTERS: &[&str] = &[
     "nl", "paste", "rev", "sed", "sort", "tac", "tail", "tee", "tr", "uniq", "wc",
 ];
 
-/// Programs that write nothing and run nothing, whatever their flags: among the names that a pattern
-/// matches, one may look like a flag.
+/// Programs that write nothing and run nothing, whatever their flags: among the names that a
+/// pattern matches, one may look like a flag.
 #[rustfmt::skip]
 const HARMLESS: &[&str] = &[
     "cat", "cksum", "cmp", "du", "egrep", "fgrep", "grep", "head", "jq", "ls", "md5sum", "sha1sum",
@@ -217,8 +217,8 @@ const GIT_CONFIG_FLAGS: &[&str] = &[
 /// Beginnings of names that are set in repositories.
 const GIT_CONFIG_OWN: &[&str] = &["branch.", "remote.", "submodule."];
 
-/// Recognizes a command that consists of words of the list: literal ones, and patterns of file names
-/// for programs that only read.
+/// Recognizes a command that consists of words of the list: literal ones, and patterns of file
+/// names for programs that only read.
 pub(super) fn recognize(command: &SimpleCommand) -> Option<PlainCommand<'_>> {
     let words = timed_command(&command.words);
     let is_timed = words.len() < command.words.len();
@@ -509,8 +509,8 @@ fn edits_lines(script: &str) -> bool {
     true
 }
 
-/// Returns the text after a command of sed. `None` if it may have another effect than to print, omit
-/// or replace text.
+/// Returns the text after a command of sed. `None` if it may have another effect than to print,
+/// omit or replace text.
 fn after_command(script: &str) -> Option<&str> {
     let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '$');
     let mut command = script.trim_start_matches(is_number);

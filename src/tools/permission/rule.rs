@@ -29,7 +29,7 @@ pub(super) struct PermissionRule {
     meaning: Meaning,
 }
 
-/// How certain it is that a rule means its path.
+/// The certainty that a rule means its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Certain,
@@ -133,8 +133,8 @@ impl PermissionRule {
         Ok(Self { text, tool, own, list, scope, meaning: Meaning::Certain })
     }
 
-    /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`, and
-    /// the absolute path as well. A comment is not a rule.
+    /// Parses a rule, with its second meaning: `/x` in a deny or ask rule is a path below `cwd`,
+    /// and the absolute path as well. A comment is not a rule.
     pub(super) fn parse_all(
         text: &str,
         list: RuleList,
@@ -231,9 +231,10 @@ impl PermissionRule {
         }
     }
 
-    /// True if this ask or deny rule covers an external tool, or a call with this input: it names the
-    /// tool, or its server as `mcp__server`. A rule for one value of a parameter of exactly this tool
-    /// covers the calls with that value, and no whole tool; another rule for some calls covers all.
+    /// True if this ask or deny rule covers an external tool, or a call with this input: it names
+    /// the tool, or its server as `mcp__server`. A rule for one value of a parameter of exactly
+    /// this tool covers the calls with that value, and no whole tool; another rule for some calls
+    /// covers all.
     pub(super) fn covers_external(
         &self,
         name: ExternalName<'_>,
@@ -265,8 +266,8 @@ impl PermissionRule {
         wildcard(&self.tool, name.offered) || is_plain_name || of_server
     }
 
-    /// True if this rule has the name of exactly this external tool. A name that was made up for one
-    /// of two tools does not count: the server's list decides which of them has it.
+    /// True if this rule has the name of exactly this external tool. A name that was made up for
+    /// one of two tools does not count: the server's list decides which of them has it.
     fn names_external(&self, name: ExternalName<'_>) -> bool {
         match &self.own {
             Some(rule) => name.own.is_some_and(|own| wildcard(rule, own)),
@@ -275,8 +276,9 @@ impl PermissionRule {
     }
 
     /// True if this allow rule covers an external tool: it names the tool, or its server, with a
-    /// wildcard at most after the server. `server` is the prefix of the names of the server's tools:
-    /// `mcp__a` is not a rule for a server `a__b`. A rule for some calls of a tool allows none.
+    /// wildcard at most after the server. `server` is the prefix of the names of the server's
+    /// tools: `mcp__a` is not a rule for a server `a__b`. A rule for some calls of a tool allows
+    /// none.
     pub(super) fn allows_external(&self, name: ExternalName<'_>, server: &str) -> bool {
         let is_server = server.strip_suffix("__") == Some(self.tool.as_str());
         let is_tool = self.tool.starts_with(server) && self.names_external(name);
