@@ -31,7 +31,7 @@ pub struct Denial {
 pub struct UndoneCalls {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<Denial>,
-    /// Denied calls of sub-agents. Their ids may be those of other calls here.
+    /// Denied calls of sub-agents. Their ids may equal those of other calls here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub of_agents: Vec<Denial>,
     /// The ids of calls that get a synthetic result.

@@ -10,9 +10,9 @@ use super::view::JournalView;
 /// A view of the records of files.
 #[derive(Default)]
 struct FilesReadView<'a> {
-    /// The end of the conversation.
+    /// The id of the last restored message. `None`: all are restored.
     last: Option<&'a str>,
-    /// True if the message before was that.
+    /// True if the latest message was that one.
     has_passed_end: bool,
     /// True if the messages from here on are not restored.
     is_over: bool,

@@ -4,12 +4,12 @@
 /// The type of our own records, as it is written.
 const OUR_RECORD: &[u8] = br#""outlast""#;
 
-/// The part of a line that has its type, even if the working directory has the longest path.
+/// The length of the part that contains the type of a line, even if the working directory has the
+/// longest path.
 const HEAD_BYTES: usize = 6 << 10;
 
-/// The members of a JSON object from the first on, each with its name and its value as they are
-/// written: a text has its quotes and escapes. They end where the object is not written as JSON
-/// without blanks, or after [`HEAD_BYTES`].
+/// Iterates over the members of a JSON object, each with its name and its value as they are written:
+/// with quotes and escapes. Ends at anything but JSON without blanks, or after [`HEAD_BYTES`].
 pub(super) struct HeadMembers<'a> {
     /// The head of the line from the end of the last member on.
     rest: &'a [u8],
@@ -20,7 +20,7 @@ impl<'a> HeadMembers<'a> {
         Self { rest: &line[..line.len().min(HEAD_BYTES)] }
     }
 
-    /// Goes to the next member with a name. Returns its value.
+    /// Advances to the next member with this name, and returns its value.
     pub(super) fn value(&mut self, wanted: &[u8]) -> Option<&'a [u8]> {
         self.find(|(name, _)| *name == wanted).map(|(_, value)| value)
     }
@@ -46,14 +46,14 @@ impl<'a> Iterator for HeadMembers<'a> {
     }
 }
 
-/// Returns the kind of one of our own records, as it is written.
+/// Returns the kind of one of our own records, as it is written. `None` for other lines.
 pub(super) fn record_kind(line: &[u8]) -> Option<&[u8]> {
     let mut members = HeadMembers::of(line);
     members.value(b"type").filter(|kind| *kind == OUR_RECORD)?;
     members.value(b"kind")
 }
 
-/// The length of the text at the start, with its quotes. `None`: there is none, or it goes on.
+/// The length of the string at the start, with its quotes. `None`: there is none, or it is cut off.
 fn text_length(json: &[u8]) -> Option<usize> {
     let mut at = json.starts_with(b"\"").then_some(1)?;
     loop {
@@ -65,7 +65,7 @@ fn text_length(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of the value at the start. `None`: it goes on.
+/// The length of the value at the start. `None`: it is cut off.
 fn value_length(json: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
     loop {

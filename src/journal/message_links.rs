@@ -8,8 +8,8 @@ use std::iter;
 pub(super) struct MessageLinks<'a>(HashMap<&'a str, Option<&'a str>>);
 
 impl<'a> MessageLinks<'a> {
-    /// Adds a line. One that repeats the id of an earlier line keeps the parent of that line if its
-    /// own parent descends from it: the messages before it would be lost in the circle.
+    /// Adds a line. If an earlier line has the same id, and the new parent descends from that line,
+    /// the earlier parent is kept: a circle would lose the messages before it.
     pub(super) fn add(&mut self, id: &'a str, parent: Option<&'a str>) {
         let is_circle = || parent.is_some_and(|parent| self.lineage(parent).any(|it| it == id));
         let keeps = self.0.get(id).is_some_and(|known| *known == parent || is_circle());
@@ -18,7 +18,7 @@ impl<'a> MessageLinks<'a> {
         }
     }
 
-    /// A line and those before it, from the last to the first.
+    /// A line and its ancestors, from the last to the first.
     pub(super) fn lineage(&self, last: &'a str) -> impl Iterator<Item = &'a str> {
         let mut seen = HashSet::new();
         let before = |id: &&'a str| self.0.get(*id).copied().flatten();
@@ -30,6 +30,6 @@ impl<'a> MessageLinks<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct UserMessageIds {
     pub earlier: Vec<String>,
-    /// Those of the last prompt. Empty if the session is restored up to a message that was named.
+    /// Those of the last prompt. Empty if the session is restored up to a chosen message.
     pub last: Vec<String>,
 }

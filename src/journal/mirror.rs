@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::json;
 
-/// Members that belong to the file rather than to the line. Copies omit them: a copy may be written
-/// in another form and order.
+/// Members that copies omit, because they belong to the file rather than to the line: a copy may be
+/// written in another form and order.
 const OF_THE_FILE: [&str; 2] = ["seq", "crc"];
 
 type Receiver = dyn Fn(&Path, Value) + Send + Sync;
@@ -23,7 +23,7 @@ impl JournalMirror {
         Self(Arc::new(receive))
     }
 
-    /// Passes a line on, without its number and checksum.
+    /// Passes on a line, without its number and checksum.
     pub(super) fn copy(&self, path: &Path, line: &[u8]) {
         // Everything that is appended is an object, or the newline of one.
         let Ok(Value::Object(mut entry)) = json::read(line) else { return };
@@ -33,8 +33,7 @@ impl JournalMirror {
         (self.0)(path, Value::Object(entry));
     }
 
-    /// Passes the metadata of a sub-agent on, as a line of its journal: a copy has no file beside it
-    /// (PROTOCOL 9).
+    /// Passes on the metadata of a sub-agent as a line of its journal: a copy has no file beside it.
     pub(super) fn copy_metadata(&self, journal: &Path, metadata: &[u8]) {
         let Ok(Value::Object(mut entry)) = json::read(metadata) else { return };
         entry.insert("type".to_owned(), Value::from("agent_metadata"));

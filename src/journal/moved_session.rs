@@ -1,11 +1,11 @@
-//! Sessions that go on in another folder than the one of their journal. A mark beside the journal,
-//! `<session>.moved`, names the folder that the session works in; a copy of it in that folder's own
-//! place leads to the journal, which stays where it is.
+//! Sessions that continue in another working directory than the one of their journal. A mark beside
+//! the journal, `<session>.moved`, names the new directory. A copy of the mark in the project folder
+//! of that directory leads to the journal, which is not moved.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::recorded_folder::recorded_folder;
 
@@ -23,8 +23,8 @@ fn marked_folder(journal: &Path) -> Option<String> {
     fs::read_to_string(journal.with_extension(MOVED)).ok()
 }
 
-/// Records that a session goes on in the folder `now`, whose own sessions are in `place`. A session
-/// whose mark cannot be written is found by its id only.
+/// Records that a session continues in the working directory `now`, whose project folder is `place`.
+/// A session whose mark cannot be written is found by its id only.
 pub(super) fn record_move(journal: &Path, now: &str, place: &Path) {
     if current_folder(journal).is_none_or(|before| before == now) {
         return;
@@ -35,7 +35,7 @@ pub(super) fn record_move(journal: &Path, now: &str, place: &Path) {
     let _found_by_id = write_mark(&mark, now).and_then(|()| write_mark(&place.join(name), now));
 }
 
-/// Removes the marks of a session from the places of all folders.
+/// Removes the marks of a session from all project folders.
 pub(super) fn remove_marks(journal: &Path) {
     let mark = journal.with_extension(MOVED);
     let (Some(name), Ok(_)) = (mark.file_name(), fs::symlink_metadata(&mark)) else { return };
@@ -45,9 +45,9 @@ pub(super) fn remove_marks(journal: &Path) {
     }
 }
 
-/// Writes a mark whole or not at all.
+/// Writes a mark atomically.
 fn write_mark(path: &Path, folder: &str) -> io::Result<()> {
-    let unfinished: PathBuf = path.with_extension(UNFINISHED);
+    let unfinished = path.with_extension(UNFINISHED);
     if let Some(parent) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }

@@ -11,7 +11,7 @@ pub struct PastBackground {
     pub commands: usize,
     /// The work whose end was not reported to the model.
     pub lost: Vec<BackgroundWork>,
-    /// The folder in which the next command would have started. `None`: that of the session.
+    /// The folder in which the next command would have started. `None`: the session's folder.
     pub folder: Option<PathBuf>,
 }
 

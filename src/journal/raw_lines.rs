@@ -5,8 +5,8 @@ use std::mem;
 
 use memchr::memchr;
 
-/// The longest line that is read. Longer ones are not from outlast: a conversation that is larger
-/// does not fit any model.
+/// The longest line that is read. outlast writes no longer ones: a conversation of that size does
+/// not fit any model.
 const LINE_MAX: u64 = 64 << 20;
 
 /// A line of more than [`LINE_MAX`] bytes, which was skipped.
@@ -86,7 +86,7 @@ impl<R: BufRead> RawLines<R> {
     }
 }
 
-/// A line without the carriage return that a program for text files has added.
+/// A line without the carriage return that a text editor may have added.
 pub(super) fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -1,7 +1,7 @@
 //! The state of a prompt, folded from its records: its answer and its position.
 //!
-//! A run applies this fold to the records that it writes, and a later process to those that it
-//! reads, so the result of a run equals the one in its session.
+//! A run applies this fold to the records that it writes, and a later process to the records that it
+//! reads, so both have the same result.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,8 +55,9 @@ struct ReplyCalls {
     has_failed: bool,
     /// The structured output that was accepted.
     output: Option<Value>,
-    /// The ids of those that were denied, and of those that get a synthetic result.
+    /// The ids of calls that were denied.
     denied: Vec<String>,
+    /// The ids of calls that get a synthetic result.
     abandoned: Vec<String>,
 }
 
@@ -102,14 +103,14 @@ impl ReplyCalls {
         Some(self.open.remove(at).1)
     }
 
-    /// The structured output, once every call of the reply has its result and no other one failed.
+    /// The structured output, once every call of the reply has its result and no other call failed.
     fn delivered(&self) -> Option<&Value> {
         self.output.as_ref().filter(|_| self.open.is_empty() && !self.has_failed)
     }
 }
 
 impl RecordedPrompt {
-    /// Begins a process with new demands: what was accepted for earlier ones is void.
+    /// Begins a process with new demands, which void the acceptance of earlier ones.
     pub fn demand(&mut self, new: NewDemands) {
         self.left_off = self.left_off.with_demands(new);
         if new.requirement {
@@ -168,9 +169,9 @@ impl RecordedPrompt {
         } else {
             self.calls.has_failed |= is_error;
         }
-        let is_one_of = |ids: &[String]| ids.iter().any(|one| one == id);
-        let is_denied = is_one_of(&self.calls.denied);
-        let is_abandoned = !is_denied && is_one_of(&self.calls.abandoned);
+        let is_in = |ids: &[String]| ids.iter().any(|known| known == id);
+        let is_denied = is_in(&self.calls.denied);
+        let is_abandoned = !is_denied && is_in(&self.calls.abandoned);
         self.tools.calls += 1;
         self.tools.denied += u32::from(is_denied);
         self.tools.abandoned += u32::from(is_abandoned);
@@ -207,12 +208,12 @@ impl RecordedPrompt {
             self.structured = self.calls.output.take().or(self.structured.take());
         }
         if step.event == Event::Begin {
-            // The prompt is another one.
+            // A new prompt begins.
             self.replace_answer();
             self.forget_calls();
         }
         if step.keeps_answer() {
-            // The text after the answer is of replies that do not count.
+            // The text after the answer belongs to replies that do not count.
             self.text.clear();
             self.joint = Joint::None;
             self.stop_reason = self.kept_stop_reason.clone().or(self.stop_reason.take());
@@ -251,19 +252,17 @@ impl RecordedPrompt {
 
     /// Returns the text of a reply that ends here, with the parts before it that it continues.
     pub fn text_with(&self, reply: &[Block]) -> String {
-        let texts = reply.iter().filter_map(Block::as_text).collect::<Vec<_>>();
-        self.joined(&texts.join("\n"))
+        self.joined(&text_of(reply))
     }
 
     /// Like [`text_with`](Self::text_with), without a separator between the parts: a pause may
     /// split a word.
     pub fn unseparated_text_with(&self, reply: &[Block]) -> String {
         let before = if self.joint == Joint::None { "" } else { &self.text };
-        let texts = reply.iter().filter_map(Block::as_text).collect::<Vec<_>>();
-        format!("{before}{}", texts.join("\n"))
+        format!("{before}{}", text_of(reply))
     }
 
-    /// Joins a text to the one before, if it continues that.
+    /// Joins a text to the text before it, if it continues that text.
     fn joined(&self, text: &str) -> String {
         let before = match self.joint {
             Joint::None => "",
@@ -383,6 +382,10 @@ impl RecordedPrompt {
     }
 }
 
+fn text_of(reply: &[Block]) -> String {
+    reply.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n")
+}
+
 /// The stop reason of a kept reply that has no message, since it had neither text nor a call.
 fn reason_without_words(event: Event) -> &'static str {
     if event == Event::Replied(ReplyKind::Refusal) {
@@ -390,7 +393,7 @@ fn reason_without_words(event: Event) -> &'static str {
     } else if event == Event::Replied(ReplyKind::Paused) {
         "pause_turn"
     } else {
-        // Nothing but thinking, which the output limit has cut.
+        // The reply was nothing but thinking, which the output limit cut.
         "max_tokens"
     }
 }

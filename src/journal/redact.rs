@@ -8,19 +8,17 @@ use crate::transcript::LOST_SIGNATURE;
 
 /// Masks known secrets in lines.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Redaction {
-    mask: Redactor,
-}
+pub(super) struct Redaction(Redactor);
 
 impl Redaction {
     pub(super) fn new(secrets: KnownSecrets) -> Self {
-        Self { mask: Redactor::new(secrets) }
+        Self(Redactor::new(secrets))
     }
 
     /// Masks the secrets in a JSON object. An object without any is returned unchanged.
     pub(super) fn mask(&self, json: Vec<u8>) -> Vec<u8> {
         let Ok(text) = String::from_utf8(json) else { return Vec::new() };
-        if !self.mask.may_contain_secret(&text) {
+        if !self.0.may_contain_secret(&text) {
             return json::escape_line_ends(text).into_bytes();
         }
         let mut line: Value = json::read_str(&text).expect("serde_json reads what it wrote");
@@ -31,25 +29,25 @@ impl Redaction {
         {
             self.unsign(message);
         }
-        self.mask.redact_json(&mut line);
+        self.0.redact_json(&mut line);
         json::to_line(&line).into_bytes()
     }
 
     /// Masks the secrets in a value. Returns whether there were any.
     pub(super) fn mask_value(&self, value: &mut Value) -> bool {
         let before = value.clone();
-        self.mask.redact_json(value);
+        self.0.redact_json(value);
         *value != before
     }
 
-    /// Replaces the signature of thinking that is about to be masked. The API rejects changed
-    /// thinking with a signature, so a resume leaves it out.
+    /// Replaces the signature of thinking that is about to be masked: the API rejects changed
+    /// thinking with its signature, so a resume leaves it out.
     fn unsign(&self, message: &mut Value) {
         let blocks = message.get_mut("content").and_then(Value::as_array_mut);
         for block in blocks.into_iter().flatten() {
             let thinking = block.get("thinking").and_then(Value::as_str).unwrap_or_default();
             let is_signed = block["signature"].as_str().is_some_and(|signed| !signed.is_empty());
-            if block["type"] == "thinking" && is_signed && self.mask.redact(thinking) != thinking {
+            if block["type"] == "thinking" && is_signed && self.0.redact(thinking) != thinking {
                 block["signature"] = Value::from(LOST_SIGNATURE);
             }
         }

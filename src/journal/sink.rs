@@ -26,7 +26,8 @@ pub enum JournalHealth {
     Off,
     /// It could not be written, for this reason.
     Lost(String),
-    /// Another process took the session over; the message names it. Nothing more is written.
+    /// Another process took the session over. The message names that process. Nothing more is
+    /// written.
     TakenOver(String),
 }
 
@@ -37,7 +38,7 @@ pub(super) enum JournalSink {
     Off,
     Lost {
         why: String,
-        /// Kept for its lock, too: the run continues, so no other process may take the session.
+        /// Also keeps the lock: the run continues, so no other process may take the session.
         writer: Option<JournalWriter>,
         /// Time of the next attempt, at the earliest, to write the lines that failed. `None`:
         /// never.
@@ -124,8 +125,8 @@ impl JournalSink {
     }
 }
 
-/// Returns true if the system refused a write, which it may allow later. A file that was deleted is
-/// not created again.
+/// Returns true if the error is of the system, which may allow a later write. A file that was deleted
+/// is not created again.
 fn is_of_disk(cause: &io::Error) -> bool {
     cause.raw_os_error().is_some()
 }

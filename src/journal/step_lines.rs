@@ -1,7 +1,7 @@
 //! The lines of one step of the state machine, which are valid only together.
 //!
-//! A process that is killed while it writes them leaves some of them: the reader drops these, so
-//! that a reply and the decision about it are recorded both or not at all.
+//! A process that is killed while it writes them leaves some of them. The reader drops those, so that
+//! either both a reply and the decision about it are recorded, or neither.
 
 use crate::recovery::Transition;
 
@@ -14,7 +14,7 @@ use super::writer::Sync;
 #[derive(Debug, Default)]
 pub(super) struct StepLines {
     objects: Vec<Vec<u8>>,
-    /// The time by which the most urgent of them must be on disk.
+    /// The most urgent sync that one of them needs.
     sync: Sync,
 }
 

@@ -12,8 +12,8 @@ use super::raw_lines::{RawLines, buffered};
 use super::view::JournalView;
 use super::{JournalError, SessionFolder, SessionId};
 
-/// The contract and the first prompt of a session, according to its journal. Empty if
-/// another program started the session.
+/// The contract and the first prompt of a session, according to its journal. Empty if another
+/// program started the session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     pub contract: Option<Kept>,
@@ -23,25 +23,25 @@ pub struct Terms {
 /// The contracts of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The one that the session was started with.
+    /// The contract that the session was started with.
     pub original: Contract,
-    /// The one in force when the last process began.
+    /// The contract in force when the last process began.
     pub latest: Contract,
-    /// The last one of a process in the reader's working directory: its permissions apply there.
+    /// The last contract of a process in the reader's working directory: its permissions apply there.
     pub here: Option<Contract>,
 }
 
 impl Terms {
     fn add(&mut self, contract: Contract, here: &str) {
-        let own = contract.folder.as_deref().is_none_or(|folder| folder == here);
-        let own = own.then(|| contract.clone());
+        let is_of_here = contract.folder.as_deref().is_none_or(|folder| folder == here);
+        let of_here = is_of_here.then(|| contract.clone());
         match &mut self.contract {
-            Some(kept) => {
-                kept.here = own.or(kept.here.take());
-                kept.latest = contract;
+            Some(known) => {
+                known.here = of_here.or(known.here.take());
+                known.latest = contract;
             }
             none @ None => {
-                *none = Some(Kept { original: contract.clone(), latest: contract, here: own });
+                *none = Some(Kept { original: contract.clone(), latest: contract, here: of_here });
             }
         }
     }
@@ -104,5 +104,5 @@ impl JournalView<'_> for TermsFold<'_> {
     }
 }
 
-/// The kinds of the records that have them, as they are written.
+/// The kinds of the records with contract or prompt, as they are written.
 const KINDS: [&[u8]; 2] = [br#""contract""#, br#""prompt""#];

@@ -62,24 +62,21 @@ pub(super) fn results_off_chain(
     all: &[&MessageEntry],
     chain: &[&MessageEntry],
 ) -> HashMap<String, Block> {
-    let within: HashSet<&str> = chain
+    let on_chain: HashSet<&str> = chain
         .iter()
         .flat_map(|entry| &entry.message.content)
         .filter_map(Block::answered_call)
         .collect();
-    let mut beside = HashMap::new();
-    for block in all.iter().flat_map(|entry| &entry.message.content) {
-        if let Some(id) = block.answered_call().filter(|id| !within.contains(id)) {
-            beside.insert(id.to_owned(), block.clone());
-        }
-    }
-    beside
+    let blocks = all.iter().flat_map(|entry| &entry.message.content);
+    let results = blocks.filter_map(|block| Some((block.answered_call()?, block)));
+    let off_chain = results.filter(|(id, _)| !on_chain.contains(id));
+    off_chain.map(|(id, block)| (id.to_owned(), block.clone())).collect()
 }
 
 /// The answer to a call that was never started.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
-/// The answer to an interrupted call. `intent`: the record of its start, with the input if that was
+/// The answer to an interrupted call. `intent` is the record of its start, with its input if that was
 /// changed.
 pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
     match intent.map(Option::as_ref) {
@@ -104,7 +101,7 @@ pub(super) fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Optio
     let is_unanswered = messages.last()?.role == Role::User;
     match recorded {
         None => is_unanswered.then_some(LeftOff::ReplyDue),
-        // The reply is there, but the decision about it is not.
+        // The reply is recorded, the decision about it is not.
         Some(LeftOff::ReplyDue) if !is_unanswered => {
             Some(LeftOff::Incomplete(Incomplete::UnknownReason))
         }

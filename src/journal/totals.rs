@@ -13,7 +13,7 @@ use super::entry::SpendRecord;
 pub struct SessionTotals {
     /// Replies that entered the history.
     pub turns: u32,
-    /// Everything that counts against a budget.
+    /// The amount that counts against a budget.
     pub spent: Money,
     /// The part of it that is an upper bound: calls that broke off or were interrupted, and tokens
     /// that the API did not count.
@@ -84,7 +84,7 @@ impl SessionTotals {
         }
     }
 
-    /// Counts a reply that entered the history; its model is not always known.
+    /// Counts a reply that entered the history. Its model is not always known.
     pub fn count_turn(&mut self, model: Option<&str>) {
         self.turns = self.turns.saturating_add(1);
         let Some(model) = model else { return };

@@ -1,5 +1,5 @@
-//! Views of a journal: folds over its entries that each need some kinds of them. This is the one
-//! place that lists all kinds.
+//! Views of a journal: folds over its entries, each of which needs only some kinds. This file alone
+//! lists all kinds.
 
 use crate::recovery::{RecoveryRecord, RefusedField, StopReason, ToolCallRecord, Transition};
 use crate::transcript::Message;
