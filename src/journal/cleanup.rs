@@ -1,7 +1,7 @@
 //! Deletes old sessions, so that the disk of a long-lived machine does not fill up.
 //!
-//! Deletes only what is certainly ours, old and not in use: another program may share the folder,
-//! and its sessions are left alone. Files that cannot be classified stay.
+//! Deletes only files that are certainly ours, old and unused: another program may share the folder,
+//! and its sessions stay, as do files that cannot be classified.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
@@ -20,13 +20,10 @@ use super::session_folder::{entries, open_without_links};
 
 /// The most sessions deleted by one run, which limits the damage of a wrong clock or setting.
 const REMOVED_MAX: usize = 100;
-/// The most files examined by one run.
+/// The most entries examined by one run.
 const FILES_MAX: usize = 20_000;
 /// The time limit of one cleanup.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// Tolerance for file times in the future. The deletion of a session includes its stored outputs
-/// whatever their age, unless their time is further ahead than this.
-const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
 /// A time before the first version of outlast (the start of 2025), in seconds since the Unix epoch:
 /// a file that seems to be older was written while the clock was wrong, as on machines whose clock
 /// starts in 1970 or 2000.
@@ -43,32 +40,34 @@ pub struct CleanupReport {
 }
 
 /// Deletes sessions of any working directory last written before `before`, with the outputs stored
-/// beside them. Never fails: what cannot be deleted stays.
+/// beside them. Never fails: files that cannot be deleted stay.
 ///
 /// Deletes nothing unless a session was written in the first half of the time since then: after the
 /// clock has jumped ahead, all sessions seem old.
 pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupReport {
-    let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
+    let (began, mut report) = (Instant::now(), CleanupReport::default());
     let folders = entries(&config_dir.join("projects"));
     if !is_clock_confirmed(&folders, before, began) {
-        return cleared;
+        return report;
     }
-    for folder in folders {
-        for path in entries(&folder) {
-            looked += 1;
-            let enough = cleared.sessions >= REMOVED_MAX || looked > FILES_MAX;
-            if enough || began.elapsed() > TIME_MAX {
-                return cleared;
+    for path in folders.iter().flat_map(|folder| entries(folder)).take(FILES_MAX) {
+        if report.sessions >= REMOVED_MAX || began.elapsed() > TIME_MAX {
+            break;
+        }
+        match session_of(&path) {
+            Some((_, true)) => {
+                if let Some(outputs) = delete_session(&path, before) {
+                    report.sessions += 1;
+                    report.outputs += outputs;
+                }
             }
-            let Some((id, is_file)) = session_of(&path) else { continue };
-            if is_file {
-                cleared.add(delete_session(&path, &folder.join(id.as_str()), before));
-            } else if !folder.join(format!("{id}.jsonl")).exists() {
-                cleared.outputs += delete_outputs(&path, before);
+            Some((id, false)) if !path.with_file_name(format!("{id}.jsonl")).exists() => {
+                report.outputs += delete_outputs(&path, before);
             }
+            Some((_, false)) | None => {}
         }
     }
-    cleared
+    report
 }
 
 /// Returns true if a session was written in the first half of the time since `before`.
@@ -82,15 +81,6 @@ fn is_clock_confirmed(folders: &[PathBuf], before: SystemTime, began: Instant) -
     let sessions = paths.filter(|path| matches!(session_of(path), Some((_, true))));
     let mut examined = sessions.take(FILES_MAX).take_while(|_| began.elapsed() < TIME_MAX / 2);
     examined.any(|path| is_between(&path))
-}
-
-impl CleanupReport {
-    fn add(&mut self, more: Option<usize>) {
-        if let Some(outputs) = more {
-            self.sessions += 1;
-            self.outputs += outputs;
-        }
-    }
 }
 
 /// Returns the session that an entry of a project folder belongs to, and whether the entry is its
@@ -107,12 +97,12 @@ fn session_of(path: &Path) -> Option<(SessionId, bool)> {
 }
 
 /// Deletes a session. Returns the number of outputs deleted with it; `None` if it stays.
-fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usize> {
+fn delete_session(path: &Path, before: SystemTime) -> Option<usize> {
     if !is_old(&fs::symlink_metadata(path).ok()?, before) {
         return None;
     }
     let file = open_without_links(path).ok()?;
-    // A process that works on the session holds the lock; others have to wait until it is gone.
+    // Locked until it is deleted, so that no process starts to work on the session meanwhile.
     file.try_lock().ok()?;
     if is_held_elsewhere(path) {
         return None;
@@ -120,26 +110,21 @@ fn delete_session(path: &Path, beside: &Path, before: SystemTime) -> Option<usiz
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
         return None;
     }
-    let outputs = delete_outputs(beside, before);
-    fs::remove_file(path).ok()?;
-    remove_marks(path);
-    // The lease of a process that was killed.
-    let _none = fs::remove_file(lease_path(path));
-    Some(outputs)
+    delete_files_of(path, before).ok()
 }
 
-/// Deletes a session's file, and the files stored beside it whatever their age. The caller has
-/// locked the file.
+/// Deletes a session's file, and the files stored beside it that were last written before `before`.
+/// Returns the number of outputs among them. The caller has locked the file.
 ///
 /// # Errors
 /// The file could not be deleted.
-pub(super) fn delete_files_of(path: &Path) -> io::Result<()> {
-    delete_outputs(&path.with_extension(""), SystemTime::now() + CLOCK_ERROR_MAX);
+pub(super) fn delete_files_of(path: &Path, before: SystemTime) -> io::Result<usize> {
+    let outputs = delete_outputs(&path.with_extension(""), before);
     fs::remove_file(path)?;
     remove_marks(path);
     // The lease of a process that was killed.
     let _none = fs::remove_file(lease_path(path));
-    Ok(())
+    Ok(outputs)
 }
 
 fn is_old(facts: &Metadata, before: SystemTime) -> bool {
@@ -167,7 +152,7 @@ fn delete_outputs(session: &Path, before: SystemTime) -> usize {
     delete_files(&session.join("subagents"), is_agent_name, before);
     delete_files(session, is_rest_name, before);
     // Fails if the folder is not empty.
-    let _another_programs = fs::remove_dir(session);
+    let _not_empty = fs::remove_dir(session);
     outputs
 }
 
@@ -175,14 +160,14 @@ fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) ->
     if !fs::symlink_metadata(folder).is_ok_and(|facts| facts.is_dir()) {
         return 0;
     }
-    let is_old_one = |path: &Path| {
-        let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
-        named && fs::symlink_metadata(path).is_ok_and(|facts| is_old(&facts, before))
+    let is_old_output = |path: &PathBuf| {
+        let has_name = path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
+        has_name && fs::symlink_metadata(path).is_ok_and(|facts| is_old(&facts, before))
     };
-    let old = entries(folder).into_iter().filter(|path| is_old_one(path));
+    let old = entries(folder).into_iter().filter(is_old_output);
     let removed = old.filter(|path| fs::remove_file(path).is_ok()).count();
     // Fails if the folder is not empty.
-    let _another_programs = fs::remove_dir(folder);
+    let _not_empty = fs::remove_dir(folder);
     removed
 }
 
@@ -190,16 +175,16 @@ fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) ->
 fn is_agent_name(name: &str) -> bool {
     let bare = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl"));
     let number = bare.and_then(|bare| bare.strip_prefix("agent-a"));
-    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|one| one.is_ascii_digit()))
+    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns true for the name of a stored output: `kind-number-hex`.
 fn is_output_name(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let [kind, number, unique] = parts[..] else { return false };
-    let all =
+    let consists_of =
         |part: &str, fits: fn(&u8) -> bool| !part.is_empty() && part.as_bytes().iter().all(fits);
-    all(kind, u8::is_ascii_lowercase)
-        && all(number, u8::is_ascii_digit)
-        && all(unique, u8::is_ascii_hexdigit)
+    consists_of(kind, u8::is_ascii_lowercase)
+        && consists_of(number, u8::is_ascii_digit)
+        && consists_of(unique, u8::is_ascii_hexdigit)
 }

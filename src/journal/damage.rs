@@ -17,8 +17,19 @@ use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::{Damage, JournalRecord};
 use super::parsed_line::JournalEntry;
-use super::reader::{self, JournalContents};
+use super::reader::{self, JournalContents, JournalRefusal, ParseError};
 use super::session_folder::sync_folders;
+
+/// The most damaged parts that are set aside for one session.
+const RESTS_MAX: u32 = 1_000;
+
+/// The most calls listed in the note to the model.
+const LISTED_CALLS_MAX: usize = 20;
+
+const LOST_NOTE: &str = "The record of this session was damaged on the disk, and everything after this \
+                    point of the conversation is lost. What was done since then is unknown: \
+                    commands may have run, and files may have been changed. Check the present \
+                    state before you go on, and check before doing anything again.";
 
 /// The policy for a file that is damaged before its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +40,7 @@ pub enum OnDamage {
     UseIntactPart,
 }
 
-/// The part of a file from the damage on.
+/// The rest of a file, from the damage on.
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) damage: Damage,
@@ -38,16 +49,15 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Splits a file at its damage: the contents before it, and the rest. The inner error is that of
-    /// [`reader::parse_journal`].
+    /// Splits a file at its damage: the contents before it, and the rest.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Those of [`reader::parse_journal`].
     pub(super) fn split(
         bytes: &[u8],
-        refusal: &reader::JournalRefusal,
+        refusal: &JournalRefusal,
         what: &str,
-    ) -> io::Result<Result<(JournalContents, Self), reader::JournalRefusal>> {
+    ) -> Result<(JournalContents, Self), ParseError> {
         let end = usize::try_from(refusal.intact).unwrap_or(usize::MAX).min(bytes.len());
         let (intact, rest) = bytes.split_at(end);
         let contents = reader::parse_journal(intact)?;
@@ -59,10 +69,10 @@ impl Rest {
             kept_in: None,
         };
         let (bytes, entries) = (rest.to_vec(), reader::parse_readable(rest));
-        Ok(contents.map(|contents| (contents, Self { damage, bytes, entries })))
+        Ok((contents, Self { damage, bytes, entries }))
     }
 
-    /// The readable spending records after the damage: they still count.
+    /// The readable spending records after the damage, which still count.
     pub(super) fn spending_records(&self) -> impl Iterator<Item = &JournalRecord> {
         self.entries.iter().filter_map(|entry| {
             let JournalEntry::Record(record) = entry else { return None };
@@ -94,23 +104,18 @@ impl Rest {
         let mut calls = Vec::new();
         for entry in &self.entries {
             let JournalEntry::Message(entry) = entry else { continue };
-            for block in &entry.message.content {
-                if let Block::ToolUse { id, name, input, .. } = block
-                    && seen.insert(id.as_str())
-                {
-                    let (id, name) = (id.clone(), name.clone());
-                    calls.push(describe_unknown_outcome(&ToolCall {
-                        id,
-                        name,
-                        input: input.clone(),
-                    }));
+            for (id, name, input) in entry.message.content.iter().filter_map(Block::as_call) {
+                if seen.insert(id) {
+                    let (id, name) = (id.to_owned(), name.to_owned());
+                    let call = ToolCall { id, name, input: input.clone() };
+                    calls.push(describe_unknown_outcome(&call));
                 }
             }
         }
         calls
     }
 
-    /// Copies the rest to a file beside the session's before it is cut off there.
+    /// Copies the rest to a file beside the session's, before it is cut off there.
     pub(super) fn save(&self, journal: &Path) -> io::Result<PathBuf> {
         let folder = journal.with_extension("");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -122,14 +127,11 @@ impl Rest {
     }
 }
 
-/// Returns true if a file name is that of a damaged part that was set aside.
+/// Returns true for the name of a file with a damaged part that was set aside.
 pub(super) fn is_rest_name(name: &str) -> bool {
     let number = name.strip_prefix("damaged-").and_then(|rest| rest.strip_suffix(".jsonl"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
-
-/// The most damaged parts that are set aside for one session.
-const RESTS_MAX: u32 = 1_000;
 
 fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
     for number in 1..=RESTS_MAX {
@@ -142,11 +144,3 @@ fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
     }
     Err(io::Error::from(io::ErrorKind::AlreadyExists))
 }
-
-/// The most calls listed in the note to the model.
-const LISTED_CALLS_MAX: usize = 20;
-
-const LOST_NOTE: &str = "The record of this session was damaged on the disk, and everything after this \
-                    point of the conversation is lost. What was done since then is unknown: \
-                    commands may have run, and files may have been changed. Check the present \
-                    state before you go on, and check before doing anything again.";

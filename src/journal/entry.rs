@@ -24,7 +24,7 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const OUR_TYPE: &str = "outlast";
 
 /// The facts that a process records about itself when it starts writing to a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProcessOpening {
     /// The version of outlast: `N.N.N`.
     pub version: String,
@@ -47,11 +47,12 @@ pub struct ProcessOpening {
     pub secrets: KnownSecrets,
 }
 
-/// Selects the start of the totals of turns and cost: zero, or those of the previous prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The totals of turns and cost that a process begins with: zero, or those of the previous prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarryOver {
     /// A new prompt starts at zero.
+    #[default]
     Fresh,
     /// The previous prompt continues, with its totals.
     On,

@@ -1,4 +1,4 @@
-//! The claim of a process that is taking a session over: at most one process has it.
+//! The claim of a process that is taking a session over. At most one process can have it.
 //!
 //! A claim is a symbolic link without a target, whose text is the record. Creating one is atomic on
 //! network file systems, too, and writes its content in the same step.
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::error::LockHolder;
-use super::lease_record::{LeaseRecord, time_left};
+use super::lease_record::{HolderProcess, LeaseRecord, time_left};
 use super::session_folder::MachineId;
 
 /// Maximum number of abandoned claims that are skipped.
@@ -27,11 +27,12 @@ pub(super) enum LeaseRefusal {
     Unavailable,
 }
 
-/// A claim. It is given up when this is dropped.
+/// A claim, which is given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct LeaseClaim {
-    record: LeaseRecord,
-    made_at: SystemTime,
+    pub(super) record: LeaseRecord,
+    /// The time of the claim, by the clock of the file server.
+    pub(super) made_at: SystemTime,
     /// The link of this claim, and those of processes that died with theirs.
     links: Vec<PathBuf>,
 }
@@ -70,15 +71,6 @@ impl LeaseClaim {
         }
         Err(LeaseRefusal::Unavailable)
     }
-
-    pub(super) fn record(&self) -> &LeaseRecord {
-        &self.record
-    }
-
-    /// The time of the claim, by the clock of the file server.
-    pub(super) fn made_at(&self) -> SystemTime {
-        self.made_at
-    }
 }
 
 impl Drop for LeaseClaim {
@@ -94,10 +86,9 @@ impl Drop for LeaseClaim {
 fn live_claim(link: &Path, machine: &MachineId) -> Option<LeaseRefusal> {
     let content = fs::read_link(link).ok();
     let record = content.and_then(|it| LeaseRecord::parse(it.as_os_str().as_bytes()));
-    if record.as_ref().is_some_and(|record| record.is_dead(machine)) {
+    if record.as_ref().map(|record| record.process(machine)) == Some(HolderProcess::Dead) {
         return None;
     }
     let left = time_left(link, SystemTime::now())?;
-    let holder: Option<LockHolder> = record.map(|record| record.holder(Some(left)));
-    Some(LeaseRefusal::Held(holder))
+    Some(LeaseRefusal::Held(record.map(|record| record.holder(Some(left)))))
 }

@@ -24,7 +24,7 @@ const RECORD_BYTES_MAX: u64 = 4096;
 pub(super) struct LeaseRecord {
     /// Unique for each acquisition.
     owner: String,
-    /// The fencing token: the number of processes that have had the session, this one included.
+    /// The fencing token: the number of processes that have owned the session, this one included.
     pub(super) epoch: u64,
     pub(super) host: String,
     /// The boot id of the machine, or the value of `OUTLAST_HOST_ID`.
@@ -63,9 +63,9 @@ impl LeaseRecord {
 
     /// Returns the state of its process; `Unknown` if the pid has no meaning on this machine.
     pub(super) fn process(&self, machine: &MachineId) -> HolderProcess {
-        let is_near = self.boot_id == machine.boot_id && self.pid_namespace == pid_namespace();
+        let is_here = self.boot_id == machine.boot_id && self.pid_namespace == pid_namespace();
         // Where processes cannot be looked up, their state is unknown.
-        if !is_near || process_start(std::process::id()).is_none() {
+        if !is_here || process_start(std::process::id()).is_none() {
             return HolderProcess::Unknown;
         }
         match process_start(self.pid) {
@@ -75,10 +75,6 @@ impl LeaseRecord {
             Some(start) if start == self.process_start => HolderProcess::Alive,
             Some(_) | None => HolderProcess::Dead,
         }
-    }
-
-    pub(super) fn is_dead(&self, machine: &MachineId) -> bool {
-        self.process(machine) == HolderProcess::Dead
     }
 
     pub(super) fn holder(&self, lease_left: Option<Duration>) -> LockHolder {

@@ -13,7 +13,7 @@ use crate::transcript::Usage;
 
 use super::parsed_line::{JournalEntry, LineFacts, ParsedLine};
 use super::raw_lines::{RawLines, TooLong, buffered};
-use super::reader::{RefusalReason, parse_with_facts};
+use super::reader::{RefusalReason, parse};
 
 /// One line of a journal.
 #[derive(Debug)]
@@ -63,9 +63,12 @@ impl<R: BufRead> Iterator for JournalLines<R> {
             Ok(None) => return None,
             Err(error) => return Some(Err(error)),
         };
-        let parsed = line.map_err(|TooLong| too_long()).and_then(parse_with_facts);
+        let parsed = match line {
+            Ok(line) => parse(line),
+            Err(TooLong) => Err(RefusalReason::Damaged("the line is too long".to_owned())),
+        };
         let (entry, seq, facts) = match parsed {
-            Ok((ParsedLine { entry, seq, .. }, facts)) => (Ok(entry), seq, facts),
+            Ok(ParsedLine { entry, seq, facts, .. }) => (Ok(entry), seq, facts),
             Err(why) => (Err(why), None, LineFacts::default()),
         };
         let follows_gap = seq.is_some_and(|seq| seq != self.seq + 1);
@@ -74,10 +77,6 @@ impl<R: BufRead> Iterator for JournalLines<R> {
         let at = timestamp.and_then(|at| at.parse().ok());
         Some(Ok(JournalLine { number, at, entry, detail, usage, follows_gap }))
     }
-}
-
-fn too_long() -> RefusalReason {
-    RefusalReason::Damaged("the line is too long".to_owned())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::{JournalError, SessionId, reader};
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A file whose lock ends when it is dropped. Closing it is not enough: a child process has the
+/// A file that is unlocked when it is dropped. Closing it is not enough: a child process has the
 /// descriptor, and with it the lock, until its program starts.
 #[derive(Debug)]
 pub(super) struct LockedFile(File);
@@ -49,9 +49,32 @@ impl Drop for LockedFile {
     }
 }
 
+/// The state of the kernel's lock on the session's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileLock {
+    Held,
+    Unsupported,
+}
+
+/// Locks the file of the session `id` for its only writer.
+///
+/// # Errors
+/// [`JournalError::Locked`] if another process holds the lock.
+pub(super) fn lock_session(
+    file: &File,
+    id: &SessionId,
+    path: &Path,
+) -> Result<FileLock, JournalError> {
+    match lock(file) {
+        Ok(()) => Ok(FileLock::Held),
+        Err(TryLockError::WouldBlock) => Err(locked_error(id, path)),
+        Err(TryLockError::Error(_)) => Ok(FileLock::Unsupported),
+    }
+}
+
 /// Builds the error that names the process that holds the session, if the session's file records
 /// one.
-pub(super) fn locked_error(id: &SessionId, path: &Path) -> JournalError {
+fn locked_error(id: &SessionId, path: &Path) -> JournalError {
     let open = open_regular(path).ok().and_then(|file| reader::last_open_record(buffered(file)));
     let holder = open.map(|open| LockHolder {
         pid: open.pid,
@@ -84,7 +107,7 @@ pub(super) fn is_held(file: &File) -> bool {
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY_PAUSE),
             Err(TryLockError::Error(_)) => return false,
             Ok(()) => {
-                // A lock that stays until the file is closed is harmless, too.
+                // If this fails, the lock ends when the file is closed.
                 let _still_held = file.unlock();
                 return false;
             }

@@ -1,7 +1,7 @@
 //! The journal of a run, as used by the agent loop.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, DirBuilder, TryLockError};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,8 @@ use super::entry::{
     MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, SpendRecord,
     TITLE_TYPE, TitleLine, ToolStarted, VERSION, WireMessage,
 };
-use super::lease::{FileLock, LeaseRequest, SessionLease};
-use super::lease_claim::LeaseRefusal;
-use super::lock::{lock, locked_error};
+use super::lease::{LeaseRequest, SessionLease};
+use super::lock::lock_session;
 use super::mirror::JournalMirror;
 use super::past_background::PastBackground;
 use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
@@ -90,11 +89,7 @@ impl Journal {
         opening: &ProcessOpening,
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        journal.open(
-            opening,
-            &Terms::default(),
-            JournalStart { epoch: 1, ..JournalStart::default() },
-        );
+        journal.open(opening, &Terms::default(), JournalStart::new(1));
         journal.remove_if_lost()
     }
 
@@ -118,10 +113,10 @@ impl Journal {
         for message in &conversation.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
-        let beginning = JournalStart { epoch: 1, forked_from, ..JournalStart::default() };
+        let start = JournalStart { forked_from, ..JournalStart::new(1) };
         let prompt = contract.terms.prompt.clone().or_else(|| opening.prompt.clone());
         let opening = ProcessOpening { prompt, ..opening.clone() };
-        journal.open(&opening, &Terms::default(), beginning);
+        journal.open(&opening, &Terms::default(), start);
         if opening.carry == CarryOver::On {
             journal.recorded = conversation.recorded.clone();
             journal.recorded.forget_calls();
@@ -154,21 +149,11 @@ impl Journal {
                 unwritable(cause)
             }
         })?;
-        let lock = match lock(&file) {
-            Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
-            Ok(()) => FileLock::Held,
-            Err(TryLockError::Error(_)) => FileLock::Unsupported,
-        };
+        let lock = lock_session(&file, id, &path)?;
         let request =
             LeaseRequest { journal: &path, machine: place.machine(), epoch_before: 0, lock };
-        let lease = match SessionLease::acquire(&request) {
-            Ok((lease, _)) => Some(lease),
-            Err(LeaseRefusal::Held(holder)) => {
-                return Err(JournalError::Locked { id: id.clone(), holder });
-            }
-            Err(LeaseRefusal::Unavailable) => None,
-        };
-        let writer = JournalWriter::new(file, 0).leased(lease);
+        let lease = SessionLease::acquire_if_available(id, &request)?.map(|(lease, _)| lease);
+        let writer = JournalWriter::new(file, 0).with_lease(lease);
         let journal = Self { path: path.clone(), ..Self::on_writer(writer, place, id, opening) };
         sync_folders(&folder).map_err(unwritable)?;
         Ok(journal)
@@ -202,12 +187,12 @@ impl Journal {
         Self { path, seq, leaf, earlier_ids, ..self }
     }
 
-    /// Removes the file if not even its first line could be written.
+    /// Removes the file if a line could not be written.
     fn remove_if_lost(self) -> Result<Self, JournalError> {
         let why = match self.health() {
             JournalHealth::Durable | JournalHealth::Off => return Ok(self),
             JournalHealth::Lost(why) => why,
-            // The file is the other process's now.
+            // The file belongs to the other process now.
             JournalHealth::TakenOver(why) => {
                 let cause = io::Error::other(why);
                 return Err(JournalError::Unwritable { path: self.path, cause });
@@ -219,14 +204,13 @@ impl Journal {
         Err(JournalError::Unwritable { path: self.path, cause })
     }
 
-    /// Returns the state of the journal: everything appended so far is stored, or the reason why
-    /// not.
+    /// Returns whether everything appended so far is stored, or the reason that it is not.
     pub fn health(&self) -> JournalHealth {
         self.sink.health()
     }
 
-    /// Returns the channel that reports a takeover of the session by another process. `None`: there
-    /// is no lease.
+    /// Returns the channel that reports a takeover of the session by another process. `None` if the
+    /// session has no lease.
     pub fn takeovers(&self) -> Option<watch::Receiver<Option<Interrupt>>> {
         let JournalSink::File(writer) = &self.sink else { return None };
         writer.fence().map(|fence| fence.losses())
@@ -239,7 +223,7 @@ impl Journal {
 
     /// Appends a message that was added to the history, or blocks that were added to its last
     /// message: the reader joins messages of the same role. Results that [`Journal::outcome`] has
-    /// written are left out. Returns the ids of the message's parts, which have a line each.
+    /// written are left out. Returns the ids of the message's parts, each of which has a line.
     ///
     /// A reply with tool calls is synced together with their intents; everything else at once.
     pub fn message(&mut self, message: &Message, meta: &MessageMeta<'_>) -> Vec<Uuid> {
@@ -251,23 +235,20 @@ impl Journal {
             Role::User => self.recorded.add_user_message(&message.content, None),
         }
         let parts = message.parts();
-        let written: Vec<Option<Uuid>> = parts.iter().map(|part| self.id_of(part)).collect();
         let is_free = |id: &Uuid| !self.earlier_ids.contains(&id.to_string());
-        let given = |index: usize| {
-            meta.ids.get(index).copied().filter(is_free).unwrap_or_else(Uuid::new_v4)
-        };
-        let ids: Vec<Uuid> = written
-            .iter()
-            .enumerate()
-            .map(|(index, written)| written.unwrap_or_else(|| given(index)))
-            .collect();
-        let left: Vec<(Uuid, &[Block])> = std::iter::zip(&ids, parts)
-            .zip(&written)
-            .filter(|(_, written)| written.is_none())
-            .map(|((id, part), _)| (*id, part))
-            .collect();
-        let calls = message.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-        self.write_parts(message, &left, meta, if calls { Sync::Later } else { Sync::Now });
+        let (mut ids, mut unwritten) = (Vec::new(), Vec::new());
+        for (index, part) in parts.into_iter().enumerate() {
+            let id = self.id_of(part).unwrap_or_else(|| {
+                let assigned = meta.ids.get(index).copied().filter(is_free);
+                let id = assigned.unwrap_or_else(Uuid::new_v4);
+                unwritten.push((id, part));
+                id
+            });
+            ids.push(id);
+        }
+        let has_calls = message.content.iter().any(|block| block.as_call().is_some());
+        let sync = if has_calls { Sync::Later } else { Sync::Now };
+        self.write_parts(message, &unwritten, meta, sync);
         ids
     }
 
@@ -294,8 +275,8 @@ impl Journal {
         id
     }
 
-    /// Appends a file that the prompt before it names, for readers of the session: the prompt holds
-    /// its text already.
+    /// Appends a file that the last prompt names, for readers of the session: the prompt already
+    /// contains the text of the file.
     pub fn attachment(&mut self, path: &str, text: &str) {
         let uuid = Uuid::new_v4().to_string();
         let line = AttachmentLine {
@@ -314,8 +295,8 @@ impl Journal {
         self.leaf = Some(uuid);
     }
 
-    /// Appends the intent to run tools, and for each whether its input was changed. They may only
-    /// start after this has returned.
+    /// Appends the intent to run tools. Each call comes with whether its input was changed. The tools
+    /// may start only after this has returned.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
         for (call, _) in calls {
             self.recorded.started(&call.id, &call.name);
@@ -326,7 +307,8 @@ impl Journal {
 
     /// Appends the cost of a call, before its reply. `None` if no price is known.
     pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
-        self.record_spend(cost, usage, model, false);
+        let (usage, model) = (*usage, model.to_owned());
+        self.record_spend(SpendRecord { cost, usage, model, is_upper_bound: false });
     }
 
     /// Appends contract and prompt again, because their lines were cut off.
@@ -343,18 +325,11 @@ impl Journal {
 
     /// Appends the worst-case cost of a call whose actual cost is unknown.
     pub fn spend_upper_bound(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
-        self.record_spend(cost, usage, model, true);
+        let (usage, model) = (*usage, model.to_owned());
+        self.record_spend(SpendRecord { cost, usage, model, is_upper_bound: true });
     }
 
-    fn record_spend(
-        &mut self,
-        cost: Option<Money>,
-        usage: &Usage,
-        model: &str,
-        is_upper_bound: bool,
-    ) {
-        let (usage, model) = (*usage, model.to_owned());
-        let spend = SpendRecord { cost, usage, model, is_upper_bound };
+    fn record_spend(&mut self, spend: SpendRecord) {
         self.record(&JournalRecord::Spend(spend), Sync::Later);
     }
 
@@ -380,9 +355,9 @@ impl Journal {
     }
 
     /// Appends the tool calls of a reply, for the loop detector of the next process.
-    pub fn tool_calls(&mut self, deeds: &[ToolCallRecord]) {
-        if !deeds.is_empty() {
-            self.record(&JournalRecord::ToolCalls { calls: deeds.to_vec() }, Sync::Later);
+    pub fn tool_calls(&mut self, calls: &[ToolCallRecord]) {
+        if !calls.is_empty() {
+            self.record(&JournalRecord::ToolCalls { calls: calls.to_vec() }, Sync::Later);
         }
     }
 
@@ -431,7 +406,7 @@ impl Journal {
 
     /// Appends the end of the prompt, with its reason, and the message of the error that caused it.
     pub fn end(&mut self, reason: StopReason, error: Option<String>) {
-        // The lines of an unfinished step are written, too.
+        // Writes the lines of an unfinished step.
         self.end_step();
         self.recorded.end(reason);
         self.record(&JournalRecord::End { reason, error }, Sync::Now);
@@ -439,21 +414,16 @@ impl Journal {
 
     /// Records the process that writes from here on, and its contract unless it equals the latest
     /// one in `known`.
-    pub(super) fn open(
-        &mut self,
-        opening: &ProcessOpening,
-        known: &Terms,
-        beginning: JournalStart,
-    ) {
-        let JournalStart { epoch, dropped, damage, forked_from } = beginning;
+    pub(super) fn open(&mut self, opening: &ProcessOpening, known: &Terms, start: JournalStart) {
+        let JournalStart { epoch, dropped, damage, forked_from } = start;
         match opening.carry {
             CarryOver::Fresh => self.recorded = RecordedPrompt::default(),
             CarryOver::On => {}
         }
         self.recorded.demand(opening.new_demands);
-        let of_lease =
+        let lease_epoch =
             if let JournalSink::File(writer) = &self.sink { writer.epoch() } else { None };
-        let epoch = of_lease.map_or(epoch, |own| own.max(epoch));
+        let epoch = lease_epoch.map_or(epoch, |lease_epoch| lease_epoch.max(epoch));
         self.epoch = epoch;
         let open = OpenRecord {
             epoch,
@@ -473,9 +443,9 @@ impl Journal {
             new_demands: opening.new_demands,
         };
         let contract = opening.contract.as_ref();
-        let contract = contract.map(|own| own.recorded_in(&self.cwd, &self.redaction));
-        let latest = known.contract.as_ref().map(|kept| &kept.latest);
-        let contract = contract.filter(|own| Some(own) != latest);
+        let contract = contract.map(|contract| contract.recorded_in(&self.cwd, &self.redaction));
+        let latest = known.contract.as_ref().map(|known| &known.latest);
+        let contract = contract.filter(|contract| Some(contract) != latest);
         let prompt = opening.prompt.as_ref().filter(|_| known.prompt.is_none());
         let records = [
             Some(JournalRecord::Open(Box::new(open))),
@@ -575,18 +545,23 @@ impl Journal {
         }
     }
 
-    fn append(&mut self, line: &[u8], sync: Sync) {
-        self.sink.append(&self.path, line, sync);
+    fn append(&mut self, lines: &[u8], sync: Sync) {
+        self.sink.append(&self.path, lines, sync);
     }
 }
 
 /// The parts of an opening record that depend on the earlier state of the session.
-#[derive(Default)]
 pub(super) struct JournalStart {
     pub(super) epoch: u64,
     pub(super) dropped: u32,
     pub(super) damage: Option<Damage>,
     pub(super) forked_from: Option<String>,
+}
+
+impl JournalStart {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, dropped: 0, damage: None, forked_from: None }
+    }
 }
 
 /// Assigns new ids to parts.

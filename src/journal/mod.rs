@@ -82,7 +82,7 @@ pub use restore::{
 pub use resume::{LockedSession, ReadRequest, read_session};
 pub use session_folder::{MachineId, SessionFolder, SessionId, latest, recorded_path};
 pub use sink::JournalHealth;
-pub use store::{SessionStore, UnfinishedSession as OpenSession, survey_sessions};
+pub use store::{SessionStore, survey_sessions};
 pub use subagents::{SubagentHeader, SubagentJournal};
 pub use summary::{
     ListScope, SessionFile, SessionState, SessionSummary, list_sessions, locate_session,

@@ -5,12 +5,12 @@ use std::mem;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::transcript::{Block, Message, Usage};
+use crate::transcript::{Message, Usage};
 
 use super::entry::JournalRecord;
 
-/// The members of a tool's structured result that reports read. The other ones are for hosts, and
-/// repeat the whole output.
+/// The members of a tool's structured result that reports read. The others are for hosts, and repeat
+/// the whole output.
 pub(super) const REPORTED: [&str; 6] =
     ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
 
@@ -54,9 +54,9 @@ pub struct MessageEntry {
 }
 
 impl MessageEntry {
-    /// Returns true if it holds results of tools, and thus is not a prompt.
-    pub(super) fn answers(&self) -> bool {
-        self.message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
+    /// Returns true if it has results of tools, and thus is not a prompt.
+    pub(super) fn has_results(&self) -> bool {
+        self.message.content.iter().any(|block| block.answered_call().is_some())
     }
 
     /// Returns true if it continues the reply of the line before.
@@ -65,12 +65,15 @@ impl MessageEntry {
     }
 }
 
-/// A line, with its numbers.
+/// A parsed line.
+#[derive(Debug)]
 pub(super) struct ParsedLine {
     pub(super) entry: JournalEntry,
+    /// The number of the line, if outlast wrote it.
     pub(super) seq: Option<u64>,
     /// The number of the line and of all lines of its step, if the step has several.
     pub(super) step: Option<(usize, usize)>,
+    pub(super) facts: LineFacts,
 }
 
 impl ParsedLine {

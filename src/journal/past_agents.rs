@@ -13,7 +13,7 @@ use crate::transcript::{Message, Role, last_text, succeeded_calls, unanswered_ca
 use super::entry::{OpenRecord, SpendRecord, ToolStarted};
 use super::parsed_line::MessageEntry;
 use super::raw_lines::buffered;
-use super::reader;
+use super::reader::{self, ParseError};
 use super::session_folder::entries;
 use super::totals::{SessionTotals, worst_case};
 use super::view::JournalView;
@@ -61,9 +61,9 @@ pub struct PastAgent {
     pub ended: Option<StopReason>,
     /// The error that failed it, as the service or outlast worded it.
     pub error: Option<String>,
-    /// The tools that ran without an error, a line each.
+    /// The tool calls that ran without an error, one line each.
     finished: Vec<String>,
-    /// The tools that were started without a recorded outcome.
+    /// The tool calls that were started and have no recorded outcome.
     unknown: Vec<String>,
     /// Its final text.
     text: String,
@@ -103,10 +103,10 @@ fn read_subagent(meta: SubagentMeta, journal: &Path) -> PastAgent {
         reader::parse_journal(buffered(file.take(most)))
     };
     let contents = match read(u64::MAX) {
-        Ok(Err(refusal)) => read(refusal.intact),
+        Err(ParseError::Refused(refusal)) => read(refusal.intact),
         other => other,
     };
-    let entries = contents.ok().and_then(Result::ok).unwrap_or_default().entries;
+    let entries = contents.unwrap_or_default().entries;
     let agent = PastAgent { meta, ..PastAgent::default() };
     let mut replay = AgentReplay { agent, ..AgentReplay::default() };
     for entry in &entries {
@@ -204,14 +204,9 @@ impl PastAgent {
     /// Describes a sub-agent whose report the model never received.
     pub fn describe(&self) -> String {
         let (id, kind) = (&self.meta.agent_id, &self.meta.agent_type);
-        let mut text = match self.ended {
-            None => {
-                format!("The agent {id} ({kind}) was lost with its process.")
-            }
-            Some(reason) => {
-                let reason = reason.name();
-                format!("The agent {id} ({kind}) had ended before that: {reason}.")
-            }
+        let mut text = match self.ended.map(StopReason::name) {
+            None => format!("The agent {id} ({kind}) was lost with its process."),
+            Some(reason) => format!("The agent {id} ({kind}) had ended before that: {reason}."),
         };
         if self.finished.is_empty() {
             text.push_str(" As far as is known it had finished nothing.");

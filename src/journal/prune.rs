@@ -1,5 +1,5 @@
-//! Chooses and deletes recorded sessions on request of the user. The deletion by age that runs do
-//! by themselves is in `cleanup`.
+//! Chooses and deletes recorded sessions on request of the user. `cleanup` has the deletion by age,
+//! which runs perform by themselves.
 
 use std::fs::{File, TryLockError};
 use std::time::{Duration, SystemTime};
@@ -12,6 +12,10 @@ use super::reader::is_ended;
 use super::session_folder::open_without_links;
 use super::store::read_tail;
 use super::summary::SessionFile;
+
+/// Tolerance for file times in the future. The deletion of a session includes its stored outputs
+/// whatever their age, unless their time is further ahead than this.
+const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// Selects the sessions to delete. Without a limit of age or size, all finished ones are selected
 /// except those to keep.
@@ -65,7 +69,7 @@ fn state(file: &SessionFile) -> PruneState {
     }
 }
 
-/// True if outlast began the file, or nothing is in it, as after a power cut.
+/// Returns true if outlast began the file, or the file is empty, as after a power cut.
 fn may_be_removed(file: &File) -> bool {
     file.metadata().is_ok_and(|facts| facts.len() == 0) || is_ours(file)
 }
@@ -74,12 +78,12 @@ impl PruneCriteria {
     /// Chooses among `candidates`, which come newest first. Unfinished sessions are chosen by age
     /// and size only; running ones and those of other programs never.
     pub fn choose(&self, candidates: Vec<PruneCandidate>, at: SystemTime) -> Vec<PruneCandidate> {
-        let mut total: u64 = candidates.iter().map(|one| one.bytes).sum();
+        let mut total: u64 = candidates.iter().map(|candidate| candidate.bytes).sum();
         let by_count_only = self.older_than.is_none() && self.max_bytes.is_none();
         let mut chosen = Vec::new();
         let kept = self.keep.unwrap_or(0);
         for candidate in candidates.into_iter().skip(kept).rev() {
-            let may_go = match candidate.state {
+            let may_be_chosen = match candidate.state {
                 PruneState::Finished => true,
                 PruneState::Unfinished => !by_count_only,
                 PruneState::Running | PruneState::Foreign => false,
@@ -89,7 +93,7 @@ impl PruneCriteria {
                 .older_than
                 .is_some_and(|limit| age > limit && is_dated(candidate.file.written));
             let is_too_much = self.max_bytes.is_some_and(|limit| total > limit);
-            if may_go && (by_count_only || is_old || is_too_much) {
+            if may_be_chosen && (by_count_only || is_old || is_too_much) {
                 total = total.saturating_sub(candidate.bytes);
                 chosen.push(candidate);
             }
@@ -117,7 +121,7 @@ pub enum RemovalError {
 /// The session is not deleted, for the reason given.
 pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
     let opened = open_without_links(&file.path)?;
-    // A process that works on the session holds the lock; others have to wait until it is gone.
+    // Locked until it is deleted, so that no process starts to work on the session meanwhile.
     match opened.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(RemovalError::Running),
         // Without file locks, a session in use cannot be recognized.
@@ -131,7 +135,7 @@ pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
     if !may_be_removed(&opened) {
         return Err(RemovalError::Foreign);
     }
-    delete_files_of(&file.path)?;
+    delete_files_of(&file.path, SystemTime::now() + CLOCK_ERROR_MAX)?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Parses and checks the lines of a journal, and distinguishes a torn end from damage.
 //!
 //! A process that is killed leaves at most a torn end: broken lines with no intact line after them.
-//! Those are dropped. A broken line *before* an intact one is damage; what follows it cannot be
-//! trusted, so the file is refused. So is a file whose end lacks more than one process leaves: its
-//! records would be lost unnoticed.
+//! Those are dropped. A broken line *before* an intact one is damage: the lines after it cannot be
+//! trusted, so the file is refused. A file is also refused if more is broken at its end than one
+//! killed process leaves: its records would be lost unnoticed.
 
 use std::io::{self, BufRead};
 
@@ -53,24 +53,36 @@ pub enum RefusalReason {
     Newer(String),
 }
 
-/// Reads a journal, with one line in memory besides its contents. The inner error is a reason not to
-/// use the file.
+/// The reason that the contents of a file are not known.
+#[derive(Debug)]
+pub(super) enum ParseError {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It can be read, and must not be used.
+    Refused(JournalRefusal),
+}
+
+impl From<io::Error> for ParseError {
+    fn from(cause: io::Error) -> Self {
+        Self::Io(cause)
+    }
+}
+
+/// Reads a journal, with one line in memory besides its contents.
 ///
 /// # Errors
-/// It cannot be read.
-pub(super) fn parse_journal(
-    mut journal: impl BufRead,
-) -> io::Result<Result<JournalContents, JournalRefusal>> {
+/// It cannot be read, or must not be used.
+pub(super) fn parse_journal(mut journal: impl BufRead) -> Result<JournalContents, ParseError> {
     let mut contents = JournalContents::default();
     let mut broken: Option<(usize, String)> = None;
     let mut torn = TornEnd::default();
     let (mut number, mut offset) = (0, 0);
-    let mut begun: Option<Begun> = None;
+    let mut incomplete: Option<IncompleteGroup> = None;
     let mut chunk = Vec::new();
     while journal.read_until(b'\n', &mut chunk)? > 0 {
         (number, offset) = (number + 1, offset + chunk.len());
         let intact = contents.intact_bytes;
-        let refuse = |why| JournalRefusal { line: number, intact, why };
+        let refuse = |line, why| ParseError::Refused(JournalRefusal { line, intact, why });
         let (line, ended) = match chunk.strip_suffix(b"\n") {
             Some(line) => (without_return(line), true),
             None => (&chunk[..], false),
@@ -81,22 +93,24 @@ pub(super) fn parse_journal(
                 torn.add(line, ended);
                 broken.get_or_insert((number, what));
             }
-            Err(newer) => return Ok(Err(refuse(newer))),
+            Err(newer) => return Err(refuse(number, newer)),
             Ok(parsed) => {
                 if let Some((line, what)) = broken {
-                    let why = RefusalReason::Damaged(what);
-                    return Ok(Err(JournalRefusal { line, intact, why }));
+                    return Err(refuse(line, RefusalReason::Damaged(what)));
                 }
-                let (entries, whole) = (contents.entries.len(), contents.intact_bytes);
-                let before = Begun { entries, whole, seq: contents.seq };
+                let before = IncompleteGroup {
+                    entries: contents.entries.len(),
+                    intact_bytes: intact,
+                    seq: contents.seq,
+                };
                 if let Some(seq) = parsed.seq {
                     if seq != contents.seq + 1 {
                         let what = format!("record {seq} follows record {}", contents.seq);
-                        return Ok(Err(refuse(RefusalReason::Damaged(what))));
+                        return Err(refuse(number, RefusalReason::Damaged(what)));
                     }
                     contents.seq = seq;
                 }
-                begun = Begun::after(begun, parsed.group(), &before);
+                incomplete = IncompleteGroup::after(incomplete, parsed.group(), before);
                 contents.intact_bytes = u64::try_from(offset).unwrap_or(u64::MAX);
                 contents.lacks_newline = !ended;
                 contents.entries.push(parsed.entry);
@@ -108,12 +122,12 @@ pub(super) fn parse_journal(
         && !torn.is_of_one_process(contents.entries.is_empty())
     {
         let (intact, why) = (contents.intact_bytes, RefusalReason::Damaged(what));
-        return Ok(Err(JournalRefusal { line, intact, why }));
+        return Err(ParseError::Refused(JournalRefusal { line, intact, why }));
     }
-    if let Some(begun) = begun {
-        begun.drop_incomplete(&mut contents);
+    if let Some(incomplete) = incomplete {
+        incomplete.drop_from(&mut contents);
     }
-    Ok(Ok(contents))
+    Ok(contents)
 }
 
 /// The broken lines at the end of a file.
@@ -139,36 +153,40 @@ impl TornEnd {
         self.first = self.first.or(line.first().copied());
     }
 
-    /// True if one killed process may have left this. `is_all`: no line of the file is intact, so
-    /// this has to be the beginning of its first line.
+    /// Returns true if one killed process can have left this. `is_all`: no line of the file is
+    /// intact, so this has to be the beginning of its first line.
     fn is_of_one_process(&self, is_all: bool) -> bool {
         let is_beginning = self.ended == 0 && self.first == Some(b'{');
         self.ended <= Self::ENDED_MAX && self.zeros <= Self::ZEROS_MAX && (!is_all || is_beginning)
     }
 }
 
-/// The start of a step, or of a reply, that is not complete yet.
-struct Begun {
+/// The state of the contents before a step or a reply that is not complete yet.
+struct IncompleteGroup {
     entries: usize,
-    whole: u64,
+    intact_bytes: u64,
     seq: u64,
 }
 
-impl Begun {
-    /// Updates the start of an incomplete step or reply after one more line. `group` is the number
-    /// of that line and of all lines of the step or reply; `before` is the state before that line.
-    fn after(begun: Option<Self>, group: Option<(usize, usize)>, before: &Self) -> Option<Self> {
+impl IncompleteGroup {
+    /// Returns the incomplete step or reply after one more line, if there is one. `group` is the
+    /// number of that line and of all lines of its step or reply; `before` is the state before that
+    /// line.
+    fn after(
+        incomplete: Option<Self>,
+        group: Option<(usize, usize)>,
+        before: Self,
+    ) -> Option<Self> {
         let (number, of) = group?;
-        let Self { entries, whole, seq } = *before;
-        let begun = if number == 1 { Some(Self { entries, whole, seq }) } else { begun };
-        begun.filter(|_| number < of)
+        let incomplete = if number == 1 { Some(before) } else { incomplete };
+        incomplete.filter(|_| number < of)
     }
 
-    /// Drops the lines of a step whose last ones were never written: all of it is torn.
-    fn drop_incomplete(self, contents: &mut JournalContents) {
+    /// Drops the lines of the step or reply, whose last ones were never written.
+    fn drop_from(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
         (contents.intact_bytes, contents.seq, contents.lacks_newline) =
-            (self.whole, self.seq, false);
+            (self.intact_bytes, self.seq, false);
         contents.torn_lines = contents.torn_lines.max(1);
     }
 }
@@ -237,24 +255,19 @@ struct LineHead {
     team_name: Option<String>,
     part: Option<(usize, usize)>,
     step: Option<(usize, usize)>,
-    /// Present on lines that another program copied from one of our sessions into its own.
+    /// Present in lines that another program copied from one of our sessions to its own.
     forked_from: Option<IgnoredAny>,
 }
 
-fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
-    parse_with_facts(line).map(|(parsed, _facts)| parsed)
-}
-
-/// Parses a line. Also returns the members that are not in its entry.
-pub(super) fn parse_with_facts(line: &[u8]) -> Result<(ParsedLine, LineFacts), RefusalReason> {
-    let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
+/// Parses a line.
+pub(super) fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
     if line.trim_ascii().is_empty() {
-        let blank = ParsedLine { entry: JournalEntry::Other, seq: None, step: None };
-        return Ok((blank, LineFacts::default()));
+        let (entry, facts) = (JournalEntry::Other, LineFacts::default());
+        return Ok(ParsedLine { entry, seq: None, step: None, facts });
     }
     let seal = check_seal(line);
     if seal == LineChecksum::Broken {
-        return Err(damaged("its checksum is wrong"));
+        return Err(RefusalReason::Damaged("its checksum is wrong".to_owned()));
     }
     if seal == LineChecksum::Intact
         && let Some(parsed) = parse_sealed(line)
@@ -265,7 +278,7 @@ pub(super) fn parse_with_facts(line: &[u8]) -> Result<(ParsedLine, LineFacts), R
 }
 
 /// Parses a line of any form, ours or another program's.
-fn parse_any(line: &[u8], seal: LineChecksum) -> Result<(ParsedLine, LineFacts), RefusalReason> {
+fn parse_any(line: &[u8], seal: LineChecksum) -> Result<ParsedLine, RefusalReason> {
     let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     let mut value: Value =
         json::read(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
@@ -290,7 +303,7 @@ fn parse_any(line: &[u8], seal: LineChecksum) -> Result<(ParsedLine, LineFacts),
         Some("custom-title") => title_entry(&value),
         Some(_) | None => JournalEntry::Other,
     };
-    Ok((ParsedLine { entry, seq, step }, LineFacts::of(value)))
+    Ok(ParsedLine { entry, seq, step, facts: LineFacts::of(value) })
 }
 
 fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalReason> {
@@ -383,13 +396,15 @@ mod tests {
     use super::*;
     use crate::recovery::{Event, Limits, Moment, Run};
 
-    /// The result of parsing a line, as text.
-    fn shown((parsed, facts): (ParsedLine, LineFacts)) -> String {
-        format!("{:?} {:?} {:?} {facts:?}", parsed.entry, parsed.seq, parsed.step)
+    /// Adds the members of another object.
+    fn with_members(mut line: Value, more: &Value) -> Value {
+        let more = more.as_object().expect("an object").clone();
+        line.as_object_mut().expect("an object").extend(more);
+        line
     }
 
     #[test]
-    fn own_lines_are_parsed_to_the_same_with_and_without_a_tree() {
+    fn both_parsers_return_the_same_for_own_lines() {
         let limits = Limits::default();
         let step = Run::new(7, &limits).step(Moment::default(), Event::Begin, &limits);
         let step = serde_json::to_value(step.expect("a run starts")).expect("it is JSON");
@@ -421,10 +436,8 @@ mod tests {
             ("user", json!({ "content": [{ "type": "from the future" }] }), json!({})),
             ("user", json!({ "content": 7 }), json!({})),
         ] {
-            let mut line = json!({ "type": kind, "seq": 4, "uuid": "u", "message": message });
-            let Value::Object(more) = more else { unreachable!("each is an object") };
-            line.as_object_mut().expect("an object").extend(more);
-            lines.push(line);
+            let line = json!({ "type": kind, "seq": 4, "uuid": "u", "message": message });
+            lines.push(with_members(line, &more));
         }
         let usage = json!({ "input_tokens": 1, "output_tokens": 2 });
         for (kind, more) in [
@@ -439,10 +452,8 @@ mod tests {
             ("transition", json!({ "timestamp": 7 })),
             ("from the future", json!({ "timestamp": "2026-01-02T03:04:05Z" })),
         ] {
-            let mut line = json!({ "type": "outlast", "v": VERSION, "seq": 5, "kind": kind });
-            let Value::Object(more) = more else { unreachable!("each is an object") };
-            line.as_object_mut().expect("an object").extend(more);
-            lines.push(line);
+            let line = json!({ "type": "outlast", "v": VERSION, "seq": 5, "kind": kind });
+            lines.push(with_members(line, &more));
         }
         let mut newer = lines[0].clone();
         newer["v"] = json!(VERSION + 1);
@@ -457,15 +468,13 @@ mod tests {
         for (number, line) in texts.iter().enumerate() {
             let line = seal(line.clone().into_bytes());
             let line = line.trim_ascii_end();
-            let whole = |parsed: Result<_, _>| parsed.map(shown).map_err(|why| format!("{why:?}"));
-            let slow = whole(parse_any(line, LineChecksum::Intact));
-            assert_eq!(whole(parse_with_facts(line)), slow, "line {number}");
+            let general = format!("{:?}", parse_any(line, LineChecksum::Intact));
+            assert_eq!(format!("{:?}", parse(line)), general, "line {number}");
         }
-        // Both ways were taken.
-        let is_fast = |line: &&String| {
+        let is_of_known_form = |line: &&String| {
             let line = seal(line.as_bytes().to_vec());
             parse_sealed(line.trim_ascii_end()).is_some()
         };
-        assert_eq!(texts.iter().filter(is_fast).count(), 18);
+        assert_eq!(texts.iter().filter(is_of_known_form).count(), 18, "both parsers were used");
     }
 }

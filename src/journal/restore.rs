@@ -37,7 +37,8 @@ use super::tool_results::{
 use super::totals::{SessionTotals, TurnCounting, worst_case};
 use super::view::JournalView;
 
-/// A session as restored from its file, in parts. Each has an owner in a run, which takes it whole.
+/// A session as restored from its file, in parts. Each part has an owner in a run, which takes it
+/// whole.
 #[derive(Clone, Debug, Default)]
 pub struct RestoredSession {
     pub conversation: RestoredConversation,
@@ -50,7 +51,7 @@ pub struct RestoredSession {
 /// The conversation, and its last prompt.
 #[derive(Clone, Debug, Default)]
 pub struct RestoredConversation {
-    /// A valid history, which may end with a message of the assistant. Empty for an unused session.
+    /// A valid history, which may end with a message of the model. Empty for an unused session.
     pub messages: Vec<Message>,
     /// The repairs that were made, apart from answers to interrupted calls.
     pub repairs: Vec<HistoryRepair>,
@@ -85,7 +86,7 @@ pub struct RestoredTotals {
     pub in_flight: Money,
     /// The model that this cost is booked under.
     pub in_flight_model: String,
-    /// Working time of the processes of the last prompt, each up to its last record.
+    /// Working time of the processes of the last prompt, each until its last record.
     pub worked: Duration,
     /// Started calls that were answered with "outcome unknown".
     pub unknown_outcomes: u32,
@@ -177,26 +178,27 @@ pub(super) fn restore(
         replay.cut(id, point)?;
     }
     let chain = replay.chain();
-    let (leaf, is_recorded) =
-        (chain.last().map(|entry| entry.uuid.clone()), replay.records_last_prompt(&chain));
+    let leaf = chain.last().map(|entry| entry.uuid.clone());
+    let is_recorded = replay.records_last_prompt(&chain);
     let answered_by = chain.iter().rev().find_map(|entry| entry.model.clone());
     let cwd = chain.last().and_then(|entry| entry.cwd.clone());
-    let own = chain.iter().filter(|entry| entry.ours);
-    let ours: HashSet<&str> = own.flat_map(|entry| call_ids(&entry.message)).collect();
+    let our_entries = chain.iter().filter(|entry| entry.ours);
+    let our_calls: HashSet<&str> = our_entries.flat_map(|entry| call_ids(&entry.message)).collect();
     let mut messages = replay.join(&chain, answered_by.as_deref());
-    // Its intent may be among the lines that were left out.
-    let is_lost = |id: &str| rest.is_some() || !ours.contains(id);
-    let unknown = |id: &str| is_lost(id) || replay.intents.contains_key(id);
+    // The intent of a call may be among the lines that were left out.
+    let may_lack_intent = |id: &str| rest.is_some() || !our_calls.contains(id);
+    let is_unknown = |id: &str| may_lack_intent(id) || replay.intents.contains_key(id);
     let deferred = replay.deferred && rest.is_none() && ends_with_calls(&messages);
-    let held = if deferred { messages.pop() } else { None };
-    let outcome = |id: &str| interrupted_answer(replay.intents.get(id).copied(), unknown(id));
+    // The resumed run decides on the deferred calls, so they are not answered here.
+    let deferred_message = if deferred { messages.pop() } else { None };
+    let outcome = |id: &str| interrupted_answer(replay.intents.get(id).copied(), is_unknown(id));
     let describe = |id: &str| past_agents::describe_call(agents, id, outcome(id));
     let open = answer_calls(&mut messages, describe);
-    let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
+    let unknown_outcomes = open.iter().filter(|id| is_unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (mut messages, repairs) = repair_history(messages, describe);
     let last_usage = replay.last_usage(&chain).filter(|_| repairs.is_empty());
-    messages.extend(held);
+    messages.extend(deferred_message);
     let mut recorded = mem::take(&mut replay.fold).recorded();
     if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
         recorded.add_user_message(std::slice::from_ref(&note), None);
@@ -255,7 +257,7 @@ struct SessionReplay<'a> {
     old_messages: usize,
     /// The value of `old_messages` for each prompt, from the first on.
     prompt_starts: Vec<usize>,
-    /// The epoch of that process.
+    /// The epoch of the process that started the last prompt.
     prompt_epoch: u64,
     /// The last message of the conversation, if it is not the last one of the file.
     leaf: Option<&'a str>,
@@ -338,7 +340,7 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
             }
         }
         if open.forked_from.is_some() {
-            // The copied messages were counted by the session that they are from.
+            // The copied messages are counted by the session that they come from.
             self.totals.begin_prompt();
             self.totals.session = SessionTotals::default();
         }
@@ -455,8 +457,8 @@ impl<'a> SessionReplay<'a> {
 
     /// Returns true if the last message belongs to the last prompt, and outlast has recorded it.
     fn records_last_prompt(&self, chain: &[&MessageEntry]) -> bool {
-        let is_own = chain.last().is_some_and(|last| last.ours) && self.leaf.is_none();
-        is_own && (self.is_forked || self.messages.len() > self.old_messages)
+        let is_ours = chain.last().is_some_and(|last| last.ours) && self.leaf.is_none();
+        is_ours && (self.is_forked || self.messages.len() > self.old_messages)
     }
 
     /// Drops everything after a message. The cost stays; the state of the last prompt is discarded.
@@ -484,10 +486,10 @@ impl<'a> SessionReplay<'a> {
     /// Checks that the messages after `message` are the turn of one prompt.
     fn check_dropped(&self, message: &str, turn: &str) -> Result<(), &'static str> {
         let chain = self.chain();
-        let Some(kept) = chain.iter().position(|entry| entry.uuid == message) else {
+        let Some(last_kept) = chain.iter().position(|entry| entry.uuid == message) else {
             return Err("the message is not in the last branch of the conversation");
         };
-        let dropped = &chain[kept + 1..];
+        let dropped = &chain[last_kept + 1..];
         let Some(first) = dropped.first() else { return Ok(()) };
         if first.uuid != turn {
             return Err("what follows the message is not the turn of that prompt");
@@ -495,7 +497,7 @@ impl<'a> SessionReplay<'a> {
         let index = |uuid: &str| self.messages.iter().position(|entry| entry.uuid == uuid);
         let later = self.prompt_starts.iter().any(|start| Some(*start) > index(turn));
         let is_prompt = |entry: &&&MessageEntry| {
-            entry.message.role == Role::User && !entry.ours && !entry.answers()
+            entry.message.role == Role::User && !entry.ours && !entry.has_results()
         };
         if later || dropped[1..].iter().any(|entry| is_prompt(&entry)) {
             return Err("further prompts follow that turn");
@@ -525,7 +527,8 @@ impl<'a> SessionReplay<'a> {
             None => new.iter().map(|entry| entry.uuid.as_str()).collect(),
             Some(_) => HashSet::new(),
         };
-        let is_user = |entry: &&&MessageEntry| entry.message.role == Role::User && !entry.answers();
+        let is_user =
+            |entry: &&&MessageEntry| entry.message.role == Role::User && !entry.has_results();
         let ids = chain.iter().filter(is_user).map(|entry| entry.uuid.clone());
         let is_last = |id: &String| self.opened.is_some() && new.contains(id.as_str());
         let (last, earlier) = ids.partition(is_last);
@@ -540,11 +543,12 @@ impl<'a> SessionReplay<'a> {
         let mut messages: Vec<(Message, usize)> =
             base.into_iter().map(|message| (message, 1)).collect();
         for entry in chain {
-            let mut own = vec![entry.message.clone()];
+            let mut stripped = vec![entry.message.clone()];
             if entry.model.as_deref() != answered_by && entry.message.role == Role::Assistant {
-                strip_thinking(&mut own);
+                strip_thinking(&mut stripped);
             }
-            let Some(message) = own.pop() else { continue };
+            // A message of thinking only is dropped.
+            let Some(message) = stripped.pop() else { continue };
             match messages.last_mut() {
                 Some((last, lines)) if last.role == message.role => {
                     last.content.extend(message.content);
@@ -582,6 +586,6 @@ impl<'a> SessionReplay<'a> {
             let Some(after) = rewritten.after else { return Some(0) };
             chain.iter().position(|entry| entry.uuid == after).map(|at| at + 1)
         };
-        self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)))
+        self.rewritten.iter().rev().find_map(|rewritten| Some((rewritten, end_of(rewritten)?)))
     }
 }

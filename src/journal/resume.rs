@@ -1,6 +1,6 @@
 //! Resumes sessions: locks, reads and reopens their journals.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,12 @@ use crate::transcript::{Block, Message, Usage};
 use super::damage::{OnDamage, Rest};
 use super::ended_calls::UndoneCalls;
 use super::entry::{MessageMeta, ProcessOpening};
-use super::lease::{FileLock, LeaseRequest, SessionLease, Takeover};
-use super::lease_claim::LeaseRefusal;
-use super::lock::{LockedFile, lock, locked_error};
+use super::lease::{LeaseRequest, SessionLease, Takeover};
+use super::lock::{LockedFile, lock_session};
 use super::log::JournalStart;
 use super::moved_session::record_move;
 use super::past_agents::read_subagents;
-use super::reader::{self, RefusalReason};
+use super::reader::{self, ParseError, RefusalReason};
 use super::restore::{ParsedFile, RestoreRemarks, ResumePoint, restore};
 use super::terms::find_terms;
 use super::writer::{JournalWriter, Sync, replace_file};
@@ -43,23 +42,24 @@ impl From<OnDamage> for ReadRequest {
 pub struct LockedSession {
     id: SessionId,
     restored: RestoredSession,
-    notes: RestoreRemarks,
+    remarks: RestoreRemarks,
     rest: Option<Rest>,
     file: LockedFile,
     lease: Option<(SessionLease, Takeover)>,
     path: PathBuf,
     /// The end of the intact part, where writing continues.
-    end: SessionEnd,
+    end: IntactEnd,
     /// The reason that the file cannot be written to, if it cannot.
     unwritable: Option<io::Error>,
 }
 
 #[derive(Debug)]
-struct SessionEnd {
-    /// The number of bytes to keep.
-    whole: u64,
+struct IntactEnd {
+    /// The number of bytes before it.
+    bytes: u64,
+    /// The number of the last line.
     seq: u64,
-    unended: bool,
+    lacks_newline: bool,
 }
 
 /// Reads a session of any working directory without locking it, for a fork or a report. Concurrent
@@ -97,34 +97,24 @@ impl LockedSession {
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (file, unwritable) = open(&path).map_err(unreadable)?;
         let mut file = LockedFile::from(file);
-        let lock = match lock(&file) {
-            Err(TryLockError::WouldBlock) => return Err(locked_error(id, &path)),
-            Ok(()) => FileLock::Held,
-            Err(TryLockError::Error(_)) => FileLock::Unsupported,
-        };
+        let lock = lock_session(&file, id, &path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let epoch_before = reader::last_open_record(&bytes[..]).map_or(0, |open| open.epoch);
         let request = LeaseRequest { journal: &path, machine: place.machine(), epoch_before, lock };
-        let lease = match SessionLease::acquire(&request) {
-            Ok(held) => Some(held),
-            Err(LeaseRefusal::Held(holder)) => {
-                return Err(JournalError::Locked { id: id.clone(), holder });
-            }
-            Err(LeaseRefusal::Unavailable) => None,
-        };
-        // Another process may have written meanwhile.
+        let lease = SessionLease::acquire_if_available(id, &request)?;
+        // Another process may have written before this one acquired the lease.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let parsed = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
         let contents = &parsed.contents;
-        let end = SessionEnd {
-            whole: contents.intact_bytes,
+        let end = IntactEnd {
+            bytes: contents.intact_bytes,
             seq: contents.seq,
-            unended: contents.lacks_newline,
+            lacks_newline: contents.lacks_newline,
         };
-        let (restored, notes) = restore(id, &parsed, point.as_ref())?;
+        let (restored, remarks) = restore(id, &parsed, point.as_ref())?;
         let (id, rest) = (id.clone(), parsed.rest);
-        Ok(Self { id, restored, notes, rest, file, lease, path, end, unwritable })
+        Ok(Self { id, restored, remarks, rest, file, lease, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &RestoredSession {
@@ -134,31 +124,17 @@ impl LockedSession {
     /// Continues writing: cuts off the torn end, and records the answers to interrupted calls. If
     /// the file cannot be written, the journal reports itself lost and the run may continue.
     pub fn open(
-        self,
+        mut self,
         place: &SessionFolder,
         opening: &ProcessOpening,
     ) -> (Journal, RestoredSession) {
-        let Self { id, mut restored, notes: loose, rest, file, lease, path, end, unwritable } =
-            self;
-        let (lease, takeover) =
-            lease.map_or((None, Takeover::Certain), |(lease, takeover)| (Some(lease), takeover));
-        let kept = match (unwritable, &rest) {
-            (Some(cause), _) => Err(cause),
-            (None, Some(rest)) => rest.save(&path).map(Some),
-            (None, None) => Ok(None),
-        };
-        let mut file = file;
-        let cut = kept.and_then(|kept| {
-            match takeover {
-                Takeover::Certain => file.set_len(end.whole)?,
-                Takeover::Presumed => file = replace_file(&path, &mut file, end.whole, &[])?.into(),
-            }
-            Ok(kept)
-        });
+        let cut = self.cut_off_end();
+        let Self { id, mut restored, remarks, rest, file, lease, path, end, .. } = self;
         record_move(&path, &place.recorded_cwd(), &place.folder());
-        let writer = JournalWriter::new(file, end.whole).leased(lease);
+        let lease = lease.map(|(lease, _)| lease);
+        let writer = JournalWriter::new(file, end.bytes).with_lease(lease);
         let mut journal = Journal::on_writer(writer, place, &id, opening)
-            .continuing(path, end.seq, (loose.leaf, loose.ids))
+            .continuing(path, end.seq, (remarks.leaf, remarks.ids))
             .with_recorded(restored.conversation.recorded.clone());
         let kept_in = match cut {
             Ok(kept_in) => kept_in,
@@ -170,7 +146,7 @@ impl LockedSession {
         if let Some(damage) = &mut restored.contract.damage {
             damage.kept_in = kept_in;
         }
-        if end.unended {
+        if end.lacks_newline {
             journal.end_line();
         }
         if let Some(rest) = &rest {
@@ -185,15 +161,12 @@ impl LockedSession {
         let dropped = totals.dropped_records;
         let damage = restored.contract.damage.clone();
         let epoch = restored.contract.opened.as_ref().map_or(0, |open| open.epoch) + 1;
-        let beginning = JournalStart { epoch, dropped, damage, ..JournalStart::default() };
-        journal.open(opening, &restored.contract.terms, beginning);
-        let id = |answer: &Block| {
-            let Block::ToolResult { tool_use_id, .. } = answer else { return None };
-            Some(tool_use_id.clone())
-        };
-        let abandoned = loose.answers.iter().filter_map(id).collect();
+        let start = JournalStart { dropped, damage, ..JournalStart::new(epoch) };
+        journal.open(opening, &restored.contract.terms, start);
+        let abandoned = remarks.answers.iter().filter_map(Block::answered_call);
+        let abandoned = abandoned.map(str::to_owned).collect();
         journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
-        for answer in &loose.answers {
+        for answer in &remarks.answers {
             journal.outcome(answer, &Value::Null);
         }
         if let Some(rest) = &rest {
@@ -201,6 +174,23 @@ impl LockedSession {
         }
         journal.repairs(&restored.conversation.repairs);
         (journal, restored)
+    }
+
+    /// Cuts off the torn or damaged end of the file. Returns the file that a damaged part was copied
+    /// to.
+    fn cut_off_end(&mut self) -> io::Result<Option<PathBuf>> {
+        if let Some(cause) = self.unwritable.take() {
+            return Err(cause);
+        }
+        let kept_in = self.rest.as_ref().map(|rest| rest.save(&self.path)).transpose()?;
+        let length = self.end.bytes;
+        match self.lease {
+            Some((_, Takeover::Presumed)) => {
+                self.file = replace_file(&self.path, &mut self.file, length, &[])?.into();
+            }
+            Some((_, Takeover::Certain)) | None => self.file.set_len(length)?,
+        }
+        Ok(kept_in)
     }
 }
 
@@ -219,22 +209,24 @@ impl ParsedFile {
         path: &Path,
         (bytes, on_damage): (&[u8], OnDamage),
     ) -> Result<Self, JournalError> {
-        let unreadable = |cause| JournalError::Unreadable { path: path.to_owned(), cause };
-        let read = reader::parse_journal(bytes).map_err(unreadable)?;
-        let read = match read {
-            Err(refusal) if on_damage == OnDamage::UseIntactPart => match &refusal.why {
-                RefusalReason::Damaged(what) => Rest::split(bytes, &refusal, what)
-                    .map_err(unreadable)?
-                    .map(|(contents, rest)| (contents, Some(rest))),
-                RefusalReason::Newer(_) => Err(refusal),
-            },
-            read => read.map(|contents| (contents, None)),
+        let parsed = match reader::parse_journal(bytes) {
+            Err(ParseError::Refused(refusal)) if on_damage == OnDamage::UseIntactPart => {
+                match &refusal.why {
+                    RefusalReason::Damaged(what) => Rest::split(bytes, &refusal, what)
+                        .map(|(contents, rest)| (contents, Some(rest))),
+                    RefusalReason::Newer(_) => Err(ParseError::Refused(refusal)),
+                }
+            }
+            parsed => parsed.map(|contents| (contents, None)),
         };
-        let (contents, rest) = read.map_err(|refusal| {
-            let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
-            match refusal.why {
-                RefusalReason::Damaged(what) => JournalError::Damaged { id, path, line, what },
-                RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
+        let (contents, rest) = parsed.map_err(|error| match error {
+            ParseError::Io(cause) => JournalError::Unreadable { path: path.to_owned(), cause },
+            ParseError::Refused(refusal) => {
+                let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
+                match refusal.why {
+                    RefusalReason::Damaged(what) => JournalError::Damaged { id, path, line, what },
+                    RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
+                }
             }
         })?;
         let terms = find_terms(path, bytes, &place.recorded_cwd())?;

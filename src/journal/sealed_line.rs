@@ -1,5 +1,5 @@
-//! Parses the lines that outlast writes without a tree of their JSON, because their format is known.
-//! Any other line has no result here, and goes to the general parser.
+//! Parses lines in the format that outlast writes, without building a tree of their JSON. Lines in
+//! any other format are left to the general parser.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use super::recorded_prompt::STRUCTURED;
 /// The kind of a step of the state machine, as it is written.
 const STEP_KIND: &[u8] = br#""transition""#;
 
-/// The structured result of a tool, as far as it is read.
+/// The members of a tool's structured result that are read.
 #[derive(Default)]
 struct ToolDetail {
     /// The accepted structured output.
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for ToolDetail {
     }
 }
 
-/// The name of a member that is read, or nothing for the other ones.
+/// The name of a member that is read. `None` for other members.
 struct MemberName(Option<&'static str>);
 
 impl<'de> Deserialize<'de> for MemberName {
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for MemberName {
     }
 }
 
-/// A message. The general parser finds the same members in a tree, and is lenient.
+/// A message. The general parser reads the same members from a tree, leniently.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SealedMessage {
@@ -109,7 +109,7 @@ struct SealedContent {
     usage: Option<Usage>,
 }
 
-/// The members that all our own records have, and the step of the state machine, if it is one.
+/// The members that all our own records have, and the transition of a record that has one.
 #[derive(Deserialize)]
 struct SealedRecord {
     v: u32,
@@ -119,8 +119,8 @@ struct SealedRecord {
     transition: Option<Transition>,
 }
 
-/// Parses a line whose checksum is intact. `None`: it is not of the usual form.
-pub(super) fn parse_sealed(line: &[u8]) -> Option<(ParsedLine, LineFacts)> {
+/// Parses a line whose checksum is intact. `None`: it is not in the usual form.
+pub(super) fn parse_sealed(line: &[u8]) -> Option<ParsedLine> {
     let Some(kind) = record_kind(line) else {
         let message: Option<SealedMessage> = serde_json::from_slice(line).ok();
         return message.and_then(SealedMessage::into_line);
@@ -133,20 +133,19 @@ pub(super) fn parse_sealed(line: &[u8]) -> Option<(ParsedLine, LineFacts)> {
     };
     let entry = JournalEntry::Record(Box::new(record));
     let facts = LineFacts { timestamp, ..LineFacts::default() };
-    (v == VERSION).then_some((ParsedLine { entry, seq: Some(seq), step }, facts))
+    (v == VERSION).then_some(ParsedLine { entry, seq: Some(seq), step, facts })
 }
 
 impl SealedMessage {
-    fn into_line(self) -> Option<(ParsedLine, LineFacts)> {
+    fn into_line(self) -> Option<ParsedLine> {
         if self.is_api_error_message {
             return None;
         }
         let SealedContent { content, model, stop_reason, usage } = self.message;
-        let detail = self.tool_use_result;
-        let (structured, detail) = detail
-            .map_or((None, None), |ToolDetail { structured, reported }| {
-                (structured, Some(Value::Object(reported)))
-            });
+        let (structured, detail) = match self.tool_use_result {
+            Some(detail) => (detail.structured, Some(Value::Object(detail.reported))),
+            None => (None, None),
+        };
         let entry = JournalEntry::Message(Box::new(MessageEntry {
             uuid: self.uuid,
             parent: self.parent_uuid,
@@ -161,11 +160,11 @@ impl SealedMessage {
             ours: true,
         }));
         let facts = LineFacts { timestamp: self.timestamp, usage, detail };
-        Some((ParsedLine { entry, seq: Some(self.seq), step: self.step }, facts))
+        Some(ParsedLine { entry, seq: Some(self.seq), step: self.step, facts })
     }
 }
 
-/// Reads the content of a message: blocks, or a text.
+/// Deserializes the content of a message: blocks, or a text.
 fn blocks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Block>, D::Error> {
     struct Content;
     impl<'de> Visitor<'de> for Content {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use memchr::memmem;
 use uuid::Uuid;
 
 use crate::process::file_reads::open_regular;
@@ -29,7 +30,7 @@ impl SessionId {
         Self(Uuid::now_v7().to_string())
     }
 
-    /// Accepts an id that is safe as a file name: letters, digits, `-` and `_`.
+    /// Accepts an id that is safe as a file name: of letters, digits, `-` and `_`.
     pub fn parse(name: &str) -> Option<Self> {
         let safe = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         ((1..=128).contains(&name.len()) && name.chars().all(safe)).then(|| Self(name.to_owned()))
@@ -136,8 +137,8 @@ impl SessionFolder {
         recorded_path(&self.cwd)
     }
 
-    /// Returns true if a session belongs to this working directory: it may have moved to or from
-    /// another one, and different directories may have the same folder. A session of another program
+    /// Returns true if a session belongs to this working directory: a session may have moved to or
+    /// from another one, and several directories may share a folder. A session of another program
     /// that records no directory belongs to all of them.
     fn owns(&self, path: &Path) -> bool {
         current_folder(path).is_none_or(|folder| folder == self.recorded_cwd())
@@ -158,15 +159,15 @@ impl SessionFolder {
         self.folder().join(format!("{id}.jsonl"))
     }
 
-    /// Finds a session of any working directory: this one's first, then the newest.
+    /// Finds a session of any working directory: first of this one, then the newest.
     pub(super) fn find(&self, id: &SessionId) -> Result<PathBuf, JournalError> {
         let name = format!("{id}.jsonl");
-        let near = self.own_folders().into_iter().map(|folder| folder.join(&name));
-        if let Some(path) = near.into_iter().find(|path| path.is_file() && self.owns(path)) {
+        let mut own = self.own_folders().into_iter().map(|folder| folder.join(&name));
+        if let Some(path) = own.find(|path| path.is_file() && self.owns(path)) {
             return Ok(path);
         }
-        let far = self.far_files(&name);
-        let found = far.into_iter().filter_map(|path| Some((modified(&path)?, path))).max();
+        let files = self.files_anywhere(&name).into_iter();
+        let found = files.filter_map(|path| Some((modified(&path)?, path))).max();
         found.map(|(_when, path)| path).ok_or_else(|| JournalError::Unknown {
             id: id.clone(),
             projects: self.projects.clone(),
@@ -174,12 +175,12 @@ impl SessionFolder {
     }
 
     /// The files of this name in the folders of all working directories.
-    fn far_files(&self, name: &str) -> Vec<PathBuf> {
+    fn files_anywhere(&self, name: &str) -> Vec<PathBuf> {
         let paths = entries(&self.projects).into_iter().map(|folder| folder.join(name));
         paths.filter(|path| path.is_file()).collect()
     }
 
-    /// True if there is a file of this session, of any working directory.
+    /// Returns true if this session has a file, in any working directory.
     pub fn has(&self, id: &SessionId) -> bool {
         self.find(id).is_ok()
     }
@@ -198,7 +199,7 @@ impl SessionFolder {
             let journal = path.with_extension("jsonl");
             match (extension, journal.file_name().and_then(|name| name.to_str())) {
                 (Some("jsonl"), _) => vec![path],
-                (Some(MOVED), Some(name)) if !journal.exists() => self.far_files(name),
+                (Some(MOVED), Some(name)) if !journal.exists() => self.files_anywhere(name),
                 (Some(_) | None, _) => Vec::new(),
             }
         })
@@ -212,11 +213,11 @@ impl SessionFolder {
         let mut folders = vec![exact.clone()];
         if plain.len() > NAME_MAX {
             let prefix = format!("{}-", &plain[..NAME_MAX]);
-            let named_alike = |path: &PathBuf| {
+            let has_prefix = |path: &PathBuf| {
                 let name = path.file_name().and_then(|name| name.to_str());
                 *path != exact && name.is_some_and(|name| name.starts_with(&prefix))
             };
-            folders.extend(entries(&self.projects).into_iter().filter(named_alike));
+            folders.extend(entries(&self.projects).into_iter().filter(has_prefix));
         }
         folders
     }
@@ -226,7 +227,7 @@ impl SessionFolder {
 /// message are ignored.
 ///
 /// # Errors
-/// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
+/// [`JournalError::Unreadable`] if a session's file exists and cannot be read.
 pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
     let files = place.candidates().filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
@@ -244,8 +245,8 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     Ok(None)
 }
 
-/// Sorts sessions by the time when they were last written, the newest first. A time in the future is due
-/// to a wrong clock, so such a session comes after all others.
+/// Sorts sessions by the time of their last write, the newest first. A time in the future is due to a
+/// wrong clock, so a session with such a time comes after all others.
 pub(super) fn sort_newest_first<T>(
     sessions: &mut [T],
     key: impl Fn(&T) -> (SystemTime, &SessionId),
@@ -261,8 +262,7 @@ pub(super) fn sort_newest_first<T>(
 fn has_user_message(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     open_regular(path)?.take(SCAN_BYTES_MAX).read_to_end(&mut start)?;
-    let needle = br#""type":"user""#;
-    Ok(start.windows(needle.len()).any(|window| window == needle))
+    Ok(memmem::find(&start, br#""type":"user""#).is_some())
 }
 
 /// Syncs a folder and its parent: without that, a new file may be missing after a power cut. File
@@ -270,11 +270,11 @@ fn has_user_message(path: &Path) -> io::Result<bool> {
 pub(super) fn sync_folders(folder: &Path) -> io::Result<()> {
     for folder in folder.ancestors().take(2) {
         let synced = File::open(folder).and_then(|opened| opened.sync_all());
-        let unable = |error: &io::Error| {
+        let is_unsupported = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
         };
         match synced {
-            Err(error) if !unable(&error) => return Err(error),
+            Err(error) if !is_unsupported(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }
     }
@@ -326,7 +326,7 @@ pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }
 
-/// Returns the host name, as it was at first.
+/// Returns the host name, as it was at the first call.
 pub(super) fn host_name() -> String {
     static KNOWN: OnceLock<String> = OnceLock::new();
     let read = || {

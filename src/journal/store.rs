@@ -1,19 +1,19 @@
 //! A read-only survey of all stored sessions.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::process::file_reads::open_regular;
 
-use super::SessionId;
 use super::lease_record::is_held_elsewhere;
 use super::lock::{LockedFile, lock};
 use super::reader::is_ended;
 use super::session_folder::entries;
+use super::summary::SessionFile;
 
 /// The limits of files and of time for a survey.
 const FILES_MAX: usize = 20_000;
@@ -29,27 +29,19 @@ pub struct SessionStore {
     pub sessions: usize,
     /// The size of the journals, without the outputs beside them.
     pub bytes: u64,
-    /// Unfinished sessions, the last written first.
-    pub unfinished: Vec<UnfinishedSession>,
+    /// Sessions whose last process is gone and did not record its end, the last written first.
+    pub unfinished: Vec<SessionFile>,
     /// True if the limits cut the survey short.
     pub partial: bool,
 }
 
-/// A session whose last process is gone and did not record its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnfinishedSession {
-    pub id: SessionId,
-    pub path: PathBuf,
-    pub written: SystemTime,
-}
-
-/// Surveys every session of every working directory. Never fails: unreadable files are not counted.
+/// Surveys all sessions of all working directories. Never fails: unreadable files are not counted.
 pub fn survey_sessions(config_dir: &Path) -> SessionStore {
     let mut store = SessionStore { folder: config_dir.join("projects"), ..SessionStore::default() };
     let began = Instant::now();
     let paths = entries(&store.folder).into_iter().flat_map(|folder| entries(&folder));
-    for (looked, path) in paths.enumerate() {
-        if looked >= FILES_MAX || began.elapsed() > TIME_MAX {
+    for (examined, path) in paths.enumerate() {
+        if examined >= FILES_MAX || began.elapsed() > TIME_MAX {
             store.partial = true;
             break;
         }
@@ -61,19 +53,13 @@ pub fn survey_sessions(config_dir: &Path) -> SessionStore {
 
 impl SessionStore {
     fn add(&mut self, path: PathBuf) {
-        let Some((id, bytes, written)) = session_file(&path) else { return };
+        let Some((file, bytes)) = SessionFile::at(path) else { return };
         self.sessions += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        if is_unfinished(&path) {
-            self.unfinished.push(UnfinishedSession { id, path, written });
+        if is_unfinished(&file.path) {
+            self.unfinished.push(file);
         }
     }
-}
-
-fn session_file(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
-    let id = SessionId::parse(path.file_name()?.to_str()?.strip_suffix(".jsonl")?)?;
-    let facts = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
-    Some((id, facts.len(), facts.modified().ok()?))
 }
 
 /// Returns true if outlast wrote the session, it has no recorded end, and it is not locked.

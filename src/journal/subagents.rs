@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! <session id>.jsonl
-//! <session id>/subagents/agent-a1.jsonl      as the session's, each message marked as sidechain
+//! <session id>/subagents/agent-a1.jsonl      like the session's, each message marked as sidechain
 //! <session id>/subagents/agent-a1.meta.json  its type and parent, and the process that started it
 //! ```
 
@@ -13,11 +13,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::recovery::{Limits, NewDemands};
+use crate::recovery::Limits;
 use crate::secrets::KnownSecrets;
 
 use super::Journal;
-use super::entry::{CarryOver, ProcessOpening};
+use super::entry::ProcessOpening;
 use super::lease::LeaseFence;
 use super::log::JournalStart;
 use super::mirror::JournalMirror;
@@ -96,7 +96,7 @@ impl Journal {
             }
         };
         let mut journal = Self {
-            sink: JournalSink::File(JournalWriter::new(file, 0).fenced(location.fence.clone())),
+            sink: JournalSink::File(JournalWriter::new(file, 0).with_fence(location.fence.clone())),
             path,
             session: location.session.clone(),
             cwd: location.cwd.clone(),
@@ -109,21 +109,11 @@ impl Journal {
         let opening = ProcessOpening {
             version: location.version.clone(),
             model: header.model.to_owned(),
-            permission_mode: String::new(),
             limits: *header.limits,
-            carry: CarryOver::Fresh,
-            required_servers: Vec::new(),
-            new_demands: NewDemands::default(),
-            contract: None,
-            prompt: None,
-            title: None,
             secrets: header.secrets.clone(),
+            ..ProcessOpening::default()
         };
-        journal.open(
-            &opening,
-            &Terms::default(),
-            JournalStart { epoch: 1, ..JournalStart::default() },
-        );
+        journal.open(&opening, &Terms::default(), JournalStart::new(1));
         journal
     }
 }

@@ -1,4 +1,4 @@
-//! Lists the recorded sessions, and sums each up in one pass over its file: only the lines that
+//! Lists the recorded sessions, and summarizes each in one pass over its file: only the lines that
 //! matter are parsed, and one line is in memory at a time.
 
 use std::fs::{self, File};
@@ -19,10 +19,10 @@ use super::entry::{LineChecksum, OpenRecord, SpendRecord, VERSION, check_seal};
 use super::lease_record::is_held_elsewhere;
 use super::line_head::HeadMembers;
 use super::lock::is_held;
-use super::parsed_line::JournalEntry;
+use super::parsed_line::{JournalEntry, ParsedLine};
 use super::past_agents::subagent_files;
 use super::raw_lines::{RawLines, buffered};
-use super::reader::{RefusalReason, parse_with_facts};
+use super::reader::{RefusalReason, parse};
 use super::session_folder::{entries, sort_newest_first};
 use super::totals::TurnCounting;
 use super::view::JournalView;
@@ -46,10 +46,11 @@ pub struct SessionFile {
 }
 
 impl SessionFile {
-    fn at(path: PathBuf) -> Option<Self> {
+    /// Finds out whether a path is the file of a session. Also returns the size of the file.
+    pub(super) fn at(path: PathBuf) -> Option<(Self, u64)> {
         let id = SessionId::parse(path.file_name()?.to_str()?.strip_suffix(".jsonl")?)?;
         let facts = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
-        Some(Self { id, written: facts.modified().ok()?, path })
+        Some((Self { id, written: facts.modified().ok()?, path }, facts.len()))
     }
 
     /// The size of the journal, with the journals of sub-agents and the outputs beside it.
@@ -66,11 +67,14 @@ impl SessionFile {
 
 /// Lists sessions, the last written first.
 pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile> {
-    let every = || entries(&place.projects()).into_iter().flat_map(|folder| entries(&folder));
-    let mut files: Vec<SessionFile> = match scope {
-        ListScope::Project => place.own_files().filter_map(SessionFile::at).collect(),
-        ListScope::All => every().filter_map(SessionFile::at).collect(),
+    let paths: Vec<PathBuf> = match scope {
+        ListScope::Project => place.own_files().collect(),
+        ListScope::All => {
+            entries(&place.projects()).iter().flat_map(|folder| entries(folder)).collect()
+        }
     };
+    let mut files: Vec<SessionFile> =
+        paths.into_iter().filter_map(|path| Some(SessionFile::at(path)?.0)).collect();
     sort_newest_first(&mut files, |file| (file.written, &file.id));
     files
 }
@@ -82,6 +86,7 @@ pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile
 pub fn locate_session(place: &SessionFolder, id: &SessionId) -> Result<SessionFile, JournalError> {
     let path = place.find(id)?;
     SessionFile::at(path)
+        .map(|(file, _)| file)
         .ok_or_else(|| JournalError::Unknown { id: id.clone(), projects: place.projects() })
 }
 
@@ -124,17 +129,17 @@ pub enum SessionState {
     /// Another program wrote it.
     #[default]
     Foreign,
-    /// A newer version of outlast wrote it, so that the rest is not known.
+    /// A newer version of outlast wrote it, so its state is unknown.
     Newer,
 }
 
-/// Sums up a session.
+/// Summarizes a session.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
     let opened = open_regular(&file.path)?;
-    // Before the file is read: a process that ends meanwhile has recorded its end by then.
+    // Checked before the file is read: a process that ends in between has recorded its end.
     let is_running = is_held(&opened) || is_held_elsewhere(&file.path);
     let mut scan = SessionScan::default();
     scan.read(opened)?;
@@ -148,7 +153,7 @@ pub fn summarize_session(file: &SessionFile) -> io::Result<SessionSummary> {
         _ if is_running => SessionState::Running,
         _ if scan.is_newer => SessionState::Newer,
         Some(reason) => SessionState::Ended(reason),
-        // Without any readable line it was cut off, as in a power cut.
+        // A file without any readable line was cut off, as by a power cut.
         None if scan.is_ours || !scan.has_lines => SessionState::Unfinished,
         None => SessionState::Foreign,
     };
@@ -207,9 +212,9 @@ impl LineKind {
 const REPLY_MEMBER: &[u8] = br#","edit":{"reply":"#;
 const ACTION_MEMBER: &[u8] = br#","action":"#;
 
-/// Reads what a step did with the reply, and its action. Steps are the most frequent records, and
-/// the state in them is large, so nothing else of them is parsed. `None`: the line is not of the
-/// usual form.
+/// Reads the disposition of the reply in a step, and the action of the step. Steps are the most
+/// frequent records, and the state in them is large, so nothing else in them is parsed. `None`: the
+/// line is not in the usual form.
 fn step_change(line: &[u8]) -> Option<(ReplyDisposition, Action)> {
     let mut members = HeadMembers::of(line);
     let version: u32 = serde_json::from_slice(members.value(b"v")?).ok()?;
@@ -280,14 +285,15 @@ impl SessionScan {
             Some(LineKind::Reply) => {
                 self.ended = None;
                 let tail = &line[line.len().saturating_sub(TAIL_BYTES)..];
-                let continues = has(tail, br#","part":["#) && !has(tail, br#","part":[1,"#);
+                let has = |member: &[u8]| memmem::find(tail, member).is_some();
+                let continues = has(br#","part":["#) && !has(br#","part":[1,"#);
                 if !continues && self.counted.observe_reply() {
                     self.found.turns = self.found.turns.saturating_add(1);
                 }
             }
             Some(LineKind::UserMessage) => {
                 self.ended = None;
-                self.observe_user(line);
+                self.observe_user_message(line);
             }
             None => {}
         }
@@ -308,8 +314,8 @@ impl SessionScan {
     }
 
     fn observe_entry(&mut self, line: &[u8]) {
-        match parse_with_facts(line) {
-            Ok((parsed, _facts)) => parsed.entry.show(self),
+        match parse(line) {
+            Ok(parsed) => parsed.entry.show(self),
             Err(RefusalReason::Newer(_)) => self.is_newer = true,
             Err(RefusalReason::Damaged(_)) => {
                 self.found.damaged_lines = self.found.damaged_lines.saturating_add(1);
@@ -317,13 +323,14 @@ impl SessionScan {
         }
     }
 
-    /// Takes the title and the working directory from the first text of the user.
-    fn observe_user(&mut self, line: &[u8]) {
+    /// Takes the prompt, the start and the working directory from the first text of the user.
+    fn observe_user_message(&mut self, line: &[u8]) {
         if self.first_text.is_some() || self.found.prompt.is_some() {
             return;
         }
-        let Ok((parsed, facts)) = parse_with_facts(line) else { return };
-        let JournalEntry::Message(entry) = parsed.entry else { return };
+        let Ok(ParsedLine { entry: JournalEntry::Message(entry), facts, .. }) = parse(line) else {
+            return;
+        };
         if entry.message.role != Role::User || entry.is_sidechain {
             return;
         }
@@ -364,10 +371,6 @@ impl JournalView<'_> for SessionScan {
     fn title(&mut self, title: &str) {
         self.found.title = Some(title.to_owned());
     }
-}
-
-fn has(text: &[u8], mark: &[u8]) -> bool {
-    text.windows(mark.len()).any(|window| window == mark)
 }
 
 #[cfg(test)]

@@ -6,14 +6,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::background_sync::BackgroundSync;
 use super::lease::{FenceError, LeaseFence, SessionLease};
 use super::lock::{LockedFile, lock};
 use super::session_folder::sync_folders;
 
-/// Marks the record with which a process takes a session over.
+/// The bytes that identify the record with which a process takes a session over.
 const TAKE_OVER: &[u8] = br#""kind":"open""#;
-/// Number of bytes added by another process that are searched for a takeover.
+/// The maximum number of bytes added by another process that are searched for a takeover.
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
 /// The most memory that is kept for lines to come once all lines are synced, in bytes.
 const UNSYNCED_CAPACITY_MAX: usize = 1 << 20;
@@ -23,16 +25,16 @@ const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 /// The time by which a line must be on disk, in ascending order of urgency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sync {
-    /// Together with the next line that is synced.
+    /// Synced together with the next line that is.
     #[default]
     Later,
-    /// As soon as possible, while the run goes on, and before the next line that is synced `Now`.
+    /// Synced in the background, and no later than the next line that is synced `Now`.
     Soon,
-    /// Before anything else happens.
+    /// Synced before the append returns.
     Now,
 }
 
-/// The file end of a journal. The file must not be used after a failed write or sync: the kernel
+/// Writes the file of a journal. The file must not be used after a failed write or sync: the kernel
 /// drops the pages that it could not write, so a second sync would falsely succeed.
 #[derive(Debug)]
 pub(super) struct JournalWriter {
@@ -41,7 +43,7 @@ pub(super) struct JournalWriter {
     len: u64,
     /// The synced length of the file, in bytes.
     synced: u64,
-    /// The lines after that, also those that could not be written.
+    /// The lines after the synced ones, including those that could not be written.
     unsynced: Vec<u8>,
     /// Started with the first line that is synced `Soon`.
     background: Option<BackgroundSync>,
@@ -93,14 +95,14 @@ impl JournalWriter {
     }
 
     /// Writes only as long as this lease is held.
-    pub(super) fn leased(mut self, lease: Option<SessionLease>) -> Self {
+    pub(super) fn with_lease(mut self, lease: Option<SessionLease>) -> Self {
         self.fence = lease.as_ref().map(|lease| Arc::clone(lease.fence()));
         self.lease = lease;
         self
     }
 
-    /// Writes only as long as the lease of the session is held, which another journal has.
-    pub(super) fn fenced(self, fence: Option<Arc<LeaseFence>>) -> Self {
+    /// Writes only as long as another journal of this process holds the lease of the session.
+    pub(super) fn with_fence(self, fence: Option<Arc<LeaseFence>>) -> Self {
         Self { fence, ..self }
     }
 
@@ -113,24 +115,24 @@ impl JournalWriter {
         self.lease.as_ref().map(SessionLease::epoch)
     }
 
-    /// Appends one line, whole or not at all.
-    pub(super) fn append(&mut self, line: &[u8], sync: Sync) -> Result<(), AppendError> {
-        self.unsynced.extend_from_slice(line);
+    /// Appends lines, all or none.
+    pub(super) fn append(&mut self, lines: &[u8], sync: Sync) -> Result<(), AppendError> {
+        self.unsynced.extend_from_slice(lines);
         if let Some(syncs) = &mut self.background {
-            // An error that is found here is not found by a sync of the same file.
+            // The kernel reports an error once: a later sync of the file would succeed.
             syncs.check()?;
         }
         if let Some(fence) = &self.fence {
             fence.check()?;
         }
         self.check_takeover()?;
-        if let Err(cause) = self.file.write_all(line) {
+        if let Err(cause) = self.file.write_all(lines) {
             // The next reader would drop a partial line; removing it keeps the file valid for other
             // programs. This may fail.
-            let _half_a_line_stays = self.file.set_len(self.len);
+            let _partial_line_stays = self.file.set_len(self.len);
             return Err(cause.into());
         }
-        self.len += u64::try_from(line.len()).unwrap_or(u64::MAX);
+        self.len += u64::try_from(lines.len()).unwrap_or(u64::MAX);
         match sync {
             Sync::Now => {
                 self.finish_background_sync()?;
@@ -152,7 +154,7 @@ impl JournalWriter {
                 syncs.begin();
                 Ok(())
             }
-            // The system has no room for a thread.
+            // No thread could be started.
             None => self.file.sync_data(),
         }
     }
@@ -167,12 +169,11 @@ impl JournalWriter {
         self.unsynced.shrink_to(UNSYNCED_CAPACITY_MAX);
     }
 
-    /// Keeps a line in memory that follows one which could not be written. Returns whether there was
-    /// room.
-    pub(super) fn keep(&mut self, line: &[u8]) -> bool {
-        let has_room = self.unsynced.len() + line.len() <= UNSYNCED_BYTES_MAX;
+    /// Keeps lines in memory while the file cannot be written. Returns false if there are too many.
+    pub(super) fn keep(&mut self, lines: &[u8]) -> bool {
+        let has_room = self.unsynced.len() + lines.len() <= UNSYNCED_BYTES_MAX;
         if has_room {
-            self.unsynced.extend_from_slice(line);
+            self.unsynced.extend_from_slice(lines);
         }
         has_room
     }
@@ -180,8 +181,8 @@ impl JournalWriter {
     /// Writes everything to a new file in place of the one that failed, and syncs it.
     ///
     /// # Errors
-    /// This fails, too, and the old file is still in its place; or another process has taken the
-    /// session over.
+    /// The new file cannot be written, and the old one stays in its place; or another process has
+    /// taken the session over.
     pub(super) fn replace_file(&mut self, path: &Path) -> Result<(), AppendError> {
         if let Some(fence) = &self.fence {
             fence.check()?;
@@ -212,7 +213,7 @@ impl JournalWriter {
         let overlap = TAKE_OVER.len() as u64 - 1;
         self.file.seek(SeekFrom::Start(self.len.saturating_sub(overlap)))?;
         Read::by_ref(&mut *self.file).take(FOREIGN_BYTES_MAX).read_to_end(&mut added)?;
-        if added.windows(TAKE_OVER.len()).any(|window| window == TAKE_OVER) {
+        if memmem::find(&added, TAKE_OVER).is_some() {
             let why = "another process took the session over".to_owned();
             return Err(AppendError::TakenOver(why));
         }
@@ -221,30 +222,30 @@ impl JournalWriter {
     }
 }
 
-/// Replaces a session's file by a copy of its first `whole` bytes, followed by `rest`. Later writes
-/// of another process go to the old file, which no longer has a name.
+/// Replaces a session's file by a copy of its first `length` bytes, followed by `lines`. Later
+/// writes of another process go to the old file, which no longer has a name.
 ///
 /// # Errors
-/// The old file is still in its place.
+/// The new file cannot be written. The old one stays in its place.
 pub(super) fn replace_file(
     path: &Path,
     old: &mut File,
-    whole: u64,
-    rest: &[u8],
+    length: u64,
+    lines: &[u8],
 ) -> io::Result<File> {
     let staged = path.with_extension("jsonl.new");
-    let copied = stage_copy(&staged, old, whole, rest).and_then(|file| {
+    let copied = stage_copy(&staged, old, length, lines).and_then(|file| {
         fs::rename(&staged, path)?;
         path.parent().map_or(Ok(()), sync_folders)?;
         Ok(file)
     });
     copied.inspect_err(|_| {
-        // It uses space on a disk that may be full.
+        // The disk may be full, and the copy takes space.
         let _none = fs::remove_file(&staged);
     })
 }
 
-fn stage_copy(staged: &Path, old: &mut File, whole: u64, rest: &[u8]) -> io::Result<File> {
+fn stage_copy(staged: &Path, old: &mut File, length: u64, lines: &[u8]) -> io::Result<File> {
     let mut file = OpenOptions::new()
         .read(true)
         .append(true)
@@ -256,8 +257,8 @@ fn stage_copy(staged: &Path, old: &mut File, whole: u64, rest: &[u8]) -> io::Res
     // Without file locks, the lease alone prevents concurrent writers.
     let _unlocked = lock(&file);
     old.seek(SeekFrom::Start(0))?;
-    io::copy(&mut old.take(whole), &mut file)?;
-    file.write_all(rest)?;
+    io::copy(&mut old.take(length), &mut file)?;
+    file.write_all(lines)?;
     file.sync_all()?;
     Ok(file)
 }
@@ -268,10 +269,9 @@ mod tests {
 
     use crate::journal::sink::JournalSink;
     use crate::journal::{
-        CarryOver, Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
+        Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
     };
-    use crate::recovery::{Limits, Money, NewDemands, StopReason};
-    use crate::secrets::KnownSecrets;
+    use crate::recovery::{Money, StopReason};
     use crate::transcript::{Block, Message, ToolCall, Usage};
 
     use super::*;
@@ -293,24 +293,12 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Returns when `append` syncs: on a file whose syncs fail, the journal is lost exactly then.
+    /// Returns the sync that `append` requests: on a file whose syncs fail, the journal is lost by it.
     fn sync_of(append: impl FnOnce(&mut Journal)) -> Sync {
-        let opening = ProcessOpening {
-            version: String::new(),
-            model: String::new(),
-            permission_mode: String::new(),
-            limits: Limits::default(),
-            carry: CarryOver::Fresh,
-            required_servers: Vec::new(),
-            new_demands: NewDemands::default(),
-            contract: None,
-            prompt: None,
-            title: None,
-            secrets: KnownSecrets::default(),
-        };
-        let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
-        let mut journal =
-            Journal::on_writer(device("/dev/null"), &place, &SessionId::generate(), &opening);
+        let (place, id) =
+            (SessionFolder::new(Path::new("/nowhere"), Path::new("/")), SessionId::generate());
+        let opening = ProcessOpening::default();
+        let mut journal = Journal::on_writer(device("/dev/null"), &place, &id, &opening);
         append(&mut journal);
         let JournalSink::File(writer) = &mut journal.sink else {
             assert!(matches!(journal.health(), JournalHealth::Lost(_)));
@@ -342,7 +330,7 @@ mod tests {
     #[test]
     fn the_error_of_a_sync_in_the_background_reaches_the_next_line() {
         let mut writer = device("/dev/null");
-        assert!(writer.append(b"x\n", Sync::Soon).is_ok(), "it goes on");
+        assert!(writer.append(b"x\n", Sync::Soon).is_ok(), "it does not wait");
         assert!(writer.append(b"y\n", Sync::Now).is_err(), "it waits for the sync");
         assert_eq!(writer.unsynced, b"x\ny\n", "both go to a new file");
     }

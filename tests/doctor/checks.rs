@@ -19,7 +19,7 @@ use outlast::doctor::{
     ConfiguredServer as Listed, DoctorContext, DoctorReport, Finding, FindingCause, ResolvedConfig,
     ServerTransport, ServicePlace, Severity, json, merge_causes,
 };
-use outlast::journal::{OpenSession, SessionId, SessionStore};
+use outlast::journal::{SessionFile, SessionId, SessionStore};
 use outlast::mcp::{ServerReport, ServerStatus};
 use outlast::model::{Credential, ModelService, ProbeAnswer, ServiceKind};
 use outlast::recovery::{FailureStage, Fault, FaultKind};
@@ -461,12 +461,12 @@ fn doctor_checks_an_mcp_server_by_starting_it_or_by_its_configuration() {
 #[test]
 fn doctor_names_three_unfinished_sessions_and_counts_the_others() {
     let left = |count: usize| {
-        let open = |_| OpenSession {
+        let open = |_| SessionFile {
             id: SessionId::generate(),
             path: "/c/projects/a.jsonl".into(),
             written: SystemTime::UNIX_EPOCH,
         };
-        let unfinished: Vec<OpenSession> = (0..count).map(open).collect();
+        let unfinished: Vec<SessionFile> = (0..count).map(open).collect();
         let store = SessionStore { unfinished, ..SessionStore::default() };
         let facts = SessionStoreFacts {
             folder: "/c/projects".into(),
