@@ -1,13 +1,15 @@
 //! The fallback for killed supervisors: an environment variable that tags every command.
 //!
-//! It is searched for only when a supervisor was killed, since reading every environment takes
+//! The tag is searched for only if a supervisor was killed, since reading all environments takes
 //! time. A program that clears its environment is not found.
 
 use std::fs;
 use std::io::Read;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
+
+use super::stat;
 
 /// The environment variable that holds the tag.
 pub(super) const TAG_VARIABLE: &str = "OUTLAST_CALL";
@@ -16,11 +18,11 @@ pub(super) const TAG_VARIABLE: &str = "OUTLAST_CALL";
 const ENVIRON_BYTES_MAX: u64 = 1 << 20;
 
 /// Kills every process that carries the tag. Returns the number of killed processes.
-pub(super) fn kill_tagged(mark: &str) -> u32 {
+pub(super) fn kill_tagged(tag: &str) -> u32 {
     let mut killed = 0;
-    // A process may have started another before it was killed: repeat until none is found.
+    // A process may have started another one before it was killed.
     for _ in 0..10 {
-        let found = tagged_processes(mark);
+        let found = tagged_processes(tag);
         if found.is_empty() {
             break;
         }
@@ -31,17 +33,13 @@ pub(super) fn kill_tagged(mark: &str) -> u32 {
     killed
 }
 
-fn tagged_processes(mark: &str) -> Vec<Pid> {
-    let wanted = format!("{TAG_VARIABLE}={mark}");
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let own = nix::unistd::getpid();
-    processes
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Pid::from_raw))
-        .filter(|pid| *pid != own && has_tag(*pid, wanted.as_bytes()))
-        .collect()
+fn tagged_processes(tag: &str) -> Vec<Pid> {
+    let variable = format!("{TAG_VARIABLE}={tag}");
+    let processes = stat::process_ids().into_iter().flatten();
+    processes.filter(|pid| *pid != getpid() && has_variable(*pid, variable.as_bytes())).collect()
 }
 
-fn has_tag(pid: Pid, wanted: &[u8]) -> bool {
+fn has_variable(pid: Pid, wanted: &[u8]) -> bool {
     let mut environ = Vec::new();
     let read = fs::File::open(format!("/proc/{pid}/environ"))
         .and_then(|file| file.take(ENVIRON_BYTES_MAX).read_to_end(&mut environ));

@@ -1,24 +1,27 @@
-//! Finds the processes that can still write to a pipe: to the one on standard input, or to those of a
+//! Finds the processes that can still write to a pipe: to that on standard input, or to those of a
 //! program that has ended.
 //!
 //! A shell gives the write end to the producer of a pipeline and closes its own copy. A CI runner
 //! keeps it open for the life of the job and writes nothing. Only `/proc` distinguishes the two.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{Pid, getpgrp, getpid, getppid};
 
 use super::code_programs::SHELLS;
+use super::stat::{self, Stat};
 
 /// The processes that can write to a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PipeWriters {
-    /// None: the pipe already holds all data that will ever come.
+    /// There is none: the pipe already holds all data that will ever come.
     Gone,
-    /// One that is neither this process nor an ancestor of it, as in a shell pipeline.
+    /// A process that is neither this one nor an ancestor of it, as in a shell pipeline.
     Peer,
-    /// This process or its ancestors, and no other that is visible.
+    /// This process or its ancestors, and no other visible process.
     Ancestor,
     /// There is a writer, but it is not visible.
     Hidden,
@@ -75,7 +78,7 @@ const ANCESTORS_MAX: usize = 16;
 pub fn is_shared_with_shell() -> bool {
     let stdin_of = |process: &str| std::fs::read_link(format!("/proc/{process}/fd/0")).ok();
     let Some(own) = stdin_of("self") else { return false };
-    let mut process = nix::unistd::getppid();
+    let mut process = getppid();
     for _ in 0..ANCESTORS_MAX {
         if stdin_of(&process.to_string()).as_ref() != Some(&own) {
             return false;
@@ -85,14 +88,13 @@ pub fn is_shared_with_shell() -> bool {
         if SHELLS.contains(&name.trim()) || name.trim() == "busybox" {
             return true;
         }
-        let stat = std::fs::read(format!("/proc/{process}/stat")).ok();
-        let Some(stat) = stat.and_then(|stat| super::stat::parse(&stat)) else { return false };
+        let Some(stat) = stat::of(process) else { return false };
         process = stat.parent;
     }
     false
 }
 
-/// Returns true if no process has the write end open any more.
+/// Returns true if no process has the write end of standard input open any more.
 fn has_hung_up() -> bool {
     let stdin = std::io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -105,7 +107,7 @@ fn has_hung_up() -> bool {
 pub struct PipeName(PathBuf);
 
 impl PipeName {
-    /// Returns the name of the pipe of which this is one end.
+    /// Returns the name of the pipe that a descriptor belongs to.
     pub fn of(end: &impl AsFd) -> Option<Self> {
         let number = end.as_fd().as_raw_fd();
         std::fs::read_link(format!("/proc/self/fd/{number}")).ok().map(Self)
@@ -117,18 +119,16 @@ impl PipeName {
 /// and not from the `input` of the program. A process that the shell has started in the background
 /// reads from `/dev/null`. Blocks.
 pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
-    let Ok(listed) = std::fs::read_dir("/proc") else { return true };
-    let own = nix::unistd::getpid();
-    let ids = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut others = ids.map(nix::unistd::Pid::from_raw).filter(|process| *process != own);
-    others.any(|process| {
+    let Ok(mut processes) = stat::process_ids() else { return true };
+    let own = getpid();
+    processes.any(|process| {
         let is_holder = |pipe: &PipeName| write_end(process, &pipe.0) == WriteEnd::Open;
-        outputs.iter().any(is_holder) && reads_elsewhere(process, input)
+        process != own && outputs.iter().any(is_holder) && reads_elsewhere(process, input)
     })
 }
 
-/// True if standard input of a process is a pipe or a socket, other than `input`.
-fn reads_elsewhere(process: nix::unistd::Pid, input: Option<&PipeName>) -> bool {
+/// Returns true if the standard input of a process is a pipe or a socket, other than `input`.
+fn reads_elsewhere(process: Pid, input: Option<&PipeName>) -> bool {
     use std::os::unix::fs::FileTypeExt;
 
     let stdin = PathBuf::from(format!("/proc/{process}/fd/0"));
@@ -137,21 +137,11 @@ fn reads_elsewhere(process: nix::unistd::Pid, input: Option<&PipeName>) -> bool 
     is_stream && std::fs::read_link(&stdin).ok() != input.map(|PipeName(name)| name.clone())
 }
 
-/// Every living process, with its relation to this one and the state of the pipe's write end in it.
+/// All living processes, each with its relation to this one and the state of the write end of the
+/// pipe on standard input in it.
 fn processes() -> Vec<(Kinship, WriteEnd)> {
-    use std::collections::HashMap;
-
-    use nix::unistd::{Pid, getpgrp, getpid};
-
-    use super::stat::{self, Stat};
-
     let Ok(pipe) = std::fs::read_link("/proc/self/fd/0") else { return Vec::new() };
-    let Ok(listed) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let one = |entry: std::fs::DirEntry| {
-        let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
-        Some((process, stat::parse(&std::fs::read(entry.path().join("stat")).ok()?)?))
-    };
-    let living: HashMap<Pid, Stat> = listed.flatten().filter_map(one).collect();
+    let living: HashMap<Pid, Stat> = stat::all().collect();
     let up = |process: &Pid| living.get(process).map(|stat| stat.parent);
     let lineage: Vec<Pid> = std::iter::successors(Some(getpid()), up).take(living.len()).collect();
     let group = getpgrp();
@@ -169,7 +159,7 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
 }
 
 /// Determines whether a process has a pipe open for writing.
-fn write_end(process: nix::unistd::Pid, pipe: &Path) -> WriteEnd {
+fn write_end(process: Pid, pipe: &Path) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
         return WriteEnd::Unlisted;
     };

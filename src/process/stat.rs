@@ -1,5 +1,7 @@
 //! Reads `/proc/PID/stat`.
 
+use std::fs;
+use std::io;
 use std::ops::Range;
 
 use nix::unistd::Pid;
@@ -11,12 +13,32 @@ use super::kernel_files::read_kernel_file;
 pub(super) struct Stat {
     pub(super) parent: Pid,
     pub(super) group: Pid,
-    /// Its first thread has ended, and others run: then its own folder shows no memory.
+    /// True if its first thread has ended and others run: then its own folder shows no memory.
     pub(super) is_headless: bool,
     /// Its resident memory in pages, including shared pages and those of files.
     pub(super) resident: u64,
     /// The time of its start, in clock ticks since the boot.
     pub(super) start: u64,
+}
+
+/// The ids of all processes.
+///
+/// # Errors
+/// `/proc` cannot be listed.
+pub(super) fn process_ids() -> io::Result<impl Iterator<Item = Pid>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)))
+}
+
+/// All living processes. Empty if `/proc` cannot be listed.
+pub(super) fn all() -> impl Iterator<Item = (Pid, Stat)> {
+    let ids = process_ids().into_iter().flatten();
+    ids.filter_map(|process| Some((process, of(process)?)))
+}
+
+/// The fields of a process. `None` if it has ended.
+pub(super) fn of(process: Pid) -> Option<Stat> {
+    parse(&read_kernel_file(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// Parses the text of a `stat` file. `None` for a process that has ended.
@@ -31,25 +53,24 @@ pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
         return None;
     }
     let resident = number(21).and_then(|pages| pages.try_into().ok()).unwrap_or(0);
-    let began = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
-    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start: began })
+    let start = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
+    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start })
 }
 
 /// The fields after the name of the program: the first one is the state.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
-    // The name, in brackets, may hold anything, brackets included.
+    // The name is in brackets, and may contain anything, also brackets.
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     Some(str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace())
 }
 
-/// Parses the parent of a process, also of one that has ended and was not waited for. Allocates
-/// nothing.
+/// Parses the parent of a process, which may have ended without being waited for. Allocates nothing.
 pub(super) fn parent(stat: &[u8]) -> Option<i32> {
     fields(stat)?.nth(1)?.parse().ok()
 }
 
-/// The range of a process's memory that holds its arguments. The kernel shows it only to the
-/// process itself, or to a process that may trace it.
+/// The address range of a process's arguments. The kernel shows it only to the process itself, and to
+/// a process that may trace it.
 pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
     let mut fields = fields(stat)?.skip(45);
     let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;
@@ -59,8 +80,7 @@ pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
 /// The start time of a living process, in clock ticks since the boot: with the pid, this identifies
 /// it. `None` if there is no such process, or no `/proc`.
 pub fn process_start(pid: u32) -> Option<u64> {
-    let stat = read_kernel_file(format!("/proc/{pid}/stat")).ok()?;
-    Some(parse(&stat)?.start)
+    Some(of(Pid::from_raw(pid.try_into().ok()?))?.start)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
-use super::kernel_files::{read_kernel_file, read_kernel_text};
+use super::kernel_files::read_kernel_text;
 use super::signal_waiter::SignalWaiter;
 use super::stat::{self, Stat};
 
@@ -20,22 +20,23 @@ const STOP_ROUNDS: usize = 20;
 /// The wait for killed processes before the next search.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A change of a child: its end with a wait status, or a stop.
+/// A change of a child.
 pub(super) enum ChildChange {
+    /// Its end, with its wait status.
     Ended(Pid, i32),
     Stopped(Pid),
 }
 
 /// Reports children that ended or stopped. Returns true if any is left.
-pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
+pub(super) fn reap(mut report: impl FnMut(ChildChange)) -> bool {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     loop {
         match waitpid(None, Some(flags)) {
-            Ok(WaitStatus::Exited(child, code)) => note(ChildChange::Ended(child, code << 8)),
+            Ok(WaitStatus::Exited(child, code)) => report(ChildChange::Ended(child, code << 8)),
             Ok(WaitStatus::Signaled(child, signal, _)) => {
-                note(ChildChange::Ended(child, signal as i32));
+                report(ChildChange::Ended(child, signal as i32));
             }
-            Ok(WaitStatus::Stopped(child, _)) => note(ChildChange::Stopped(child)),
+            Ok(WaitStatus::Stopped(child, _)) => report(ChildChange::Stopped(child)),
             Ok(WaitStatus::StillAlive) => return true,
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return false,
@@ -95,21 +96,18 @@ pub(super) fn kill_until_gone(
     killed
 }
 
-/// Every living process below this one, except those spared and their descendants.
+/// All living processes below this one, except those spared and their descendants.
 fn descendants(spared: &HashSet<Pid>) -> Vec<Pid> {
-    let all = living().into_iter().map(|(process, parent)| (process, parent, ()));
-    let found = below(getpid(), spared, all);
-    found.into_iter().map(|(process, ())| process).collect()
+    below(getpid(), spared).into_iter().map(|(process, _)| process).collect()
 }
 
 /// All living processes below `root`.
 pub(super) fn all_below(root: Pid) -> Vec<(Pid, Stat)> {
-    let all = stats().into_iter().map(|(process, stat)| (process, stat.parent, stat));
-    below(root, &HashSet::new(), all)
+    below(root, &HashSet::new())
 }
 
-/// The living processes below `root`, by the kernel's lists of children: one that is started or ends
-/// meanwhile may be missing, with its neighbors. Does not read all processes of the machine.
+/// The living processes below `root`, by the kernel's lists of children: a process that starts or
+/// ends meanwhile may be missing, with its neighbors. Does not read all processes of the machine.
 pub(super) fn listed_below(root: Pid) -> Vec<(Pid, Stat)> {
     // Not every kernel has these lists.
     if !Path::new(&format!("/proc/{root}/task/{root}/children")).exists() {
@@ -118,7 +116,7 @@ pub(super) fn listed_below(root: Pid) -> Vec<(Pid, Stat)> {
     let (mut found, mut next) = (HashMap::new(), vec![root]);
     while let Some(parent) = next.pop() {
         for child in children(parent) {
-            if let Some(stat) = stat_of(child)
+            if let Some(stat) = stat::of(child)
                 && found.insert(child, stat).is_none()
             {
                 next.push(child);
@@ -137,45 +135,21 @@ fn children(process: Pid) -> Vec<Pid> {
     lists.flat_map(parse).flatten().map(Pid::from_raw).collect()
 }
 
-/// The processes below `root`, except those spared and their descendants. `processes` gives each
-/// with its parent and a fact about it.
-fn below<T>(
-    root: Pid,
-    spared: &HashSet<Pid>,
-    processes: impl Iterator<Item = (Pid, Pid, T)>,
-) -> Vec<(Pid, T)> {
-    let mut children: HashMap<Pid, Vec<(Pid, T)>> = HashMap::new();
-    for (process, parent, fact) in processes {
+/// The living processes below `root`, except those spared and their descendants.
+fn below(root: Pid, spared: &HashSet<Pid>) -> Vec<(Pid, Stat)> {
+    let mut children: HashMap<Pid, Vec<(Pid, Stat)>> = HashMap::new();
+    for (process, stat) in stat::all() {
         if !spared.contains(&process) {
-            children.entry(parent).or_default().push((process, fact));
+            children.entry(stat.parent).or_default().push((process, stat));
         }
     }
     let (mut found, mut next) = (Vec::new(), vec![root]);
     while let Some(parent) = next.pop() {
-        let born = children.remove(&parent).unwrap_or_default();
-        next.extend(born.iter().map(|(child, _)| *child));
-        found.extend(born);
+        let children = children.remove(&parent).unwrap_or_default();
+        next.extend(children.iter().map(|(child, _)| *child));
+        found.extend(children);
     }
     found
-}
-
-/// Every living process with its parent.
-fn living() -> Vec<(Pid, Pid)> {
-    stats().into_iter().map(|(process, stat)| (process, stat.parent)).collect()
-}
-
-/// Every living process.
-fn stats() -> Vec<(Pid, Stat)> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let one = |entry: std::fs::DirEntry| {
-        let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
-        Some((process, stat_of(process)?))
-    };
-    processes.flatten().filter_map(one).collect()
-}
-
-fn stat_of(process: Pid) -> Option<Stat> {
-    stat::parse(&read_kernel_file(format!("/proc/{process}/stat")).ok()?)
 }
 
 #[cfg(test)]
