@@ -1,4 +1,4 @@
-//! The notifier: decides the socket calls of one job, and makes them on outlast's duplicates.
+//! The notifier decides the socket calls of one job, and makes them on outlast's duplicates.
 //!
 //! ```text
 //!             ┌─ decided at once ─────────────────────────────► answered
@@ -43,8 +43,8 @@ const PENDING_MAX: usize = 64;
 /// retried, and pending calls are checked for threads that are gone.
 const RETRY_MILLISECONDS: u16 = 20;
 
-/// Decides the calls of a job in a thread of its own, until all its processes have ended. `control`
-/// is the socket to its job init process, `job_init`, which ends the job if the listener is lost.
+/// Decides the calls of a job on a thread of its own, until all processes of the job have ended.
+/// `control` is the socket to `job_init`, which ends the job if the listener is lost.
 ///
 /// # Errors
 /// No thread can be started. The calls of the job fail then.
@@ -224,7 +224,7 @@ impl Notifier {
                 progress
             }
             ConnectDecision::Loopback(to) => {
-                // With a loopback source the kernel sends nothing to another host.
+                // From a loopback address, the kernel sends nothing to another host.
                 bind_to_loopback(&kept.socket, family, to.ip())?;
                 self.start_connecting(call, inode, &as_storage(family, to))
             }
@@ -256,30 +256,25 @@ impl Notifier {
         let kept = self.sockets.get_mut(inode).ok_or(Errno::EPERM)?;
         let is_interrupted = std::mem::take(&mut kept.is_interrupted);
         let is_blocking = stop_blocking(&kept.socket)?;
-        let made = connect_to(&kept.socket, to);
-        let waiting = PendingConnect { inode, call: Some(call.id), unix: None };
-        match made {
-            Err(Errno::EINPROGRESS) if is_blocking => self.pending.push(waiting),
-            Err(Errno::EALREADY) if is_blocking && is_interrupted => self.pending.push(waiting),
-            Err(Errno::EINPROGRESS) => {
-                self.pending.push(PendingConnect { call: None, ..waiting });
-                return Err(Errno::EINPROGRESS);
-            }
-            Err(errno) if errno != Errno::EISCONN || !is_interrupted => {
-                if is_blocking {
-                    restore_blocking(&kept.socket);
-                }
-                return Err(errno);
-            }
-            Ok(()) | Err(_) => {
-                if is_blocking {
-                    restore_blocking(&kept.socket);
-                }
-                self.sockets.release(inode, SocketUse::Connected);
-                return Ok(Progress::Answer(CallAnswer::Done));
-            }
+        let made = match connect_to(&kept.socket, to) {
+            // The connection of the interrupted call was made meanwhile.
+            Err(Errno::EISCONN) if is_interrupted => Ok(()),
+            made => made,
+        };
+        let is_in_progress = made == Err(Errno::EINPROGRESS)
+            || (made == Err(Errno::EALREADY) && is_interrupted && is_blocking);
+        if is_in_progress {
+            // The call waits only for a socket that was blocking.
+            let waiting = is_blocking.then_some(call.id);
+            self.pending.push(PendingConnect { inode, call: waiting, unix: None });
+            return if is_blocking { Ok(Progress::Nothing) } else { Err(Errno::EINPROGRESS) };
         }
-        Ok(Progress::Nothing)
+        if is_blocking {
+            restore_blocking(&kept.socket);
+        }
+        made?;
+        self.sockets.release(inode, SocketUse::Connected);
+        Ok(Progress::Answer(CallAnswer::Done))
     }
 
     fn connect_unix(
@@ -397,7 +392,7 @@ fn check_family(family: AddressFamily, address: &SocketAddress) -> Result<(), Er
     if is_own { Ok(()) } else { Err(Errno::EAFNOSUPPORT) }
 }
 
-/// An address as a socket of this family takes it.
+/// An address in the form that sockets of this family take.
 fn as_storage(family: AddressFamily, address: SocketAddr) -> SockaddrStorage {
     match (family, address.ip()) {
         (AddressFamily::Inet6, IpAddr::V4(host)) => {
@@ -412,10 +407,10 @@ fn is_dual(family: AddressFamily, socket: &OwnedFd) -> bool {
         && getsockopt(socket, sockopt::Ipv6V6Only).is_ok_and(|only| !only)
 }
 
-/// Binds a socket to this loopback address, unless it is bound. Returns its address.
+/// Binds a socket to this loopback address, unless it is already bound. Returns its address.
 ///
 /// # Errors
-/// It is bound to an address that is not loopback, or cannot be bound.
+/// It is bound to an address other than loopback, or cannot be bound.
 fn bind_to_loopback(
     socket: &OwnedFd,
     family: AddressFamily,
