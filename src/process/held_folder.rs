@@ -1,7 +1,7 @@
-//! A folder that is held open: its files are found by their name in it, and links are not followed.
+//! A folder that is held open: files in it are accessed by name, and links are not followed.
 //!
-//! Commands of the model write to the folders that outlast writes to. A path that is resolved again
-//! would follow the link that a command put in its place.
+//! Commands of the model can write to the folders that outlast writes to. A path that is resolved
+//! again would follow a link that a command put in its place.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,8 +14,6 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 
-const REFERENCE: OFlag = OFlag::O_PATH;
-
 /// A folder whose descriptor is held open.
 #[derive(Debug)]
 pub struct HeldFolder(OwnedFd);
@@ -26,7 +24,7 @@ impl HeldFolder {
     /// # Errors
     /// It does not exist, or is not accessible.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = REFERENCE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(openat(AT_FDCWD, path, flags, Mode::empty())?))
     }
 
@@ -57,7 +55,7 @@ impl HeldFolder {
         }
     }
 
-    /// Creates a file that does not exist yet, to read and write. The umask is taken from `mode`.
+    /// Creates a file that does not exist yet, to read and write. The umask reduces `mode`.
     ///
     /// # Errors
     /// It exists, even as a link; or the system call fails.
@@ -84,8 +82,8 @@ impl HeldFolder {
 
     fn open_file(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as nix::libc::mode_t))?
-            .into())
+        let mode = Mode::from_bits_truncate(mode as nix::libc::mode_t);
+        Ok(openat(&self.0, name, flags, mode)?.into())
     }
 
     /// Renames a file within the folder. Replaces an existing file or link with the new name.

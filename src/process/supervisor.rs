@@ -56,21 +56,26 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
     let waiter = SignalWaiter::new()?;
-    let (mut job_inits, mut hunts, mut memory) = (JobInits::default(), 0, MemoryWatch::default());
+    let (mut job_inits, mut searches_left, mut memory) =
+        (JobInits::default(), 0, MemoryWatch::default());
     loop {
-        let search = (hunts > 0).then_some(ORPHAN_SEARCH_PAUSE);
-        let ordered = waiter.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
+        let search = (searches_left > 0).then_some(ORPHAN_SEARCH_PAUSE);
+        let has_order = waiter.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
         if reap_children(&mut job_inits) {
-            hunts = ORPHAN_SEARCHES;
+            searches_left = ORPHAN_SEARCHES;
         }
         job_inits.update();
-        if hunts > 0 {
-            hunts = if tree::kill_descendants(&job_inits.all()).is_empty() { 0 } else { hunts - 1 };
+        if searches_left > 0 {
+            searches_left = if tree::kill_descendants(&job_inits.all()).is_empty() {
+                0
+            } else {
+                searches_left - 1
+            };
         }
         if let Some((job_init, taken)) = memory.check(|job_init| job_inits.is_busy(job_init)) {
             signals::report_memory_exceeded(job_init, taken);
         }
-        if !ordered {
+        if !has_order {
             continue;
         }
         let (control, bound) = match receive_job(&line) {
@@ -85,10 +90,8 @@ fn run_supervisor() -> io::Result<()> {
             let (socket, theirs) = match job_init_sockets() {
                 Ok(pair) => pair,
                 Err(error) => {
-                    job_init::send_report(
-                        &control,
-                        JobReport::StartFailed(job_init::errno_of(&error)),
-                    );
+                    let report = JobReport::StartFailed(job_init::errno_of(&error));
+                    job_init::send_report(&control, report);
                     if is_replaceable(&job_inits) {
                         break;
                     }
@@ -118,13 +121,10 @@ fn run_supervisor() -> io::Result<()> {
         }
     }
     job_inits.end_idle();
-    let mut ended = tree::kill_until_gone(KILL_LIMIT, &waiter, || tree::reap(|_| ()));
-    let job_inits = job_inits.all();
-    ended.retain(|process| !job_inits.contains(process));
-    job_init::send_report(
-        &line,
-        JobReport::AllEnded(i32::try_from(ended.len()).unwrap_or(i32::MAX)),
-    );
+    let ended = tree::kill_until_gone(KILL_LIMIT, &waiter, || tree::reap(|_| ()));
+    let ended = ended.difference(&job_inits.all()).count();
+    let report = JobReport::AllEnded(i32::try_from(ended).unwrap_or(i32::MAX));
+    job_init::send_report(&line, report);
     Ok(())
 }
 
@@ -155,21 +155,23 @@ fn detach_from_parent() -> io::Result<OwnedFd> {
 
 /// Reaps children. Returns true if a job init process may have left processes behind.
 fn reap_children(job_inits: &mut JobInits) -> bool {
-    let mut left = false;
+    let mut may_leave_orphans = false;
     tree::reap(|change| match change {
-        // A child that is not a job init process is an orphan of one, and may have left orphans
-        // too.
-        ChildChange::Ended(child, status) => left |= !job_inits.remove(child) || status != 0,
+        ChildChange::Ended(child, status) => {
+            // A child that is not a job init process is an orphan of one, and may have left orphans
+            // itself.
+            may_leave_orphans |= !job_inits.remove(child) || status != 0;
+        }
         ChildChange::Stopped(child) => {
-            // A command can stop its job init process, so that one is continued.
+            // A command can stop its job init process, which is continued therefore.
             let _ = kill(child, Signal::SIGCONT);
         }
     });
-    left
+    may_leave_orphans
 }
 
-/// True if this process can end because it may open no more files: it has no jobs, and outlast
-/// starts another one, which may open more if the limit was raised.
+/// Returns true if this process can end because it may open no more files: it has no jobs, and
+/// outlast starts another one, which may open more if the limit was raised.
 fn is_replaceable(job_inits: &JobInits) -> bool {
     job_inits.all().is_empty()
 }

@@ -97,16 +97,9 @@ impl Supervisor {
     }
 
     fn new(binary: Option<PathBuf>) -> Self {
-        let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(
-            Arc::new(SupervisorInner {
-                binary,
-                tag: mark,
-                state: Mutex::default(),
-                rulesets: Arc::default(),
-            }),
-            None,
-        )
+        let tag = uuid::Uuid::new_v4().simple().to_string();
+        let (state, rulesets) = (Mutex::default(), Arc::default());
+        Self(Arc::new(SupervisorInner { binary, tag, state, rulesets }), None)
     }
 
     /// Starts the supervisor process ahead of the first job.
@@ -158,14 +151,14 @@ impl Supervisor {
     async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
         let spec = ProcessSpec::encode(job, (TAG_VARIABLE, &self.0.tag))?;
         for _ in 0..2 {
-            let beginning = timeout_while_running(START_MAX, self.try_start(&spec, job));
-            match beginning.await.ok_or(io::ErrorKind::TimedOut)? {
+            let started = timeout_while_running(START_MAX, self.try_start(&spec, job));
+            match started.await.ok_or(io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
                 Err(SpawnFailure::Lost) => {}
             }
         }
-        Err(io::Error::other("the process that looks after commands was killed"))
+        Err(io::Error::other("the supervisor process was killed"))
     }
 
     async fn try_start(&self, spec: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
@@ -185,7 +178,7 @@ impl Supervisor {
             wire::send_part(socket, [&length, spec], &all.collect::<Vec<_>>())?
         };
         drop(descriptors);
-        // Requested last: an idle job init process finds everything there.
+        // Requested last, so that an idle job init process can receive all of it at once.
         self.0.request_job_init(&theirs, job.memory)?;
         drop(theirs);
         let rest = sent.checked_sub(length.len()).and_then(|sent| spec.get(sent..));
@@ -208,9 +201,9 @@ impl Supervisor {
         }
     }
 
-    /// Kills everything that was started and still runs. Returns the number of processes. Blocks
-    /// for a second at most; what takes longer continues by itself. A job that is started
-    /// afterwards gets a new supervisor process.
+    /// Kills everything that was started and still runs. Returns the number of processes. Blocks for
+    /// a second at most; killing continues without this process if it takes longer. A job that is
+    /// started afterwards gets a new supervisor process.
     pub fn close(&self) -> u32 {
         self.0.close()
     }
@@ -236,9 +229,7 @@ impl SupervisorInner {
                     SupervisorProcess::start(self.binary.as_deref())?
                 }
                 None => {
-                    return Err(io::Error::other(
-                        "the process that looks after commands is killed again and again",
-                    ));
+                    return Err(io::Error::other("the supervisor process was killed repeatedly"));
                 }
             };
             supervisor.resume();
@@ -256,17 +247,17 @@ impl SupervisorInner {
             let mut state = self.state.lock();
             (state.process.take(), state.lost_supervisors)
         };
-        let slow = supervisor.as_ref().and_then(SupervisorProcess::pid);
-        let (ended, whole) = supervisor.map_or((0, true), SupervisorProcess::shut_down);
-        if lost == 0 && whole {
+        let closed = supervisor.as_ref().and_then(SupervisorProcess::pid);
+        let (ended, has_answered) = supervisor.map_or((0, true), SupervisorProcess::shut_down);
+        if lost == 0 && has_answered {
             return ended;
         }
         // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
         // tag.
-        // The lock is held so that no new supervisor starts meanwhile and is taken for an orphan.
+        // The lock is held, so that no new supervisor starts meanwhile and is taken for an orphan.
         let state = self.state.lock();
         let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
-        let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
+        let spared: HashSet<Pid> = closed.into_iter().chain(successor).collect();
         ended + kill_orphans(&spared) + kill_tagged(&self.tag)
     }
 }
@@ -291,7 +282,10 @@ impl SupervisorProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| supervisor_start_error(&error))?;
+            .map_err(|error| {
+                let why = format!("the supervisor process cannot be started: {error}");
+                io::Error::new(error.kind(), why)
+            })?;
         Ok(Self { child, socket: line })
     }
 
@@ -321,7 +315,7 @@ impl SupervisorProcess {
         }
     }
 
-    /// Waits for the end of a supervisor that is gone or about to end.
+    /// Waits for the end of a supervisor that has ended or is about to end.
     fn reap(self) {
         let Self { mut child, socket: line } = self;
         drop(line);
@@ -355,10 +349,6 @@ async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(),
 pub(super) fn own_binary() -> io::Result<PathBuf> {
     let link = Path::new("/proc/self/exe");
     if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
-}
-
-fn supervisor_start_error(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) const END: u8 = b'e';
 pub(super) const TERMINATE: u8 = b't';
 /// To a job init: kill all.
 pub(super) const KILL: u8 = b'k';
-/// To a job init: the command is over; end the processes that it left, report whether there were
+/// To a job init: the command is over. End the processes that it left, and report whether there were
 /// any.
 pub(super) const SWEEP: u8 = b's';
 
@@ -49,20 +49,20 @@ pub(super) const JOB_BYTES: usize = 9;
 pub(super) enum JobReport {
     /// The command runs.
     Started,
-    /// The listener of its socket calls is attached; the id of the job init process. Comes before
-    /// all others.
+    /// The listener of the command's socket calls is attached. Has the id of the job init process.
+    /// Comes before all other reports.
     Listener(i32),
-    /// It could not be started; the errno.
+    /// The command could not be started. Has the errno.
     StartFailed(i32),
-    /// It ended with this wait status. Processes of the job may be left.
+    /// The command ended with this wait status. Processes of the job may be left.
     Exited(i32),
-    /// It ended with this wait status, and nothing is left. Comes after all others.
+    /// The command ended with this wait status, and nothing is left. The last report.
     Ended(i32),
-    /// It took too much memory and is ended; its memory in MiB.
+    /// The job took too much memory, and is ended. Has its memory in MiB.
     MemoryExceeded(i32),
-    /// No process is left; true if some were ended after the command.
+    /// No process is left. True if some were ended after the command.
     LeftoversEnded(bool),
-    /// Nothing is left; the number of processes that were ended.
+    /// Nothing is left of any job. Has the number of processes that were ended.
     AllEnded(i32),
 }
 
@@ -124,26 +124,26 @@ pub(super) fn send_part<const N: usize>(
     let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
     let (socket, parts) = (socket.as_fd().as_raw_fd(), parts.map(IoSlice::new));
     loop {
-        match sendmsg::<()>(socket, &parts, rights, QUIETLY, None) {
+        match sendmsg::<()>(socket, &parts, rights, MsgFlags::MSG_NOSIGNAL, None) {
             Err(Errno::EINTR) => {}
             sent => return Ok(sent?),
         }
     }
 }
 
-/// Receives bytes and descriptors. If no bytes come, the other side is gone.
+/// Receives bytes and descriptors. Without bytes, the other side is gone.
 ///
 /// # Errors
-/// It is not a socket, or broken; or this process may open no more files.
+/// The system call fails, or this process may open no more files.
 pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
     let mut slices = [IoSliceMut::new(bytes)];
     let socket = socket.as_fd().as_raw_fd();
     let (count, raw) = loop {
-        match recvmsg::<()>(socket, &mut slices, Some(&mut space), CLOSED_ON_EXEC) {
+        match recvmsg::<()>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
-            // This process may open no more files. Those of several descriptors that were received
+            // This process may open no more files. Of several descriptors, those that were received
             // stay open.
             Ok(message) if message.flags.contains(MsgFlags::MSG_CTRUNC) => {
                 return Err(Errno::EMFILE.into());
@@ -164,7 +164,3 @@ pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize
     let owned = raw.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }).collect();
     Ok((count, owned))
 }
-
-const CLOSED_ON_EXEC: MsgFlags = MsgFlags::MSG_CMSG_CLOEXEC;
-
-const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;

@@ -1,5 +1,5 @@
-//! The probe of a job that is held to a list of domains: a child that tries calls that must
-//! succeed, and calls that must be refused.
+//! The probe of a job that is held to a list of domains: a child that makes calls that must succeed,
+//! and calls that must be refused.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// The argument that makes this binary the child. A loopback port of another program follows it.
 pub const PROBE_ARGUMENT: &str = "__egress_probe";
 
-/// An address for documentation (RFC 5737), which no host has.
+/// An address for documentation (RFC 5737), which no host uses.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A question for the address of `probe.arpa`, with its length before it.
@@ -17,40 +17,32 @@ const QUESTION: [u8; 30] = [
     b'p', b'a', 0, 0, 1, 0, 1,
 ];
 
-/// The result of the child, as an exit code.
+/// The result of the child, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum ProbeResult {
-    Holds,
+    Holds = 0,
     /// The relay cannot be reached, or does not decide.
-    NoRelay,
+    NoRelay = 10,
     /// A port of another program can be reached.
-    ReachesOthers,
+    ReachesOthers = 11,
     /// A socket outside the control of the notifier can be made.
-    MakesOthers,
+    MakesOthers = 12,
 }
 
 impl ProbeResult {
     const ALL: [Self; 4] = [Self::Holds, Self::NoRelay, Self::ReachesOthers, Self::MakesOthers];
 
-    fn exit_code(self) -> u8 {
-        match self {
-            Self::Holds => 0,
-            Self::NoRelay => 10,
-            Self::ReachesOthers => 11,
-            Self::MakesOthers => 12,
-        }
-    }
-
     /// Returns the result for an exit code. `None` if the child ended in another way.
     pub fn of_exit_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|result| i32::from(result.exit_code()) == code)
+        Self::ALL.into_iter().find(|result| *result as i32 == code)
     }
 }
 
 /// Runs the probe in this process.
 pub(in super::super) fn run_probe(port: &str) -> ExitCode {
-    let found = port.parse().map_or(ProbeResult::ReachesOthers, try_calls);
-    ExitCode::from(found.exit_code())
+    let result = port.parse().map_or(ProbeResult::ReachesOthers, try_calls);
+    ExitCode::from(result as u8)
 }
 
 fn try_calls(other: u16) -> ProbeResult {
