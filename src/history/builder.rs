@@ -1,7 +1,7 @@
 //! Builds a history from the lines of a journal, in their order.
 //!
 //! A step of the state machine is recorded after its changes to the conversation. The items that a
-//! step explains (costs, notices, a compaction) therefore lie between it and the step before it:
+//! step explains (costs, notices, a compaction) are therefore between it and the step before it:
 //!
 //! ```text
 //! step (ask) ─► spend ─► reply ─► notice ─► step (keep, say) ─► intent ─► result …
@@ -33,15 +33,15 @@ use super::session::{
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
-/// The contents of a history that its reader needs. The others are dropped while the journal is
+/// The contents of a history that its reader needs. Other contents are dropped while the journal is
 /// read, so that a large session takes little memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryContents {
     #[default]
     All,
-    /// All but the outputs of calls that succeeded.
+    /// All except the outputs of calls that succeeded.
     WithoutOutputs,
-    /// Those of the last messages and turns, at least one. Earlier ones are empty.
+    /// Only the contents of this number of last messages and turns, of at least one.
     Last(usize),
 }
 
@@ -57,7 +57,7 @@ pub struct HistoryBuilder {
     /// Position of each tool call by its id: the index of its turn's item, and its index there.
     calls: HashMap<String, (usize, usize)>,
     /// Number of the process that started each call, by the call's id.
-    begun: HashMap<String, u64>,
+    started: HashMap<String, u64>,
     epoch: u64,
     /// True if the next message of the user is a prompt.
     awaits_prompt: bool,
@@ -66,7 +66,7 @@ pub struct HistoryBuilder {
     /// Index of the first item after the last step.
     since_step: usize,
     /// Time at which the last request was sent.
-    asked: Option<Timestamp>,
+    sent: Option<Timestamp>,
     /// The current pause: the index of its item, and its start on the run's own clock.
     pause: Option<(usize, Moment)>,
     /// Index of the last reply's item, while further lines may continue the reply.
@@ -90,7 +90,7 @@ impl HistoryBuilder {
         Self { history, awaits_prompt: true, ..Self::default() }
     }
 
-    /// Keeps only some of the contents.
+    /// Keeps only these contents.
     #[must_use]
     pub fn keeping(self, contents: HistoryContents) -> Self {
         Self { contents, ..self }
@@ -161,8 +161,8 @@ impl HistoryBuilder {
         {
             self.last.push_back(index);
             if self.last.len() > count.max(1)
-                && let Some(item) =
-                    self.last.pop_front().and_then(|at| self.history.items.get_mut(at))
+                && let Some(first) = self.last.pop_front()
+                && let Some(item) = self.history.items.get_mut(first)
             {
                 item.event.clear();
             }
@@ -197,23 +197,13 @@ impl HistoryBuilder {
         let mut calls = Vec::new();
         for block in message.content {
             if let Block::ToolUse { id, name, input, .. } = block {
-                calls.push((id.clone(), turn.tools.len()));
-                turn.tools.push(ToolRun {
-                    id,
-                    name,
-                    input,
-                    is_changed: false,
-                    started: None,
-                    ended: None,
-                    state: ToolRunState::Pending,
-                    output: Vec::new(),
-                    detail: None,
-                });
+                calls.push((id.clone(), (index, turn.tools.len())));
+                turn.tools.push(ToolRun::new(id, name, input));
             } else {
                 turn.content.push(block);
             }
         }
-        self.calls.extend(calls.into_iter().map(|(id, tool)| (id, (index, tool))));
+        self.calls.extend(calls);
     }
 
     fn begin_turn(&mut self, entry: &MessageEntry, usage: Usage) -> usize {
@@ -222,9 +212,9 @@ impl HistoryBuilder {
         if let Some(from) = before.filter(|from| **from != model && !model.is_empty()).cloned() {
             self.push(HistoryEvent::ModelSwitch { from, to: model.clone() });
         }
-        self.history.totals.count_turn(Some(&model).filter(|name| !name.is_empty()).map(|m| &**m));
+        self.history.totals.count_turn(Some(&*model).filter(|name| !name.is_empty()));
         let number = self.history.totals.turns;
-        let took = self.asked.zip(self.at).and_then(|(from, to)| elapsed(from, to));
+        let took = self.sent.zip(self.at).and_then(|(from, to)| elapsed(from, to));
         let turn = TurnRecord { number, model, usage, took, ..TurnRecord::default() };
         self.push(HistoryEvent::Turn(Box::new(turn)))
     }
@@ -266,12 +256,12 @@ impl HistoryBuilder {
     }
 
     fn result(&mut self, call: &str, output: Vec<Block>, is_error: bool, detail: Option<Value>) {
-        let (at, begun) = (self.at, self.begun.get(call).copied());
-        // The result is from a later process than the start, so the outcome is unknown.
-        let is_lost = begun.is_some_and(|begun| begun < self.epoch);
+        let (at, started) = (self.at, self.started.get(call).copied());
+        // A later process recorded the result of a call that it did not run: the outcome is unknown.
+        let is_lost = started.is_some_and(|epoch| epoch < self.epoch);
         let keeps_all = self.contents != HistoryContents::WithoutOutputs;
         let Some(tool) = self.tool(call) else { return };
-        tool.state = match (is_error, begun) {
+        tool.state = match (is_error, started) {
             _ if is_lost => ToolRunState::Unknown,
             (false, _) => ToolRunState::Succeeded,
             (true, Some(_)) => ToolRunState::Failed,
@@ -289,7 +279,7 @@ impl HistoryBuilder {
         self.history.worked += worked;
     }
 
-    /// Completes the items since the last step with the information in this one.
+    /// Completes the items since the last step by the facts in this one.
     fn explain_items(&mut self, step: &Transition) {
         let mut nudges = [step.edit.say, step.edit.notice].into_iter().flatten();
         let is_summary = step.edit.reply == ReplyDisposition::Summary;
@@ -364,7 +354,7 @@ impl JournalView<'_> for HistoryBuilder {
     fn open(&mut self, open: &OpenRecord) {
         self.flush_spending(None);
         self.pause = None;
-        self.asked = None;
+        self.sent = None;
         self.requests.interrupt();
         self.history.limits = Some(open.limits);
         self.epoch = open.epoch;
@@ -388,9 +378,9 @@ impl JournalView<'_> for HistoryBuilder {
     fn intent(&mut self, calls: &[ToolStarted]) {
         let at = self.at;
         for ToolStarted { id, changed, .. } in calls {
-            self.begun.insert(id.clone(), self.epoch);
+            self.started.insert(id.clone(), self.epoch);
             let Some(tool) = self.tool(id) else { continue };
-            // Stays unknown if the process is killed before the result is recorded.
+            // The state stays unknown if the process is killed before it records the result.
             (tool.started, tool.state) = (at, ToolRunState::Unknown);
             if let Some(input) = changed {
                 (tool.input, tool.is_changed) = (input.clone(), true);
@@ -416,8 +406,8 @@ impl JournalView<'_> for HistoryBuilder {
             self.history.stop_hooks.push(decision);
         }
         if let Event::Checked { passed } = step.event {
-            // Only notices about the check can lie between the two steps, so the insertion does
-            // not shift an item whose index is stored.
+            // Only notices about the check can be between the two steps, so the insertion does not
+            // shift an item whose index is stored.
             let failure = self.failed_check.take().filter(|_| !passed);
             let item = HistoryItem { at, event: HistoryEvent::Requirement { passed, failure } };
             let index = self.since_step.min(self.history.items.len());
@@ -425,13 +415,13 @@ impl JournalView<'_> for HistoryBuilder {
         }
         if let Some(mut record) = failure_of(step) {
             if matches!(step.event, Event::Failed(_)) {
-                record.took = self.asked.zip(at).and_then(|(from, to)| elapsed(from, to));
+                record.took = self.sent.zip(at).and_then(|(from, to)| elapsed(from, to));
             }
             self.push(HistoryEvent::Failure(record));
         }
         self.follow_pause(step);
         if matches!(step.action, Action::Ask(_)) {
-            self.asked = at;
+            self.sent = at;
         }
         self.since_step = self.history.items.len();
     }
@@ -480,8 +470,8 @@ impl JournalView<'_> for HistoryBuilder {
     }
 }
 
-/// Returns the failure that a step reports. `None`: there was none, or the plan was only a probe,
-/// an early return, or a stop that no failed request caused.
+/// Returns the failure that a step reports. `None` if there was none, and for a plan that is only a
+/// probe, an early return, or a stop that no failed request caused.
 fn failure_of(step: &Transition) -> Option<FailureRecord> {
     let plan = step.plan?;
     let is_cause = !matches!(plan, RecoveryPlan::Stop(_)) || matches!(step.event, Event::Failed(_));

@@ -27,13 +27,13 @@ pub struct CallEnd {
     pub event: Event,
     /// The recovery plan. `None`: the event needed none.
     pub plan: Option<RecoveryPlan>,
-    /// The decision whether the reply entered the conversation, became a summary, or was dropped.
+    /// The decision whether the reply entered the conversation, became a summary or was dropped.
     pub reply: ReplyDisposition,
     /// Duration of the request on the run's own clock.
     pub took: Duration,
-    /// Number of the turn that the reply became. `None`: it became none.
+    /// Number of the turn that the reply became, if it became one.
     pub turn: Option<u32>,
-    /// Usage that was recorded with its cost. `None`: none was.
+    /// Usage that was recorded with its cost, if any was.
     pub usage: Option<Usage>,
     /// The summary that replaced a part of the conversation.
     pub summary: Option<String>,
@@ -41,7 +41,7 @@ pub struct CallEnd {
     pub window: Option<u64>,
 }
 
-/// State of the history at the end of a request, which the transition does not contain.
+/// Facts about the history at the end of a request that the transition does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallContext {
     pub(super) at: Option<Timestamp>,
@@ -62,7 +62,7 @@ pub(super) struct CallLog {
 }
 
 impl CallLog {
-    /// Stores the summary that the new conversation begins with, if it begins with one.
+    /// Stores the summary at the beginning of the new conversation, if there is one.
     pub(super) fn rewritten(&mut self, messages: &[Message]) {
         self.summary = messages.first().and_then(compaction::summary_of);
     }

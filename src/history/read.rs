@@ -15,11 +15,11 @@ use super::session::{AgentHistory, SessionHistory, UnreadableLine};
 /// The session's file cannot be read.
 pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result<SessionHistory> {
     let of_agents = match contents {
-        // They are a part of the turn that started them.
+        // A sub-agent's history is part of the turn that started it.
         HistoryContents::Last(_) => HistoryContents::All,
         contents @ (HistoryContents::All | HistoryContents::WithoutOutputs) => contents,
     };
-    // Before the file is read: a process that ends meanwhile has recorded its end by then.
+    // Checked before the file is read: a process that ends in between has recorded its end.
     let is_running = file.is_running();
     let mut history = read_file(file.id.as_str(), &file.path, contents)?;
     history.agents = subagent_files(&file.path)

@@ -263,7 +263,8 @@ impl SessionHistory {
         })
     }
 
-    /// True if another program recorded it. An empty journal is one of outlast's that was cut off.
+    /// True if another program recorded the session. An empty journal counts as one of outlast that was
+    /// cut off.
     pub fn is_foreign(&self) -> bool {
         let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
         self.end.is_none() && !self.items.is_empty() && !self.items.iter().any(is_ours)
@@ -278,8 +279,8 @@ impl SessionHistory {
         }
     }
 
-    /// Marks the sub-agents and calls that the process which works on the session has started and that
-    /// have no end or result.
+    /// Marks as running the sub-agents without an end and the calls without a result that the process
+    /// at work on the session has started.
     pub(super) fn mark_running(&mut self) {
         let process = |item: &HistoryItem| {
             if let HistoryEvent::Process(start) = &item.event {

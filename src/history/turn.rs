@@ -60,7 +60,7 @@ pub enum ToolRunState {
     Failed,
     /// It was denied, invalid or cancelled before it began.
     NotRun,
-    /// It runs now: it was started by the process that works on the session.
+    /// It was started by the process that works on the session, and has no result yet.
     Running,
     /// It was started, but the process ended before its outcome was recorded.
     Unknown,
@@ -69,6 +69,21 @@ pub enum ToolRunState {
 }
 
 impl ToolRun {
+    /// A call that was not started yet.
+    pub(super) fn new(id: String, name: String, input: Value) -> Self {
+        Self {
+            id,
+            name,
+            input,
+            is_changed: false,
+            started: None,
+            ended: None,
+            state: ToolRunState::Pending,
+            output: Vec::new(),
+            detail: None,
+        }
+    }
+
     /// Returns the time from its start to its recorded result, if both are known.
     pub fn took(&self) -> Option<Duration> {
         if self.state == ToolRunState::Unknown {
@@ -98,7 +113,7 @@ pub(super) fn texts_of(blocks: &[Block]) -> impl Iterator<Item = &str> {
     blocks.iter().filter_map(Block::as_text)
 }
 
-/// Returns the time between two lines. `None`: the clock was set back in between.
+/// Returns the time between two lines. `None` if the clock was set back in between.
 pub(super) fn elapsed(from: Timestamp, to: Timestamp) -> Option<Duration> {
     Duration::try_from(to.duration_since(from)).ok()
 }
