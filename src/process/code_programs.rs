@@ -1,4 +1,4 @@
-//! Programs by what they run, for everything that judges a command by the names in it.
+//! Lists of programs by the code that they run, for checks of commands by the names in them.
 
 /// Shells: the argument after their `-c` (or `-ec`) is a line of commands.
 pub const SHELLS: [&str; 7] = ["ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"];
@@ -11,7 +11,7 @@ const INTERPRETERS: [&str; 14] = [
 ];
 
 /// Programs that run code from the working folder or a cache (packages, build files, hooks of git), or
-/// what files and their input tell them.
+/// commands in files and in their input.
 #[rustfmt::skip]
 pub(super) const RUNNERS: &[&str] = &[
     "npx", "npm", "pnpm", "pnpx", "yarn", "corepack", "bun", "bunx", "deno", "uv", "uvx", "pipx",
@@ -33,10 +33,10 @@ pub const WRAPPERS: &[&str] = &[
     "unshare", "xargs", "xvfb-run",
 ];
 
-/// What gives words of an input to the command that follows it.
+/// Words that pass words of an input to the command after them.
 pub(super) const FEEDERS: [&str; 5] = ["xargs", "-exec", "-execdir", "-ok", "-okdir"];
 
-/// Programs that run none of their operands.
+/// Programs that do not run their operands.
 #[rustfmt::skip]
 pub(super) const DATA_PROGRAMS: &[&str] = &[
     "[", "[[", "basename", "cd", "curl", "cut", "date", "dirname", "echo", "egrep", "fgrep", "grep",

@@ -1,4 +1,4 @@
-//! Variables that name code which programs load without being told to on their line.
+//! Variables that name code which programs load although their command line does not name it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ const OPTIONS: [&str; 6] = [
     "_JAVA_OPTIONS",
 ];
 
-/// Options among them that load what follows an equals sign, also from the working folder.
+/// Options that load the file or module after their equals sign, also from the working folder.
 const LOADERS: [&str; 10] = [
     "-r",
     "--require",
@@ -60,7 +60,7 @@ const LOADERS: [&str; 10] = [
     "-Mlib",
 ];
 
-/// Returns true if an option of an interpreter loads what follows it.
+/// Returns true if an option of an interpreter loads the file or module that follows it.
 pub(super) fn is_loader(option: &str) -> bool {
     LOADERS.contains(&option)
 }
@@ -83,11 +83,11 @@ pub(super) fn loaded_paths(job: &Job) -> Vec<PathBuf> {
     words.iter().map(|word| absolute(&job.cwd, word, job)).collect()
 }
 
-/// The paths that variables name which the settings of a program give to it alone: it may run what
-/// lies there, whatever they are called.
+/// The paths in the variables that settings give to this program alone: it may run the files there,
+/// whatever the names of the variables are.
 pub(super) fn own_paths(job: &Job) -> Vec<PathBuf> {
-    let own = job.terms.own_variables.iter();
-    let values = own.filter_map(|name| variable(job, name)).map(|it| it.to_string_lossy());
+    let variables = job.terms.own_variables.iter();
+    let values = variables.filter_map(|name| variable(job, name)).map(|it| it.to_string_lossy());
     let mut paths = Vec::new();
     for value in values {
         let parts = value.split([':', ';', ',', '=', ' ', '\n', '"', '\'', '|', '@']);
@@ -102,8 +102,8 @@ pub(super) fn own_paths(job: &Job) -> Vec<PathBuf> {
     paths
 }
 
-/// The environment without relative elements of `PATH` and empty ones of other lists, which lead to
-/// the working folder: `PYTHONPATH=$PYTHONPATH:/opt/x` has one where the variable is not set.
+/// The environment without relative elements of `PATH` and empty elements of other lists, which lead
+/// to the working folder: `PYTHONPATH=$PYTHONPATH:/opt/x` has one if the variable is not set.
 pub(super) fn without_working_folder(job: &Job) -> Vec<(OsString, OsString)> {
     let mut environment = job.environment.clone();
     for (name, value) in &mut environment {
@@ -111,7 +111,7 @@ pub(super) fn without_working_folder(job: &Job) -> Vec<(OsString, OsString)> {
         if plain == "PATH" {
             *value = absolute_path(Some(value));
         } else if PATH_LISTS.contains(&plain)
-            // An empty element of this one is the own folder of PHP.
+            // An empty element of this list is PHP's own folder.
             && plain != "PHP_INI_SCAN_DIR"
             && let Some(list) = value.to_str()
         {
@@ -141,7 +141,7 @@ fn loaded_by(option: &str, job: &Job) -> Vec<String> {
     parts.filter(|part| is_path(part, job)).map(str::to_owned).collect()
 }
 
-/// The value that is written together with a flag: `-Ilib`, `-javaagent/x`.
+/// The value that is joined to a flag: `-Ilib`, `-javaagent/x`.
 fn without_flag(word: &str) -> &str {
     match word.strip_prefix('-') {
         Some(flag) => flag.find(['/', '.', '~']).map_or_else(|| flag.get(1..), |at| flag.get(at..)),
@@ -150,7 +150,7 @@ fn without_flag(word: &str) -> &str {
     .unwrap_or_default()
 }
 
-/// Returns true if a word is the path of something, rather than `owner/name` or a key in base64.
+/// Returns true if a word is a path, rather than `owner/name` or a key in base64.
 fn is_path(word: &str, job: &Job) -> bool {
     let first = word.split('/').next().unwrap_or_default();
     match first {

@@ -1,7 +1,7 @@
 //! Starts the process of a command.
 //!
-//! The new process shares the memory of this one until it executes the command, and this
-//! one is suspended meanwhile (`vfork`): no page is copied, nor its entry in a page table.
+//! The new process shares the memory of this one until it executes the command. This process is
+//! suspended meanwhile (`vfork`). So neither pages nor page tables are copied.
 
 use std::ffi::{CStr, c_char};
 use std::io;
@@ -43,8 +43,8 @@ impl CommandStarter {
     /// process before that.
     ///
     /// # Safety
-    /// This process has one thread, no handler of a signal, and its own standard streams.
-    /// `prepare` leaves all memory that it shares as it was.
+    /// This process has one thread, no signal handler, and its own standard streams. `prepare` does
+    /// not change memory that it shares.
     ///
     /// # Errors
     /// Those of the system calls, of `prepare`, and of the execution.
@@ -70,8 +70,8 @@ impl CommandStarter {
             });
             error.raw_os_error().unwrap_or(libc::EINVAL)
         };
-        // SAFETY: the environment, in which `execvp` also looks for `PATH`, is set back before this
-        // process uses it. For the new process see the terms of this function.
+        // SAFETY: the environment, in which `execvp` also looks for `PATH`, is restored before this
+        // process uses it. For the new process, see the safety section of this function.
         let (process, failure) = unsafe {
             let own = environ;
             environ = environment.as_ptr();
@@ -93,7 +93,7 @@ fn enter(spec: &ProcessSpec<'_>, streams: &CommandStreams) -> nix::Result<()> {
     chdir(spec.cwd)
 }
 
-/// The addresses of texts, and the null that ends such a list.
+/// The addresses of texts, ended by null.
 fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
@@ -102,8 +102,7 @@ fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
 /// Returns the process and that errno.
 ///
 /// # Safety
-/// This process has one thread and no handler of a signal. What `execute` needs of the stack is
-/// there.
+/// This process has one thread and no signal handler. `stack` is large enough for `execute`.
 unsafe fn start_process(
     stack: &mut [u8],
     execute: &dyn Fn() -> i32,

@@ -1,20 +1,20 @@
 //! Removes from a command line the operands of programs that only show, compare or send them
-//! (`echo`, `jq`, `date`): no command can make a program of them.
+//! (`echo`, `jq`, `date`): they are never run.
 //!
-//! No shell is emulated: a line that is not certainly understood stays as it is.
+//! No shell is emulated: a line that is not certainly understood is not changed.
 
 use super::code_programs::{
     DATA_PROGRAMS, FEEDERS, SHELLS, WRAPPERS, is_command_flag, program_name,
 };
 
-/// A file that may lie in the working folder, under any name. No file has this one.
+/// Stands for a file of any name in the working folder. No file can have this name.
 const ANY_FILE: &str = "./\0";
 
 /// Words after which a command begins.
 const BEFORE_COMMANDS: [&str; 10] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}"];
 
-/// Programs that do what a file says that an option names.
+/// Programs with an option that names a file of instructions.
 const FILE_OPTIONS: [FileOption; 5] = [
     FileOption { program: "sed", letter: 'f', name: "--file", with_value: "eil" },
     FileOption { program: "awk", letter: 'f', name: "--file", with_value: "vF" },
@@ -29,7 +29,7 @@ const FILE_OPTIONS: [FileOption; 5] = [
     },
 ];
 
-/// The most substitutions, and shells, inside each other.
+/// The maximum depth of nested substitutions and shells.
 const DEPTH_MAX: usize = 8;
 
 /// The words of a command line that may be run.
@@ -37,7 +37,7 @@ const DEPTH_MAX: usize = 8;
 pub(super) struct RunWords {
     /// The arguments, without data.
     pub(super) arguments: Vec<String>,
-    /// Programs among them, and further files that it may run.
+    /// Programs among them, and further files that the command line may run.
     pub(super) files: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Word {
         Self { text: text.to_owned(), source: text.to_owned(), ..Self::default() }
     }
 
-    /// Adds a substitution, of which `inner` may be run.
+    /// Adds a substitution. `inner` is the part of it that may be run.
     fn substitute(&mut self, inner: &str) {
         let inner = format!(" ( {inner} ) ");
         self.source.push_str(&inner);
@@ -114,14 +114,14 @@ impl Word {
         })
     }
 
-    /// Returns true if a word of the input may stand in its place.
+    /// Returns true if a word of the input may replace it.
     fn is_placeholder(&self) -> bool {
         self.text.starts_with(['{', '%', '@'])
     }
 }
 
-/// The number of words before the program of a command (`then A=b timeout 5`). With options among
-/// them it is not certain.
+/// The number of words before the program of a command (`then A=b timeout 5`). The number is not
+/// certain if options are among these words.
 fn words_before_program(words: &[Word]) -> usize {
     let mut wraps = false;
     let is_before = |place: &usize| {
@@ -141,12 +141,12 @@ fn words_before_program(words: &[Word]) -> usize {
     (0..words.len()).take_while(is_before).count()
 }
 
-/// Returns true if a command that gets words of an input may run one of them.
+/// Returns true if a command that is passed words of an input may run one of them.
 fn runs_input(before: &[Word], program: Option<&Word>) -> bool {
     runs_line(before) || program.is_none_or(Word::is_placeholder)
 }
 
-/// Returns true if a shell takes the next word for a line.
+/// Returns true if a shell runs the next word as a command line.
 fn runs_line(before: &[Word]) -> bool {
     before.last().is_some_and(|it| is_command_flag(&it.text))
         && before.iter().any(|word| is_shell(&word.text))
@@ -193,7 +193,7 @@ impl FileOption {
     }
 }
 
-/// The files that tell a command what to do, by its options.
+/// The files with instructions for a command, by its options.
 fn code_files(command: &[Word]) -> Vec<String> {
     let Some((program, operands)) = command.split_first() else { return Vec::new() };
     let name = program_name(&program.text);
@@ -290,7 +290,7 @@ impl LineReader<'_> {
             } else if ['<', '>'].contains(&letter) {
                 push_word(&mut reduced, &self.redirection()?);
             } else if letter == '#' {
-                // Quotes in a comment are none.
+                // Quotes in a comment have no meaning.
                 self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
             } else {
                 words.push(self.word()?);
@@ -363,7 +363,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// Commands in parentheses, of which the first has been read.
+    /// Commands in parentheses, after the opening one.
     fn nested(&mut self) -> Option<String> {
         if self.depth >= DEPTH_MAX {
             return None;

@@ -14,8 +14,8 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// An acquired lock. It is released when dropped or when the process ends, however it ends, so
 /// stale locks cannot exist.
 ///
-/// The file is never removed: otherwise one process could lock the old file and another the new
-/// one.
+/// The file is never removed: otherwise one process could lock the old file, and another process a
+/// new one.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
@@ -24,14 +24,14 @@ pub struct FileLock {
 /// The reason why a lock could not be acquired.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process holds it; its process id, if the file names it.
+    /// Another process holds it. Has the id of that process, if the file names it.
     Held(Option<u32>),
     Unusable(io::Error),
 }
 
 impl FileLock {
-    /// Acquires the lock, waiting no longer than `patience`.
-    pub async fn take(path: &Path, patience: Duration) -> Result<Self, LockError> {
+    /// Acquires the lock, and waits for it no longer than `limit`.
+    pub async fn take(path: &Path, limit: Duration) -> Result<Self, LockError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -40,7 +40,7 @@ impl FileLock {
             .mode(0o600)
             .open(path)
             .map_err(LockError::Unusable)?;
-        let end = Instant::now() + patience;
+        let end = Instant::now() + limit;
         loop {
             match file.try_lock() {
                 Ok(()) => break,

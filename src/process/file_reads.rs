@@ -48,8 +48,8 @@ impl Drop for PendingRead<'_> {
     }
 }
 
-/// Resolves all links of a path, like [`fs::canonicalize`], which looks at every folder on the way
-/// even if the path leads nowhere.
+/// Resolves all links of a path, like [`fs::canonicalize`], but faster for a path that does not exist:
+/// that function looks at every folder on the way.
 ///
 /// # Errors
 /// Those of [`fs::canonicalize`].
@@ -58,10 +58,10 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Returns the reason why a path is closed to a user: the file, or a folder on the way to it, is
-/// that of another one. `None`: that is not known.
+/// Returns the reason why a user cannot access a path: the file, or a folder on the way to it, belongs
+/// to another user. `None`: the reason is not known.
 pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
-    // Of a folder that may not be searched, only the folder itself is seen.
+    // In a folder that may not be searched, nothing is found.
     let (part, facts) = path.ancestors().find_map(|part| Some((part, fs::metadata(part).ok()?)))?;
     let (owner, us) = (facts.uid(), us.as_raw());
     let is_closed = owner != us && facts.permissions().mode() & 0o005 == 0;
@@ -71,7 +71,7 @@ pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
     let fix = if is_in_ours {
         format!("give it back with chown -R {us} {part}")
     } else {
-        // It may be the home folder of that user.
+        // The part may be the home folder of that user.
         format!("set HOME or OUTLAST_CONFIG_DIR to a folder of uid {us}")
     };
     is_closed.then(|| format!("{part} belongs to uid {owner}, and outlast runs as uid {us}; {fix}"))
@@ -98,7 +98,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// Reads a file or a pipe of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be opened or read; or it is larger: kind [`Other`](io::ErrorKind::Other), with a text
+/// It cannot be opened or read. Or it is larger: kind [`Other`](io::ErrorKind::Other), with a text
 /// that can follow "because".
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
@@ -114,7 +114,7 @@ pub async fn read_unblocked(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     unblocked(move || read_bounded(&path, most)).await?
 }
 
-/// Runs work that reads files on a thread for what blocks, which is abandoned at a time limit.
+/// Runs work that reads files on a thread for blocking work. The thread is abandoned at a time limit.
 ///
 /// # Errors
 /// It took too long, or panicked.
@@ -178,7 +178,7 @@ pub fn read_owned(path: &Path, most: u64, owners: &TrustedOwners) -> io::Result<
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a pipe would wait for a writer, and opening a device may have any effect.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     // The file may have been replaced by a pipe or device since that check.
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)

@@ -20,7 +20,7 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
     pub signal: Signal,
-    /// True if a descendant of this process sent it, and not the user or the kernel.
+    /// True if a descendant of this process sent it, rather than the user or the kernel.
     pub is_of_descendant: bool,
 }
 
@@ -80,8 +80,8 @@ extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
         let mut message = [0; MESSAGE_BYTES];
         message[..4].copy_from_slice(&signal.to_ne_bytes());
         message[4] = is_of_descendant(info).into();
-        // SAFETY: the descriptor stays open, and the message is our own. A full socket holds enough
-        // signals.
+        // SAFETY: the descriptor stays open, and the message is a local variable. If the socket is
+        // full, enough signals are waiting.
         unsafe {
             libc::send(
                 SOCKET.load(Ordering::SeqCst),
@@ -95,8 +95,8 @@ extern "C" fn record(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
 }
 
 fn is_of_descendant(info: *mut siginfo_t) -> bool {
-    // SAFETY: the kernel passes a valid structure to a handler that asks for it. Its sender is set
-    // for signals of processes only; it is 0 for one outside of our namespace.
+    // SAFETY: the kernel passes a valid structure to a handler with `SA_SIGINFO`. Its sender is set
+    // only for signals of processes. A sender outside of our namespace is 0.
     let sender =
         unsafe { info.as_ref().filter(|info| info.si_code <= 0).map(|info| info.si_pid()) };
     sender.is_some_and(|sender| sender > 0 && is_descendant(sender))

@@ -19,15 +19,14 @@ pub struct Job {
     pub arguments: Vec<OsString>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// Its complete environment. Of two values for a name the later one wins.
+    /// Its complete environment. The last value for a name counts.
     pub environment: Vec<(OsString, OsString)>,
     /// True if standard input is a pipe from outlast. Otherwise it is empty.
     pub input: bool,
-    /// True if standard error is the pipe of standard output: only so does what is written to both
-    /// keep its order.
+    /// True if standard error is the pipe of standard output, which keeps the order of the output.
     pub joins_output: bool,
-    /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if
-    /// this one does not count.
+    /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if the
+    /// memory of this job does not count.
     pub memory: Option<u64>,
     /// The Landlock policy for the program and its descendants. `None` for an unrestricted program.
     pub landlock: Option<LandlockPolicy>,
@@ -79,7 +78,7 @@ pub struct ProgramTerms {
     pub own_variables: Vec<String>,
 }
 
-/// A job as its job init process receives it: texts that `execve` takes as they are.
+/// A job in the form that its job init process receives: texts that `execve` takes unchanged.
 pub(super) struct ProcessSpec<'a> {
     pub(super) cwd: &'a CStr,
     /// The program, then its arguments.
@@ -101,11 +100,11 @@ impl<'a> ProcessSpec<'a> {
     pub(super) fn encode(job: &Job, (name, value): (&str, &str)) -> io::Result<Vec<u8>> {
         let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
         let of_egress = egress.map_or(&[][..], JobEgress::variables).iter();
-        let own = [(OsStr::new(name), OsStr::new(value))];
-        let variables = job.environment.iter().map(|(name, value)| (&**name, &**value));
+        let of_egress = of_egress.map(|(name, value)| (&**name, &**value)).chain([(name, value)]);
         let of_egress = of_egress.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
-        // The later one of two values replaces the earlier one.
-        let variables: BTreeMap<_, _> = variables.chain(of_egress).chain(own).collect();
+        let variables = job.environment.iter().map(|(name, value)| (&**name, &**value));
+        // A later value replaces an earlier one.
+        let variables: BTreeMap<_, _> = variables.chain(of_egress).collect();
         let arguments = job.arguments.len() + 1;
         let mut bytes = Vec::new();
         for count in [arguments, variables.len()] {
@@ -156,7 +155,7 @@ fn push_text(bytes: &mut Vec<u8>, parts: &[&OsStr]) -> io::Result<()> {
 }
 
 /// The bytes of a specification. They are overwritten when they are no longer needed: the values of
-/// variables may be secrets, and the process lives on.
+/// variables may be secrets, and the process continues to run.
 pub(super) struct SpecBytes(pub(super) Vec<u8>);
 
 impl Drop for SpecBytes {

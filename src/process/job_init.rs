@@ -1,5 +1,5 @@
-//! The job init process: starts the command of a job, and ends all its descendants. It runs one job
-//! after the other, as long as their commands leave nothing behind.
+//! The job init process starts the command of a job, and ends all its descendants. It runs one job
+//! after the other, as long as their commands leave no process behind.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 /// The limit of the wait for the end of killed processes while outlast waits, too.
 const KILLING_MAX: Duration = Duration::from_secs(1);
 
-/// Like [`KILLING_MAX`], when outlast does not wait.
+/// Like [`KILLING_MAX`], while outlast does not wait.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The OOM score of a command: the highest, so that the kernel kills it before anything else when
@@ -57,11 +57,11 @@ pub(super) fn run_jobs(first: UnixStream, supervisor: &UnixStream) -> io::Result
         send_report(&control, JobReport::Started);
         let job = RunningCommand { control: &control, signals: &signals, leader };
         let Some(status) = job.run()? else { return Ok(()) };
-        // The supervisor knows it before outlast can request the next job.
-        let is_kept = { supervisor }.write_all(&[wire::IDLE]).is_ok();
+        // Sent first, so that the supervisor receives it before outlast can request the next job.
+        let has_supervisor = { supervisor }.write_all(&[wire::IDLE]).is_ok();
         send_report(&control, JobReport::Ended(status));
         drop(control);
-        next = if is_kept { receive_job(supervisor, &signals) } else { None };
+        next = if has_supervisor { receive_job(supervisor, &signals) } else { None };
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ fn prepare_job_init() -> io::Result<SignalWaiter> {
 /// Waits for the next job. `None` if there is none.
 fn receive_job(supervisor: &UnixStream, signals: &SignalWaiter) -> Option<UnixStream> {
     while !signals.wait_readable(supervisor, None) {}
-    // The supervisor may have reported it of the last job.
+    // A report about the memory of the last job may have come late.
     let _ = signals.memory_exceeded();
     let (_, mut descriptors) = wire::receive(supervisor, &mut [0]).ok()?;
     Some(descriptors.pop()?.into())
@@ -104,15 +104,15 @@ fn start_command(mut control: &UnixStream, starter: &mut CommandStarter) -> io::
     control.read_exact(&mut bytes.0)?;
     let mut spec = ProcessSpec::decode(&bytes.0).ok_or(io::ErrorKind::InvalidData)?;
     let mut descriptors = descriptors.into_iter();
-    let barrier = spec
+    let ruleset = spec
         .landlock
         .take()
         .map(|policy| policy.with_ruleset(descriptors.next().ok_or(io::ErrorKind::InvalidData)?));
-    let barrier = barrier.transpose()?;
+    let ruleset = ruleset.transpose()?;
     let streams = streams(descriptors)?;
     let job_init = getpid();
-    let prepare = || prepare_exec(job_init, barrier.as_ref(), control);
-    // SAFETY: this process has one thread, no handler of a signal, and its own standard streams.
+    let prepare = || prepare_exec(job_init, ruleset.as_ref(), control);
+    // SAFETY: this process has one thread, no signal handler, and its own standard streams.
     // `prepare_exec` makes system calls, and frees what it allocates.
     unsafe { starter.start(&spec, &streams, prepare) }
 }
@@ -131,19 +131,19 @@ fn streams(mut descriptors: impl Iterator<Item = OwnedFd>) -> io::Result<Command
 /// Prepares the new process, right before it executes the command.
 fn prepare_exec(
     job_init: Pid,
-    barrier: Option<&LandlockRuleset>,
+    ruleset: Option<&LandlockRuleset>,
     control: &UnixStream,
 ) -> io::Result<()> {
     setsid()?;
     signals::reset_for_exec()?;
-    // Some systems do not let a process raise its own score.
+    // On some systems, a process may not raise its own score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // If the job init process died before the death signal was set, the command must not run.
     if getppid() != job_init {
         return Err(Errno::ESRCH.into());
     }
-    match barrier.map(LandlockRuleset::restrict_self).transpose()?.flatten() {
+    match ruleset.map(LandlockRuleset::restrict_self).transpose()?.flatten() {
         // Only outlast keeps the listener: the calls of a job fail when outlast is gone.
         Some(listener) => {
             let report = JobReport::Listener(job_init.as_raw());
@@ -167,7 +167,7 @@ impl RunningCommand<'_> {
     fn run(&self) -> io::Result<Option<i32>> {
         let mut is_undisturbed = true;
         loop {
-            let ordered = self.signals.wait_readable(self.control, None);
+            let has_order = self.signals.wait_readable(self.control, None);
             if let Some(taken) = self.signals.memory_exceeded() {
                 is_undisturbed = false;
                 // Sent first, so that outlast has the reason before the end.
@@ -175,17 +175,17 @@ impl RunningCommand<'_> {
                 self.end_all(KILLING_MAX);
             }
             let mut ended = None;
-            let is_left = self.reap_with(|status| ended = Some(status));
+            let has_leftovers = self.reap_with(|status| ended = Some(status));
             if let Some(status) = ended {
-                if is_undisturbed && !is_left {
+                if is_undisturbed && !has_leftovers {
                     return Ok(ended);
                 }
                 send_report(self.control, JobReport::Exited(status));
             }
-            if !is_left {
+            if !has_leftovers {
                 send_report(self.control, JobReport::LeftoversEnded(false));
             }
-            if !ordered {
+            if !has_order {
                 continue;
             }
             is_undisturbed = false;
@@ -211,8 +211,8 @@ impl RunningCommand<'_> {
 
     /// Ends the processes that the command left behind, and reports whether there were any.
     fn end_leftovers(&self) {
-        let left = self.reap();
-        if left {
+        let has_leftovers = self.reap();
+        if has_leftovers {
             tree::signal_descendants(Signal::SIGTERM);
             let end = Instant::now() + LEFTOVER_GRACE;
             while self.reap() && Instant::now() < end {
@@ -220,7 +220,7 @@ impl RunningCommand<'_> {
             }
             self.end_all(KILLING_MAX);
         }
-        send_report(self.control, JobReport::LeftoversEnded(left));
+        send_report(self.control, JobReport::LeftoversEnded(has_leftovers));
     }
 
     fn end_all(&self, limit: Duration) {
@@ -233,9 +233,9 @@ impl RunningCommand<'_> {
     }
 
     /// Reaps children, and passes on the wait status of the command. Returns true if any is left.
-    fn reap_with(&self, mut note: impl FnMut(i32)) -> bool {
+    fn reap_with(&self, mut report_end: impl FnMut(i32)) -> bool {
         tree::reap(|change| match change {
-            ChildChange::Ended(child, status) if child == self.leader => note(status),
+            ChildChange::Ended(child, status) if child == self.leader => report_end(status),
             ChildChange::Ended(..) | ChildChange::Stopped(_) => {}
         })
     }

@@ -39,14 +39,14 @@ impl JobInits {
         self.busy.keys().copied().chain(self.idle.iter().map(|(idle, _)| *idle)).collect()
     }
 
-    /// Finds out which processes have become idle. The surplus ends.
+    /// Finds out which processes have become idle, and ends the surplus ones.
     pub(super) fn update(&mut self) {
         let idle = self.busy.extract_if(|_, socket| {
             let mut report = [0];
             socket.read_exact(&mut report).is_ok() && report == [wire::IDLE]
         });
         self.idle.extend(idle);
-        // Without its socket a process ends. It is spared until then, as a busy one.
+        // A process without its socket ends. Until then it is spared, like a busy one.
         for (surplus, socket) in self.idle.drain(IDLE_MAX.min(self.idle.len())..) {
             let _ = socket.shutdown(std::net::Shutdown::Both);
             self.busy.insert(surplus, socket);
@@ -58,7 +58,7 @@ impl JobInits {
         loop {
             let (job_init, socket) = self.idle.pop()?;
             let sent = wire::send(&socket, &[wire::JOB], &[control.as_fd()]);
-            // One that was killed is reaped later.
+            // A process that was killed is reaped later.
             self.busy.insert(job_init, socket);
             if sent.is_ok() {
                 return Some(job_init);

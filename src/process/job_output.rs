@@ -1,4 +1,4 @@
-//! Runs a program to its end, and takes what it prints.
+//! Runs a program to its end, and returns its output.
 
 use std::io;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use super::supervisor_handle::Supervisor;
 /// pipes.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// A program that ended, and what it printed.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub struct JobOutput {
     pub status: ExitStatus,
@@ -48,7 +48,7 @@ impl Supervisor {
     /// # Errors
     /// It cannot be started, it printed more, or its exit status is unknown.
     pub async fn output(&self, job: &Job, stdout_max: usize) -> Result<JobOutput, OutputError> {
-        // Large, and part of many others.
+        // The future is large, and part of many others.
         Box::pin(self.run_to_end(job, stdout_max)).await
     }
 
@@ -92,7 +92,7 @@ async fn read_start(
     bytes: &mut Vec<u8>,
 ) -> Result<(), OutputError> {
     let Some(pipe) = pipe else { return Ok(()) };
-    // A pipe that cannot be read has no more to give.
+    // A pipe that cannot be read has no further output.
     let _ = pipe.take(max as u64 + 1).read_to_end(bytes).await;
     if bytes.len() > max { Err(OutputError::TooLong(max)) } else { Ok(()) }
 }

@@ -43,9 +43,9 @@ pub(super) fn search_path(job: &Job) -> OsString {
     absolute_path(variable(job, "PATH"))
 }
 
-/// The programs that names led to, by `PATH` and name. They are looked up once: folders of a network
-/// are slow. A program that commands add later lies in a folder of theirs, and such a `PATH` is
-/// reason enough for the sandbox.
+/// The programs that were found, by `PATH` and name. Each is looked up once: network folders are slow.
+/// A program that commands add later is in a folder that they can write to, and a `PATH` with such a
+/// folder is a sufficient reason for the sandbox.
 #[derive(Debug, Default)]
 pub(super) struct FoundPrograms(Mutex<BTreeMap<OsString, BTreeMap<String, Option<PathBuf>>>>);
 
@@ -55,8 +55,8 @@ impl FoundPrograms {
         if let Some(found) = self.0.lock().get(folders).and_then(|known| known.get(word)) {
             return found.clone();
         }
-        let mut places = env::split_paths(folders).map(|folder| folder.join(word));
-        let found = places.find(|path| path.is_file());
+        let mut paths = env::split_paths(folders).map(|folder| folder.join(word));
+        let found = paths.find(|path| path.is_file());
         let mut known = self.0.lock();
         known.entry(folders.to_owned()).or_default().insert(word.to_owned(), found.clone());
         found

@@ -18,8 +18,8 @@ use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
-    /// Paths that do not exist, and symbolic links, grant nothing. A process to which the policy is
-    /// sent gets them as a ruleset.
+    /// Rules for paths that do not exist and for symbolic links grant nothing. A process to which the
+    /// policy is sent receives the rules as a ruleset.
     #[serde(skip)]
     pub rules: Arc<[PathRule]>,
     pub network: NetworkAccess,
@@ -31,13 +31,13 @@ pub struct LandlockPolicy {
     pub capabilities: RootCapabilities,
 }
 
-/// The capabilities of programs that root runs. None of those kept bypasses Landlock.
+/// The capabilities of programs that root runs. None of them bypasses Landlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootCapabilities {
     /// Those for files, signals and low ports, which builds and installations need.
     #[default]
     Files,
-    /// All others, too: to change users, the clock, the network.
+    /// Also all others: to change users, the clock, the network.
     Kept,
 }
 
@@ -129,10 +129,10 @@ impl LandlockSupport {
 
 /// Returns true if a thread without any grant is really denied access.
 fn verify_enforcement() -> io::Result<bool> {
-    // Without dropping capabilities, of which Landlock is independent.
+    // Capabilities are not dropped: Landlock does not depend on them.
     kernel::enter(&LandlockPolicy::default().open_ruleset()?)?;
-    let looked = std::fs::read_dir("/");
-    Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+    let listed = std::fs::read_dir("/");
+    Ok(listed.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
 
 /// A Landlock ruleset that is ready to be enforced, and a filter for system calls.
@@ -190,15 +190,19 @@ impl LandlockRuleset {
 /// Returns true if the output of a program contains an error that the sandbox can cause.
 pub fn looks_denied(stderr: &str) -> bool {
     let stderr = stderr.to_lowercase();
-    let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
-    let more = [
+    let errors = [
+        "permission denied",
+        "operation not permitted",
+        "eacces",
+        "eperm",
+        "exdev",
         "bad system call",
         "cross-device link",
         "no new privileges",
         "permissionerror",
         "permission error",
     ];
-    words.iter().chain(&more).any(|words| stderr.contains(words))
+    errors.iter().any(|error| stderr.contains(error))
 }
 
 mod kernel {
@@ -246,15 +250,15 @@ mod kernel {
         u32::try_from(abi).unwrap_or(0)
     }
 
-    pub(super) fn build(fence: &LandlockPolicy) -> io::Result<OwnedFd> {
-        // One after the other: opening all of them at once could exceed the descriptor limit.
-        let rules = fence.rules.iter().filter_map(open_rule).map(|(file, access)| {
+    pub(super) fn build(policy: &LandlockPolicy) -> io::Result<OwnedFd> {
+        // One after the other: opening all paths at once could exceed the descriptor limit.
+        let rules = policy.rules.iter().filter_map(open_rule).map(|(file, access)| {
             Ok::<_, RulesetError>(
                 // Rights that apply to folders only are dropped for files.
                 PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
             )
         });
-        let made = base_ruleset(fence.network).and_then(|plan| plan.create()?.add_rules(rules));
+        let made = base_ruleset(policy.network).and_then(|plan| plan.create()?.add_rules(rules));
         let ruleset: Option<OwnedFd> = made.map_err(io::Error::other)?.into();
         ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
@@ -271,17 +275,17 @@ mod kernel {
         }
     }
 
-    /// Opens the path of a rule. `None` if it does not exist, and for a file with access to folders
-    /// only: the kernel refuses a rule without a right.
-    fn open_rule(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
-        let opened = File::from(open_path(&grant.path).ok()?);
-        let is_for_folders = matches!(grant.access, PathAccess::List | PathAccess::AddFolders);
-        let is_meant = !is_for_folders || opened.metadata().is_ok_and(|found| found.is_dir());
-        is_meant.then(|| (opened, rights(grant.access)))
+    /// Opens the path of a rule. `None` if it does not exist, or is a file although the rule has rights
+    /// for folders only: the kernel refuses a rule without a right.
+    fn open_rule(rule: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
+        let opened = File::from(open_path(&rule.path).ok()?);
+        let is_for_folders = matches!(rule.access, PathAccess::List | PathAccess::AddFolders);
+        let has_rights = !is_for_folders || opened.metadata().is_ok_and(|found| found.is_dir());
+        has_rights.then(|| (opened, rights(rule.access)))
     }
 
-    /// Opens a path without following links, not even in its folders: a command could have put one
-    /// there, which would grant access to its target.
+    /// Opens a path without following links, not even in its folders: a link of a command would grant
+    /// access to its target.
     fn open_path(path: &Path) -> io::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
@@ -328,8 +332,7 @@ mod kernel {
         for capability in capabilities {
             // SAFETY: the call takes two numbers. A failure changes nothing.
             let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) };
-            // Without root there is nothing to drop, and above the kernel's last capability no
-            // other one.
+            // Only root has capabilities to drop, and none is above the kernel's last capability.
             if dropped != 0 && matches!(Errno::last(), Errno::EPERM | Errno::EINVAL) {
                 break;
             }
@@ -350,7 +353,6 @@ mod kernel {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

@@ -6,9 +6,9 @@
 //! install a filter and to exchange its notifications, in `signals`, `incoming_signals`,
 //! `own_process` and `panics` for this process itself, in `signals` to send a signal with a number.
 //!
-//! No program that outlast starts leaves anything running, whatever it does to escape and however
-//! outlast itself ends. So outlast forks nothing itself. It starts this same binary once more as a
-//! *supervisor process*, which forks *job init* processes; each runs one job at a time:
+//! No program that outlast starts leaves a process running, whatever it does to escape and however
+//! outlast itself ends. So outlast does not start programs itself. It starts its own binary as a
+//! *supervisor process*, which forks *job init* processes. Each of these runs one job at a time:
 //!
 //! ```text
 //! outlast ──socket──► supervisor ──fork──► job init ──► the command ──► its descendants
@@ -17,13 +17,13 @@
 //!
 //! Supervisor and job init are subreapers: an orphan below a job init process becomes its child,
 //! however it detached (double fork, a session of its own, an empty environment), so the processes
-//! of a job are exactly the descendants of its job init. One without children has nothing left of
-//! its job and takes the next one, unless it was told to end processes: a fork costs as much as the
-//! start of a shell. When outlast dies the kernel closes its sockets; every job init then kills its
-//! descendants, and the supervisor kills its own. The orphans of a killed job init fall to the
-//! supervisor. If the supervisor is killed as well, outlast itself inherits them. Where outlast may
-//! not be a subreaper, because it had children before it was executed or is used as a library, the
-//! tag in their environment identifies them.
+//! of a job are exactly the descendants of its job init. A job init without children has nothing left
+//! of its job and takes the next one, unless it was ordered to end processes: a fork costs as much as
+//! the start of a shell. When outlast dies, the kernel closes its sockets. Then each job init kills
+//! its descendants, and the supervisor kills the rest. The supervisor inherits the orphans of a killed
+//! job init. If the supervisor is killed as well, outlast itself inherits them. If outlast may not be
+//! a subreaper, because it had children before it was executed or is used as a library, the tag in
+//! their environment identifies them.
 
 mod closed_stdout;
 mod code_programs;

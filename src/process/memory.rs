@@ -1,4 +1,4 @@
-//! The memory that is available, and how often it ran out.
+//! The available memory, and the number of times that it ran out.
 
 use std::path::Path;
 

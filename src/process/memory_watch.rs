@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::memory_taken::measure;
 
-/// The assumed rate at which jobs fill memory, in bytes per second: the less memory is left, the
-/// sooner the next measurement is.
+/// The assumed rate at which jobs fill memory, in bytes per second: with less memory left, the next
+/// measurement is sooner.
 const FILL_RATE: u64 = 8 << 30;
 
 /// The shortest and the longest pause between two measurements.
@@ -25,8 +25,8 @@ const COST_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// once.
 const CONFIRMATIONS: u32 = 2;
 
-/// The divisor of the limit that sets the pause between two such measurements: at [`FILL_RATE`],
-/// jobs fill this part of the limit meanwhile.
+/// The divisor of the limit that sets the pause between two such measurements: in that time, jobs fill
+/// this part of the limit at [`FILL_RATE`].
 const CONFIRMED_WITHIN: u64 = 16;
 
 /// The time that an ending job may still take memory before it counts again.

@@ -19,20 +19,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// True if every process below this one is a descendant of a process that it started.
 static INHERITS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process a subreaper, unless it has children already: their orphans must not be
-/// killed, and could not be distinguished. Must be called before the first child is started.
+/// Makes this process a subreaper, unless it already has children: their orphans must not be killed,
+/// and could not be distinguished from others. Must be called before the first child is started.
 pub fn inherit_orphans() {
     use nix::errno::Errno;
     use nix::sys::prctl::set_child_subreaper;
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
-    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    let is_alone = waitid(Id::All, look) == Err(Errno::ECHILD);
-    INHERITS.store(is_alone && set_child_subreaper(true).is_ok(), Ordering::Relaxed);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let is_childless = waitid(Id::All, flags) == Err(Errno::ECHILD);
+    INHERITS.store(is_childless && set_child_subreaper(true).is_ok(), Ordering::Relaxed);
 }
 
-/// Kills everything below this process except `spared` and their descendants. Returns how many
-/// processes were killed; 0 if unrelated processes may be among them.
+/// Kills everything below this process except `spared` and their descendants. Returns the number of
+/// killed processes. Kills nothing if unrelated processes may be among them.
 pub(super) fn kill_orphans(spared: &HashSet<Pid>) -> u32 {
     if !INHERITS.load(Ordering::Relaxed) {
         return 0;

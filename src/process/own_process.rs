@@ -10,17 +10,17 @@ use super::kernel_files::read_kernel_file;
 use super::stat;
 
 /// Makes this process undumpable, so that other processes of the same user cannot read its memory
-/// or its initial environment, which hold API keys. It leaves no core dump either.
+/// or its initial environment, which contain API keys. Also prevents core dumps.
 ///
-/// Child processes are not affected. Root with all capabilities still can read any process; only a
-/// sandbox prevents that.
+/// Child processes are not affected. Root with all capabilities can still read any process, which only
+/// a sandbox prevents.
 pub fn forbid_dumps() {
     // If this is refused, the rest of the protection still holds.
     let _ = nix::sys::prctl::set_dumpable(false);
 }
 
-/// Lets all threads allocate from one heap: one of its own for each thread grows page by page, with
-/// a system call for each. Must be called before the first thread starts.
+/// Makes all threads allocate from one heap: separate heaps grow page by page, each with a system
+/// call. Must be called before the first thread starts.
 pub fn share_heap() {
     // SAFETY: the call takes two numbers. If it is refused, each thread has a heap of its own.
     #[cfg(target_env = "gnu")]
@@ -71,10 +71,10 @@ fn hide_texts(arguments: &mut [u8]) {
 
 /// Asks the kernel for SIGTERM when the parent process dies.
 ///
-/// CI systems often signal only the step's shell, which then leaves this process behind. Only meant
-/// for them: elsewhere it would break `nohup outlast &`.
+/// Only for CI systems, which often signal only the shell of a step, and so leave this process behind.
+/// Elsewhere it would break `nohup outlast &`.
 pub fn die_with_parent() {
-    // Without kernel support there is simply no such signal.
+    // Without kernel support, the signal does not come.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
 }
 
@@ -89,7 +89,7 @@ pub fn end_with(parent: u32) -> bool {
 /// Ends the process now. Nothing is dropped or flushed, and no lock is taken: a thread that hangs
 /// may hold any.
 pub fn exit_without_cleanup(code: u8) -> ! {
-    // SAFETY: it takes any number, touches no memory of ours, and does not return.
+    // SAFETY: the call takes any number, accesses no memory, and does not return.
     unsafe { libc::_exit(libc::c_int::from(code)) }
 }
 

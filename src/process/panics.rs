@@ -130,7 +130,7 @@ impl Trace {
         for byte in file.build_id().ok()?? {
             write!(build_id, "{byte:02x}").ok()?;
         }
-        // A program that is not loaded at a random address lies at the addresses in its file.
+        // A program that is not loaded at a random address has the addresses in its file.
         let is_moved = file.kind() == ObjectKind::Dynamic;
         let start = if is_moved { (&raw const __ehdr_start).addr() } else { 0 };
         let mut addresses = Vec::new();

@@ -1,4 +1,4 @@
-//! Files of programs: their state when the run began, and whether it has changed.
+//! Files of programs: their state when the run began, and detection of changes.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::file_reads::hash_regular;
 
-/// Extensions of files that are run, wherever a command names them. Other files are run if they are
-/// executable.
+/// Extensions of files that count as programs wherever a command names them. Other files count if they
+/// are executable.
 const SCRIPTS: [&str; 15] = [
     "sh", "bash", "zsh", "fish", "py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "lua",
     "jar",

@@ -29,17 +29,14 @@ pub(super) struct ProgramWords {
 }
 
 impl ProgramWords {
-    /// The words of a job, with the variables of its environment in place of their names.
+    /// The words of a job, with the values of the variables in its environment.
     pub(super) fn of(job: &Job, programs: &FoundPrograms) -> Self {
-        let arguments = job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        Self::in_arguments(job, arguments, programs)
+        Self::in_arguments(job, arguments_of(job), programs)
     }
 
-    /// The words among them that may be run, or be read by what runs them.
+    /// The words of a job that may be run, or be read by the program that runs them.
     pub(super) fn that_may_run(job: &Job, programs: &FoundPrograms) -> Self {
-        let arguments: Vec<String> =
-            job.arguments.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        let run = without_data(&job.program.to_string_lossy(), &arguments);
+        let run = without_data(&job.program.to_string_lossy(), &arguments_of(job));
         let mut words = Self::in_arguments(job, run.arguments, programs);
         let files = run.files.iter().flat_map(|file| cut(file, true, job));
         words
@@ -91,12 +88,16 @@ impl ProgramWords {
     }
 }
 
+fn arguments_of(job: &Job) -> Vec<String> {
+    job.arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
 /// The first operand of a program.
 fn plain_operand(words: &[String]) -> Option<&String> {
     words.iter().find(|word| !word.starts_with('-'))
 }
 
-/// Options of interpreters whose value is the next word, and no code.
+/// Options of interpreters whose value is the next word, and does not name code.
 const WITH_VALUE: [(&[&str], &[&str]); 3] = [
     (&["python", "pypy"], &["-W", "-X"]),
     (&["node", "nodejs"], &["--disable-warning", "--input-type", "--unhandled-rejections"]),

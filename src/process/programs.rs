@@ -1,4 +1,4 @@
-//! Finds programs on `PATH`, but none that a checkout or a command of a run can have put there.
+//! Finds programs on `PATH`, except those that a checkout or a command of a run can have put there.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,18 +12,18 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 /// The default `PATH`.
 const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Returns the absolute folders of a `PATH`, or the default ones if there are none. Relative ones
-/// (`.`, `bin`, an empty one) depend on the working folder, and so would run files of a repository.
+/// Returns the absolute folders of a `PATH`, or the default folders if there are none. Relative folders
+/// (`.`, `bin`, an empty one) depend on the working folder, so files of a repository could be run.
 pub fn absolute_path(path: Option<&OsStr>) -> OsString {
     let folders = path.map(env::split_paths).into_iter().flatten();
     let absolute = env::join_paths(folders.filter(|folder| folder.is_absolute()));
-    let absolute = absolute.expect("what was split at colons holds none");
+    let absolute = absolute.expect("folders that were split at colons contain none");
     if absolute.is_empty() { USUAL.into() } else { absolute }
 }
 
 /// Finds the first of these programs on a `PATH`, outside `cwd` and the checkout that contains it.
-/// Inside these (`cwd` may be `/`) only folders count that neither a checkout nor a command of a run
-/// can fill.
+/// Inside them (`cwd` may be `/`), finds programs only in folders to which neither a checkout nor a
+/// command of a run can add files.
 pub fn find_program(names: &[&str], path: &OsStr, cwd: &Path) -> Option<PathBuf> {
     let tree = working_tree(cwd);
     let folders = folders(path);
@@ -40,20 +40,20 @@ pub fn find_program(names: &[&str], path: &OsStr, cwd: &Path) -> Option<PathBuf>
     })
 }
 
-/// Finds a program that runs as a program of the user: [`UserPrograms`](super::UserPrograms)
-/// confines one that commands can change. So in a folder that is no checkout, because it holds the
-/// home folder, the whole `PATH` counts.
+/// Finds a program that runs as a program of the user. [`UserPrograms`](super::UserPrograms) confines
+/// it if commands can change it, so in a folder that contains the home folder, and therefore cannot be
+/// a checkout, all of `PATH` is searched.
 pub fn find_user_program(
     name: &str,
     path: &OsStr,
     cwd: &Path,
     home: Option<&OsStr>,
 ) -> Option<PathBuf> {
-    let holds_home = working_tree(cwd).is_some_and(|tree| {
+    let contains_home = working_tree(cwd).is_some_and(|tree| {
         let home = home.and_then(|home| fs::canonicalize(home).ok());
         tree.parent().is_none() || home.is_some_and(|home| home.starts_with(tree))
     });
-    if holds_home {
+    if contains_home {
         return all_named(name, &folders(path)).next();
     }
     find_program(&[name], path, cwd)
@@ -61,7 +61,7 @@ pub fn find_user_program(
 
 /// Returns the root of the git checkout that contains a folder. `None` if it is in none.
 pub fn checkout_root(folder: &Path) -> Option<&Path> {
-    // A dangling link, too, so that a checkout cannot pass for none.
+    // A dangling link counts, too, so that a checkout cannot hide.
     folder.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok())
 }
 

@@ -60,8 +60,8 @@ impl RulesetCache {
     /// # Errors
     /// The kernel refuses. The program must then not be started.
     pub(super) fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
-        // Before the ruleset is opened: a path that is changed meanwhile leads to another file than
-        // this at the next use, too.
+        // Read before the ruleset is opened: if a path is changed in between, the next use finds the
+        // difference.
         let found: Vec<_> = policy.rules.iter().map(identity).collect();
         let is_same = |kept: &KeptRuleset| {
             kept.network == policy.network && kept.found == found && kept.rules == policy.rules
@@ -109,10 +109,10 @@ impl KeptRulesets {
         let known = self.mounts.take().or_else(|| File::open("/proc/self/mountinfo").ok());
         let Some(mounts) = known else { return true };
         // See proc_pid_mounts(5): a change is an error and urgent data, once.
-        let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
-        let is_quiet = poll(&mut asked, PollTimeout::ZERO) == Ok(0);
+        let mut polled = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
+        let is_unchanged = poll(&mut polled, PollTimeout::ZERO) == Ok(0);
         self.mounts = Some(mounts);
-        !is_quiet
+        !is_unchanged
     }
 }
 

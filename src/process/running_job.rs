@@ -1,4 +1,4 @@
-//! A running command, from the side of outlast.
+//! A running command, as outlast controls it.
 
 use std::io::{self, Read, Write, pipe};
 use std::net::Shutdown;
@@ -21,8 +21,8 @@ use super::wire::{self, JobReport};
 /// The limit of the wait for the end of leftover processes. Killing continues if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
-/// The socket to a job init process. It waits for reports only: the socket has an event at each
-/// order that the other side takes.
+/// The socket to a job init process. Only reports are waited for: the socket also becomes writable each
+/// time that the other side takes an order.
 pub(super) type ControlSocket = AsyncFd<UnixStream>;
 
 /// Owns the socket to a job init process. Dropping it ends the job, started or not: other copies of
@@ -141,7 +141,7 @@ impl RunningJob {
         async move { exited?.await.ok() }
     }
 
-    /// Waits until no process of the job is left. Then [`Self::end_leftovers`] finds none.
+    /// Waits until no process of the job is left, so that [`Self::end_leftovers`] finds none.
     pub fn last_exit(&mut self) -> impl Future<Output = ()> + use<> {
         let ended = self.leftovers_ended.take();
         async move {
@@ -179,7 +179,7 @@ impl RunningJob {
         // A job init process that saw the end of the last process has reported it already.
         match swept.try_recv() {
             Ok(is_left) => return is_left,
-            // It is gone.
+            // The job init process has ended.
             Err(TryRecvError::Closed) => return false,
             Err(TryRecvError::Empty) => {}
         }
@@ -203,12 +203,12 @@ async fn forward_reports(
     while let Ok(report) = read_report(&socket).await {
         // The receiver may be gone; a failed send is ignored.
         if let JobReport::Exited(status) | JobReport::Ended(status) = report {
-            let is_whole = matches!(report, JobReport::Ended(_));
-            if is_whole {
+            let is_last = matches!(report, JobReport::Ended(_));
+            if is_last {
                 let _ = swept_sender.take().map(|sender| sender.send(false));
             }
             let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
-            if is_whole {
+            if is_last {
                 return;
             }
         } else if let JobReport::MemoryExceeded(taken) = report {

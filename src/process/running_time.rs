@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The interval at which elapsed time is measured. Of a longer gap, at most twice this counts as
+/// The interval at which elapsed time is measured. A longer gap counts as at most two intervals of
 /// running time.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_gap_in_the_time_counts_as_one_tick() {
+    async fn a_gap_in_the_time_counts_as_two_ticks_at_most() {
         let began = Instant::now();
         let sleep = sleep_while_running(Duration::from_secs(8));
         tokio::pin!(sleep);

@@ -17,7 +17,7 @@ const BEGINNING: u64 = 4096;
 /// The most scripts that run one another: the kernel takes five.
 const LEVELS_MAX: usize = 5;
 
-/// The most words of a line that count.
+/// The maximum number of words that are read from a line.
 const WORDS_MAX: usize = 32;
 
 /// The words of the `#!` lines of all scripts that words name, each line followed by the path of
@@ -59,7 +59,7 @@ fn program_path(
     is_program.then(|| programs.find(word, search_path)).flatten()
 }
 
-/// The words that name the interpreter of a script. `None` if a file is no script.
+/// The words that name the interpreter of a script. `None` if a file is not a script.
 fn line_of(script: &Path) -> Option<Vec<String>> {
     let file = open_regular(script).ok()?;
     let is_executable = file.metadata().is_ok_and(|it| it.permissions().mode() & 0o111 != 0);
@@ -79,8 +79,8 @@ fn line_of(script: &Path) -> Option<Vec<String>> {
     if let Some(bare) = words.first_mut().filter(|word| !word.contains('/')) {
         *bare = format!("./{bare}");
     }
-    // A path that is too long for the kernel, or has blanks, is in the next line: pip and uv write
-    // one that is both shell and Python.
+    // A path that has blanks or is too long for the kernel is in the next line: pip and uv write
+    // that line so that it is valid in both shell and Python.
     if let Some(command) = lines.next().and_then(|line| line.strip_prefix("'''exec' ")) {
         let in_quotes = |quote: char| command.strip_prefix(quote)?.split(quote).next();
         let quoted = in_quotes('"').or_else(|| in_quotes('\''));
@@ -90,8 +90,8 @@ fn line_of(script: &Path) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Returns true if what follows an equals sign is no word of its own: the value of an option that
-/// names no code, or a number (`-X utf8=1`).
+/// Returns true if the text after an equals sign is not a separate word: the value of an option that
+/// does not name code, or a number (`-X utf8=1`).
 fn stays_whole(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, value)| {
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit());

@@ -54,7 +54,7 @@ pub enum CallFilter {
 #[derive(Clone, Debug)]
 pub(super) struct SyscallFilter(Arc<kernel::Program>);
 
-/// The filters that were built before: a process starts many commands with the same.
+/// The filters that were built before: most commands of a process have the same filter.
 static BUILT: Mutex<Vec<(CallFilter, NetworkAccess, SyscallFilter)>> = Mutex::new(Vec::new());
 
 impl SyscallFilter {

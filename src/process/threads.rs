@@ -4,16 +4,16 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::Builder;
 
-/// Starts a thread that is not joined. It begins its work once its handle is dropped: in glibc, the
-/// `pthread_detach` of that drop may read the memory of a thread that ends at the same time and has
-/// been freed (glibc bug 19951), which ends the process by SIGSEGV.
+/// Starts a thread that is not joined. The thread begins its work once its handle is dropped: in glibc,
+/// the `pthread_detach` of that drop may read the freed memory of a thread that ends at the same time
+/// (glibc bug 19951), which would end the process by SIGSEGV.
 ///
 /// # Errors
 /// The system has no room for another thread.
 pub fn spawn_detached(thread: Builder, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let (detached, is_detached) = mpsc::channel::<()>();
     let handle = thread.spawn(move || {
-        // The channel carries nothing: it closes.
+        // Nothing is sent: the channel is closed.
         let _ = is_detached.recv();
         work();
     })?;

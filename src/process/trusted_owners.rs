@@ -1,5 +1,5 @@
-//! The users whose files may give a run instructions: in a shared folder, others can leave files
-//! too.
+//! The users whose files may contain instructions for a run: in a shared folder, others can also
+//! leave files.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -23,8 +23,10 @@ impl TrustedOwners {
         Self([user, ROOT].into_iter().chain(of_cwd).collect())
     }
 
+    /// Checks the owner of a file or folder, which `what` names.
+    ///
     /// # Errors
-    /// The file or folder belongs to another user: kind [`Other`](io::ErrorKind::Other), with a
+    /// It belongs to another user: kind [`Other`](io::ErrorKind::Other), with a
     /// text that can follow "because".
     pub fn check(&self, what: &str, facts: &Metadata) -> io::Result<()> {
         if self.0.contains(&facts.uid()) {

@@ -1,9 +1,9 @@
-//! The user's own programs that lie where commands of the model can write: hooks, key helpers,
-//! servers. They run inside the sandbox of commands, so that a program that a command has changed
-//! can do no more than the command itself, and only as long as their files have not changed since
-//! the run began.
+//! The user's own programs (hooks, key helpers, servers) in folders to which commands of the model can
+//! write. They run inside the sandbox of commands, so that a program that a command has changed can do
+//! no more than the command itself, and only as long as their files have not changed since the run
+//! began.
 //!
-//! A program is also confined if it is not certain that everything it runs lies elsewhere.
+//! A program is also confined unless it is certain that everything it runs is in other folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ pub struct UserPrograms {
     /// commands.
     unconfined: Vec<String>,
     sandbox: CommandSandbox,
-    /// Never locked while a file is looked at: its disk may hang.
+    /// Not locked while a file is read: its disk may hang.
     entries: Mutex<Arc<BTreeMap<PathBuf, KnownEntry>>>,
     /// The folders of a `PATH` that commands can write to.
     open_paths: Mutex<BTreeMap<OsString, Vec<PathBuf>>>,
@@ -62,7 +62,7 @@ pub(super) struct AdmittedJob {
 struct JobPrograms {
     /// The paths that it names and commands can write to.
     named: Vec<PathBuf>,
-    /// The files among them that it certainly runs, whatever their names are.
+    /// The paths of files that it certainly runs, whatever their names are.
     run: Vec<PathBuf>,
     /// True if it must run inside the sandbox.
     is_confined: bool,
@@ -102,7 +102,7 @@ impl UserPrograms {
         drop(known);
         let mut entries = self.entries.lock();
         for (path, entry) in read {
-            // Another job may have recorded it since.
+            // Another job may have recorded the path meanwhile.
             Arc::make_mut(&mut entries).entry(path).or_insert(entry);
         }
     }
@@ -175,7 +175,7 @@ impl UserPrograms {
         named.extend(bare.into_iter().filter(|path| known.contains_key(path)));
         named.extend(may_be_put.iter().cloned());
         let is_code = |path: &PathBuf| match known.get(path) {
-            // Of modules (`-Ilib`), or one that a program works on.
+            // A folder may be one of modules (`-Ilib`), or the data of a program.
             Some(KnownEntry::Folder) => joined.contains(path),
             Some(KnownEntry::Data | KnownEntry::Program { .. }) => true,
             None => may_be_put.contains(path) || fs::symlink_metadata(path).is_ok(),
@@ -256,27 +256,27 @@ impl UserPrograms {
 
     /// Returns true if a variable names code that commands can write to.
     fn loads_open_code(&self, job: &Job) -> bool {
-        // A working folder is more often the subject of a program than its code.
-        let is_subject = |path: &PathBuf| *path == job.cwd || self.writable.is_one(path);
+        // The working folder is rather the data of a program than its code.
+        let is_data = |path: &PathBuf| *path == job.cwd || self.writable.is_one(path);
         loaded_paths(job).iter().any(|path| self.writable.can_change(path))
-            || own_paths(job).iter().any(|it| !is_subject(it) && self.writable.can_change(it))
+            || own_paths(job).iter().any(|it| !is_data(it) && self.writable.can_change(it))
     }
 
     /// Returns true if a word may run code that no word names: a runner of packages, or an
     /// interpreter without a script file outside the folders that commands can write to.
     fn may_run_open_code(&self, words: &ProgramWords, job: &Job) -> bool {
-        let lies_elsewhere = |word: &String| {
+        let is_closed = |word: &String| {
             let path = absolute(&job.cwd, word, job);
             path.is_file() && !self.writable.can_change(&path)
         };
-        // A text with a slash is seldom one (`s/a/git`).
+        // A text with a slash is seldom a program (`s/a/git`).
         let is_program =
             |word: &&String| !word.contains('/') || absolute(&job.cwd, word, job).is_file();
         let mut programs = words.in_order.iter().chain(&words.of_scripts).filter(is_program);
         programs.any(|word| RUNNERS.contains(&program_name(word).as_str()))
             || words
                 .interpreted()
-                .any(|(program, it)| is_program(&program) && !it.is_some_and(lies_elsewhere))
+                .any(|(program, it)| is_program(&program) && !it.is_some_and(is_closed))
     }
 }
 
@@ -298,7 +298,7 @@ fn may_be_path(folder: &Path, text: &str) -> bool {
     let mut parts = text.split('/');
     let first = parts.next().unwrap_or_default();
     if first.starts_with(UNKNOWN) {
-        // `$1/$2` is rather a text.
+        // `$1/$2` is more likely a text than a path.
         return !parts.next_back().is_some_and(|name| name.contains(UNKNOWN));
     }
     is_path_alone(text) || folder.join(first).exists()

@@ -1,4 +1,4 @@
-//! Another process of this same binary, which works for this one and ends with it.
+//! Another process of this binary, which works for this process and ends with it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,7 +20,7 @@ pub struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts the process, with its standard error in `log`. Must be called on a thread that lives
-    /// until the process ends: the worker asks the kernel for SIGTERM at the end of that thread.
+    /// until the process ends: the process asks the kernel for SIGTERM at the end of that thread.
     ///
     /// # Errors
     /// The system refuses.
@@ -49,7 +49,7 @@ impl WorkerProcess {
     pub fn terminate(&self) {
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid {
-            // It was not waited for yet, so the id is still its own.
+            // The process was not waited for yet, so its id cannot have been reused.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }

@@ -12,8 +12,8 @@ const LINKS_MAX: usize = 40;
 pub(super) struct WritableFolders(pub(super) Vec<PathBuf>);
 
 impl WritableFolders {
-    /// Returns true if commands can change what a path leads to: they can write to it, or to a
-    /// folder or link on the way, even one that is left again by `..`.
+    /// Returns true if commands can change the file that a path leads to: they can write to it, or to a
+    /// folder or link on the way, even if `..` leaves that folder again.
     pub(super) fn can_change(&self, path: &Path) -> bool {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

@@ -168,11 +168,11 @@ fn settings_files_that_are_not_utf_8_are_described() {
 fn settings_paths_that_are_not_regular_files_do_not_block() {
     type Make = fn(&Path);
     let rows: [(&str, Make); 6] = [
-        ("it is no regular file", |path| {
+        ("it is not a regular file", |path| {
             mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
         }),
-        ("it is no regular file", |path| symlink("/dev/zero", path).expect("a link")),
-        ("it is no regular file", |path| fs::create_dir(path).expect("a folder")),
+        ("it is not a regular file", |path| symlink("/dev/zero", path).expect("a link")),
+        ("it is not a regular file", |path| fs::create_dir(path).expect("a folder")),
         ("Too many levels of symbolic links", |path| symlink(path, path).expect("a link")),
         ("it is a symbolic link to what does not exist", |path| {
             symlink("dotfiles/settings.json", path).expect("a link");

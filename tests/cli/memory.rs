@@ -237,7 +237,7 @@ fn memory_files_that_are_not_text_are_skipped_and_named() {
     assert_eq!(memory.files.len(), 1);
     for (name, why) in [
         ("project/CLAUDE.md", "not text"),
-        ("project/AGENTS.md", "no regular file"),
+        ("project/AGENTS.md", "not a regular file"),
         ("project/CLAUDE.local.md", "larger than 256 kB"),
     ] {
         let told = |line: &&String| line.contains(name) && line.contains(why);

@@ -607,13 +607,13 @@ fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
 #[test]
 fn special_files_in_a_repository_are_neither_awaited_nor_read() {
     let table: [(&str, &str, Make); 6] = [
-        ("a pipe", "it is no regular file", |path| {
+        ("a pipe", "it is not a regular file", |path| {
             mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
         }),
         ("a device", "it leads out of the repository", |path| {
             symlink("/dev/zero", path).expect("a link");
         }),
-        ("a folder", "it is no regular file", |path| fs::create_dir(path).expect("a folder")),
+        ("a folder", "it is not a regular file", |path| fs::create_dir(path).expect("a folder")),
         ("a giant", "it is larger than 1024 kB", |path| {
             fs::File::create(path).and_then(|file| file.set_len(100 << 20)).expect("a file");
         }),

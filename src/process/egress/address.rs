@@ -15,7 +15,8 @@ const INET6_BYTES: usize = 24;
 /// An address as a program passed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SocketAddress {
-    /// An IPv4 address that is mapped into an IPv6 one is not converted: the socket is an IPv6 one.
+    /// An IPv4 address that is mapped to an IPv6 address is not converted: the socket is an IPv6
+    /// socket.
     Inet(SocketAddr),
     /// A path of the file system.
     UnixPath(Vec<u8>),
@@ -24,6 +25,8 @@ pub(super) enum SocketAddress {
     Netlink,
 }
 
+/// Parses an address.
+///
 /// # Errors
 /// The error that the call of the program returns.
 pub(super) fn parse(bytes: &[u8]) -> Result<SocketAddress, Errno> {
@@ -63,8 +66,8 @@ fn copied<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     copy
 }
 
-/// Returns the address that the kernel connects to: the IPv4 address for one that is mapped into
-/// IPv6, and the loopback address for the unspecified one.
+/// Returns the address that the kernel connects to: the IPv4 address for one that is mapped to IPv6,
+/// and the loopback address for the unspecified address.
 pub(super) fn as_connected(address: SocketAddr) -> SocketAddr {
     let host = match address.ip().to_canonical() {
         IpAddr::V4(host) if host.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

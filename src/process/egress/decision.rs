@@ -63,14 +63,14 @@ pub(super) fn decide_connect(
 /// The decision about a `bind`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BindDecision {
-    /// Bind the duplicate to this address.
+    /// Bind outlast's duplicate to this address.
     Bind(SocketAddr),
     /// Let the kernel execute the call: Landlock restricts it.
     Continue,
     Refuse(Errno),
 }
 
-/// Decides a `bind`. `is_dual` is true for an IPv6 socket that accepts IPv4 connections, too.
+/// Decides a `bind`. `is_dual` is true for an IPv6 socket that also accepts IPv4 connections.
 pub(super) fn decide_bind(
     address: &SocketAddress,
     is_dual: bool,

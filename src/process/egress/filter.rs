@@ -1,5 +1,5 @@
-//! The filter that sends socket calls to the notifier (seccomp, classic BPF). seccompiler has no
-//! user notifications, so this program is written here.
+//! The filter that sends socket calls to the notifier (seccomp, classic BPF). The crate seccompiler
+//! has no user notifications, so the BPF program is written here.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -85,7 +85,7 @@ const fn load(offset: u32) -> sock_filter {
     operation(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
 }
 
-/// Loads the lower half of an argument: the kernel uses no more of these.
+/// Loads the lower half of an argument, which is all that the kernel uses of these arguments.
 const fn argument(index: u32) -> sock_filter {
     load(ARGUMENTS + 8 * index)
 }
@@ -101,7 +101,7 @@ const fn end(action: u32) -> sock_filter {
 /// Runs `then` if the comparison with the loaded value holds, and skips it otherwise. Every
 /// `then` ends with a return.
 fn when(comparison: u32, value: u32, then: &[sock_filter]) -> Vec<sock_filter> {
-    // Blocks are written below, and short.
+    // The blocks, which are written below, are short.
     let skipped = u8::try_from(then.len()).unwrap_or(u8::MAX);
     let code = libc::BPF_JMP | comparison | libc::BPF_K;
     [&[operation(code, value, 0, skipped)], then].concat()
@@ -202,7 +202,7 @@ fn program() -> Option<Vec<sock_filter>> {
         (libc::SYS_sendto, on_sending(3)),
         (libc::SYS_sendmsg, on_sending(2)),
         (libc::SYS_sendmmsg, on_sending(3)),
-        // io_uring makes and connects sockets without these calls.
+        // io_uring creates and connects sockets without these calls.
         (libc::SYS_io_uring_setup, vec![end(refuse(libc::EPERM))]),
         (libc::SYS_io_uring_enter, vec![end(refuse(libc::EPERM))]),
         (libc::SYS_io_uring_register, vec![end(refuse(libc::EPERM))]),
@@ -306,7 +306,7 @@ mod tests {
                 }
             }
         }
-        // The kernel looks at the lower half only, and so does the filter.
+        // The kernel reads the lower half only, and so does the filter.
         let wide = [2 | 1 << 32, 2 | 1 << 40, 0];
         assert_eq!(call(libc::SYS_socket, &wide), refusal(libc::EPERM));
     }

@@ -1,8 +1,8 @@
 //! The network of a run as the notifier needs it: its rules, its jobs, and the register of their
 //! connections to the relay: source address → target.
 //!
-//! Only registered connections are served, so addresses of the proxy hold no secret, and other
-//! programs of the machine get nothing from the relay.
+//! Only registered connections are served, so the address of the proxy need not be secret: other
+//! programs of the machine cannot use the relay.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -172,7 +172,7 @@ pub enum ConnectionTarget {
     Proxy,
     /// A resolver.
     Resolver,
-    /// An address, perhaps one that the resolver made up for a name.
+    /// An address, which the resolver may have assigned to a name.
     Address(SocketAddr),
 }
 
@@ -183,6 +183,7 @@ pub struct RegisteredConnection {
     pub job: JobEgress,
 }
 
+/// The connections to the relay that were not accepted yet, by source address.
 #[derive(Debug, Default)]
 pub struct ConnectionRegister(Mutex<HashMap<SocketAddr, RegisteredConnection>>);
 
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_of_all_runs_of_a_session_share_its_bounds_and_have_numbers_of_their_own() {
+    fn jobs_of_all_runs_of_a_session_share_its_limits_and_have_unique_numbers() {
         let session = SessionEgress::default();
         let relay = Arc::new(CancellationToken::new().drop_guard());
         let job = || JobEgress::new(&run(&session), &relay);

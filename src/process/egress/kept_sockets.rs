@@ -1,4 +1,4 @@
-//! The duplicates of sockets that were handed to a job, on which outlast acts for it.
+//! The duplicates of sockets that were passed to a job. outlast makes the calls of the job on them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 use super::super::tree;
 
-/// The number of duplicates at which a search begins for those that no process holds.
+/// The number of duplicates from which outlast searches for those that no process holds.
 const FIRST_SWEEP: usize = 128;
 
-/// The pause after a search that freed no place for a thread: each search reads the descriptors of
-/// all processes of a job. Other threads do not wait, as they may belong to programs started since.
+/// The pause after a search for a thread that freed no place: each search reads the descriptors of
+/// all processes of a job. Other threads do not wait, as they may belong to newer programs.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most rounds of a search: processes that were forked meanwhile are searched in the next.
+/// The most rounds of a search: processes that are forked during a round are searched in the next.
 const SEARCH_ROUNDS: usize = 5;
 
 /// The most sockets that are remembered after their duplicates are closed.
@@ -36,7 +36,7 @@ const USED_MAX: usize = 4096;
 pub(super) struct KeptSocket {
     pub(super) socket: OwnedFd,
     pub(super) family: AddressFamily,
-    /// True if a thread that waited for its connection was interrupted, and may retry.
+    /// True if a thread was interrupted while it waited for the connection. It may retry.
     pub(super) is_interrupted: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -52,17 +52,17 @@ pub(super) enum SocketUse {
 pub(super) struct KeptSockets {
     kept: HashMap<u64, KeptSocket>,
     used: HashMap<u64, SocketUse>,
-    /// The bound that all jobs share.
+    /// The limit that all jobs share.
     limit: Arc<Semaphore>,
     sweep_at: usize,
-    /// The thread that was refused a socket last, and the end of its pause.
+    /// The last thread that was refused a socket, and the end of its pause.
     refused: Option<(u32, Instant)>,
     /// Finds the sockets that processes of the job hold.
     find_held: Box<dyn FnMut() -> HashSet<u64> + Send>,
 }
 
 impl KeptSockets {
-    /// `limit` bounds the duplicates for all jobs together.
+    /// `limit` is the number of duplicates of all jobs together.
     pub(super) fn new(limit: Arc<Semaphore>, job_init: Pid) -> Self {
         Self {
             kept: HashMap::new(),
@@ -96,8 +96,7 @@ impl KeptSockets {
         Ok(inode)
     }
 
-    /// Takes a place within the bound. If there is none, searches for duplicates that can be
-    /// closed.
+    /// Takes a place within the limit. If none is free, searches for duplicates that can be closed.
     fn permit(&mut self, thread: u32, at: Instant) -> Option<OwnedSemaphorePermit> {
         let take = |limit: &Arc<Semaphore>| Arc::clone(limit).try_acquire_owned().ok();
         if let Some(permit) = take(&self.limit) {
@@ -124,7 +123,8 @@ impl KeptSockets {
         self.used.get(&inode).copied()
     }
 
-    /// Closes a duplicate whose socket is in use: it would hide the end of the connection.
+    /// Closes the duplicate of a socket in use: an open duplicate would hide the end of the
+    /// connection.
     pub(super) fn release(&mut self, inode: u64, used: SocketUse) {
         self.kept.remove(&inode);
         if self.used.len() >= USED_MAX {
@@ -199,7 +199,7 @@ fn socket_inode(link: &Path) -> Result<u64, Errno> {
     number.and_then(|number| number.parse().ok()).ok_or(Errno::ENOTSOCK)
 }
 
-/// Returns the family of sockets that outlast makes. `None` for other families.
+/// Returns the family, if outlast makes its sockets.
 pub(super) fn kept_family(family: i32) -> Option<AddressFamily> {
     match family {
         libc::AF_INET => Some(AddressFamily::Inet),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_other_process_holds_is_closed_when_there_are_many() {
+    fn duplicates_that_no_process_holds_are_closed_when_there_are_many() {
         for limit in [FIRST_SWEEP / 2, 2 * FIRST_SWEEP] {
             let mut sockets = sockets_within(limit, HashSet::new);
             for _ in 0..10 * FIRST_SWEEP {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_that_are_no_sockets_have_no_inode() {
+    fn other_descriptors_have_no_inode_of_a_socket() {
         let file = fs::File::open("/dev/null").expect("a device");
         let own = std::process::id();
         assert_eq!(socket_of(own, file.as_raw_fd()), Err(Errno::ENOTSOCK));

@@ -15,7 +15,7 @@ impl LocalPorts {
     }
 
     /// Finds the address at which a job of the run can be reached. A program that listens on all
-    /// addresses was bound to 127.0.0.1 only, so an IPv6 address is tried as that, too.
+    /// addresses is bound to 127.0.0.1 only, so that is tried for an IPv6 address, too.
     pub(super) fn find(&self, address: SocketAddr) -> Option<SocketAddr> {
         let known = self.0.lock();
         let over_ipv4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port());
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_address_of_a_listener_is_found() {
+    fn only_the_exact_address_of_a_listener_is_found() {
         let ports = LocalPorts::default();
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         ports.add(at("127.0.0.1:3000"), 1);

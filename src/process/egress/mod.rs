@@ -6,11 +6,11 @@
 //!    └────connected to────► relay in outlast ◄──source address: target── connection register ◄─┘
 //! ```
 //!
-//! The notifier never lets one of these calls go on with arguments that another thread could change
-//! meanwhile. It makes the socket itself, hands a copy over, and keeps a duplicate on which it
-//! later acts. The only call that the kernel executes itself is `bind` of Unix and netlink sockets.
-//! A thread that puts a TCP socket in their place gains nothing: `connect` and `listen` check the
-//! bound address again.
+//! The kernel executes none of these calls with arguments that another thread could change after the
+//! decision. The notifier creates the socket itself, passes a copy to the command, and makes later
+//! calls on its own duplicate. The only exception is `bind` of Unix and netlink sockets: a thread that
+//! replaces one of them by a TCP socket gains nothing, since `connect` and `listen` check the bound
+//! address again.
 
 mod address;
 mod decision;

@@ -20,7 +20,7 @@ pub(super) fn install(program: &[sock_filter]) -> io::Result<OwnedFd> {
     // are being decided.
     for flags in [listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listener] {
         let mode = libc::SECCOMP_SET_MODE_FILTER;
-        // SAFETY: the kernel reads the program, which lives as long as the call, and no more.
+        // SAFETY: the kernel only reads the program, which lives as long as the call.
         let result = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
         match Errno::result(result) {
             Ok(number) => {
@@ -46,7 +46,7 @@ pub(super) struct WaitingCall {
 }
 
 impl WaitingCall {
-    /// The lower half of an argument. The kernel uses no more of a number.
+    /// The lower half of an argument, which is all that the kernel uses of a number.
     #[expect(clippy::cast_possible_truncation, reason = "the upper half is left out")]
     pub(super) fn number_at(&self, index: usize) -> i32 {
         (self.arguments[index] as u32).cast_signed()
@@ -87,8 +87,8 @@ impl CallListener {
         }
     }
 
-    /// Returns true if the thread still waits for its answer. Then everything that was read of it
-    /// before was its own, as its id was not reused.
+    /// Returns true if the thread still waits for its answer. Then its id was not reused, so
+    /// everything that was read by this id before belongs to it.
     pub(super) fn is_waiting(&self, mut id: u64) -> bool {
         self.control(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
     }
@@ -139,7 +139,7 @@ impl CallListener {
         let memory = File::open(format!("/proc/{}/mem", call.thread)).map_err(|_| Errno::EPERM)?;
         let mut bytes = vec![0; length];
         let read = memory.read_exact_at(&mut bytes, at);
-        // Another process could have the id by now.
+        // The id may have been reused, so the memory may be that of another process.
         if !self.is_waiting(call.id) {
             return Err(Errno::EPERM);
         }

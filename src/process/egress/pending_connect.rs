@@ -14,15 +14,16 @@ use super::unix_paths;
 #[derive(Debug)]
 pub(super) struct PendingConnect {
     pub(super) inode: u64,
-    /// The call that waits for it. `None` if the program does not wait (a non-blocking socket).
+    /// The call that waits for the connection. `None` for a non-blocking socket, whose program does
+    /// not wait.
     pub(super) call: Option<u64>,
     /// The Unix socket to connect to, which is retried as long as its queue is full.
     pub(super) unix: Option<OwnedFd>,
 }
 
 impl PendingConnect {
-    /// Continues to connect. `None` if it still takes time. `is_ready`: the socket reported an
-    /// event.
+    /// Continues to connect. `None` if the connection is still in progress. `is_ready` is true if the
+    /// socket reported an event.
     pub(super) fn proceed(&self, socket: &OwnedFd, is_ready: bool) -> Option<Result<(), Errno>> {
         if let Some(opened) = &self.unix {
             return match connect_unix(socket, opened) {

@@ -88,7 +88,7 @@ impl RefusalLog {
 }
 
 /// The domains that the resolver of this machine appends to names, from the text of
-/// /etc/resolv.conf: those of its last line about them.
+/// /etc/resolv.conf. The last line with such domains counts.
 pub(super) fn search_domains(configuration: &str) -> Vec<String> {
     let list = |line: &str| {
         let mut words = line.split_whitespace();

@@ -15,8 +15,8 @@ use super::refusal::search_domains;
 const KEPT_MAX: usize = 1024;
 const CONNECTIONS_MAX: usize = 256;
 
-/// The divisors of the limit on open files: a quarter of it is for duplicates, and a quarter for
-/// connections, which take two files each. The rest is for other purposes.
+/// The divisors of the limit on open files: a quarter of the files is for duplicates, and a quarter
+/// for connections, which take two files each. The rest is for other purposes.
 const KEPT_SHARE: usize = 4;
 const CONNECTIONS_SHARE: usize = 8;
 

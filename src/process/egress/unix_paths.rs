@@ -23,8 +23,8 @@ pub(super) enum UnixPathError {
     NotOfTheRun(PathBuf),
 }
 
-/// Opens the socket that a path refers to in a thread, without connecting to it. The opened file
-/// itself is checked, so it cannot be replaced between check and connection.
+/// Opens the socket that a path refers to in a thread, without connecting to it. Checks the opened
+/// file itself, so that it cannot be replaced between check and connection.
 ///
 /// # Errors
 /// It is missing, or may not be connected to.
@@ -39,7 +39,7 @@ pub(super) fn open_socket(
     let base = base.map_err(|_| missing(Errno::EPERM))?;
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     let relative = if slashes == path.len() { path } else { &path[slashes..] };
-    // `/proc/self` would be that of outlast, so magic links are not followed.
+    // In this process, `/proc/self` is that of outlast, so magic links are not followed.
     let opened = open_path(&base, Path::new(OsStr::from_bytes(relative)), true).map_err(missing)?;
     let file = File::from(opened.try_clone().map_err(|_| missing(Errno::EMFILE))?);
     let found = file.metadata().map_err(|_| missing(Errno::EPERM))?;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_and_links_of_processes_are_not_followed() {
+    fn other_files_and_links_of_processes_are_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path().canonicalize().expect("it exists");
         let terms = terms(&root, SystemTime::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Which programs of the user are confined, and how changed ones are noticed.
+//! Tests of the confinement of the user's programs, and of the detection of changed ones.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,22 +7,22 @@ use tempfile::TempDir;
 use super::*;
 use crate::job_paths::variable;
 
-/// A folder where commands write, and one where they do not.
-struct Ground(TempDir);
+/// A folder to which commands can write, and one to which they cannot.
+struct Folders(TempDir);
 
-impl Ground {
+impl Folders {
     fn new() -> Self {
-        let ground = Self(tempfile::tempdir().expect("a folder"));
+        let folders = Self(tempfile::tempdir().expect("a folder"));
         for name in ["work/bin", "work/tools", "home"] {
-            fs::create_dir_all(ground.at(name)).expect("a folder");
+            fs::create_dir_all(folders.at(name)).expect("a folder");
         }
         for name in ["work/guard.sh", "work/tools/own", "home/guard.sh", "home/x.js"] {
-            fs::write(ground.at(name), "first").expect("a file");
+            fs::write(folders.at(name), "first").expect("a file");
             let mode = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(ground.at(name), mode).expect("its mode");
+            fs::set_permissions(folders.at(name), mode).expect("its mode");
         }
-        fs::write(ground.at("work/notes"), "first").expect("a file");
-        ground
+        fs::write(folders.at("work/notes"), "first").expect("a file");
+        folders
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -173,10 +173,10 @@ const CONFINED: &[&str] = &[
 
 #[test]
 fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
-    let ground = Ground::new();
-    let programs = ground.programs(&[]);
+    let folders = Folders::new();
+    let programs = folders.programs(&[]);
     for line in CONFINED {
-        assert!(confines(&programs, &ground.job(line, &[])), "{line}");
+        assert!(confines(&programs, &folders.job(line, &[])), "{line}");
     }
     for line in [
         "jq -r .tool_input.command >> ~/log",
@@ -227,10 +227,10 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
         "sed 's/a/e/; /^s.-e/d;s/the/one/g;/ls -e/d;y/s/e/' ~/log | sed -n -e \"s/e/$X/gp\" -e '$!p'",
         "sudo -u me tee -a \"$HOME/log\"; timeout -s KILL 5 ~/guard.sh \"$x\"",
     ] {
-        assert!(!confines(&programs, &ground.job(line, &[])), "{line}");
+        assert!(!confines(&programs, &folders.job(line, &[])), "{line}");
     }
-    let bin = format!("{}:/usr/bin", ground.at("work/bin").display());
-    let agent = format!("-javaagent:{}=x", ground.at("work/late.jar").display());
+    let bin = format!("{}:/usr/bin", folders.at("work/bin").display());
+    let agent = format!("-javaagent:{}=x", folders.at("work/late.jar").display());
     for (variable, expected) in [
         (("PATH", bin.as_str()), true),
         (("PYTHONPATH", "lib"), true),
@@ -247,15 +247,15 @@ fn a_program_is_confined_unless_all_of_it_lies_elsewhere() {
         (("RUBYOPT", "-rbundler/setup -W0"), false),
         (("APP", "./guard.sh"), false),
     ] {
-        let job = ground.job("~/guard.sh", &[variable]);
+        let job = folders.job("~/guard.sh", &[variable]);
         assert_eq!(confines(&programs, &job), expected, "{variable:?}");
     }
 }
 
 #[test]
 fn a_program_without_a_shell_is_confined_by_the_files_of_its_options() {
-    let ground = Ground::new();
-    let programs = ground.programs(&[]);
+    let folders = Folders::new();
+    let programs = folders.programs(&[]);
     for (words, expected) in [
         (["curl", "-sK", "late"], true),
         (["curl", "-d", "tools/late"], false),
@@ -266,7 +266,7 @@ fn a_program_without_a_shell_is_confined_by_the_files_of_its_options() {
         (["sed", "-n", "s/a/b/e"], true),
         (["psql", "-q", "-ftools/x"], true),
     ] {
-        let mut job = ground.job("", &[]);
+        let mut job = folders.job("", &[]);
         job.program = words[0].into();
         job.arguments = words[1..].iter().map(Into::into).collect();
         assert_eq!(confines(&programs, &job), expected, "{words:?}");
@@ -275,9 +275,9 @@ fn a_program_without_a_shell_is_confined_by_the_files_of_its_options() {
 
 #[test]
 fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
-    let ground = Ground::new();
-    let programs = ground.programs(&[]);
-    let (work, late) = (ground.at("work").display().to_string(), ground.at("work/late"));
+    let folders = Folders::new();
+    let programs = folders.programs(&[]);
+    let (work, late) = (folders.at("work").display().to_string(), folders.at("work/late"));
     let late = late.display();
     for (value, expected) in [
         (late.to_string(), true),
@@ -289,12 +289,12 @@ fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
         ("tools/late".to_owned(), true),
         ("guard.sh".to_owned(), true),
         (work, false),
-        (ground.at("home/x.js").display().to_string(), false),
+        (folders.at("home/x.js").display().to_string(), false),
         ("tools".to_owned(), false),
         ("owner/name".to_owned(), false),
         ("https://example.com/tools/late".to_owned(), false),
     ] {
-        let mut job = ground.job("~/guard.sh", &[("SETTING", &value)]);
+        let mut job = folders.job("~/guard.sh", &[("SETTING", &value)]);
         assert!(!confines(&programs, &job), "{value}: a variable of all programs");
         job.terms.own_variables = vec!["SETTING".to_owned()];
         assert_eq!(confines(&programs, &job), expected, "{value}");
@@ -303,14 +303,14 @@ fn a_program_is_confined_if_a_variable_of_its_own_names_what_it_may_run() {
 
 #[test]
 fn variables_of_programs_elsewhere_do_not_lead_to_the_working_folder() {
-    let ground = Ground::new();
+    let folders = Folders::new();
     let variables = [
         ("PATH", ":bin:/usr/bin:"),
         ("PYTHONPATH", ":/usr/share::"),
         ("PHP_INI_SCAN_DIR", ":/opt/conf.d"),
         ("X", "a:"),
     ];
-    let job = ground.programs(&[]).admit(ground.job("~/guard.sh", &variables));
+    let job = folders.programs(&[]).admit(folders.job("~/guard.sh", &variables));
     let job = job.expect("nothing was changed").job;
     let value = |name| variable(&job, name).and_then(|value| value.to_str());
     let expected = ["/usr/bin", "/usr/share", ":/opt/conf.d", "a:"].map(Some);
@@ -319,15 +319,15 @@ fn variables_of_programs_elsewhere_do_not_lead_to_the_working_folder() {
 
 #[test]
 fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
-    let ground = Ground::new();
+    let folders = Folders::new();
     let write = |name: &str, text: &str| {
-        fs::write(ground.at(name), text).expect("a file");
+        fs::write(folders.at(name), text).expect("a file");
         let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(ground.at(name), mode).expect("its mode");
+        fs::set_permissions(folders.at(name), mode).expect("its mode");
     };
-    write("home/through", &format!("#!{}\n", ground.at("home/script").display()));
-    let bin = format!("{}:/usr/bin", ground.at("home").display());
-    let own = ground.at("work/tools/own");
+    write("home/through", &format!("#!{}\n", folders.at("home/script").display()));
+    let bin = format!("{}:/usr/bin", folders.at("home").display());
+    let own = folders.at("work/tools/own");
     let at = own.display().to_string();
     for (line, expected) in [
         (format!("#!{at}"), true),
@@ -355,7 +355,7 @@ fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
     ] {
         write("home/script", &format!("{line}\n"));
         for hook in ["~/script", "script | cat", "~/through", "cat | bash -c ~/script"] {
-            let (programs, job) = (ground.programs(&[]), ground.job(hook, &[("PATH", &bin)]));
+            let (programs, job) = (folders.programs(&[]), folders.job(hook, &[("PATH", &bin)]));
             assert_eq!(confines(&programs, &job), expected, "{hook}: {line}");
             write("work/tools/own", "other");
             let is_held = programs.admit(job).is_err();
@@ -366,8 +366,8 @@ fn a_script_elsewhere_is_confined_by_an_interpreter_that_commands_can_write() {
 }
 
 #[test]
-fn a_file_of_any_name_is_none_that_a_command_makes() {
-    let ground = Ground::new();
+fn new_files_do_not_stop_a_program_that_runs_files_of_any_name() {
+    let folders = Folders::new();
     for line in [
         "find . -type f -exec sh -n {} \\;",
         "find tools -exec {} +",
@@ -376,37 +376,37 @@ fn a_file_of_any_name_is_none_that_a_command_makes() {
         "$UNKNOWN jq -r .a",
         "run-parts tools",
     ] {
-        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+        let (programs, job) = (folders.programs(&[]), folders.job(line, &[]));
         assert!(confines(&programs, &job), "{line}");
         for name in ["work/x", "work/tools/x"] {
-            fs::copy(ground.at("work/guard.sh"), ground.at(name)).expect("a program");
+            fs::copy(folders.at("work/guard.sh"), folders.at(name)).expect("a program");
         }
         programs.admit(job).expect(line);
         for name in ["work/x", "work/tools/x"] {
-            fs::remove_file(ground.at(name)).expect("it is there");
+            fs::remove_file(folders.at(name)).expect("it is there");
         }
     }
 }
 
 #[test]
 fn the_user_lifts_the_confinement_by_name_word_or_path() {
-    let ground = Ground::new();
-    let path = ground.at("work/guard.sh").display().to_string();
+    let folders = Folders::new();
+    let path = folders.at("work/guard.sh").display().to_string();
     for entry in ["./guard.sh", path.as_str(), "tracker", "guard.sh"] {
-        let mut job = ground.job("sh guard.sh", &[]);
+        let mut job = folders.job("sh guard.sh", &[]);
         job.terms.name = Some("tracker".to_owned());
-        assert!(!confines(&ground.programs(&[entry]), &job), "{entry}");
+        assert!(!confines(&folders.programs(&[entry]), &job), "{entry}");
     }
-    let other = ground.programs(&["other", "./other.sh"]);
-    assert!(confines(&other, &ground.job("sh guard.sh", &[])));
+    let other = folders.programs(&["other", "./other.sh"]);
+    assert!(confines(&other, &folders.job("sh guard.sh", &[])));
 }
 
 #[test]
 fn a_program_that_was_swapped_while_it_was_started_is_noticed() {
-    let ground = Ground::new();
-    let (programs, job) = (ground.programs(&[]), ground.job("./guard.sh", &[]));
+    let folders = Folders::new();
+    let (programs, job) = (folders.programs(&[]), folders.job("./guard.sh", &[]));
     programs.remember(&job);
-    let (guard, aside) = (ground.at("work/guard.sh"), ground.at("work/aside"));
+    let (guard, aside) = (folders.at("work/guard.sh"), folders.at("work/aside"));
     let files = programs.admit(job.clone()).expect("it is unchanged").files;
     assert_eq!(files.check(), Ok(()));
     fs::rename(&guard, &aside).expect("moved");
@@ -420,10 +420,10 @@ fn a_program_that_was_swapped_while_it_was_started_is_noticed() {
 
 #[test]
 fn a_program_is_known_in_the_folder_that_its_line_changes_to() {
-    let ground = Ground::new();
+    let folders = Folders::new();
     for line in ["cd tools && ./own", "cd \"$CLAUDE_PROJECT_DIR/tools\"; sh own"] {
-        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
-        let own = ground.at("work/tools/own");
+        let (programs, job) = (folders.programs(&[]), folders.job(line, &[]));
+        let own = folders.at("work/tools/own");
         fs::write(&own, "first").expect("a file");
         programs.remember(&job);
         fs::write(&own, "other").expect("a file");
@@ -434,15 +434,15 @@ fn a_program_is_known_in_the_folder_that_its_line_changes_to() {
 
 #[test]
 fn a_link_may_not_lead_elsewhere_and_data_may_change() {
-    let ground = Ground::new();
-    let (link, home) = (ground.at("work/link"), ground.at("home/guard.sh"));
+    let folders = Folders::new();
+    let (link, home) = (folders.at("work/link"), folders.at("home/guard.sh"));
     std::os::unix::fs::symlink(&home, &link).expect("a link");
-    let (programs, job) = (ground.programs(&[]), ground.job("./link notes", &[]));
+    let (programs, job) = (folders.programs(&[]), folders.job("./link notes", &[]));
     programs.remember(&job);
-    fs::write(ground.at("work/notes"), "second").expect("a file");
-    programs.admit(job.clone()).expect("notes are no program");
+    fs::write(folders.at("work/notes"), "second").expect("a file");
+    programs.admit(job.clone()).expect("notes are not a program");
     fs::remove_file(&link).expect("it is there");
-    std::os::unix::fs::symlink(ground.at("work/guard.sh"), &link).expect("a link");
+    std::os::unix::fs::symlink(folders.at("work/guard.sh"), &link).expect("a link");
     let error = programs.admit(job).expect_err("changed").to_string();
     assert_eq!(error, ProgramChange::Changed(link).to_string());
 }
