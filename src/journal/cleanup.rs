@@ -62,7 +62,7 @@ pub fn delete_old_sessions(config_dir: &Path, before: SystemTime) -> CleanupRepo
                 }
             }
             Some((id, false)) if !path.with_file_name(format!("{id}.jsonl")).exists() => {
-                report.outputs += delete_outputs(&path, before);
+                report.outputs += delete_outputs(&path, Some(before));
             }
             Some((_, false)) | None => {}
         }
@@ -110,15 +110,16 @@ fn delete_session(path: &Path, before: SystemTime) -> Option<usize> {
     if !is_old(&file.metadata().ok()?, before) || !is_ours(&file) {
         return None;
     }
-    delete_files_of(path, before).ok()
+    delete_files_of(path, Some(before)).ok()
 }
 
-/// Deletes a session's file, and the files stored beside it that were last written before `before`.
-/// Returns the number of outputs among them. The caller has locked the file.
+/// Deletes a session's file, and the files stored beside it: those that were last written before
+/// `before`, or all of them without it. Returns the number of outputs among them. The caller has
+/// locked the file.
 ///
 /// # Errors
 /// The file could not be deleted.
-pub(super) fn delete_files_of(path: &Path, before: SystemTime) -> io::Result<usize> {
+pub(super) fn delete_files_of(path: &Path, before: Option<SystemTime>) -> io::Result<usize> {
     let outputs = delete_outputs(&path.with_extension(""), before);
     fs::remove_file(path)?;
     remove_marks(path);
@@ -147,7 +148,7 @@ pub(super) fn is_ours(file: &File) -> bool {
 
 /// Deletes the stored outputs of a session and the journals of its sub-agents, and its folder if
 /// that is empty then.
-fn delete_outputs(session: &Path, before: SystemTime) -> usize {
+fn delete_outputs(session: &Path, before: Option<SystemTime>) -> usize {
     let outputs = delete_files(&session.join("tool-results"), is_output_name, before);
     delete_files(&session.join("subagents"), is_agent_name, before);
     delete_files(session, is_rest_name, before);
@@ -156,16 +157,18 @@ fn delete_outputs(session: &Path, before: SystemTime) -> usize {
     outputs
 }
 
-fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) -> usize {
+fn delete_files(folder: &Path, is_ours: fn(&str) -> bool, before: Option<SystemTime>) -> usize {
     if !fs::symlink_metadata(folder).is_ok_and(|facts| facts.is_dir()) {
         return 0;
     }
-    let is_old_output = |path: &PathBuf| {
+    let is_selected = |path: &PathBuf| {
         let has_name = path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
-        has_name && fs::symlink_metadata(path).is_ok_and(|facts| is_old(&facts, before))
+        let has_age =
+            |facts: Metadata| facts.is_file() && before.is_none_or(|before| is_old(&facts, before));
+        has_name && fs::symlink_metadata(path).is_ok_and(has_age)
     };
-    let old = entries(folder).into_iter().filter(is_old_output);
-    let removed = old.filter(|path| fs::remove_file(path).is_ok()).count();
+    let selected = entries(folder).into_iter().filter(is_selected);
+    let removed = selected.filter(|path| fs::remove_file(path).is_ok()).count();
     // Fails if the folder is not empty.
     let _not_empty = fs::remove_dir(folder);
     removed

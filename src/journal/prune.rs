@@ -13,10 +13,6 @@ use super::session_folder::open_without_links;
 use super::store::read_tail;
 use super::summary::SessionFile;
 
-/// Tolerance for file times in the future. The deletion of a session includes its stored outputs
-/// whatever their age, unless their time is further ahead than this.
-const CLOCK_ERROR_MAX: Duration = Duration::from_hours(24 * 365);
-
 /// Selects the sessions to delete. Without a limit of age or size, all finished ones are selected
 /// except those to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +131,7 @@ pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
     if !may_be_removed(&opened) {
         return Err(RemovalError::Foreign);
     }
-    delete_files_of(&file.path, SystemTime::now() + CLOCK_ERROR_MAX)?;
+    delete_files_of(&file.path, None)?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use outlast::journal::{
     CleanupReport, LockedSession, MessageMeta, OnDamage, SessionId, delete_old_sessions,
+    locate_session, remove_session,
 };
 
 use super::session_fixture::{Sandbox, opening, tell, user};
@@ -126,6 +127,23 @@ fn cleanup_removes_saved_outputs_only_with_their_session() {
     }
     assert_eq!(clear(&sandbox), CleanupReport { sessions: 0, outputs: 2 });
     assert!(!beside(&id).exists() && !beside(&orphan).exists(), "empty folders go too");
+}
+
+/// Their times are wrong if the clock was.
+#[test]
+fn a_session_that_the_user_removes_goes_with_its_outputs_of_any_time() {
+    let sandbox = Sandbox::new();
+    let id = session(&sandbox, ago(1));
+    let beside = sandbox.place.folder().join(id.as_str());
+    fs::create_dir_all(beside.join("tool-results")).expect("a folder");
+    let times = [SystemTime::UNIX_EPOCH + DAY, SystemTime::now() + DAY * 1_000];
+    for (name, time) in ["output-0-12ab34cd", "output-1-0f0f0f0f"].into_iter().zip(times) {
+        let output = beside.join("tool-results").join(name);
+        fs::write(&output, "x").expect("written");
+        age(&output, time);
+    }
+    remove_session(&locate_session(&sandbox.place, &id).expect("found")).expect("removed");
+    assert!(!sandbox.file(&id).exists() && !beside.exists());
 }
 
 #[test]
