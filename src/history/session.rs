@@ -120,7 +120,7 @@ impl HistoryEvent {
 }
 
 /// A process that began to work on the session.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessStart {
     /// Number of the process within the session, counted from 1.
     pub epoch: u64,
@@ -344,14 +344,7 @@ mod tests {
             at: Some(Timestamp::UNIX_EPOCH),
             event: HistoryEvent::Process(Box::new(ProcessStart {
                 epoch,
-                pid: 1,
-                host: String::new(),
-                version: String::new(),
-                model: String::new(),
-                permission_mode: String::new(),
-                resumes_prompt: false,
-                forked_from: None,
-                damage: None,
+                ..ProcessStart::default()
             })),
         };
         let agent = |epoch: u64| AgentHistory {

@@ -8,56 +8,28 @@ use super::job_paths::{absolute, variable};
 use super::programs::absolute_path;
 
 /// Lists of files and folders. A relative one lies in the working folder.
+#[rustfmt::skip]
 const PATH_LISTS: [&str; 22] = [
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONUSERBASE",
-    "PYTHONPYCACHEPREFIX",
-    "NODE_PATH",
-    "LD_LIBRARY_PATH",
-    "PERL5LIB",
-    "PERLLIB",
-    "RUBYLIB",
-    "GEM_HOME",
-    "GEM_PATH",
-    "CLASSPATH",
-    "BASH_ENV",
-    "ZDOTDIR",
-    "GCONV_PATH",
-    "OPENSSL_CONF",
-    "PHPRC",
-    "PHP_INI_SCAN_DIR",
-    "DOTNET_STARTUP_HOOKS",
-    "GIT_EXEC_PATH",
-    "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM",
+    "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "NODE_PATH",
+    "LD_LIBRARY_PATH", "PERL5LIB", "PERLLIB", "RUBYLIB", "GEM_HOME", "GEM_PATH", "CLASSPATH",
+    "BASH_ENV", "ZDOTDIR", "GCONV_PATH", "OPENSSL_CONF", "PHPRC", "PHP_INI_SCAN_DIR",
+    "DOTNET_STARTUP_HOOKS", "GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
 ];
 
 /// Libraries. Those without a slash are not looked up in the working folder.
 const LIBRARIES: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 
 /// Options of an interpreter.
+#[rustfmt::skip]
 const OPTIONS: [&str; 6] = [
-    "NODE_OPTIONS",
-    "PERL5OPT",
-    "RUBYOPT",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
+    "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS",
 ];
 
 /// Options that load the file or module after their equals sign, also from the working folder.
+#[rustfmt::skip]
 const LOADERS: [&str; 10] = [
-    "-r",
-    "--require",
-    "--import",
-    "--loader",
-    "--experimental-loader",
-    "--env-file",
-    "--env-file-if-exists",
-    "--experimental-config-file",
-    "--openssl-config",
-    "-Mlib",
+    "-r", "--require", "--import", "--loader", "--experimental-loader", "--env-file",
+    "--env-file-if-exists", "--experimental-config-file", "--openssl-config", "-Mlib",
 ];
 
 /// Returns true if an option of an interpreter loads the file or module that follows it.

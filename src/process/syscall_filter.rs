@@ -112,12 +112,11 @@ mod kernel {
 
     use Argument::{Is, IsGiven, IsKind, IsNot};
 
-    /// A refused call, and lists of conditions. It is refused if all conditions of one list hold,
-    /// or always if there is no list.
+    /// A call, and lists of conditions. The call is refused if all conditions of one list hold.
     type Refused = (c_long, &'static [&'static [Argument]]);
 
-    /// Calls that act on other processes, or use keys. A process may limit, slow down and pin
-    /// itself only: processes outside of the job belong to the user, and one of them is outlast.
+    /// Calls that act on other processes. A process may limit, slow down and pin itself only: processes
+    /// outside of the job belong to the user, and one of them is outlast.
     const OTHER_PROCESSES: &[Refused] = &[
         (libc::SYS_prlimit64, &[&[IsNot(0, 0), IsGiven(2)]]),
         (libc::SYS_setpriority, &[&[Is(0, PRIO_USER)], &[IsNot(1, 0)]]),
@@ -126,45 +125,31 @@ mod kernel {
         (libc::SYS_sched_setscheduler, &[&[IsNot(0, 0)]]),
         (libc::SYS_sched_setparam, &[&[IsNot(0, 0)]]),
         (libc::SYS_sched_setattr, &[&[IsNot(0, 0)]]),
-        // The keys of the user's session are credentials.
-        (libc::SYS_keyctl, &[]),
-        (libc::SYS_add_key, &[]),
-        (libc::SYS_request_key, &[]),
     ];
 
-    /// Calls that change attributes of files. The numbers of the last three are the same on all
-    /// architectures.
-    const ATTRIBUTES: &[Refused] = &[
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_chmod, &[]),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_chown, &[]),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_lchown, &[]),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_utime, &[]),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_utimes, &[]),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_futimesat, &[]),
-        (libc::SYS_fchmod, &[]),
-        (libc::SYS_fchmodat, &[]),
-        (libc::SYS_fchmodat2, &[]),
-        (libc::SYS_fchown, &[]),
-        (libc::SYS_fchownat, &[]),
-        (libc::SYS_utimensat, &[]),
-        (libc::SYS_setxattr, &[]),
-        (libc::SYS_lsetxattr, &[]),
-        (libc::SYS_fsetxattr, &[]),
-        (libc::SYS_removexattr, &[]),
-        (libc::SYS_lremovexattr, &[]),
-        (libc::SYS_fremovexattr, &[]),
-        (SETXATTRAT, &[]),
-        (REMOVEXATTRAT, &[]),
-        (FILE_SETATTR, &[]),
+    /// The keys of the user's session are credentials.
+    const KEYS: &[c_long] = &[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key];
+
+    /// Calls that change attributes of files.
+    #[rustfmt::skip]
+    const ATTRIBUTES: &[c_long] = &[
+        libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown,
+        libc::SYS_fchownat, libc::SYS_utimensat, libc::SYS_setxattr, libc::SYS_lsetxattr,
+        libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr,
+        SETXATTRAT, REMOVEXATTRAT, FILE_SETATTR,
     ];
 
-    /// From asm-generic/unistd.h, Linux 6.13.
+    /// Older forms of these calls, which only some architectures have.
+    #[cfg(target_arch = "x86_64")]
+    #[rustfmt::skip]
+    const OLD_ATTRIBUTES: &[c_long] = &[
+        libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes,
+        libc::SYS_futimesat,
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    const OLD_ATTRIBUTES: &[c_long] = &[];
+
+    /// From asm-generic/unistd.h, Linux 6.13. The numbers are the same on all architectures.
     const SETXATTRAT: c_long = 463;
     const REMOVEXATTRAT: c_long = 466;
 
@@ -173,34 +158,24 @@ mod kernel {
 
     /// System V shared memory, semaphores and message queues, and POSIX message queues. (POSIX
     /// shared memory and semaphores are files.)
-    const SHARED_OBJECTS: &[Refused] = &[
-        (libc::SYS_shmget, &[]),
-        (libc::SYS_shmat, &[]),
-        (libc::SYS_shmctl, &[]),
-        (libc::SYS_semget, &[]),
-        (libc::SYS_semop, &[]),
-        (libc::SYS_semtimedop, &[]),
-        (libc::SYS_semctl, &[]),
-        (libc::SYS_msgget, &[]),
-        (libc::SYS_msgsnd, &[]),
-        (libc::SYS_msgrcv, &[]),
-        (libc::SYS_msgctl, &[]),
-        (libc::SYS_mq_open, &[]),
-        (libc::SYS_mq_unlink, &[]),
+    #[rustfmt::skip]
+    const SHARED_OBJECTS: &[c_long] = &[
+        libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop,
+        libc::SYS_semtimedop, libc::SYS_semctl, libc::SYS_msgget, libc::SYS_msgsnd,
+        libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
     ];
 
-    /// Calls that make sockets, of every protocol. Pairs of connected sockets stay allowed, except
-    /// for datagram sockets, which could be connected elsewhere.
-    const NETWORK: &[Refused] = &[
-        (libc::SYS_socket, &[]),
-        (
-            libc::SYS_socketpair,
-            &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
-        ),
-        // io_uring makes sockets without these calls.
-        (libc::SYS_io_uring_setup, &[]),
-        (libc::SYS_io_uring_enter, &[]),
-        (libc::SYS_io_uring_register, &[]),
+    /// Pairs of connected sockets are allowed, except of kinds that could be connected elsewhere.
+    const SOCKET_PAIRS: &[Refused] = &[(
+        libc::SYS_socketpair,
+        &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
+    )];
+
+    /// Calls that make sockets, of every protocol. io_uring makes sockets without the call for that.
+    #[rustfmt::skip]
+    const SOCKETS: &[c_long] = &[
+        libc::SYS_socket, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
     ];
 
     /// From linux/resource.h.
@@ -227,24 +202,29 @@ mod kernel {
         calls: CallFilter,
         network: NetworkAccess,
     ) -> io::Result<BTreeMap<c_long, Vec<SeccompRule>>> {
-        let (of_objects, of_files) = match calls {
-            CallFilter::Nothing | CallFilter::Commands => (&[][..], &[][..]),
-            CallFilter::Isolated => (SHARED_OBJECTS, &[][..]),
-            CallFilter::Readers => (SHARED_OBJECTS, ATTRIBUTES),
+        let always: &[&[c_long]] = match calls {
+            CallFilter::Nothing | CallFilter::Commands => &[KEYS],
+            CallFilter::Isolated => &[KEYS, SHARED_OBJECTS],
+            CallFilter::Readers => &[KEYS, SHARED_OBJECTS, ATTRIBUTES, OLD_ATTRIBUTES],
         };
-        let of_network = match network {
-            NetworkAccess::Off => NETWORK,
-            NetworkAccess::Open | NetworkAccess::NoTcp | NetworkAccess::Listed => &[],
-        };
-        let mut refused = BTreeMap::new();
-        let of_objects = of_objects.iter().chain(of_files);
-        for (call, cases) in OTHER_PROCESSES.iter().chain(of_objects).chain(of_network) {
-            let rules: Result<Vec<SeccompRule>, _> = cases.iter().map(|case| rule(case)).collect();
-            let rules = rules.map_err(io::Error::other)?;
-            if cfg!(target_arch = "x86_64") {
-                refused.insert(*call | X32, rules.clone());
+        let (sockets, pairs) = match network {
+            NetworkAccess::Off => (SOCKETS, SOCKET_PAIRS),
+            NetworkAccess::Open | NetworkAccess::NoTcp | NetworkAccess::Listed => {
+                (&[][..], &[][..])
             }
-            refused.insert(*call, rules);
+        };
+        let always = always.iter().copied().flatten().chain(sockets);
+        let always = always.map(|call| (*call, Vec::new()));
+        let conditional = OTHER_PROCESSES.iter().chain(pairs).map(|(call, cases)| {
+            let rules = cases.iter().map(|case| rule(case)).collect::<Result<Vec<_>, _>>();
+            Ok((*call, rules.map_err(io::Error::other)?))
+        });
+        let mut refused =
+            always.map(Ok).chain(conditional).collect::<io::Result<BTreeMap<_, _>>>()?;
+        if cfg!(target_arch = "x86_64") {
+            let of_x32: Vec<_> =
+                refused.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
+            refused.extend(of_x32);
         }
         Ok(refused)
     }
