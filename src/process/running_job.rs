@@ -94,7 +94,7 @@ impl JobPipes {
 }
 
 impl RunningJob {
-    pub(super) fn new(control: JobControl, pipes: JobPipes) -> Self {
+    pub(super) fn new(control: JobControl, pipes: JobPipes, egress: Option<JobEgress>) -> Self {
         let (exit_sender, exited) = oneshot::channel();
         let (swept_sender, swept) = oneshot::channel();
         let (memory_taken, socket) = (Arc::default(), Arc::clone(&control.0));
@@ -106,17 +106,11 @@ impl RunningJob {
             memory_taken,
             files: UsedFiles::default(),
             is_confined: false,
-            egress: None,
+            egress,
             stdin: pipes.stdin,
             stdout: Some(pipes.stdout),
             stderr: pipes.stderr,
         }
-    }
-
-    /// Sets the network of the job.
-    pub(super) fn with_egress(mut self, egress: Option<JobEgress>) -> Self {
-        self.egress = egress;
-        self
     }
 
     /// Sets the program files of a job of the user, and whether it runs inside a sandbox.
@@ -247,7 +241,7 @@ mod tests {
         ours.set_nonblocking(true).expect("it is open");
         let job = Job::shell("true", "/", []);
         let (pipes, _theirs) = JobPipes::create(&job).expect("pipes");
-        let job = RunningJob::new(JobControl::new(ours).expect("a runtime"), pipes);
+        let job = RunningJob::new(JobControl::new(ours).expect("a runtime"), pipes, None);
         // The job init process never reports that the leftovers have ended.
         assert!(job.end_leftovers().await);
         let mut order = [0];

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{ForkResult, dup2_stdin, fork, setsid};
+use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
 
 use super::egress::{PROBE_ARGUMENT, run_probe};
 use super::job_init;
@@ -55,77 +55,117 @@ pub fn run_supervisor_if_requested() -> Option<ExitCode> {
 
 fn run_supervisor() -> io::Result<()> {
     let line = UnixStream::from(detach_from_parent()?);
-    let waiter = SignalWaiter::new()?;
-    let (mut job_inits, mut searches_left, mut memory) =
-        (JobInits::default(), 0, MemoryWatch::default());
+    let mut jobs = SupervisedJobs::new()?;
     loop {
-        let search = (searches_left > 0).then_some(ORPHAN_SEARCH_PAUSE);
-        let has_order = waiter.wait_readable(&line, search.into_iter().chain(memory.wait()).min());
-        if reap_children(&mut job_inits) {
-            searches_left = ORPHAN_SEARCHES;
-        }
-        job_inits.update();
-        if searches_left > 0 {
-            searches_left = if tree::kill_descendants(&job_inits.all()).is_empty() {
-                0
-            } else {
-                searches_left - 1
-            };
-        }
-        if let Some((job_init, taken)) = memory.check(|job_init| job_inits.is_busy(job_init)) {
-            signals::report_memory_exceeded(job_init, taken);
-        }
-        if !has_order {
+        if !jobs.wait(&line) {
             continue;
         }
         let (control, bound) = match receive_job(&line) {
             Ok(Some(job)) => job,
-            Ok(None) if is_replaceable(&job_inits) => break,
+            Ok(None) if jobs.is_replaceable() => break,
             Ok(None) => continue,
             Err(RunEnded) => break,
         };
-        let job_init = if let Some(idle) = job_inits.pass_on(&control) {
-            idle
-        } else {
-            let (socket, theirs) = match job_init_sockets() {
-                Ok(pair) => pair,
-                Err(error) => {
-                    let report = JobReport::StartFailed(job_init::errno_of(&error));
-                    job_init::send_report(&control, report);
-                    if is_replaceable(&job_inits) {
-                        break;
-                    }
-                    continue;
+        let job_init = match jobs.assign(&control) {
+            Ok(Assigned::To(job_init)) => job_init,
+            Ok(Assigned::ToThis { supervisor }) => {
+                // An open copy here would hide the end of the supervisor from outlast, or from
+                // another job init process.
+                drop((line, jobs));
+                return job_init::run_jobs(control, &supervisor);
+            }
+            Err(error) => {
+                let errno = job_init::errno_of(&error);
+                job_init::send_report(&control, JobReport::StartFailed(errno));
+                if errno == Errno::EMFILE as i32 && jobs.is_replaceable() {
+                    break;
                 }
-            };
-            // SAFETY: this process has one thread, so the child may call anything.
-            match unsafe { fork() } {
-                Ok(ForkResult::Child) => {
-                    // An open copy here would hide the end of the supervisor from outlast, or from
-                    // another job init process.
-                    drop((line, waiter, socket, job_inits));
-                    return job_init::run_jobs(control, &theirs);
-                }
-                Ok(ForkResult::Parent { child }) => {
-                    job_inits.add(child, socket);
-                    child
-                }
-                Err(errno) => {
-                    job_init::send_report(&control, JobReport::StartFailed(errno as i32));
-                    continue;
-                }
+                continue;
             }
         };
         if let Some(bound) = bound {
-            memory.add(job_init, bound);
+            jobs.memory.add(job_init, bound);
         }
     }
-    job_inits.end_idle();
-    let ended = tree::kill_until_gone(KILL_LIMIT, &waiter, || tree::reap(|_| ()));
-    let ended = ended.difference(&job_inits.all()).count();
-    let report = JobReport::AllEnded(i32::try_from(ended).unwrap_or(i32::MAX));
+    let report = JobReport::AllEnded(i32::try_from(jobs.end_all()).unwrap_or(i32::MAX));
     job_init::send_report(&line, report);
     Ok(())
+}
+
+/// The jobs of a supervisor, with everything that looks after them.
+struct SupervisedJobs {
+    waiter: SignalWaiter,
+    job_inits: JobInits,
+    memory: MemoryWatch,
+    /// The number of further searches for processes left by a killed job init process.
+    searches_left: u32,
+}
+
+/// The process that runs a job.
+enum Assigned {
+    To(Pid),
+    /// This process, which was forked for it. Has the socket to the supervisor.
+    ToThis {
+        supervisor: UnixStream,
+    },
+}
+
+impl SupervisedJobs {
+    fn new() -> io::Result<Self> {
+        let (job_inits, memory) = (JobInits::default(), MemoryWatch::default());
+        Ok(Self { waiter: SignalWaiter::new()?, job_inits, memory, searches_left: 0 })
+    }
+
+    /// Waits for an order of outlast, or for something to do for the jobs, and does that. Returns true
+    /// if there is an order.
+    fn wait(&mut self, line: &UnixStream) -> bool {
+        let search = (self.searches_left > 0).then_some(ORPHAN_SEARCH_PAUSE);
+        let limit = search.into_iter().chain(self.memory.wait()).min();
+        let has_order = self.waiter.wait_readable(line, limit);
+        if reap_children(&mut self.job_inits) {
+            self.searches_left = ORPHAN_SEARCHES;
+        }
+        self.job_inits.update();
+        if self.searches_left > 0 {
+            let is_over = tree::kill_descendants(&self.job_inits.all()).is_empty();
+            self.searches_left = if is_over { 0 } else { self.searches_left - 1 };
+        }
+        let is_busy = |job_init| self.job_inits.is_busy(job_init);
+        if let Some((job_init, taken)) = self.memory.check(is_busy) {
+            signals::report_memory_exceeded(job_init, taken);
+        }
+        has_order
+    }
+
+    /// Passes a job to an idle job init process, or forks one for it.
+    fn assign(&mut self, control: &UnixStream) -> io::Result<Assigned> {
+        if let Some(idle) = self.job_inits.pass_on(control) {
+            return Ok(Assigned::To(idle));
+        }
+        let (socket, supervisor) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        // SAFETY: this process has one thread, so the child may call anything.
+        match unsafe { fork() }? {
+            ForkResult::Child => Ok(Assigned::ToThis { supervisor }),
+            ForkResult::Parent { child } => {
+                self.job_inits.add(child, socket);
+                Ok(Assigned::To(child))
+            }
+        }
+    }
+
+    /// Returns true if this process can end because it may open no more files: it has no jobs, and
+    /// outlast starts another one, which may open more if the limit was raised.
+    fn is_replaceable(&self) -> bool {
+        self.job_inits.all().is_empty()
+    }
+
+    /// Ends all processes below this one. Returns the number of ended processes of jobs.
+    fn end_all(&mut self) -> usize {
+        self.job_inits.end_idle();
+        let ended = tree::kill_until_gone(KILL_LIMIT, &self.waiter, || tree::reap(|_| ()));
+        ended.difference(&self.job_inits.all()).count()
+    }
 }
 
 /// Closes everything that was inherited from outlast except the socket to it, which is returned.
@@ -168,19 +208,6 @@ fn reap_children(job_inits: &mut JobInits) -> bool {
         }
     });
     may_leave_orphans
-}
-
-/// Returns true if this process can end because it may open no more files: it has no jobs, and
-/// outlast starts another one, which may open more if the limit was raised.
-fn is_replaceable(job_inits: &JobInits) -> bool {
-    job_inits.all().is_empty()
-}
-
-/// Creates the socket to a new job init process, which does not block, and its other end.
-fn job_init_sockets() -> io::Result<(UnixStream, UnixStream)> {
-    let (socket, theirs) = UnixStream::pair()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket, theirs))
 }
 
 /// The run is over, or outlast is gone.

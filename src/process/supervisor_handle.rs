@@ -191,9 +191,7 @@ impl Supervisor {
             start_egress(&control.0, egress).await?;
         }
         match read_report(&control.0).await {
-            Ok(JobReport::Started) => {
-                Ok(RunningJob::new(control, pipes).with_egress(egress.cloned()))
-            }
+            Ok(JobReport::Started) => Ok(RunningJob::new(control, pipes, egress.cloned())),
             Ok(JobReport::StartFailed(errno)) => {
                 Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
