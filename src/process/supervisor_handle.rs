@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
@@ -35,7 +36,7 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// The limit of the wait for the end of everything that is left.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-const EMFILE: i32 = nix::errno::Errno::EMFILE as i32;
+const EMFILE: i32 = Errno::EMFILE as i32;
 
 /// The most supervisor processes that a run may lose. After that it starts no other.
 const LOSSES_MAX: u32 = 10;
@@ -231,12 +232,14 @@ impl SupervisorInner {
                 }
             };
             supervisor.resume();
-            if wire::send(&supervisor.socket, &order, &[socket]).is_ok() {
-                state.process = Some(supervisor);
-                return Ok(());
+            let sent = wire::send(&supervisor.socket, &order, &[socket]);
+            if sent.as_ref().is_err_and(|error| !is_shortage(error)) {
+                supervisor.reap();
+                state.lost_supervisors += 1;
+                continue;
             }
-            supervisor.reap();
-            state.lost_supervisors += 1;
+            state.process = Some(supervisor);
+            return sent;
         }
     }
 
@@ -321,6 +324,13 @@ impl SupervisorProcess {
     }
 }
 
+/// Returns true if a message could not be sent because the system lacks memory, or too many descriptors
+/// are being passed. The receiver still runs then.
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ETOOMANYREFS | Errno::ENOMEM | Errno::ENOBUFS))
+}
+
 /// Receives the listener of a job's socket calls, and starts to decide them.
 async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(), SpawnFailure> {
     let mut report = [0; JobReport::BYTES];
@@ -376,6 +386,20 @@ mod tests {
             let failure = start_egress(&control.0, &job()).await;
             assert!(matches!(failure, Err(SpawnFailure::Lost)), "{is_reset}: {failure:?}");
         }
+    }
+
+    #[test]
+    fn a_supervisor_is_lost_unless_only_the_system_lacks_something() {
+        for (errno, expected) in [
+            (Errno::ETOOMANYREFS, true),
+            (Errno::ENOMEM, true),
+            (Errno::ENOBUFS, true),
+            (Errno::EPIPE, false),
+            (Errno::ECONNRESET, false),
+        ] {
+            assert_eq!(is_shortage(&errno.into()), expected, "{errno}");
+        }
+        assert!(!is_shortage(&io::ErrorKind::WriteZero.into()), "a part was sent");
     }
 
     #[tokio::test]
