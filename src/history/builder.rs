@@ -257,7 +257,8 @@ impl HistoryBuilder {
 
     fn result(&mut self, call: &str, output: Vec<Block>, is_error: bool, detail: Option<Value>) {
         let (at, started) = (self.at, self.started.get(call).copied());
-        // A later process recorded the result of a call that it did not run: the outcome is unknown.
+        // A later process recorded the result of a call that it did not run: the outcome is
+        // unknown.
         let is_lost = started.is_some_and(|epoch| epoch < self.epoch);
         let keeps_all = self.contents != HistoryContents::WithoutOutputs;
         let Some(tool) = self.tool(call) else { return };

@@ -263,8 +263,8 @@ impl SessionHistory {
         })
     }
 
-    /// True if another program recorded the session. An empty journal counts as one of outlast that was
-    /// cut off.
+    /// True if another program recorded the session. An empty journal counts as one of outlast that
+    /// was cut off.
     pub fn is_foreign(&self) -> bool {
         let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
         self.end.is_none() && !self.items.is_empty() && !self.items.iter().any(is_ours)
@@ -279,8 +279,8 @@ impl SessionHistory {
         }
     }
 
-    /// Marks as running the sub-agents without an end and the calls without a result that the process
-    /// at work on the session has started.
+    /// Marks as running the sub-agents without an end and the calls without a result that the
+    /// process at work on the session has started.
     pub(super) fn mark_running(&mut self) {
         let process = |item: &HistoryItem| {
             if let HistoryEvent::Process(start) = &item.event {

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::process::spawn_detached;
 
-/// Owns the thread, which ends when this is dropped. Requests are numbered, and one sync can complete
-/// several.
+/// Owns the thread, which ends when this is dropped. Requests are numbered, and one sync can
+/// complete several.
 #[derive(Debug)]
 pub(super) struct BackgroundSync {
     requests: Sender<u64>,

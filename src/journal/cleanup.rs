@@ -1,7 +1,7 @@
 //! Deletes old sessions, so that the disk of a long-lived machine does not fill up.
 //!
-//! Deletes only files that are certainly ours, old and unused: another program may share the folder,
-//! and its sessions stay, as do files that cannot be classified.
+//! Deletes only files that are certainly ours, old and unused: another program may share the
+//! folder, and its sessions stay, as do files that cannot be classified.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};

@@ -4,8 +4,8 @@ use crate::recovery::RefusedField;
 
 use super::view::JournalView;
 
-/// Facts that later requests of the session respect. Of several windows or output limits of a model,
-/// the last recorded one applies.
+/// Facts that later requests of the session respect. Of several windows or output limits of a
+/// model, the last recorded one applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnedFacts {
     windows: Vec<(String, u64)>,

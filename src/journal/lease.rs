@@ -164,7 +164,8 @@ impl LeaseFence {
     /// Publishes the lease under its name, in one step.
     fn publish(path: PathBuf, record: LeaseRecord) -> io::Result<Self> {
         let content = record.json();
-        // A unique name: a process that was suspended here must not rename the file of its successor.
+        // A unique name: a process that was suspended here must not rename the file of its
+        // successor.
         let staged = path.with_extension(format!("lease.{}.new", Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
         if let Err(error) = file.write_all(&content).and_then(|()| fs::rename(&staged, &path)) {
@@ -215,8 +216,8 @@ impl LeaseFence {
                 Err(FenceError::TakenOver(_)) => return,
                 // The next write fails for the same reason, and reports it.
                 Err(FenceError::Unreadable(_)) => {}
-                // By the descriptor, so that the lease of another process is never renewed. The file
-                // server sets the time.
+                // By the descriptor, so that the lease of another process is never renewed. The
+                // file server sets the time.
                 Ok(()) => {
                     let now = TimeSpec::UTIME_NOW;
                     let _retried = futimens(&self.file, &now, &now);

@@ -8,8 +8,9 @@ const OUR_RECORD: &[u8] = br#""outlast""#;
 /// longest path.
 const HEAD_BYTES: usize = 6 << 10;
 
-/// Iterates over the members of a JSON object, each with its name and its value as they are written:
-/// with quotes and escapes. Ends at anything but JSON without blanks, or after [`HEAD_BYTES`].
+/// Iterates over the members of a JSON object, each with its name and its value as they are
+/// written: with quotes and escapes. Ends at anything but JSON without blanks, or after
+/// [`HEAD_BYTES`].
 pub(super) struct HeadMembers<'a> {
     /// The head of the line from the end of the last member on.
     rest: &'a [u8],

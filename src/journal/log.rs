@@ -84,11 +84,11 @@ impl Journal {
     /// [`JournalError::Unwritable`], after which a run may continue without a journal;
     /// [`JournalError::Exists`] and [`JournalError::Locked`], after which it must not.
     pub fn create(
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
     ) -> Result<Self, JournalError> {
-        let mut journal = Self::begin(place, id, opening)?;
+        let mut journal = Self::begin(sessions, id, opening)?;
         journal.open(opening, &Terms::default(), JournalStart::new(1));
         journal.remove_if_lost()
     }
@@ -99,12 +99,12 @@ impl Journal {
     /// # Errors
     /// Those of [`Journal::create`].
     pub fn fork(
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
         (source_id, source): (&SessionId, &RestoredSession),
     ) -> Result<Self, JournalError> {
-        let mut journal = Self::begin(place, id, opening)?;
+        let mut journal = Self::begin(sessions, id, opening)?;
         let RestoredSession { conversation, contract, work, .. } = source;
         let forked_from = Some(source_id.to_string());
         // All restored thinking is by the model that answered last.
@@ -134,13 +134,13 @@ impl Journal {
     }
 
     fn begin(
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
     ) -> Result<Self, JournalError> {
-        let path = place.file(id);
+        let path = sessions.file(id);
         let unwritable = |cause| JournalError::Unwritable { path: path.clone(), cause };
-        let folder = place.folder();
+        let folder = sessions.folder();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unwritable)?;
         let file = JournalWriter::create(&path).map_err(|cause| {
             if cause.kind() == io::ErrorKind::AlreadyExists {
@@ -151,10 +151,10 @@ impl Journal {
         })?;
         let lock = lock_session(&file, id, &path)?;
         let request =
-            LeaseRequest { journal: &path, machine: place.machine(), epoch_before: 0, lock };
+            LeaseRequest { journal: &path, machine: sessions.machine(), epoch_before: 0, lock };
         let lease = SessionLease::acquire_if_available(id, &request)?.map(|(lease, _)| lease);
         let writer = JournalWriter::new(file, 0).with_lease(lease);
-        let journal = Self { path: path.clone(), ..Self::on_writer(writer, place, id, opening) };
+        let journal = Self { path: path.clone(), ..Self::on_writer(writer, sessions, id, opening) };
         sync_folders(&folder).map_err(unwritable)?;
         Ok(journal)
     }
@@ -162,17 +162,17 @@ impl Journal {
     /// Continues writing after what `writer` holds.
     pub(super) fn on_writer(
         writer: JournalWriter,
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         opening: &ProcessOpening,
     ) -> Self {
         Self {
             sink: JournalSink::File(writer),
             session: id.to_string(),
-            cwd: place.recorded_cwd(),
+            cwd: sessions.recorded_cwd(),
             version: opening.version.clone(),
             redaction: Redaction::new(opening.secrets.clone()),
-            mirror: place.mirror().cloned(),
+            mirror: sessions.mirror().cloned(),
             ..Self::disabled()
         }
     }
@@ -258,9 +258,9 @@ impl Journal {
         self.answered.get(tool_use_id).copied()
     }
 
-    /// Appends the outcome of a tool call: its result block, and its structured result for programs.
-    /// The model may read it meanwhile; it is on disk before the next intent. Only the loss of power
-    /// can undo it, after which the outcome of the call is unknown.
+    /// Appends the outcome of a tool call: its result block, and its structured result for
+    /// programs. The model may read it meanwhile; it is on disk before the next intent. Only the
+    /// loss of power can undo it, after which the outcome of the call is unknown.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {
@@ -295,8 +295,8 @@ impl Journal {
         self.leaf = Some(uuid);
     }
 
-    /// Appends the intent to run tools. Each call comes with whether its input was changed. The tools
-    /// may start only after this has returned.
+    /// Appends the intent to run tools. Each call comes with whether its input was changed. The
+    /// tools may start only after this has returned.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
         for (call, _) in calls {
             self.recorded.started(&call.id, &call.name);

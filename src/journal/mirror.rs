@@ -33,7 +33,8 @@ impl JournalMirror {
         (self.0)(path, Value::Object(entry));
     }
 
-    /// Passes on the metadata of a sub-agent as a line of its journal: a copy has no file beside it.
+    /// Passes on the metadata of a sub-agent as a line of its journal: a copy has no file beside
+    /// it.
     pub(super) fn copy_metadata(&self, journal: &Path, metadata: &[u8]) {
         let Ok(Value::Object(mut entry)) = json::read(metadata) else { return };
         entry.insert("type".to_owned(), Value::from("agent_metadata"));

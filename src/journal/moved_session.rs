@@ -1,6 +1,6 @@
 //! Sessions that continue in another working directory than the one of their journal. A mark beside
-//! the journal, `<session>.moved`, names the new directory. A copy of the mark in the project folder
-//! of that directory leads to the journal, which is not moved.
+//! the journal, `<session>.moved`, names the new directory. A copy of the mark in the project
+//! folder of that directory leads to the journal, which is not moved.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,16 +23,16 @@ fn marked_folder(journal: &Path) -> Option<String> {
     fs::read_to_string(journal.with_extension(MOVED)).ok()
 }
 
-/// Records that a session continues in the working directory `now`, whose project folder is `place`.
-/// A session whose mark cannot be written is found by its id only.
-pub(super) fn record_move(journal: &Path, now: &str, place: &Path) {
+/// Records that a session continues in the working directory `now`, whose project folder is
+/// `folder`. A session whose mark cannot be written is found by its id only.
+pub(super) fn record_move(journal: &Path, now: &str, folder: &Path) {
     if current_folder(journal).is_none_or(|before| before == now) {
         return;
     }
     remove_marks(journal);
     let mark = journal.with_extension(MOVED);
     let Some(name) = mark.file_name() else { return };
-    let _found_by_id = write_mark(&mark, now).and_then(|()| write_mark(&place.join(name), now));
+    let _found_by_id = write_mark(&mark, now).and_then(|()| write_mark(&folder.join(name), now));
 }
 
 /// Removes the marks of a session from all project folders.

@@ -9,8 +9,8 @@ use crate::transcript::{Message, Usage};
 
 use super::entry::JournalRecord;
 
-/// The members of a tool's structured result that reports read. The others are for hosts, and repeat
-/// the whole output.
+/// The members of a tool's structured result that reports read. The others are for hosts, and
+/// repeat the whole output.
 pub(super) const REPORTED: [&str; 6] =
     ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
 

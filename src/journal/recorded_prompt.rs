@@ -1,7 +1,7 @@
 //! The state of a prompt, folded from its records: its answer and its position.
 //!
-//! A run applies this fold to the records that it writes, and a later process to the records that it
-//! reads, so both have the same result.
+//! A run applies this fold to the records that it writes, and a later process to the records that
+//! it reads, so both have the same result.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -69,15 +69,15 @@ struct IntactEnd {
 /// The session is unknown, unreadable, damaged or newer than this program, or cannot be resumed at
 /// the requested message.
 pub fn read_session(
-    place: &SessionFolder,
+    sessions: &SessionFolder,
     id: &SessionId,
     request: impl Into<ReadRequest>,
 ) -> Result<RestoredSession, JournalError> {
     let ReadRequest { on_damage, point } = request.into();
-    let path = place.find(id)?;
+    let path = sessions.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    let file = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
+    let file = ParsedFile::parse(sessions, id, &path, (&bytes, on_damage))?;
     restore(id, &file, point.as_ref()).map(|(restored, _remarks)| restored)
 }
 
@@ -88,12 +88,12 @@ impl LockedSession {
     /// Those of [`read_session`], and [`JournalError::Locked`] when another process holds the
     /// session.
     pub fn lock_and_read(
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         request: impl Into<ReadRequest>,
     ) -> Result<Self, JournalError> {
         let ReadRequest { on_damage, point } = request.into();
-        let path = place.find(id)?;
+        let path = sessions.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (file, unwritable) = open(&path).map_err(unreadable)?;
         let mut file = LockedFile::from(file);
@@ -101,11 +101,12 @@ impl LockedSession {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let epoch_before = reader::last_open_record(&bytes[..]).map_or(0, |open| open.epoch);
-        let request = LeaseRequest { journal: &path, machine: place.machine(), epoch_before, lock };
+        let request =
+            LeaseRequest { journal: &path, machine: sessions.machine(), epoch_before, lock };
         let lease = SessionLease::acquire_if_available(id, &request)?;
         // Another process may have written before this one acquired the lease.
         file.read_to_end(&mut bytes).map_err(unreadable)?;
-        let parsed = ParsedFile::parse(place, id, &path, (&bytes, on_damage))?;
+        let parsed = ParsedFile::parse(sessions, id, &path, (&bytes, on_damage))?;
         let contents = &parsed.contents;
         let end = IntactEnd {
             bytes: contents.intact_bytes,
@@ -125,15 +126,15 @@ impl LockedSession {
     /// the file cannot be written, the journal reports itself lost and the run may continue.
     pub fn open(
         mut self,
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         opening: &ProcessOpening,
     ) -> (Journal, RestoredSession) {
         let cut = self.cut_off_end();
         let Self { id, mut restored, remarks, rest, file, lease, path, end, .. } = self;
-        record_move(&path, &place.recorded_cwd(), &place.folder());
+        record_move(&path, &sessions.recorded_cwd(), &sessions.folder());
         let lease = lease.map(|(lease, _)| lease);
         let writer = JournalWriter::new(file, end.bytes).with_lease(lease);
-        let mut journal = Journal::on_writer(writer, place, &id, opening)
+        let mut journal = Journal::on_writer(writer, sessions, &id, opening)
             .continuing(path, end.seq, (remarks.leaf, remarks.ids))
             .with_recorded(restored.conversation.recorded.clone());
         let kept_in = match cut {
@@ -176,8 +177,8 @@ impl LockedSession {
         (journal, restored)
     }
 
-    /// Cuts off the torn or damaged end of the file. Returns the file that a damaged part was copied
-    /// to.
+    /// Cuts off the torn or damaged end of the file. Returns the file that a damaged part was
+    /// copied to.
     fn cut_off_end(&mut self) -> io::Result<Option<PathBuf>> {
         if let Some(cause) = self.unwritable.take() {
             return Err(cause);
@@ -204,7 +205,7 @@ fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
 
 impl ParsedFile {
     fn parse(
-        place: &SessionFolder,
+        sessions: &SessionFolder,
         id: &SessionId,
         path: &Path,
         (bytes, on_damage): (&[u8], OnDamage),
@@ -229,7 +230,7 @@ impl ParsedFile {
                 }
             }
         })?;
-        let terms = find_terms(path, bytes, &place.recorded_cwd())?;
+        let terms = find_terms(path, bytes, &sessions.recorded_cwd())?;
         Ok(Self { contents, rest, terms, agents: read_subagents(path) })
     }
 }

@@ -228,8 +228,8 @@ impl SessionFolder {
 ///
 /// # Errors
 /// [`JournalError::Unreadable`] if a session's file exists and cannot be read.
-pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
-    let files = place.candidates().filter_map(|path| {
+pub fn latest(sessions: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
+    let files = sessions.candidates().filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
         Some((modified(&path)?, SessionId::parse(name)?, path))
     });
@@ -238,15 +238,15 @@ pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> 
     for (_when, id, path) in files {
         let has_prompt = has_user_message(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
-        if has_prompt && place.owns(&path) {
+        if has_prompt && sessions.owns(&path) {
             return Ok(Some(id));
         }
     }
     Ok(None)
 }
 
-/// Sorts sessions by the time of their last write, the newest first. A time in the future is due to a
-/// wrong clock, so a session with such a time comes after all others.
+/// Sorts sessions by the time of their last write, the newest first. A time in the future is due to
+/// a wrong clock, so a session with such a time comes after all others.
 pub(super) fn sort_newest_first<T>(
     sessions: &mut [T],
     key: impl Fn(&T) -> (SystemTime, &SessionId),

@@ -125,8 +125,8 @@ impl JournalSink {
     }
 }
 
-/// Returns true if the error is of the system, which may allow a later write. A file that was deleted
-/// is not created again.
+/// Returns true if the error is of the system, which may allow a later write. A file that was
+/// deleted is not created again.
 fn is_of_disk(cause: &io::Error) -> bool {
     cause.raw_os_error().is_some()
 }

@@ -1,7 +1,7 @@
 //! The lines of one step of the state machine, which are valid only together.
 //!
-//! A process that is killed while it writes them leaves some of them. The reader drops those, so that
-//! either both a reply and the decision about it are recorded, or neither.
+//! A process that is killed while it writes them leaves some of them. The reader drops those, so
+//! that either both a reply and the decision about it are recorded, or neither.
 
 use crate::recovery::Transition;
 

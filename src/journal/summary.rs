@@ -66,11 +66,11 @@ impl SessionFile {
 }
 
 /// Lists sessions, the last written first.
-pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile> {
+pub fn list_sessions(sessions: &SessionFolder, scope: ListScope) -> Vec<SessionFile> {
     let paths: Vec<PathBuf> = match scope {
-        ListScope::Project => place.own_files().collect(),
+        ListScope::Project => sessions.own_files().collect(),
         ListScope::All => {
-            entries(&place.projects()).iter().flat_map(|folder| entries(folder)).collect()
+            entries(&sessions.projects()).iter().flat_map(|folder| entries(folder)).collect()
         }
     };
     let mut files: Vec<SessionFile> =
@@ -83,11 +83,14 @@ pub fn list_sessions(place: &SessionFolder, scope: ListScope) -> Vec<SessionFile
 ///
 /// # Errors
 /// There is no such session.
-pub fn locate_session(place: &SessionFolder, id: &SessionId) -> Result<SessionFile, JournalError> {
-    let path = place.find(id)?;
+pub fn locate_session(
+    sessions: &SessionFolder,
+    id: &SessionId,
+) -> Result<SessionFile, JournalError> {
+    let path = sessions.find(id)?;
     SessionFile::at(path)
         .map(|(file, _)| file)
-        .ok_or_else(|| JournalError::Unknown { id: id.clone(), projects: place.projects() })
+        .ok_or_else(|| JournalError::Unknown { id: id.clone(), projects: sessions.projects() })
 }
 
 fn bytes_below(folder: &Path) -> u64 {
@@ -231,9 +234,9 @@ fn value_at<T: DeserializeOwned>(line: &[u8], start: usize) -> Option<T> {
 
 /// Returns the sessions of all working directories whose ids start with `beginning`, each once, the
 /// last written first.
-pub fn sessions_beginning(place: &SessionFolder, beginning: &str) -> Vec<SessionFile> {
+pub fn sessions_beginning(sessions: &SessionFolder, beginning: &str) -> Vec<SessionFile> {
     let mut found: Vec<SessionFile> = Vec::new();
-    for file in list_sessions(place, ListScope::All) {
+    for file in list_sessions(sessions, ListScope::All) {
         // The same session may have been copied to other projects: the newest counts.
         let is_new = found.iter().all(|known| known.id != file.id);
         if file.id.as_str().starts_with(beginning) && is_new {
@@ -244,8 +247,8 @@ pub fn sessions_beginning(place: &SessionFolder, beginning: &str) -> Vec<Session
 }
 
 /// Finds the session of this working directory with a name: the last written one.
-pub fn session_named(place: &SessionFolder, name: &str) -> Option<SessionId> {
-    let mut files = list_sessions(place, ListScope::Project).into_iter();
+pub fn session_named(sessions: &SessionFolder, name: &str) -> Option<SessionId> {
+    let mut files = list_sessions(sessions, ListScope::Project).into_iter();
     let is_named = |file: &SessionFile| {
         let mut scan = SessionScan::default();
         let read = open_regular(&file.path).and_then(|opened| scan.read(opened));

@@ -27,7 +27,8 @@ pub struct Kept {
     pub original: Contract,
     /// The contract in force when the last process began.
     pub latest: Contract,
-    /// The last contract of a process in the reader's working directory: its permissions apply there.
+    /// The last contract of a process in the reader's working directory: its permissions apply
+    /// there.
     pub here: Option<Contract>,
 }
 
@@ -52,11 +53,11 @@ impl Terms {
 ///
 /// # Errors
 /// The session is unknown or unreadable.
-pub fn read_terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
-    let path = place.find(id)?;
+pub fn read_terms(sessions: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
+    let path = sessions.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let file = open_regular(&path).map_err(unreadable)?;
-    find_terms(&path, buffered(file), &place.recorded_cwd())
+    find_terms(&path, buffered(file), &sessions.recorded_cwd())
 }
 
 /// Finds contract and prompt records among the lines of a file. `here` is the working directory.

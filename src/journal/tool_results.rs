@@ -12,8 +12,8 @@ use super::parsed_line::MessageEntry;
 /// The sort key of a block: results come first, in the order of their calls.
 pub(super) fn sort_key(block: &Block, order: &[String]) -> usize {
     let id = block.answered_call();
-    let place = id.and_then(|id| order.iter().position(|call| call == id));
-    place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
+    let position = id.and_then(|id| order.iter().position(|call| call == id));
+    position.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
 }
 
 /// The answers to `open` calls in the last message.
@@ -76,8 +76,8 @@ pub(super) fn results_off_chain(
 /// The answer to a call that was never started.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
-/// The answer to an interrupted call. `intent` is the record of its start, with its input if that was
-/// changed.
+/// The answer to an interrupted call. `intent` is the record of its start, with its input if that
+/// was changed.
 pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) -> String {
     match intent.map(Option::as_ref) {
         Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),

@@ -181,8 +181,8 @@ impl JournalWriter {
     /// Writes everything to a new file in place of the one that failed, and syncs it.
     ///
     /// # Errors
-    /// The new file cannot be written, and the old one stays in its place; or another process has
-    /// taken the session over.
+    /// The new file cannot be written, and the old one is kept; or another process has taken the
+    /// session over.
     pub(super) fn replace_file(&mut self, path: &Path) -> Result<(), AppendError> {
         if let Some(fence) = &self.fence {
             fence.check()?;
@@ -226,7 +226,7 @@ impl JournalWriter {
 /// writes of another process go to the old file, which no longer has a name.
 ///
 /// # Errors
-/// The new file cannot be written. The old one stays in its place.
+/// The new file cannot be written. The old one is kept.
 pub(super) fn replace_file(
     path: &Path,
     old: &mut File,
@@ -293,12 +293,13 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Returns the sync that `append` requests: on a file whose syncs fail, the journal is lost by it.
+    /// Returns the sync that `append` requests: on a file whose syncs fail, the journal is lost by
+    /// it.
     fn sync_of(append: impl FnOnce(&mut Journal)) -> Sync {
-        let (place, id) =
+        let (sessions, id) =
             (SessionFolder::new(Path::new("/nowhere"), Path::new("/")), SessionId::generate());
         let opening = ProcessOpening::default();
-        let mut journal = Journal::on_writer(device("/dev/null"), &place, &id, &opening);
+        let mut journal = Journal::on_writer(device("/dev/null"), &sessions, &id, &opening);
         append(&mut journal);
         let JournalSink::File(writer) = &mut journal.sink else {
             assert!(matches!(journal.health(), JournalHealth::Lost(_)));

@@ -10,8 +10,8 @@ const INTERPRETERS: [&str; 14] = [
     "java", "pwsh", "tsx",
 ];
 
-/// Programs that run code from the working folder or a cache (packages, build files, hooks of git), or
-/// commands in files and in their input.
+/// Programs that run code from the working folder or a cache (packages, build files, hooks of git),
+/// or commands in files and in their input.
 #[rustfmt::skip]
 pub(super) const RUNNERS: &[&str] = &[
     "npx", "npm", "pnpm", "pnpx", "yarn", "corepack", "bun", "bunx", "deno", "uv", "uvx", "pipx",

@@ -74,8 +74,8 @@ pub(super) fn own_paths(job: &Job) -> Vec<PathBuf> {
     paths
 }
 
-/// The environment without relative elements of `PATH` and empty elements of other lists, which lead
-/// to the working folder: `PYTHONPATH=$PYTHONPATH:/opt/x` has one if the variable is not set.
+/// The environment without relative elements of `PATH` and empty elements of other lists, which
+/// lead to the working folder: `PYTHONPATH=$PYTHONPATH:/opt/x` has one if the variable is not set.
 pub(super) fn without_working_folder(job: &Job) -> Vec<(OsString, OsString)> {
     let mut environment = job.environment.clone();
     for (name, value) in &mut environment {

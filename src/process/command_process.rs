@@ -73,10 +73,10 @@ impl CommandStarter {
         // SAFETY: the environment, in which `execvp` also looks for `PATH`, is restored before this
         // process uses it. For the new process, see the safety section of this function.
         let (process, failure) = unsafe {
-            let own = environ;
+            let saved = environ;
             environ = environment.as_ptr();
             let started = start_process(&mut self.stack, &execute);
-            environ = own;
+            environ = saved;
             started?
         };
         let Some(errno) = failure else { return Ok(process) };

@@ -56,7 +56,7 @@ pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
     } else {
         let words = [program].into_iter().chain(arguments.iter().map(String::as_str));
         let words: Vec<_> = words.map(Word::fixed).collect();
-        run.files = (0..words.len()).flat_map(|place| code_files(&words[place..])).collect();
+        run.files = (0..words.len()).flat_map(|index| code_files(&words[index..])).collect();
         if is_data_program(program) {
             run.arguments.clear();
         }
@@ -124,15 +124,15 @@ impl Word {
 /// certain if options are among these words.
 fn words_before_program(words: &[Word]) -> usize {
     let mut wraps = false;
-    let is_before = |place: &usize| {
-        let word = &words[*place];
-        let is_placeholder_name = *place > 0 && words[place - 1].text == "-I";
+    let is_before = |index: &usize| {
+        let word = &words[*index];
+        let is_placeholder_name = *index > 0 && words[index - 1].text == "-I";
         let is_option = is_placeholder_name
             || word.text.starts_with(|it: char| it == '-' || it.is_ascii_digit());
         if word.is_assignment() || wraps && is_option {
             return true;
         }
-        let has_line = words.get(place + 1).is_some_and(|it| is_command_flag(&it.text));
+        let has_line = words.get(index + 1).is_some_and(|it| is_command_flag(&it.text));
         let is_wrapper = WRAPPERS.contains(&program_name(&word.text).as_str())
             || has_line && is_shell(&word.text);
         wraps |= is_wrapper;
@@ -175,9 +175,9 @@ impl FileOption {
         (!before.contains(|it| self.with_value.contains(it))).then_some(value)
     }
 
-    /// The file that this option names at a place among operands.
-    fn file(&self, operands: &[Word], place: usize) -> Option<String> {
-        let word = &operands[place];
+    /// The file that this option names at this index among the operands.
+    fn file(&self, operands: &[Word], index: usize) -> Option<String> {
+        let word = &operands[index];
         let value = self.value(&word.text)?;
         let option = &word.text[..word.text.len() - value.len()];
         let value = match word.source.strip_prefix(option) {
@@ -188,7 +188,7 @@ impl FileOption {
         if !value.is_empty() {
             return Some(value.to_owned());
         }
-        let next = operands.get(place + 1).filter(|next| !next.is_placeholder());
+        let next = operands.get(index + 1).filter(|next| !next.is_placeholder());
         Some(next.map_or(ANY_FILE, |next| &next.source).to_owned())
     }
 }
@@ -199,7 +199,7 @@ fn code_files(command: &[Word]) -> Vec<String> {
     let name = program_name(&program.text);
     let option = FILE_OPTIONS.iter().filter(|it| it.program == name);
     let files = option
-        .flat_map(|option| (0..operands.len()).filter_map(|place| option.file(operands, place)));
+        .flat_map(|option| (0..operands.len()).filter_map(|index| option.file(operands, index)));
     let runs_text = name == "sed"
         && operands.iter().any(|it| executes_text(&it.text) || executes_text(&it.source));
     files.chain(runs_text.then(|| ANY_FILE.to_owned())).collect()
@@ -239,10 +239,10 @@ fn executes_text(operand: &str) -> bool {
 fn after_substitution(text: &str) -> Option<&str> {
     let delimiter = text.chars().next().filter(char::is_ascii_punctuation)?;
     let (mut found, mut is_escaped) = (0, false);
-    for (place, letter) in text.char_indices() {
+    for (index, letter) in text.char_indices() {
         found += usize::from(letter == delimiter && !is_escaped);
         if found == 3 {
-            return Some(&text[place + 1..]);
+            return Some(&text[index + 1..]);
         }
         is_escaped = letter == '\\' && !is_escaped;
     }
@@ -333,8 +333,8 @@ impl LineReader<'_> {
             self.find_later_programs(command);
         }
         let of_find = operands.iter().enumerate().filter(|(_, word)| is_feeder(word));
-        for (place, _) in of_find {
-            let words = &operands[place + 1..];
+        for (index, _) in of_find {
+            let words = &operands[index + 1..];
             let (before, command) = words.split_at(words_before_program(words));
             self.files.extend(runs_input(before, command.first()).then(any_file));
             self.files.extend(code_files(command));
@@ -351,12 +351,12 @@ impl LineReader<'_> {
 
     /// Adds the files that a command may run if its program is not certainly its first word.
     fn find_later_programs(&mut self, command: &[Word]) {
-        for (place, word) in command.iter().enumerate().skip(1) {
+        for (index, word) in command.iter().enumerate().skip(1) {
             if word.varies && word.text.contains('/') {
                 self.files.push(word.source.clone());
             }
-            self.files.extend(code_files(&command[place..]));
-            if runs_line(&command[..place]) && !word.varies {
+            self.files.extend(code_files(&command[index..]));
+            if runs_line(&command[..index]) && !word.varies {
                 // The whole line is kept, so only its files matter.
                 let _ = reduced_line(&word.text, self.depth + 1, self.files);
             }

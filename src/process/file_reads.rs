@@ -1,5 +1,6 @@
 //! File reads that may block: a file may be a pipe whose writer is another program, or lie on a
-//! disk that hangs. Only [`unblocked`] has a timeout, but the caller can look up the path being read.
+//! disk that hangs. Only [`unblocked`] has a timeout, but the caller can look up the path being
+//! read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -48,8 +49,8 @@ impl Drop for PendingRead<'_> {
     }
 }
 
-/// Resolves all links of a path, like [`fs::canonicalize`], but faster for a path that does not exist:
-/// that function looks at every folder on the way.
+/// Resolves all links of a path, like [`fs::canonicalize`], but faster for a path that does not
+/// exist: that function looks at every folder on the way.
 ///
 /// # Errors
 /// Those of [`fs::canonicalize`].
@@ -58,8 +59,8 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Returns the reason why a user cannot access a path: the file, or a folder on the way to it, belongs
-/// to another user. `None`: the reason is not known.
+/// Returns the reason why a user cannot access a path: the file, or a folder on the way to it,
+/// belongs to another user. `None`: the reason is not known.
 pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
     // In a folder that may not be searched, nothing is found.
     let (part, facts) = path.ancestors().find_map(|part| Some((part, fs::metadata(part).ok()?)))?;
@@ -114,7 +115,8 @@ pub async fn read_unblocked(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     unblocked(move || read_bounded(&path, most)).await?
 }
 
-/// Runs work that reads files on a thread for blocking work. The thread is abandoned at a time limit.
+/// Runs work that reads files on a thread for blocking work. The thread is abandoned at a time
+/// limit.
 ///
 /// # Errors
 /// It took too long, or panicked.

@@ -25,8 +25,8 @@ pub struct Job {
     pub input: bool,
     /// True if standard error is the pipe of standard output, which keeps the order of the output.
     pub joins_output: bool,
-    /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if the
-    /// memory of this job does not count.
+    /// The limit, in bytes, of the memory that all jobs with a limit may take together. `None` if
+    /// the memory of this job does not count.
     pub memory: Option<u64>,
     /// The Landlock policy for the program and its descendants. `None` for an unrestricted program.
     pub landlock: Option<LandlockPolicy>,

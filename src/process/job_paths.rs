@@ -43,9 +43,9 @@ pub(super) fn search_path(job: &Job) -> OsString {
     absolute_path(variable(job, "PATH"))
 }
 
-/// The programs that were found, by `PATH` and name. Each is looked up once: network folders are slow.
-/// A program that commands add later is in a folder that they can write to, and a `PATH` with such a
-/// folder is a sufficient reason for the sandbox.
+/// The programs that were found, by `PATH` and name. Each is looked up once: network folders are
+/// slow. A program that commands add later is in a folder that they can write to, and a `PATH` with
+/// such a folder is a sufficient reason for the sandbox.
 #[derive(Debug, Default)]
 pub(super) struct FoundPrograms(Mutex<BTreeMap<OsString, BTreeMap<String, Option<PathBuf>>>>);
 

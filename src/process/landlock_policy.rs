@@ -18,8 +18,8 @@ use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockPolicy {
-    /// Rules for paths that do not exist and for symbolic links grant nothing. A process to which the
-    /// policy is sent receives the rules as a ruleset.
+    /// Rules for paths that do not exist and for symbolic links grant nothing. A process to which
+    /// the policy is sent receives the rules as a ruleset.
     #[serde(skip)]
     pub rules: Arc<[PathRule]>,
     pub network: NetworkAccess,
@@ -275,8 +275,8 @@ mod kernel {
         }
     }
 
-    /// Opens the path of a rule. `None` if it does not exist, or is a file although the rule has rights
-    /// for folders only: the kernel refuses a rule without a right.
+    /// Opens the path of a rule. `None` if it does not exist, or is a file although the rule has
+    /// rights for folders only: the kernel refuses a rule without a right.
     fn open_rule(rule: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
         let opened = File::from(open_path(&rule.path).ok()?);
         let is_for_folders = matches!(rule.access, PathAccess::List | PathAccess::AddFolders);
@@ -284,8 +284,8 @@ mod kernel {
         has_rights.then(|| (opened, rights(rule.access)))
     }
 
-    /// Opens a path without following links, not even in its folders: a link of a command would grant
-    /// access to its target.
+    /// Opens a path without following links, not even in its folders: a link of a command would
+    /// grant access to its target.
     fn open_path(path: &Path) -> io::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
@@ -327,7 +327,8 @@ mod kernel {
         (0..CAPABILITIES_END).filter(is_dropped).collect()
     }
 
-    /// Removes capabilities, in ascending order, from the programs that the calling thread executes.
+    /// Removes capabilities, in ascending order, from the programs that the calling thread
+    /// executes.
     pub(super) fn drop_capabilities(capabilities: &[libc::c_ulong]) {
         for capability in capabilities {
             // SAFETY: the call takes two numbers. A failure changes nothing.

@@ -17,13 +17,13 @@
 //!
 //! Supervisor and job init are subreapers: an orphan below a job init process becomes its child,
 //! however it detached (double fork, a session of its own, an empty environment), so the processes
-//! of a job are exactly the descendants of its job init. A job init without children has nothing left
-//! of its job and takes the next one, unless it was ordered to end processes: a fork costs as much as
-//! the start of a shell. When outlast dies, the kernel closes its sockets. Then each job init kills
-//! its descendants, and the supervisor kills the rest. The supervisor inherits the orphans of a killed
-//! job init. If the supervisor is killed as well, outlast itself inherits them. If outlast may not be
-//! a subreaper, because it had children before it was executed or is used as a library, the tag in
-//! their environment identifies them.
+//! of a job are exactly the descendants of its job init. A job init without children has nothing
+//! left of its job and takes the next one, unless it was ordered to end processes: a fork costs as
+//! much as the start of a shell. When outlast dies, the kernel closes its sockets. Then each job
+//! init kills its descendants, and the supervisor kills the rest. The supervisor inherits the
+//! orphans of a killed job init. If the supervisor is killed as well, outlast itself inherits them.
+//! If outlast may not be a subreaper, because it had children before it was executed or is used as
+//! a library, the tag in their environment identifies them.
 
 mod closed_stdout;
 mod code_programs;

@@ -1,10 +1,10 @@
 //! Measures the memory that jobs take.
 //!
-//! The measurement includes the memory that the kernel accounts to a process: its private pages, its
-//! part of the pages that it shares (so that pages inherited by a pool of workers count once), the
-//! swapped-out part of both, and files in memory that it holds open. It does not include files that
-//! were written to a tmpfs and closed, which belong to no process, and buffers of pipes and sockets,
-//! which are not listed: both have limits of their own.
+//! The measurement includes the memory that the kernel accounts to a process: its private pages,
+//! its part of the pages that it shares (so that pages inherited by a pool of workers count once),
+//! the swapped-out part of both, and files in memory that it holds open. It does not include files
+//! that were written to a tmpfs and closed, which belong to no process, and buffers of pipes and
+//! sockets, which are not listed: both have limits of their own.
 
 use std::collections::HashMap;
 use std::fs;
@@ -57,8 +57,8 @@ pub(super) fn measure(jobs: &[Pid], bound: u64) -> MemoryTaken {
     if taken.sum <= bound { taken } else { of_each(&|processes| taken_by(processes, shared)) }
 }
 
-/// The resident pages of these processes in bytes, including shared pages and pages of files. The size
-/// of a process without its first thread is unknown, and counts as the largest number.
+/// The resident pages of these processes in bytes, including shared pages and pages of files. The
+/// size of a process without its first thread is unknown, and counts as the largest number.
 fn resident(processes: &JobTree) -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     let size = size.and_then(|size| size.try_into().ok()).unwrap_or(4096);
@@ -91,8 +91,8 @@ fn taken_by(processes: &JobTree, shared: u64) -> u64 {
     private + mapped.max(files.into_values().sum()).min(shared)
 }
 
-/// The folder in `/proc` that shows the memory of a process: the folder of another thread if the first
-/// one has ended.
+/// The folder in `/proc` that shows the memory of a process: the folder of another thread if the
+/// first one has ended.
 fn folder(process: Pid, stat: &Stat) -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/proc/{process}"));
     if !stat.is_headless {

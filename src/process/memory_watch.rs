@@ -25,8 +25,8 @@ const COST_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// once.
 const CONFIRMATIONS: u32 = 2;
 
-/// The divisor of the limit that sets the pause between two such measurements: in that time, jobs fill
-/// this part of the limit at [`FILL_RATE`].
+/// The divisor of the limit that sets the pause between two such measurements: in that time, jobs
+/// fill this part of the limit at [`FILL_RATE`].
 const CONFIRMED_WITHIN: u64 = 16;
 
 /// The time that an ending job may still take memory before it counts again.

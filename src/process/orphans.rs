@@ -19,8 +19,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// True if every process below this one is a descendant of a process that it started.
 static INHERITS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process a subreaper, unless it already has children: their orphans must not be killed,
-/// and could not be distinguished from others. Must be called before the first child is started.
+/// Makes this process a subreaper, unless it already has children: their orphans must not be
+/// killed, and could not be distinguished from others. Must be called before the first child is
+/// started.
 pub fn inherit_orphans() {
     use nix::errno::Errno;
     use nix::sys::prctl::set_child_subreaper;

@@ -12,8 +12,8 @@ use super::stat;
 /// Makes this process undumpable, so that other processes of the same user cannot read its memory
 /// or its initial environment, which contain API keys. Also prevents core dumps.
 ///
-/// Child processes are not affected. Root with all capabilities can still read any process, which only
-/// a sandbox prevents.
+/// Child processes are not affected. Root with all capabilities can still read any process, which
+/// only a sandbox prevents.
 pub fn forbid_dumps() {
     // If this is refused, the rest of the protection still holds.
     let _ = nix::sys::prctl::set_dumpable(false);
@@ -71,8 +71,8 @@ fn hide_texts(arguments: &mut [u8]) {
 
 /// Asks the kernel for SIGTERM when the parent process dies.
 ///
-/// Only for CI systems, which often signal only the shell of a step, and so leave this process behind.
-/// Elsewhere it would break `nohup outlast &`.
+/// Only for CI systems, which often signal only the shell of a step, and so leave this process
+/// behind. Elsewhere it would break `nohup outlast &`.
 pub fn die_with_parent() {
     // Without kernel support, the signal does not come.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);

@@ -114,10 +114,10 @@ impl PipeName {
     }
 }
 
-/// Returns true if a process that can write to one of the `outputs` of a program may pass on what the
-/// program has written: it reads from a pipe or a socket, as the right side of a shell pipeline does,
-/// and not from the `input` of the program. A process that the shell has started in the background
-/// reads from `/dev/null`. Blocks.
+/// Returns true if a process that can write to one of the `outputs` of a program may pass on what
+/// the program has written: it reads from a pipe or a socket, as the right side of a shell pipeline
+/// does, and not from the `input` of the program. A process that the shell has started in the
+/// background reads from `/dev/null`. Blocks.
 pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
     let Ok(mut processes) = stat::process_ids() else { return true };
     let own = getpid();

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::file_reads::hash_regular;
 
-/// Extensions of files that count as programs wherever a command names them. Other files count if they
-/// are executable.
+/// Extensions of files that count as programs wherever a command names them. Other files count if
+/// they are executable.
 const SCRIPTS: [&str; 15] = [
     "sh", "bash", "zsh", "fish", "py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "lua",
     "jar",

@@ -74,8 +74,8 @@ impl ProgramWords {
     pub(super) fn interpreted(&self) -> impl Iterator<Item = (&String, Option<&String>)> {
         [(&self.in_order, false), (&self.of_scripts, true)].into_iter().flat_map(
             |(all, are_lines)| {
-                all.iter().enumerate().filter_map(move |(place, word)| {
-                    let (name, rest) = (program_name(word), &all[place + 1..]);
+                all.iter().enumerate().filter_map(move |(index, word)| {
+                    let (name, rest) = (program_name(word), &all[index + 1..]);
                     let is_shell = SHELLS.contains(&name.as_str());
                     let runs_line = is_shell && rest.first().is_some_and(|it| is_command_flag(it));
                     let first =

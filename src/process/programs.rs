@@ -12,8 +12,9 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 /// The default `PATH`.
 const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Returns the absolute folders of a `PATH`, or the default folders if there are none. Relative folders
-/// (`.`, `bin`, an empty one) depend on the working folder, so files of a repository could be run.
+/// Returns the absolute folders of a `PATH`, or the default folders if there are none. Relative
+/// folders (`.`, `bin`, an empty one) depend on the working folder, so files of a repository could
+/// be run.
 pub fn absolute_path(path: Option<&OsStr>) -> OsString {
     let folders = path.map(env::split_paths).into_iter().flatten();
     let absolute = env::join_paths(folders.filter(|folder| folder.is_absolute()));
@@ -40,9 +41,9 @@ pub fn find_program(names: &[&str], path: &OsStr, cwd: &Path) -> Option<PathBuf>
     })
 }
 
-/// Finds a program that runs as a program of the user. [`UserPrograms`](super::UserPrograms) confines
-/// it if commands can change it, so in a folder that contains the home folder, and therefore cannot be
-/// a checkout, all of `PATH` is searched.
+/// Finds a program that runs as a program of the user. [`UserPrograms`](super::UserPrograms)
+/// confines it if commands can change it, so in a folder that contains the home folder, and
+/// therefore cannot be a checkout, all of `PATH` is searched.
 pub fn find_user_program(
     name: &str,
     path: &OsStr,
@@ -100,9 +101,9 @@ fn real_folder(program: &Path) -> PathBuf {
     fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf())
 }
 
-/// Returns true if neither a checkout nor a command of a run in `tree` can have put a program into a
-/// folder inside `tree`: the user cannot write to it, and it is in no git checkout. Root can write
-/// everywhere, so for root these are the usual folders of programs.
+/// Returns true if neither a checkout nor a command of a run in `tree` can have put a program into
+/// a folder inside `tree`: the user cannot write to it, and it is in no git checkout. Root can
+/// write everywhere, so for root these are the usual folders of programs.
 fn is_closed_folder(folder: &Path, program: &Path, tree: &Path) -> bool {
     let is_usual =
         env::split_paths(USUAL).any(|usual| fs::canonicalize(usual).is_ok_and(|it| it == folder));

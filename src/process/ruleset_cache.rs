@@ -60,8 +60,8 @@ impl RulesetCache {
     /// # Errors
     /// The kernel refuses. The program must then not be started.
     pub(super) fn ruleset(&self, policy: &LandlockPolicy) -> io::Result<Arc<OwnedFd>> {
-        // Read before the ruleset is opened: if a path is changed in between, the next use finds the
-        // difference.
+        // Read before the ruleset is opened: if a path is changed in between, the next use finds
+        // the difference.
         let found: Vec<_> = policy.rules.iter().map(identity).collect();
         let is_same = |kept: &KeptRuleset| {
             kept.network == policy.network && kept.found == found && kept.rules == policy.rules

@@ -21,8 +21,8 @@ use super::wire::{self, JobReport};
 /// The limit of the wait for the end of leftover processes. Killing continues if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
-/// The socket to a job init process. Only reports are waited for: the socket also becomes writable each
-/// time that the other side takes an order.
+/// The socket to a job init process. Only reports are waited for: the socket also becomes writable
+/// each time that the other side takes an order.
 pub(super) type ControlSocket = AsyncFd<UnixStream>;
 
 /// Owns the socket to a job init process. Dropping it ends the job, started or not: other copies of

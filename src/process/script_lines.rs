@@ -90,8 +90,8 @@ fn line_of(script: &Path) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Returns true if the text after an equals sign is not a separate word: the value of an option that
-/// does not name code, or a number (`-X utf8=1`).
+/// Returns true if the text after an equals sign is not a separate word: the value of an option
+/// that does not name code, or a number (`-X utf8=1`).
 fn stays_whole(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, value)| {
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit());

@@ -37,8 +37,8 @@ pub fn reset_inherited_signals() {
 /// control with SIGINT for background commands. Only valid before a handler is installed.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action, the call changes nothing. It writes the current action to a local
-    // variable of that type. Zero is a valid value of every field.
+    // SAFETY: without a new action, the call changes nothing. It writes the current action to a
+    // local variable of that type. Zero is a valid value of every field.
     let action = unsafe {
         let result = libc::sigaction(signal as libc::c_int, ptr::null(), action.as_mut_ptr());
         (result == 0).then(|| action.assume_init())

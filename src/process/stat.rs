@@ -64,13 +64,14 @@ fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
     Some(str::from_utf8(&stat[name_ends + 1..]).ok()?.split_whitespace())
 }
 
-/// Parses the parent of a process, which may have ended without being waited for. Allocates nothing.
+/// Parses the parent of a process, which may have ended without being waited for. Allocates
+/// nothing.
 pub(super) fn parent(stat: &[u8]) -> Option<i32> {
     fields(stat)?.nth(1)?.parse().ok()
 }
 
-/// The address range of a process's arguments. The kernel shows it only to the process itself, and to
-/// a process that may trace it.
+/// The address range of a process's arguments. The kernel shows it only to the process itself, and
+/// to a process that may trace it.
 pub(super) fn argument_range(stat: &[u8]) -> Option<Range<u64>> {
     let mut fields = fields(stat)?.skip(45);
     let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;

@@ -116,8 +116,8 @@ impl SupervisedJobs {
         Ok(Self { waiter: SignalWaiter::new()?, job_inits, memory, searches_left: 0 })
     }
 
-    /// Waits for an order of outlast, or for something to do for the jobs, and does that. Returns true
-    /// if there is an order.
+    /// Waits for an order of outlast, or for something to do for the jobs, and does that. Returns
+    /// true if there is an order.
     fn wait(&mut self, line: &UnixStream) -> bool {
         let search = (self.searches_left > 0).then_some(ORPHAN_SEARCH_PAUSE);
         let limit = search.into_iter().chain(self.memory.wait()).min();

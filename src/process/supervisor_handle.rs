@@ -200,9 +200,9 @@ impl Supervisor {
         }
     }
 
-    /// Kills everything that was started and still runs. Returns the number of processes. Blocks for
-    /// a second at most; killing continues without this process if it takes longer. A job that is
-    /// started afterwards gets a new supervisor process.
+    /// Kills everything that was started and still runs. Returns the number of processes. Blocks
+    /// for a second at most; killing continues without this process if it takes longer. A job that
+    /// is started afterwards gets a new supervisor process.
     pub fn close(&self) -> u32 {
         self.0.close()
     }
@@ -324,8 +324,8 @@ impl SupervisorProcess {
     }
 }
 
-/// Returns true if a message could not be sent because the system lacks memory, or too many descriptors
-/// are being passed. The receiver still runs then.
+/// Returns true if a message could not be sent because the system lacks memory, or too many
+/// descriptors are being passed. The receiver still runs then.
 fn is_shortage(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ETOOMANYREFS | Errno::ENOMEM | Errno::ENOBUFS))

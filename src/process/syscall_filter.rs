@@ -115,8 +115,8 @@ mod kernel {
     /// A call, and lists of conditions. The call is refused if all conditions of one list hold.
     type Refused = (c_long, &'static [&'static [Argument]]);
 
-    /// Calls that act on other processes. A process may limit, slow down and pin itself only: processes
-    /// outside of the job belong to the user, and one of them is outlast.
+    /// Calls that act on other processes. A process may limit, slow down and pin itself only:
+    /// processes outside of the job belong to the user, and one of them is outlast.
     const OTHER_PROCESSES: &[Refused] = &[
         (libc::SYS_prlimit64, &[&[IsNot(0, 0), IsGiven(2)]]),
         (libc::SYS_setpriority, &[&[Is(0, PRIO_USER)], &[IsNot(1, 0)]]),
@@ -171,7 +171,8 @@ mod kernel {
         &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
     )];
 
-    /// Calls that make sockets, of every protocol. io_uring makes sockets without the call for that.
+    /// Calls that make sockets, of every protocol. io_uring makes sockets without the call for
+    /// that.
     #[rustfmt::skip]
     const SOCKETS: &[c_long] = &[
         libc::SYS_socket, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter,
@@ -230,7 +231,8 @@ mod kernel {
     }
 
     /// A filter that refuses these calls, in ascending order. It finds the number of a call by
-    /// bisection: when a process enters a filter, the kernel runs it for every number that there is.
+    /// bisection: when a process enters a filter, the kernel runs it for every number that there
+    /// is.
     fn search(refused: &[(c_long, Vec<SeccompRule>)]) -> io::Result<Program> {
         if refused.len() <= COMPARED_MAX {
             return compare(refused.iter().cloned().collect());
@@ -329,7 +331,7 @@ mod kernel {
         #[test]
         fn bisection_decides_like_comparisons_with_all_numbers_in_fewer_steps() {
             // The second instruction compares the architecture.
-            let own = compare(BTreeMap::new()).expect("a filter")[1].k;
+            let native = compare(BTreeMap::new()).expect("a filter")[1].k;
             for (calls, network) in [
                 (CallFilter::Commands, NetworkAccess::Open),
                 (CallFilter::Isolated, NetworkAccess::NoTcp),
@@ -338,10 +340,10 @@ mod kernel {
                 let filter = build(calls, network).expect("a filter");
                 let linear = refused_calls(calls, network).and_then(compare).expect("a filter");
                 let mut refused = 0;
-                let own_numbers = (0..600).flat_map(|number| [number, number | 0x4000_0000]);
-                for number in own_numbers.chain([0x3fff_ffff, u32::MAX]) {
+                let numbers = (0..600).flat_map(|number| [number, number | 0x4000_0000]);
+                for number in numbers.chain([0x3fff_ffff, u32::MAX]) {
                     for arguments in [[0; 4], [1; 4], [1, 0, 1, 0], [0, 0, 3, 0], [0, 0, 0, 1]] {
-                        for arch in [own, own ^ 1] {
+                        for arch in [native, native ^ 1] {
                             let call = [&[number, arch, 0, 0][..], &arguments, &[1; 8]].concat();
                             let (result, steps) = run(&filter, &call);
                             assert_eq!(result, run(&linear, &call).0, "{number} {arguments:?}");

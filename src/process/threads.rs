@@ -4,9 +4,9 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::Builder;
 
-/// Starts a thread that is not joined. The thread begins its work once its handle is dropped: in glibc,
-/// the `pthread_detach` of that drop may read the freed memory of a thread that ends at the same time
-/// (glibc bug 19951), which would end the process by SIGSEGV.
+/// Starts a thread that is not joined. The thread begins its work once its handle is dropped: in
+/// glibc, the `pthread_detach` of that drop may read the freed memory of a thread that ends at the
+/// same time (glibc bug 19951), which would end the process by SIGSEGV.
 ///
 /// # Errors
 /// The system has no room for another thread.

@@ -1,7 +1,7 @@
-//! The user's own programs (hooks, key helpers, servers) in folders to which commands of the model can
-//! write. They run inside the sandbox of commands, so that a program that a command has changed can do
-//! no more than the command itself, and only as long as their files have not changed since the run
-//! began.
+//! The user's own programs (hooks, key helpers, servers) in folders to which commands of the model
+//! can write. They run inside the sandbox of commands, so that a program that a command has changed
+//! can do no more than the command itself, and only as long as their files have not changed since
+//! the run began.
 //!
 //! A program is also confined unless it is certain that everything it runs is in other folders.
 
@@ -290,7 +290,7 @@ fn joined_values(word: &str) -> Vec<&str> {
     let letters = word.strip_prefix('-').filter(|_| !word.contains('=')).unwrap_or_default();
     let options = letters.char_indices().take_while(|(_, letter)| letter.is_ascii_alphanumeric());
     // The slash of `-F/` is a separator.
-    options.map(|(place, _)| &letters[place + 1..]).filter(|value| *value != "/").collect()
+    options.map(|(index, _)| &letters[index + 1..]).filter(|value| *value != "/").collect()
 }
 
 /// Returns true if a text may be meant as a path in a folder, and not as `s/a/b/`.

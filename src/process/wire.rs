@@ -25,8 +25,8 @@ pub(super) const END: u8 = b'e';
 pub(super) const TERMINATE: u8 = b't';
 /// To a job init: kill all.
 pub(super) const KILL: u8 = b'k';
-/// To a job init: the command is over. End the processes that it left, and report whether there were
-/// any.
+/// To a job init: the command is over. End the processes that it left, and report whether there
+/// were any.
 pub(super) const SWEEP: u8 = b's';
 
 /// To the supervisor: the job is over and nothing is left of it, so another one may follow.

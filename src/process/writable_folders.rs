@@ -12,32 +12,32 @@ const LINKS_MAX: usize = 40;
 pub(super) struct WritableFolders(pub(super) Vec<PathBuf>);
 
 impl WritableFolders {
-    /// Returns true if commands can change the file that a path leads to: they can write to it, or to a
-    /// folder or link on the way, even if `..` leaves that folder again.
+    /// Returns true if commands can change the file that a path leads to: they can write to it, or
+    /// to a folder or link on the way, even if `..` leaves that folder again.
     pub(super) fn can_change(&self, path: &Path) -> bool {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
         };
-        let (mut rest, mut place, mut links) = (parts(path), PathBuf::new(), 0);
+        let (mut rest, mut resolved, mut links) = (parts(path), PathBuf::new(), 0);
         while let Some(part) = rest.pop() {
             if part == ".." {
-                place.pop();
+                resolved.pop();
                 continue;
             }
-            place.push(part);
-            if self.0.iter().any(|root| place != *root && place.starts_with(root)) {
+            resolved.push(part);
+            if self.0.iter().any(|root| resolved != *root && resolved.starts_with(root)) {
                 return true;
             }
-            if let Ok(target) = fs::read_link(&place) {
+            if let Ok(target) = fs::read_link(&resolved) {
                 links += 1;
                 if links > LINKS_MAX {
                     return false;
                 }
-                place.pop();
+                resolved.pop();
                 rest.extend(parts(&target));
             }
         }
-        self.is_one(&place)
+        self.is_one(&resolved)
     }
 
     /// Returns true if a path is one of the folders themselves.

@@ -66,8 +66,8 @@ fn copied<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     copy
 }
 
-/// Returns the address that the kernel connects to: the IPv4 address for one that is mapped to IPv6,
-/// and the loopback address for the unspecified address.
+/// Returns the address that the kernel connects to: the IPv4 address for one that is mapped to
+/// IPv6, and the loopback address for the unspecified address.
 pub(super) fn as_connected(address: SocketAddr) -> SocketAddr {
     let host = match address.ip().to_canonical() {
         IpAddr::V4(host) if host.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

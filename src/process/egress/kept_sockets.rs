@@ -147,38 +147,38 @@ impl KeptSockets {
 
 /// The sockets that the processes below this one hold.
 fn sockets_below(root: Pid) -> HashSet<u64> {
-    let (mut held, mut searched) = (HashSet::new(), HashSet::new());
+    let (mut inodes, mut searched) = (HashSet::new(), HashSet::new());
     for _ in 0..SEARCH_ROUNDS {
         let before = searched.len();
         for (process, _) in tree::all_below(root) {
             if searched.insert(process) {
-                sockets_of(process, &mut held);
+                sockets_of(process, &mut inodes);
             }
         }
         if searched.len() == before {
             break;
         }
     }
-    held
+    inodes
 }
 
 /// Adds the sockets of a process.
-fn sockets_of(process: Pid, held: &mut HashSet<u64>) {
+fn sockets_of(process: Pid, inodes: &mut HashSet<u64>) {
     let folder = PathBuf::from(format!("/proc/{process}"));
     // The first thread may have ended before the others.
-    if sockets_in(&folder.join("fd"), held) == 0 {
+    if sockets_in(&folder.join("fd"), inodes) == 0 {
         for thread in fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
-            sockets_in(&thread.path().join("fd"), held);
+            sockets_in(&thread.path().join("fd"), inodes);
         }
     }
 }
 
 /// Adds the sockets in a table of descriptors. Returns the number of its descriptors.
-fn sockets_in(table: &Path, held: &mut HashSet<u64>) -> usize {
+fn sockets_in(table: &Path, inodes: &mut HashSet<u64>) -> usize {
     let mut count = 0;
     for entry in fs::read_dir(table).into_iter().flatten().flatten() {
         count += 1;
-        held.extend(socket_inode(&entry.path()).ok());
+        inodes.extend(socket_inode(&entry.path()).ok());
     }
     count
 }

@@ -6,11 +6,11 @@
 //!    └────connected to────► relay in outlast ◄──source address: target── connection register ◄─┘
 //! ```
 //!
-//! The kernel executes none of these calls with arguments that another thread could change after the
-//! decision. The notifier creates the socket itself, passes a copy to the command, and makes later
-//! calls on its own duplicate. The only exception is `bind` of Unix and netlink sockets: a thread that
-//! replaces one of them by a TCP socket gains nothing, since `connect` and `listen` check the bound
-//! address again.
+//! The kernel executes none of these calls with arguments that another thread could change after
+//! the decision. The notifier creates the socket itself, passes a copy to the command, and makes
+//! later calls on its own duplicate. The only exception is `bind` of Unix and netlink sockets: a
+//! thread that replaces one of them by a TCP socket gains nothing, since `connect` and `listen`
+//! check the bound address again.
 
 mod address;
 mod decision;

@@ -22,8 +22,8 @@ pub(super) struct PendingConnect {
 }
 
 impl PendingConnect {
-    /// Continues to connect. `None` if the connection is still in progress. `is_ready` is true if the
-    /// socket reported an event.
+    /// Continues to connect. `None` if the connection is still in progress. `is_ready` is true if
+    /// the socket reported an event.
     pub(super) fn proceed(&self, socket: &OwnedFd, is_ready: bool) -> Option<Result<(), Errno>> {
         if let Some(opened) = &self.unix {
             return match connect_unix(socket, opened) {

@@ -1,5 +1,5 @@
-//! The probe of a job that is held to a list of domains: a child that makes calls that must succeed,
-//! and calls that must be refused.
+//! The probe of a job that is held to a list of domains: a child that makes calls that must
+//! succeed, and calls that must be refused.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
