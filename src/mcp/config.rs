@@ -54,8 +54,8 @@ pub struct HttpAddress {
 }
 
 impl HttpAddress {
-    /// Returns true if requests get the token of a login. Headers with a token of their own, or
-    /// from a helper, exclude that.
+    /// Returns true if requests get the token of a login: neither the configured headers nor a
+    /// helper provide one.
     pub fn takes_login(&self) -> bool {
         let has_token =
             self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
@@ -139,27 +139,27 @@ pub enum ServerConfigError {
     NameControls,
     #[error("its \"{key}\" holds a NUL character")]
     HoldsNul { key: &'static str },
-    #[error("its \"{key}\" is no text")]
+    #[error("its \"{key}\" is not a text")]
     NoText { key: &'static str },
-    #[error("its \"{key}\" is no list of texts")]
+    #[error("its \"{key}\" is not a list of texts")]
     NoTexts { key: &'static str },
-    #[error("its \"{key}\" is no object of texts")]
+    #[error("its \"{key}\" is not an object of texts")]
     NoPairs { key: &'static str },
-    #[error("its \"{key}\" has a name that cannot be one")]
+    #[error("its \"{key}\" has an invalid name")]
     PairName { key: &'static str },
-    #[error("its \"{key}\" is no object")]
+    #[error("its \"{key}\" is not an object")]
     NoMembers { key: &'static str },
     #[error("its \"scopes\" are neither a text nor a list of texts")]
     Scopes,
-    #[error("its \"callbackPort\" is no port")]
+    #[error("its \"callbackPort\" is not a port")]
     CallbackPort,
     #[error("its \"clientSecret\" needs a \"clientId\" beside it")]
     SecretWithoutClient,
-    #[error("its \"authServerMetadataUrl\" is no https:// address")]
+    #[error("its \"authServerMetadataUrl\" is not an https:// address")]
     MetadataUrl,
     #[error("it has no \"url\"")]
     NoUrl,
-    #[error("its \"url\" is no http:// or https:// address")]
+    #[error("its \"url\" is not an http:// or https:// address")]
     InvalidUrl,
 }
 
@@ -183,27 +183,21 @@ impl ServerConfig {
                 ServerAddress::Http(reader.http(HttpKind::Streamable)?)
             }
             (Some("sse"), _) => ServerAddress::Http(reader.http(HttpKind::Sse)?),
-            // The host identifies it by the name of the entry, regardless of its "name".
+            // The host identifies the server by the key of the entry, not by its "name".
             (Some("sdk"), _) => ServerAddress::Host,
             (None | Some("stdio"), false) => ServerAddress::Program {
-                command: reader
-                    .text("command")?
-                    .filter(|command| !command.trim().is_empty())
-                    .ok_or(ServerConfigError::NoCommand)?,
+                command: reader.non_blank("command")?.ok_or(ServerConfigError::NoCommand)?,
                 arguments: reader.texts("args")?,
                 variables: reader.pairs("env")?,
-                cwd: reader.text("cwd")?.filter(|cwd| !cwd.trim().is_empty()),
+                cwd: reader.non_blank("cwd")?,
             },
-            (None | Some("stdio"), true) => {
-                return Err(ServerConfigError::NotHttp);
-            }
+            (None | Some("stdio"), true) => return Err(ServerConfigError::NotHttp),
             (Some("ws"), _) => return Err(ServerConfigError::WebSocket),
             (Some(_), _) => return Err(ServerConfigError::UnknownType),
         };
-        let timeout = match entry.get("timeout") {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(millis(value).ok_or(ServerConfigError::Timeout)?),
-        };
+        let timeout = reader.get("timeout").map(millis);
+        let timeout =
+            timeout.map(|timeout| timeout.ok_or(ServerConfigError::Timeout)).transpose()?;
         let disabled = is_disabled(entry);
         let name = name.to_owned();
         Ok((Self { name, place, timeout, disabled, trusted: true }, reader.unset))
@@ -254,8 +248,8 @@ const KEYS: [&str; 12] = [
     "url",
 ];
 
-/// Returns the unknown keys of an entry that are nearly a known one, with that. Other unknown keys
-/// belong to other programs.
+/// Returns the unknown keys of an entry that resemble a known one, each with the known key. Other
+/// unknown keys belong to other programs.
 pub fn mistyped_keys(entry: &Map<String, Value>) -> Vec<(&str, &'static str)> {
     let nearly = |key: &str| {
         let near = |known: &&&str| osa_distance(key, known) <= known.len().div_ceil(4).min(2);
@@ -282,59 +276,53 @@ struct ConfigReader<'a> {
     unset: Vec<String>,
 }
 
-impl ConfigReader<'_> {
+impl<'a> ConfigReader<'a> {
+    /// The value of a key. `null` counts as absent.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.entry.get(key).filter(|value| !value.is_null())
+    }
+
     fn expanded(&mut self, text: &str) -> String {
         expand(text, self.lookup, &mut self.unset)
     }
 
     fn text(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
-        match self.entry.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => {
-                let text = self.expanded(text);
-                if text.contains('\0') {
-                    return Err(ServerConfigError::HoldsNul { key });
-                }
-                Ok(Some(text))
-            }
-            Some(_) => Err(ServerConfigError::NoText { key }),
-        }
+        self.checked_text(key, Self::expanded)
+    }
+
+    fn non_blank(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
+        Ok(self.text(key)?.filter(|text| !text.trim().is_empty()))
     }
 
     /// Reads a command for the shell, which expands variables by itself.
-    fn command(&self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
-        match self.entry.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.contains('\0') => {
-                Err(ServerConfigError::HoldsNul { key })
-            }
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|it| !it.trim().is_empty())),
-            Some(_) => Err(ServerConfigError::NoText { key }),
-        }
+    fn command(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
+        let command = self.checked_text(key, |_, text| text.to_owned())?;
+        Ok(command.filter(|command| !command.trim().is_empty()))
+    }
+
+    fn checked_text(
+        &mut self,
+        key: &'static str,
+        convert: impl FnOnce(&mut Self, &str) -> String,
+    ) -> Result<Option<String>, ServerConfigError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let text = convert(self, value.as_str().ok_or(ServerConfigError::NoText { key })?);
+        let is_valid = !text.contains('\0');
+        if is_valid { Ok(Some(text)) } else { Err(ServerConfigError::HoldsNul { key }) }
     }
 
     fn texts(&mut self, key: &'static str) -> Result<Vec<String>, ServerConfigError> {
-        let items = match self.entry.get(key) {
-            None | Some(Value::Null) => return Ok(Vec::new()),
-            Some(Value::Array(items)) => items,
-            Some(_) => return Err(ServerConfigError::NoTexts { key }),
-        };
-        let mut texts = Vec::with_capacity(items.len());
-        for item in items {
-            let text = scalar_text(item).ok_or(ServerConfigError::NoTexts { key })?;
-            texts.push(self.expanded(&text));
-        }
-        Ok(texts)
+        let wrong = || ServerConfigError::NoTexts { key };
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let items = value.as_array().ok_or_else(wrong)?.iter();
+        items.map(|item| Ok(self.expanded(&scalar_text(item).ok_or_else(wrong)?))).collect()
     }
 
     fn pairs(&mut self, key: &'static str) -> Result<BTreeMap<String, String>, ServerConfigError> {
         let wrong = || ServerConfigError::NoPairs { key };
-        let members = match self.entry.get(key) {
-            None | Some(Value::Null) => return Ok(BTreeMap::new()),
-            Some(Value::Object(members)) => members,
-            Some(_) => return Err(wrong()),
-        };
         let mut pairs = BTreeMap::new();
+        let Some(value) = self.get(key) else { return Ok(pairs) };
+        let members = value.as_object().ok_or_else(wrong)?;
         for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
             let value = self.expanded(&scalar_text(value).ok_or_else(wrong)?);
             if name.is_empty() || name.contains(['=', '\0']) {
@@ -356,32 +344,26 @@ impl ConfigReader<'_> {
     }
 
     fn oauth(&mut self) -> Result<Option<OAuthSettings>, ServerConfigError> {
-        let entry = match self.entry.get("oauth") {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::Object(members)) => members,
-            Some(_) => return Err(ServerConfigError::NoMembers { key: "oauth" }),
-        };
+        let Some(value) = self.get("oauth") else { return Ok(None) };
+        let entry = value.as_object().ok_or(ServerConfigError::NoMembers { key: "oauth" })?;
         let mut reader = ConfigReader { entry, lookup: self.lookup, unset: Vec::new() };
-        let mut text = |key| reader.text(key).map(|text| text.filter(|it| !it.trim().is_empty()));
-        let (client_id, client_secret) = (text("clientId")?, text("clientSecret")?);
-        let metadata_url = text("authServerMetadataUrl")?;
+        let client_id = reader.non_blank("clientId")?;
+        let client_secret = reader.non_blank("clientSecret")?;
+        let metadata_url = reader.non_blank("authServerMetadataUrl")?;
         if client_secret.is_some() && client_id.is_none() {
             return Err(ServerConfigError::SecretWithoutClient);
         }
         if metadata_url.as_ref().is_some_and(|address| !is_metadata_address(address)) {
             return Err(ServerConfigError::MetadataUrl);
         }
-        let callback_port = match entry.get("callbackPort") {
-            None | Some(Value::Null) => None,
-            Some(port) => {
-                let port = port.as_u64().and_then(|port| u16::try_from(port).ok());
-                Some(port.filter(|port| *port > 0).ok_or(ServerConfigError::CallbackPort)?)
-            }
-        };
-        let scopes = match entry.get("scopes") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::String(text)) => text.split_whitespace().map(ToOwned::to_owned).collect(),
-            Some(_) => reader.texts("scopes").map_err(|_| ServerConfigError::Scopes)?,
+        let port = |value: &Value| u16::try_from(value.as_u64()?).ok().filter(|port| *port > 0);
+        let callback_port = reader.get("callbackPort");
+        let callback_port =
+            callback_port.map(|value| port(value).ok_or(ServerConfigError::CallbackPort));
+        let callback_port = callback_port.transpose()?;
+        let scopes = match reader.get("scopes").and_then(Value::as_str) {
+            Some(text) => text.split_whitespace().map(ToOwned::to_owned).collect(),
+            None => reader.texts("scopes").map_err(|_| ServerConfigError::Scopes)?,
         };
         self.unset.append(&mut reader.unset);
         Ok(Some(OAuthSettings { client_id, client_secret, callback_port, scopes, metadata_url }))
@@ -396,7 +378,7 @@ impl ConfigReader<'_> {
 }
 
 /// Returns the servers of a file such as `.mcp.json`, and the key that holds them: `mcpServers`, or
-/// `servers` as in files of editors, or none where the file itself is the object of servers.
+/// `servers` as in files of editors, or `None` if the whole file is the object of servers.
 pub fn server_list(
     file: &Map<String, Value>,
 ) -> Option<(Option<&'static str>, &Map<String, Value>)> {

@@ -102,7 +102,7 @@ fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
         (json!({ "type": "http", "url": "https://a", "headersHelper": ["secret"] }), "no text"),
         (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
         (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
-        (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),
+        (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is not an object"),
         (json!({ "command": "x", "env": { "A=secret": "" } }), "cannot be one"),
         (json!({ "command": "x", "args": [["secret"]] }), "\"args\" is no list"),
         (json!({ "command": "x", "timeout": 0 }), "milliseconds above 0"),

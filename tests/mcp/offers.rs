@@ -125,11 +125,11 @@ async fn what_an_entry_says_of_logins_is_obeyed_or_named() {
         ),
         (with_token, "has no effect: its \"headers\" or \"headersHelper\" give the token"),
         (http(json!({ "clientID": "x" })), "\"clientID\" in \"oauth\" of the MCP server \"test\""),
-        (http(json!("x")), "its \"oauth\" is no object"),
+        (http(json!("x")), "its \"oauth\" is not an object"),
         (http(json!({ "clientSecret": "x" })), "its \"clientSecret\" needs a \"clientId\""),
-        (http(json!({ "callbackPort": 0 })), "its \"callbackPort\" is no port"),
+        (http(json!({ "callbackPort": 0 })), "its \"callbackPort\" is not a port"),
         (http(json!({ "scopes": 1 })), "its \"scopes\" are neither"),
-        (http(json!({ "authServerMetadataUrl": "http://x.example" })), "is no https:// address"),
+        (http(json!({ "authServerMetadataUrl": "http://x.example" })), "is not an https:// address"),
     ];
     for (entry, wanted) in table {
         let server = serve(Scenario::new().reply("Done."));
