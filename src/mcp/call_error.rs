@@ -1,8 +1,6 @@
 //! Classifies failed exchanges. Messages are one line, and contain no URL, which may hold a secret.
 
-use std::error::Error;
 use std::io;
-use std::iter::successors;
 
 use reqwest::StatusCode;
 
@@ -23,7 +21,7 @@ const LOST_SESSION: [&str; 31] = [
     "not active", "no active",
 ];
 
-/// Phrases in errors of servers about a session that has not begun, as after a restart of the
+/// Phrases in errors of servers about a session that has not begun, such as after a restart of the
 /// server.
 const NO_HANDSHAKE: [&str; 7] = [
     "not initialized",
@@ -35,7 +33,7 @@ const NO_HANDSHAKE: [&str; 7] = [
     "before initiali",
 ];
 
-/// The error codes with which servers refuse a request before they begin with it.
+/// The error codes with which servers refuse a request before they process it.
 const REFUSED_AT_ONCE: [i64; 3] = [-32_000, -32_001, INVALID_REQUEST];
 
 /// The reason that a call has no result.
@@ -45,7 +43,7 @@ pub(super) enum CallError {
     Lost(String),
     /// There was an answer, but not a result. Whether the call had an effect is unknown.
     Ambiguous(String),
-    /// The server no longer has the session, and has not begun the call.
+    /// The server no longer has the session, and has not processed the call.
     Expired(String),
     /// The server has not received the call.
     NotSent(String),
@@ -65,7 +63,7 @@ pub(super) enum RequestFault {
     /// The answer to the first request is not valid for it.
     Mismatch,
     Exchange(ExchangeFault),
-    /// The connection ended first, with the reason if outlast closed it.
+    /// The connection ended before the answer; with the reason if outlast closed it.
     Closed(Option<&'static str>),
 }
 
@@ -75,7 +73,7 @@ pub(super) enum ExchangeFault {
     NeedsAuth(String),
     /// The server demands a scope for this request that the token does not have.
     MissingScope(String),
-    /// The server no longer has the session, and has not begun the request.
+    /// The server no longer has the session, and has not processed the request.
     Expired(String),
     Status(StatusCode, String),
     /// The answer is not an MCP message.
@@ -88,7 +86,7 @@ pub(super) enum ExchangeFault {
 }
 
 impl ExchangeFault {
-    pub(super) fn into_text(self) -> String {
+    pub(super) fn text(&self) -> &str {
         match self {
             Self::NeedsAuth(why)
             | Self::MissingScope(why)
@@ -100,39 +98,36 @@ impl ExchangeFault {
             | Self::Barred(why) => why,
         }
     }
+
+    /// Returns true if there was no response.
+    pub(super) fn is_of_connection(&self) -> bool {
+        matches!(self, Self::ConnectionLost(_) | Self::NotSent(_) | Self::Barred(_))
+    }
 }
 
 /// Classifies why a connection over HTTP could not be made.
 pub(super) fn classify_connect_loss(fault: &RequestFault, redactor: &Redactor) -> ConnectionLoss {
-    match fault {
-        RequestFault::Exchange(
-            ExchangeFault::NeedsAuth(why) | ExchangeFault::MissingScope(why),
-        ) => ConnectionLoss::NeedsAuth(why.clone()),
-        RequestFault::Exchange(ExchangeFault::Status(
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
-            why,
-        )) => ConnectionLoss::Permanent(format!(
-            "{why}: its \"url\" may be wrong, or it speaks the other transport over HTTP (\"type\": \
-             \"http\" or \"sse\")"
-        )),
-        RequestFault::Exchange(ExchangeFault::Status(code, why)) if is_permanent(*code) => {
+    let transient = || ConnectionLoss::Transient(describe_handshake_fault(fault, redactor));
+    let RequestFault::Exchange(exchange) = fault else { return transient() };
+    match exchange {
+        ExchangeFault::NeedsAuth(why) | ExchangeFault::MissingScope(why) => {
+            ConnectionLoss::NeedsAuth(why.clone())
+        }
+        ExchangeFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
+            ConnectionLoss::Permanent(format!(
+                "{why}: its \"url\" may be wrong, or it speaks the other transport over HTTP \
+                 (\"type\": \"http\" or \"sse\")"
+            ))
+        }
+        ExchangeFault::Status(code, why) if is_permanent(*code) => {
             ConnectionLoss::Permanent(why.clone())
         }
-        RequestFault::Exchange(ExchangeFault::Barred(why)) => {
-            ConnectionLoss::Permanent(why.clone())
-        }
-        RequestFault::Exchange(
-            ExchangeFault::Status(..)
-            | ExchangeFault::InvalidAnswer(_)
-            | ExchangeFault::ConnectionLost(_)
-            | ExchangeFault::NotSent(_)
-            | ExchangeFault::Expired(_),
-        )
-        | RequestFault::Refused(_)
-        | RequestFault::Mismatch
-        | RequestFault::Closed(_) => {
-            ConnectionLoss::Transient(describe_handshake_fault(fault, redactor))
-        }
+        ExchangeFault::Barred(why) => ConnectionLoss::Permanent(why.clone()),
+        ExchangeFault::Status(..)
+        | ExchangeFault::InvalidAnswer(_)
+        | ExchangeFault::ConnectionLost(_)
+        | ExchangeFault::NotSent(_)
+        | ExchangeFault::Expired(_) => transient(),
     }
 }
 
@@ -146,15 +141,7 @@ pub(super) fn describe_handshake_fault(fault: &RequestFault, redactor: &Redactor
         RequestFault::Exchange(ExchangeFault::Expired(why)) => {
             format!("it forgot the session at once: {why}")
         }
-        RequestFault::Exchange(
-            ExchangeFault::NeedsAuth(why)
-            | ExchangeFault::MissingScope(why)
-            | ExchangeFault::Status(_, why)
-            | ExchangeFault::InvalidAnswer(why)
-            | ExchangeFault::ConnectionLost(why)
-            | ExchangeFault::NotSent(why)
-            | ExchangeFault::Barred(why),
-        ) => why.clone(),
+        RequestFault::Exchange(fault) => fault.text().to_owned(),
     }
 }
 
@@ -175,16 +162,16 @@ fn has_any(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| text.contains(phrase))
 }
 
-/// Returns true if an error in an answer says that the server had no handshake: its program, or a
-/// part of it, was restarted. Servers use several of the protocol's codes for that.
+/// Returns true if the error of an answer reports that the server had no handshake, since its
+/// program, or a part of it, was restarted. Servers use several of the protocol's codes for that.
 fn lacks_handshake(error: &RpcError) -> bool {
     (-32_768..=-32_000).contains(&error.code)
         && error.code != INTERNAL_ERROR
         && has_any(&error.message.to_lowercase(), &NO_HANDSHAKE)
 }
 
-/// Returns true if an error in an answer is about a lost session. It must have one of the codes of
-/// refusals: other errors may come from a tool, and be about sessions of its own.
+/// Returns true if the error of an answer is about a lost session. Only the codes of refusals count:
+/// other errors may come from a tool, and be about the tool's own sessions.
 pub(super) fn is_session_error(error: &RpcError) -> bool {
     lacks_handshake(error)
         || REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)
@@ -206,27 +193,27 @@ pub(super) fn classify_call_error(fault: RequestFault) -> CallError {
             }
         }
         RequestFault::Mismatch => {
-            CallError::Ambiguous("it answered with something else than a result".to_owned())
+            CallError::Ambiguous("it answered with something other than a result".to_owned())
         }
         RequestFault::Closed(Some(why)) => CallError::Lost(why.to_owned()),
         RequestFault::Closed(None) => {
             CallError::Lost("it ended, or hung up, before it answered".to_owned())
         }
-        RequestFault::Exchange(ExchangeFault::NeedsAuth(why)) => CallError::NeedsAuth(why),
-        RequestFault::Exchange(ExchangeFault::MissingScope(why)) => CallError::MissingScope(why),
-        RequestFault::Exchange(ExchangeFault::Expired(why)) => CallError::Expired(why),
-        RequestFault::Exchange(ExchangeFault::Status(code, why))
-            if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS =>
-        {
-            CallError::Refused(why)
-        }
-        RequestFault::Exchange(
-            ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why),
-        ) => CallError::Ambiguous(why),
-        RequestFault::Exchange(ExchangeFault::ConnectionLost(why)) => CallError::Lost(why),
-        RequestFault::Exchange(ExchangeFault::NotSent(why) | ExchangeFault::Barred(why)) => {
-            CallError::NotSent(why)
-        }
+        RequestFault::Exchange(fault) => match fault {
+            ExchangeFault::NeedsAuth(why) => CallError::NeedsAuth(why),
+            ExchangeFault::MissingScope(why) => CallError::MissingScope(why),
+            ExchangeFault::Expired(why) => CallError::Expired(why),
+            ExchangeFault::Status(code, why)
+                if is_permanent(code) || code == StatusCode::TOO_MANY_REQUESTS =>
+            {
+                CallError::Refused(why)
+            }
+            ExchangeFault::Status(_, why) | ExchangeFault::InvalidAnswer(why) => {
+                CallError::Ambiguous(why)
+            }
+            ExchangeFault::ConnectionLost(why) => CallError::Lost(why),
+            ExchangeFault::NotSent(why) | ExchangeFault::Barred(why) => CallError::NotSent(why),
+        },
     }
 }
 
@@ -245,7 +232,7 @@ pub(super) fn classify_status(
     }
     if code.is_redirection() {
         why = format!(
-            "{why}, which is not followed: write the address that it leads to into its \"url\", \
+            "{why}, which is not followed: write the address to which it leads into its \"url\", \
              often the same with or without a \"/\" at the end"
         );
     }
@@ -282,14 +269,15 @@ pub(super) fn classify_client_error(error: &reqwest::Error, redactor: &Redactor)
     if let Some(refusal) = ConnectRefusal::of(error) {
         return ExchangeFault::Barred(sanitize_start(&describe_refusal(refusal), redactor));
     }
-    let inner = innermost(error);
     let kind =
         causes(error).find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
     let why = match kind {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
-            format!("it cannot be reached: {}", sanitize_start(&inner.to_string(), redactor))
+            // Only the root cause: the errors above it quote URLs.
+            let cause = causes(error).last().map(ToString::to_string).unwrap_or_default();
+            format!("it cannot be reached: {}", sanitize_start(&cause, redactor))
         }
         _ => return connection_broken(),
     };
@@ -319,29 +307,12 @@ pub(super) fn connection_broken() -> ExchangeFault {
     ExchangeFault::ConnectionLost("the connection broke before it had answered".to_owned())
 }
 
-/// The root cause of an error. The errors above it quote URLs.
-fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    successors(Some(error), |&error| error.source()).last().unwrap_or(error)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn mcp_http_errors_are_described_by_their_meaning() {
-        let words = |fault: ExchangeFault| match fault {
-            ExchangeFault::Status(_, why)
-            | ExchangeFault::InvalidAnswer(why)
-            | ExchangeFault::NeedsAuth(why)
-            | ExchangeFault::MissingScope(why) => why,
-            ExchangeFault::Expired(why) => format!("expired: {why}"),
-            ExchangeFault::ConnectionLost(why)
-            | ExchangeFault::NotSent(why)
-            | ExchangeFault::Barred(why) => {
-                format!("gone: {why}")
-            }
-        };
         let redactor = Redactor::default();
         for (code, body, wanted) in [
             (500, "<html>oops", "it answered HTTP 500 Internal Server Error"),
@@ -353,10 +324,10 @@ mod tests {
             (403, "<p>", "it answered HTTP 403 Forbidden"),
         ] {
             let code = StatusCode::from_u16(code).expect("a status");
-            assert_eq!(words(classify_status(code, body, None, &redactor)), wanted);
+            assert_eq!(classify_status(code, body, None, &redactor).text(), wanted);
         }
-        let asked = words(classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &redactor));
-        assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
+        let busy = classify_status(StatusCode::TOO_MANY_REQUESTS, "", Some("7"), &redactor);
+        assert_eq!(busy.text(), "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 
     #[test]

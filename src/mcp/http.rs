@@ -196,7 +196,7 @@ impl HttpSession {
         match content_type(&response).as_str() {
             kind if kind.starts_with(JSON) => self.take_json(response, id).await,
             EVENTS => self.take_events(response, id).await,
-            // So web servers and gateways send JSON whose type the program does not set.
+            // Web servers and gateways label JSON so if the program sets no type.
             kind @ ("" | "text/plain") => match self.take_json(response, id).await {
                 Err(ExchangeFault::InvalidAnswer(_)) => Err(self.foreign_type(kind)),
                 taken => taken,
@@ -205,13 +205,13 @@ impl HttpSession {
         }
     }
 
-    /// The fault of an answer whose type is none of the protocol's.
+    /// The fault of an answer whose content type the protocol does not have.
     fn foreign_type(&self, kind: &str) -> ExchangeFault {
         let kind = match kind {
             "" => "content of no type".to_owned(),
             kind => sanitize_start(kind, &self.server.redactor),
         };
-        let why = format!("it answered with {kind}, which is none of the protocol's");
+        let why = format!("it answered with {kind}, which the protocol does not have");
         ExchangeFault::InvalidAnswer(why)
     }
 
@@ -222,11 +222,11 @@ impl HttpSession {
         message: &ClientMessage,
     ) -> Result<(), ExchangeFault> {
         let refusal = self.server.read_refusal(response).await?;
-        let body = ServerMessage::parse_all(&refusal.body).pop().filter(|_| refusal.is_json);
-        let error = if let Some(ServerMessage::Response { id, outcome: Err(error) }) = body {
-            Some((id, error))
-        } else {
-            None
+        let error = match ServerMessage::parse_all(&refusal.body).pop() {
+            Some(ServerMessage::Response { id, outcome: Err(error) }) if refusal.is_json => {
+                Some((id, error))
+            }
+            _ => None,
         };
         let answers = error.as_ref().is_some_and(|(id, _)| request_number(id) == message.id);
         if self.has_lost_session(&refusal, error.as_ref().map(|(_, error)| error))
@@ -237,7 +237,7 @@ impl HttpSession {
         if let (Some(id), Some((_, error))) = (message.id, error)
             && !matches!(refusal.status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
         {
-            // A server that refuses a request before it is read cannot repeat its identifier.
+            // A server that refuses a request without reading it cannot repeat its identifier.
             let permit = self.inbox.reserve(refusal.body.len()).await;
             let answer = ServerMessage::Response { id: json!(id), outcome: Err(error) };
             self.inbox.put(answer, permit).await;
@@ -294,7 +294,7 @@ impl HttpSession {
         Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.redactor)))
     }
 
-    /// Puts a JSON answer into the inbox, and the messages that came with it. The only answer is that
+    /// Puts a JSON answer into the inbox, and the messages that came with it. A single answer belongs
     /// to the request `id`, regardless of its own identifier.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
@@ -335,11 +335,7 @@ impl HttpSession {
                     (response, failures) = (Some(next), 0);
                     parser.restart();
                 }
-                Err(
-                    ExchangeFault::ConnectionLost(_)
-                    | ExchangeFault::NotSent(_)
-                    | ExchangeFault::Barred(_),
-                ) => failures += 1,
+                Err(fault) if fault.is_of_connection() => failures += 1,
                 // The server has received the request in any case, so its effect is unknown.
                 Ok(None) | Err(_) => return Err(connection_broken()),
             }
@@ -365,14 +361,8 @@ impl HttpSession {
                         }
                     }
                 }
-                Err(
-                    ExchangeFault::ConnectionLost(_)
-                    | ExchangeFault::NotSent(_)
-                    | ExchangeFault::Barred(_),
-                ) => {
-                    backoff.failures += 1;
-                }
-                // It does not offer this stream; it may need a login for it, and then also for
+                Err(fault) if fault.is_of_connection() => backoff.failures += 1,
+                // The server does not offer this stream, or needs a login for it, and then also for
                 // calls.
                 Ok(None) | Err(_) => return,
             }
@@ -449,13 +439,13 @@ struct ListeningBackoff {
 }
 
 impl ListeningBackoff {
-    /// A stream without a message ended after that time.
+    /// Records that a stream without a message ended after that time.
     fn ended_empty(&mut self, lasted: Duration) {
         self.failures = 0;
         self.empty = if lasted < HELD_STREAM { EMPTY_STREAMS_MAX.min(self.empty + 1) } else { 0 };
     }
 
-    /// The wait before the next one. A value of the server can only make it longer.
+    /// The wait before the next stream. The server's value can only lengthen it.
     fn wait(&self, parser: &SseParser) -> Duration {
         let shortest = FIRST_WAIT * 2_u32.pow(self.empty.max(1) - 1);
         continuation_wait(parser, self.failures).max(shortest)
@@ -484,10 +474,10 @@ mod tests {
             (0..count).map(next).collect::<Vec<u64>>()
         };
         assert_eq!(waits(&mut backoff, &parser, 9), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        // Some servers hold the stream for a while, and are not to blame.
+        // A server that holds the stream open for a while works as intended.
         backoff.ended_empty(HELD_STREAM);
         assert_eq!(backoff.wait(&parser).as_secs(), 1);
-        // A server may ask to wait longer, and not to come back at once.
+        // A server may request a longer wait, but not an immediate repetition.
         for (asked, wanted) in [("0", [1, 2, 4]), ("3000", [3, 3, 4])] {
             let line = format!("retry: {asked}\n\n");
             parser.push(line.as_bytes(), &mut Vec::new()).expect("it is short");

@@ -7,8 +7,8 @@
 //!          take the lock ──── timeout ──► temporary fault
 //!                 │
 //!         read the file again ── another token ──► use it
-//!                 │ the same
-//!         make the new file, ask for a token ──── refused ──► a person must log in
+//!                 │ same token
+//!         make the new file, request a token ──── refused ──► the user must log in
 //!                 │
 //!         write, sync, rename ──► use it
 //! ```
@@ -30,7 +30,7 @@ use crate::process::LockError;
 use super::exchange::{TokenSource, demanded_scope};
 use super::fault::OAuthFault;
 use super::settings::OAuthSettings;
-use super::token_file::{GrantKind, SavedLogin};
+use super::token_file::{GrantKind, LOCK_TIMEOUT, SavedLogin};
 use crate::mcp::environment::LoginEnvironment;
 
 /// The time before its expiry at which a token is renewed: clocks differ, and requests take time.
@@ -42,23 +42,19 @@ const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 /// The time limit of one renewal, all its requests included.
 const RENEWAL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The time limit for the lock: longer than a renewal by another process may take, so that its
-/// token can be used.
-const LOCK_PATIENCE: Duration = Duration::from_secs(70);
-
 /// The tokens of a server.
 pub(in crate::mcp) struct AccessTokens {
     source: Arc<TokenSource>,
-    held: Arc<Mutex<HeldLogin>>,
+    cached: Arc<Mutex<CachedLogin>>,
 }
 
 /// A token as it is sent. It is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::mcp) struct BearerToken(String);
 
-/// The login as this process holds it.
+/// The login as last read or renewed by this process.
 #[derive(Default)]
-struct HeldLogin {
+struct CachedLogin {
     is_read: bool,
     login: Option<SavedLogin>,
     /// The token that the server rejected last.
@@ -68,7 +64,7 @@ struct HeldLogin {
     no_early_renewal_before: Option<Instant>,
 }
 
-type HeldGuard = OwnedMutexGuard<HeldLogin>;
+type CacheGuard = OwnedMutexGuard<CachedLogin>;
 
 impl AccessTokens {
     pub(in crate::mcp) fn new(
@@ -78,7 +74,7 @@ impl AccessTokens {
         environment: &LoginEnvironment,
     ) -> Self {
         let source = Arc::new(TokenSource::new(server, url, settings, environment));
-        Self { source, held: Arc::default() }
+        Self { source, cached: Arc::default() }
     }
 
     /// The token for a request, renewed if it expires soon. `None` if there is no login yet; the
@@ -87,76 +83,77 @@ impl AccessTokens {
     /// # Errors
     /// There is a login that cannot be used.
     pub(in crate::mcp) async fn token(&self) -> Result<Option<BearerToken>, OAuthFault> {
-        let mut held = Arc::clone(&self.held).lock_owned().await;
-        if !held.is_read {
-            held.adopt(self.source.usable_login()?, &self.source);
+        let mut cached = Arc::clone(&self.cached).lock_owned().await;
+        if !cached.is_read {
+            cached.adopt(self.source.usable_login()?, &self.source);
         }
         let now = SystemTime::now();
-        if held.is_fresh(now) {
-            return Ok(held.token());
+        if cached.is_fresh(now) {
+            return Ok(cached.token());
         }
-        let is_valid = held.login.as_ref().is_some_and(|it| it.is_valid_for(now, Duration::ZERO));
+        let is_valid = cached.login.as_ref().is_some_and(|it| it.is_valid_for(now, Duration::ZERO));
         // If another process holds the lock, it is renewing; the next request uses its result.
-        let patience = if is_valid { Duration::ZERO } else { LOCK_PATIENCE };
-        let (mut held, renewed) = self.renew_held(held, patience, None).await;
+        let lock_timeout = if is_valid { Duration::ZERO } else { LOCK_TIMEOUT };
+        let (mut cached, renewed) = self.renew_locked(cached, lock_timeout, None).await;
         match renewed {
             Err(fault) if !is_valid => return Err(fault),
-            Err(_) => held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
+            Err(_) => cached.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
             Ok(()) => {}
         }
-        Ok(held.token())
+        Ok(cached.token())
     }
 
     /// Obtains a token to replace one that the server rejected, or to follow a request without one.
     /// `None` if only the user can provide one, by a login.
     ///
     /// # Errors
-    /// The authorization server issues none; or the login cannot be read or saved.
+    /// The authorization server issues no token, or the login cannot be read or saved.
     pub(in crate::mcp) async fn renew(
         &self,
         rejected: Option<&BearerToken>,
         challenge: Option<&str>,
     ) -> Result<Option<BearerToken>, OAuthFault> {
-        let mut held = Arc::clone(&self.held).lock_owned().await;
-        let in_hand = held.token();
-        if in_hand.is_some() && in_hand.as_ref() != rejected {
+        let mut cached = Arc::clone(&self.cached).lock_owned().await;
+        let current = cached.token();
+        if current.is_some() && current.as_ref() != rejected {
             // Another request has renewed it meanwhile.
-            return Ok(in_hand);
+            return Ok(current);
         }
-        held.rejected = rejected.map(|token| token.0.clone());
+        cached.rejected = rejected.map(|token| token.0.clone());
         if self.source.client().is_none() && self.source.usable_login()?.is_none() {
             return Ok(None);
         }
         let challenge = challenge.map(ToOwned::to_owned);
-        let (held, renewed) = self.renew_held(held, LOCK_PATIENCE, challenge).await;
+        let (cached, renewed) = self.renew_locked(cached, LOCK_TIMEOUT, challenge).await;
         renewed?;
-        Ok(held.token())
+        Ok(cached.token())
     }
 
-    async fn renew_held(
+    async fn renew_locked(
         &self,
-        mut held: HeldGuard,
-        patience: Duration,
+        mut cached: CacheGuard,
+        lock_timeout: Duration,
         challenge: Option<String>,
-    ) -> (HeldGuard, Result<(), OAuthFault>) {
-        let lock = match self.source.file.lock(patience).await {
+    ) -> (CacheGuard, Result<(), OAuthFault>) {
+        let lock = match self.source.file.lock(lock_timeout).await {
             Ok(lock) => Some(lock),
             // A client with credentials of its own needs no file: without one it only requests
             // tokens more often.
             Err(LockError::Unusable(_)) if self.source.client().is_some() => None,
-            Err(error) => return (held, Err(self.source.lock_fault(&error, patience))),
+            Err(error) => return (cached, Err(self.source.lock_fault(&error, lock_timeout))),
         };
         let source = Arc::clone(&self.source);
         let renewal = async move {
-            let renewed = timeout(RENEWAL_TIMEOUT, held.renew(&source, challenge.as_deref())).await;
-            // Released only now, so that the next process finds the saved login.
+            let renewed =
+                timeout(RENEWAL_TIMEOUT, cached.renew(&source, challenge.as_deref())).await;
+            // Released after the login is saved, so that the next process finds it.
             drop(lock);
-            (held, renewed.unwrap_or_else(|_| Err(late())))
+            (cached, renewed.unwrap_or_else(|_| Err(late())))
         };
         let Ok(ended) = tokio::spawn(renewal).await else {
-            let held = Arc::clone(&self.held).lock_owned().await;
+            let cached = Arc::clone(&self.cached).lock_owned().await;
             let why = "the renewal of the login was aborted".to_owned();
-            return (held, Err(OAuthFault::Temporary(why)));
+            return (cached, Err(OAuthFault::Temporary(why)));
         };
         ended
     }
@@ -171,7 +168,7 @@ impl BearerToken {
     }
 }
 
-impl HeldLogin {
+impl CachedLogin {
     fn adopt(&mut self, login: Option<SavedLogin>, source: &TokenSource) {
         if let Some(login) = &login {
             source.hide(login);
@@ -179,16 +176,16 @@ impl HeldLogin {
         (self.login, self.is_read, self.no_early_renewal_before) = (login, true, None);
     }
 
-    /// True if the token is not to be renewed now.
+    /// True if the token need not be renewed now.
     fn is_fresh(&self, now: SystemTime) -> bool {
         let Some(login) = &self.login else { return true };
         let is_renewable =
             login.grant == GrantKind::ClientCredentials || login.refresh_token().is_some();
         // A token whose lifetime is shorter than the margin must not be renewed with every request.
         let margin = login.lifetime().map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
-        let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        let is_paused = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
         // A token that cannot be renewed is sent, and the server decides.
-        !is_renewable || login.is_valid_for(now, if rests { Duration::ZERO } else { margin })
+        !is_renewable || login.is_valid_for(now, if is_paused { Duration::ZERO } else { margin })
     }
 
     fn token(&self) -> Option<BearerToken> {
@@ -202,19 +199,19 @@ impl HeldLogin {
         source: &TokenSource,
         challenge: Option<&str>,
     ) -> Result<(), OAuthFault> {
-        let there = source.usable_login()?;
-        let in_hand = self.login.as_ref().and_then(SavedLogin::access_token);
-        if let Some(there) = &there
-            && there.access_token() != in_hand
-            && there.access_token() != self.rejected.as_deref()
-            && there.is_valid_for(SystemTime::now(), Duration::ZERO)
+        let saved = source.usable_login()?;
+        let current = self.login.as_ref().and_then(SavedLogin::access_token);
+        if let Some(saved) = &saved
+            && saved.access_token() != current
+            && saved.access_token() != self.rejected.as_deref()
+            && saved.is_valid_for(SystemTime::now(), Duration::ZERO)
         {
-            self.adopt(Some(there.clone()), source);
+            self.adopt(Some(saved.clone()), source);
             return Ok(());
         }
-        let login = match (there, source.client()) {
-            (Some(there), _) if there.grant == GrantKind::Login => {
-                self.renew_login(source, there, challenge).await?
+        let login = match (saved, source.client()) {
+            (Some(saved), _) if saved.grant == GrantKind::Login => {
+                self.renew_login(source, saved, challenge).await?
             }
             (before, Some(client)) => {
                 let login = source.client_token(client, before.as_ref(), challenge).await?;
@@ -232,18 +229,17 @@ impl HeldLogin {
     async fn renew_login(
         &mut self,
         source: &TokenSource,
-        there: SavedLogin,
+        mut saved: SavedLogin,
         challenge: Option<&str>,
     ) -> Result<SavedLogin, OAuthFault> {
         if let Some(scope) = challenge.and_then(|it| demanded_scope(it, &source.url)) {
-            let mut wanted = there;
-            wanted.wanted_scope = Some(scope.clone());
-            source.save(source.prepare()?, &wanted)?;
+            saved.wanted_scope = Some(scope.clone());
+            source.save(source.prepare()?, &saved)?;
             return Err(OAuthFault::Permanent(format!(
                 "it demands the scope {scope:?}, which the login does not have"
             )));
         }
-        let Some(refresh) = there.refresh_token().map(ToOwned::to_owned) else {
+        let Some(refresh) = saved.refresh_token().map(ToOwned::to_owned) else {
             let why = "the login has ended, and came without a refresh token";
             return Err(OAuthFault::Permanent(why.to_owned()));
         };
@@ -253,7 +249,7 @@ impl HeldLogin {
             return Err(fault.clone());
         }
         let new = source.prepare()?;
-        match source.refresh(&there, challenge).await {
+        match source.refresh(&saved, challenge).await {
             Ok(login) => {
                 source.hide(&login);
                 source.save(new, &login)?;
@@ -280,10 +276,10 @@ impl TokenSource {
         let login = self.file.load().map_err(|error| {
             OAuthFault::Permanent(format!("the login in {path} cannot be read: {error}"))
         })?;
-        let own = self.client().map(|(id, _)| id);
+        let client_id = self.client().map(|(id, _)| id);
         Ok(login.filter(|login| match login.grant {
             GrantKind::Login => true,
-            GrantKind::ClientCredentials => own == Some(&login.credentials.client_id),
+            GrantKind::ClientCredentials => client_id == Some(&login.credentials.client_id),
         }))
     }
 
@@ -303,18 +299,16 @@ impl TokenSource {
     }
 
     fn gone(&self) -> OAuthFault {
-        OAuthFault::Permanent(format!(
-            "there is no login in {} any more",
-            self.file.path().display()
-        ))
+        let path = self.file.path().display();
+        OAuthFault::Permanent(format!("there is no login in {path} any more"))
     }
 
-    fn lock_fault(&self, error: &LockError, patience: Duration) -> OAuthFault {
+    fn lock_fault(&self, error: &LockError, lock_timeout: Duration) -> OAuthFault {
         let path = self.file.path().display();
         match error {
             LockError::Held(by) => {
                 let by = by.map_or_else(String::new, |id| format!(" {id}"));
-                let seconds = patience.as_secs();
+                let seconds = lock_timeout.as_secs();
                 OAuthFault::Temporary(format!(
                     "the login in {path} is being renewed by another process{by}, for more than \
                      {seconds} s"

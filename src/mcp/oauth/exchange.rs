@@ -102,7 +102,7 @@ impl TokenSource {
                 return Err(temporary.unwrap_or_else(|| failed(&error.to_string())));
             }
         };
-        json::read(&document).map_err(|_| failed("it is no such document"))
+        json::read(&document).map_err(|_| failed("the document is not such metadata"))
     }
 
     /// Renews a login.

@@ -1,13 +1,10 @@
 //! The reasons that there is no token for a server.
 
-use std::error::Error;
-use std::iter::successors;
-
 use rmcp::transport::auth::AuthError;
 
+use crate::connect_error::causes;
+use crate::mcp::sanitize::sanitize_start;
 use crate::secrets::Redactor;
-
-use super::super::sanitize::sanitize_start;
 
 /// The reason that there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,9 +19,8 @@ pub(in crate::mcp) enum OAuthFault {
 
 /// Describes an error of the protocol with its causes.
 pub(super) fn describe(error: &AuthError, redactor: &Redactor) -> String {
-    let first: &(dyn Error + 'static) = error;
     let mut text = String::new();
-    for cause in successors(Some(first), |&error| error.source()) {
+    for cause in causes(error) {
         let cause = cause.to_string();
         if !text.contains(&cause) {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };

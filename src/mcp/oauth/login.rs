@@ -20,10 +20,7 @@ use super::device::DeviceLogin;
 use super::exchange::{KnownAuthority, TokenSource, add_scopes};
 use super::fault::OAuthFault;
 use super::redirect::{RedirectListener, Redirected};
-use super::token_file::{GrantKind, SavedLogin};
-
-/// The time limit for the lock of another process, which renews the login that is replaced.
-const LOCK_PATIENCE: Duration = Duration::from_secs(70);
+use super::token_file::{GrantKind, LOCK_TIMEOUT, SavedLogin};
 
 /// The time limit of the request that finds out whether the server demands a login.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -102,7 +99,7 @@ pub async fn begin_login(
     let client = client(&source, &mut manager, &metadata, before, (redirect, &scopes)).await?;
     let OAuthClientConfig { client_id, client_secret, .. } = client;
     let exchange = match way {
-        // The place is filled so if the metadata name no page.
+        // Metadata without a page for logins were completed with this endpoint.
         LoginWay::Browser if metadata.authorization_endpoint == metadata.token_endpoint => {
             let why = "its authorization server offers no login in a browser; try --device";
             return Err(LoginError(why.to_owned()));
@@ -136,13 +133,13 @@ async fn scopes(
     let mut scopes = source.settings.scopes.clone();
     if scopes.is_empty() {
         scopes = manager.select_initial_scopes(&[]).await;
-        // A run lacked a scope. The scopes that it had are still needed.
+        // A run lacked a scope. The scopes granted before are still needed.
         if let Some((login, wanted)) = before.and_then(|it| Some((it, it.wanted_scope.as_ref()?))) {
             let granted = login.credentials.granted_scopes.iter().map(String::as_str);
             add_scopes(&mut scopes, granted.chain(wanted.split_whitespace()));
         }
     } else {
-        // Without it, some authorization servers issue no refresh token.
+        // Without this scope, some authorization servers issue no refresh token.
         let offered = metadata.scopes_supported.iter().flatten().map(String::as_str);
         add_scopes(&mut scopes, offered.filter(|scope| *scope == "offline_access"));
     }
@@ -248,9 +245,9 @@ impl BrowserLogin {
 async fn save(source: &TokenSource, login: &SavedLogin) -> Result<(), LoginError> {
     source.hide(login);
     let path = source.file.path().display();
-    // A run may renew the login that is replaced. If its lock is not released in time, that renewal
-    // hangs.
-    let _lock = source.file.lock(LOCK_PATIENCE).await;
+    // A run may be renewing the login that is replaced. If the lock is not released in time, that
+    // renewal hangs, and the login is saved without the lock.
+    let _lock = source.file.lock(LOCK_TIMEOUT).await;
     let saved = source.file.prepare().and_then(|new| source.file.commit(new, login));
     saved.map_err(|error| LoginError(format!("the login cannot be saved in {path}: {error}")))
 }
@@ -278,7 +275,7 @@ async fn ask_for_challenge(
             request.header(CONTENT_TYPE, JSON).header(ACCEPT, format!("{JSON}, {EVENTS}"));
         let request = session.iter().fold(request, |request, id| request.header(SESSION_ID, id));
         let response = request.body(body.to_string()).send().await.map_err(|error| {
-            failed(classify_client_error(&error, &environment.redactor).into_text())
+            failed(classify_client_error(&error, &environment.redactor).text().to_owned())
         })?;
         if response.status() == StatusCode::UNAUTHORIZED {
             return Ok(challenge(&response).map(ToOwned::to_owned));

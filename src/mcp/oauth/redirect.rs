@@ -1,4 +1,4 @@
-//! The address on this machine that the authorization server sends the user's browser back to.
+//! The address on this machine to which the authorization server sends the user's browser back.
 
 use std::io;
 
@@ -53,7 +53,7 @@ impl RedirectListener {
                 let text = match &found {
                     Some(Redirected::Granted(_)) => "You can close this page.",
                     Some(Redirected::Refused(_)) => "The login was refused.",
-                    None => "This is no part of the login.",
+                    None => "This is not part of the login.",
                 };
                 answer(&mut browser, found.is_some(), text).await;
                 found

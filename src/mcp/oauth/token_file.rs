@@ -25,10 +25,14 @@ const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// The time limit for the lock: longer than a renewal by another process may take, so that its token
+/// can be used.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(70);
+
 /// The space to reserve for a login, in bytes: more than any login takes.
 const ROOM: usize = 32 << 10;
 
-/// The most characters of a server's name that its file is named after.
+/// The most characters of a server's name in the name of its file.
 const NAME_CHARS_MAX: usize = 40;
 
 /// The folder of the logins at servers.
@@ -146,14 +150,17 @@ impl TokenFile {
     ///
     /// # Errors
     /// Another process holds it, or the lock file cannot be used.
-    pub(super) async fn lock(&self, patience: Duration) -> Result<FileLock, LockError> {
+    pub(super) async fn lock(&self, timeout: Duration) -> Result<FileLock, LockError> {
         self.make_folder().map_err(LockError::Unusable)?;
-        FileLock::take(&self.path.with_extension("lock"), patience).await
+        FileLock::take(&self.path.with_extension("lock"), timeout).await
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
     }
 
     fn make_folder(&self) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)
+        DirBuilder::new().recursive(true).mode(0o700).create(self.folder())
     }
 
     /// Reads the login. `None` if there is none for this server and address.
@@ -188,15 +195,14 @@ impl TokenFile {
         }
     }
 
-    /// Makes the file that will replace this one, with room for its content: before the old refresh
-    /// token is spent, so that a full disk is found in time.
+    /// Makes the file that will replace this one, with space for its content. It is made before the
+    /// old refresh token is spent, so that a full disk is found in time.
     ///
     /// # Errors
     /// The file cannot be created or filled.
     pub(super) fn prepare(&self) -> io::Result<NamedTempFile> {
         self.make_folder()?;
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let mut file = NamedTempFile::with_prefix_in(".login-", folder)?;
+        let mut file = NamedTempFile::with_prefix_in(".login-", self.folder())?;
         file.write_all(&vec![b' '; ROOM])?;
         file.as_file().sync_all()?;
         Ok(file)
@@ -214,7 +220,7 @@ impl TokenFile {
         file.as_file().set_len(text.len() as u64)?;
         file.as_file().sync_all()?;
         file.persist(&self.path).map_err(|error| error.error)?;
-        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        File::open(self.folder())?.sync_all()
     }
 }
 

@@ -95,13 +95,13 @@ impl TokenHttp {
             let again = request.try_clone();
             *request.timeout_mut() = Some(REQUEST_TIMEOUT);
             let response = client.execute(request).await.map_err(|error| {
-                let why = classify_client_error(&error, &self.redactor).into_text();
+                let fault = classify_client_error(&error, &self.redactor);
                 let host = url.host_str().unwrap_or_default();
-                let why = format!("its authorization server ({host}): {why}");
+                let why = format!("its authorization server ({host}): {}", fault.text());
                 self.record(Some(why.clone()), true);
                 TokenHttpError(why)
             })?;
-            // With any other policy, a redirect must not lead a secret elsewhere.
+            // With any other policy, a redirect could send a secret elsewhere.
             let follows = redirects == OAuthHttpRedirectPolicy::Follow;
             let next = redirect_target(&response, &url).filter(|_| follows);
             match (next, again) {
@@ -144,12 +144,8 @@ impl TokenHttp {
             return Ok(Vec::new());
         }
         let read = read(response, ANSWER_BYTES_MAX).await;
-        let body = read.map_err(|_| {
-            OAuthHttpClientError::from(TokenHttpError(
-                "its answer broke off, or is too large".to_owned(),
-            ))
-        })?;
-        Ok(normalize(body, &self.server))
+        let failed = || TokenHttpError("its answer broke off, or is too large".to_owned());
+        Ok(normalize(read.map_err(|_| failed())?, &self.server))
     }
 }
 
@@ -159,7 +155,7 @@ impl OAuthHttpClient for TokenHttp {
     }
 }
 
-/// Rewrites answers as the protocol wants them, where they differ in form but have one meaning.
+/// Rewrites answers that differ from the protocol in form only.
 fn normalize(body: Vec<u8>, server: &Url) -> Vec<u8> {
     let Ok(Value::Object(mut members)) = json::read(&body) else { return body };
     if members.contains_key("access_token") {
@@ -180,8 +176,8 @@ fn normalize(body: Vec<u8>, server: &Url) -> Vec<u8> {
     if members.get("resource").and_then(Value::as_str).is_some_and(is_server) {
         members.insert("resource".to_owned(), server.as_str().into());
     }
-    // It is not needed for client credentials, and the library wants one. A login in a browser
-    // looks for this.
+    // The library requires the endpoint, which client credentials do not need. A login in a browser
+    // checks for this replacement.
     if let Some(endpoint) = members.get("token_endpoint").cloned()
         && members.get("authorization_endpoint").is_none_or(Value::is_null)
     {
