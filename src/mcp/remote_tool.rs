@@ -49,63 +49,63 @@ impl RemoteTool {
 /// Converts a listing. Invalid tools are left out with a warning: one of them would make the API
 /// reject every request.
 pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
-    let (mut offers, mut complaints) = (Vec::new(), Vec::new());
-    let (mut names, mut bytes) = (HashSet::new(), 0);
+    let (mut tools, mut warnings) = (Vec::new(), Vec::new());
+    let (mut full_names, mut own_names, mut bytes) = (HashSet::new(), HashSet::new(), 0);
     let listed_names: HashSet<&str> =
         listed.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    let mut own_names = HashSet::new();
-    for tool in listed.iter().take(MOST_TOOLS) {
-        let mut converted = convert_tool(server, tool);
-        if let Ok(offer) = &mut converted
-            && !own_names.contains(&offer.name)
-        {
-            complaints.extend(rename_twin(offer, server, &listed_names, &names));
+    for entry in listed.iter().take(MOST_TOOLS) {
+        let mut tool = match convert_tool(server, entry) {
+            Ok(tool) => tool,
+            Err((name, why)) => {
+                warnings.push(format!("{name:?} is left out: {why}"));
+                continue;
+            }
+        };
+        let name = tool.name.clone();
+        if !own_names.contains(&name) {
+            warnings.extend(rename_twin(&mut tool, server, &listed_names, &full_names));
         }
-        match converted {
-            Ok(offer) if bytes + offer.bytes() > MOST_BYTES => complaints.push(format!(
-                "{:?} is left out: with it the server's tools would take more than {} KiB",
-                offer.name,
+        if bytes + tool.bytes() > MOST_BYTES {
+            warnings.push(format!(
+                "{name:?} is left out: with it the server's tools would take more than {} KiB",
                 MOST_BYTES >> 10
-            )),
-            Ok(offer) if names.insert(offer.definition.name.clone()) => {
-                own_names.insert(offer.name.clone());
-                bytes += offer.bytes();
-                let length = offer.definition.name.len();
-                if length > LONGEST_SAFE_NAME {
-                    complaints.push(format!(
-                        "{:?} has a full name of {length} characters, and some gateways \
-                         refuse more than {LONGEST_SAFE_NAME}: if requests fail, give the server a \
-                         shorter name",
-                        offer.name
-                    ));
-                }
-                offers.push(offer);
-            }
-            Ok(offer) => {
-                complaints.push(format!("{:?} is left out: it is listed twice", offer.name));
-            }
-            Err((name, why)) => complaints.push(format!("{name:?} is left out: {why}")),
+            ));
+            continue;
         }
+        if !full_names.insert(tool.definition.name.clone()) {
+            warnings.push(format!("{name:?} is left out: it is listed twice"));
+            continue;
+        }
+        bytes += tool.bytes();
+        let length = tool.definition.name.len();
+        if length > LONGEST_SAFE_NAME {
+            warnings.push(format!(
+                "{name:?} has a full name of {length} characters, and some gateways refuse more \
+                 than {LONGEST_SAFE_NAME}: if requests fail, give the server a shorter name"
+            ));
+        }
+        own_names.insert(name);
+        tools.push(tool);
     }
     if listed.len() > MOST_TOOLS {
         let more = listed.len() - MOST_TOOLS;
-        complaints.push(format!("{more} more than {MOST_TOOLS} are left out"));
+        warnings.push(format!("{more} more than {MOST_TOOLS} are left out"));
     }
-    (offers, complaints)
+    (tools, warnings)
 }
 
-/// Gives a tool another full name if it would have that of another tool of the server. A tool whose
-/// name needs no change keeps it. Returns a warning if the name is changed.
+/// Gives a tool another full name if another tool of the server would have the same one. A tool
+/// without special characters in its name keeps it. Returns a warning if the name is changed.
 fn rename_twin(
-    offer: &mut RemoteTool,
+    tool: &mut RemoteTool,
     server: &str,
     listed: &HashSet<&str>,
     taken: &HashSet<String>,
 ) -> Option<String> {
-    let plain = sanitize_name(&offer.name);
-    let is_twin = |other: &&&str| ***other != *offer.name && sanitize_name(other) == plain;
+    let plain = sanitize_name(&tool.name);
+    let is_twin = |other: &&&str| ***other != *tool.name && sanitize_name(other) == plain;
     let twin = listed.iter().find(is_twin)?;
-    if plain == offer.name {
+    if plain == tool.name {
         return None;
     }
     let prefix = tool_name_prefix(server);
@@ -117,9 +117,9 @@ fn rename_twin(
     let name = number.into_iter().find(is_free)?;
     let warning = format!(
         "{:?} is offered as {name:?}: without special characters, its name is that of {twin:?}",
-        offer.name
+        tool.name
     );
-    offer.definition.name = format!("{prefix}{name}");
+    tool.definition.name = format!("{prefix}{name}");
     Some(warning)
 }
 
@@ -153,7 +153,7 @@ pub fn tool_name_prefix(server: &str) -> String {
     format!("mcp__{}__", sanitize_name(server))
 }
 
-/// The beginnings of calls of a server's prompts: with the name as the server has it, and as it is in
+/// The prefixes of calls of a server's prompts: with the server's name as configured, and as in the
 /// names of tools.
 pub fn call_prefixes(server: &str) -> [String; 2] {
     [format!("mcp__{server}__"), tool_name_prefix(server)]
