@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::json;
 
-/// The request is not one that the server supports in this state.
+/// The server does not support the request in its current state.
 pub(super) const INVALID_REQUEST: i64 = -32600;
 
 /// The server does not have the method.
@@ -34,7 +34,7 @@ pub(super) const INPUT_REQUIRED: &str = "input_required";
 /// The most characters of the `data` of an error that are kept.
 const DETAIL_CHARS_MAX: usize = 500;
 
-/// The server needs a page to be opened by the user before it can answer.
+/// The user must open a page before the server can answer.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 
 /// The number of our request that an identifier names. Some servers repeat it as text, or with a
@@ -79,7 +79,7 @@ impl ServerMessage {
         }
     }
 
-    /// Parses a line that is not one value: threads of a server may write theirs to one line.
+    /// Parses a line with other than one value: threads of a server may write to the same line.
     fn parse_line(line: &str, why: &str) -> Vec<Self> {
         let (mut messages, mut rest) = (Vec::new(), line.trim_start());
         while let Some((value, after)) = first_value(rest) {
@@ -92,7 +92,7 @@ impl ServerMessage {
     }
 
     /// Finds an answer behind other output of the same line, such as a progress bar. Other messages
-    /// are not searched for: logs quote them.
+    /// are ignored, since logs quote them.
     pub(super) fn find_answer(line: &[u8]) -> Option<Self> {
         let text = &line[memchr::memmem::find(line, b"{\"")?..];
         memchr::memmem::find(text, b"\"jsonrpc\"")?;
@@ -142,15 +142,15 @@ impl ServerMessage {
     }
 }
 
-/// The first JSON value of a text, if other text follows it, and that text.
+/// Splits a text after its first JSON value, if that is an object or an array.
 fn first_value(text: &str) -> Option<(Value, &str)> {
     let (first, rest) = text.split_at(json::value_end(text)?);
     let is_container = first.starts_with(['{', '[']);
     Some((json::read_str(first).ok().filter(|_| is_container)?, rest))
 }
 
-/// True if an object is an answer, though it does not state the version of JSON-RPC: it has nothing
-/// else than an answer has. Logs have more.
+/// True if an object that does not state the version of JSON-RPC is an answer: it has only the
+/// fields of one. Log records have others.
 fn is_bare_answer(fields: &Map<String, Value>) -> bool {
     fields.get("id").is_some_and(|id| request_number(id).is_some())
         && fields.keys().all(|key| ["jsonrpc", "id", "result", "error"].contains(&key.as_str()))
@@ -159,8 +159,8 @@ fn is_bare_answer(fields: &Map<String, Value>) -> bool {
 /// Describes why bytes are not a message of the protocol.
 pub(super) fn describe_invalid(bytes: &[u8]) -> String {
     match json::read::<IgnoredAny>(bytes) {
-        Ok(_) => "its answer is no message of the protocol".to_owned(),
-        Err(error) => format!("its answer is no message of the protocol, nor JSON: {error}"),
+        Ok(_) => "its answer is not a message of the protocol".to_owned(),
+        Err(error) => format!("its answer is not a message of the protocol, nor JSON: {error}"),
     }
 }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_messages_is_read_without_the_items_that_are_none() {
+    fn a_list_of_messages_is_read_without_the_items_that_are_not_messages() {
         let text = br#"[{"jsonrpc":"2.0","method":"a"},7,{"jsonrpc":"2.0","id":1,"result":{}}]"#;
         let notice = ServerMessage::Notification { method: "a".to_owned(), params: Value::Null };
         let answer = ServerMessage::Response { id: json!(1), outcome: Ok(json!({})) };
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn other_json_is_no_message() {
+    fn other_json_is_not_a_message() {
         for text in [
             "",
             "{",

@@ -1,5 +1,5 @@
-//! Converts schemas of older drafts, and what generators write in place of the standard, to draft
-//! 2020-12 as the API accepts it. Pure.
+//! Converts schemas of older drafts, and deviations of generators from the standard, to the form of
+//! draft 2020-12 that the API accepts. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +76,7 @@ fn convert_keywords(schema: &mut Value) {
         if BY_NAME.contains(&name.as_str()) {
             match value {
                 Value::Object(named) => named.values_mut().for_each(convert_keywords),
-                // PHP writes an empty object so.
+                // PHP writes an empty object as an empty array.
                 Value::Array(items) if items.is_empty() => *value = json!({}),
                 Value::Null
                 | Value::Bool(_)
@@ -119,51 +119,52 @@ fn convert_required(members: &mut Map<String, Value>) {
     }
 }
 
-/// Replaces references by name, or by the schema's own address, by references by place.
+/// Replaces references that use a name or the schema's own address by JSON pointers.
 fn resolve_names(root: &mut Value) {
-    let own = root["$id"].as_str().map(|id| id.trim_end_matches('#').to_owned());
+    let address = root["$id"].as_str().map(|id| id.trim_end_matches('#').to_owned());
     let mut anchors = HashMap::new();
     collect_anchors(root, "", &mut anchors);
     let before = root.clone();
     let resolve = |text: &str| {
-        let inner = own.as_deref().and_then(|own| text.strip_prefix(own));
+        let inner = address.as_deref().and_then(|address| text.strip_prefix(address));
         let name = inner.unwrap_or(text);
         let name = name.strip_prefix('#').unwrap_or(name);
         if name.is_empty() && (inner.is_some() || text == "#") {
             return Some("#".to_owned());
         }
-        if let Some(place) = anchors.get(name).filter(|_| text.contains('#')) {
-            return Some(format!("#{place}"));
+        if let Some(pointer) = anchors.get(name).filter(|_| text.contains('#')) {
+            return Some(format!("#{pointer}"));
         }
         let of_tuple = name.replace("/items/", "/prefixItems/");
-        let place = [name.to_owned(), of_tuple].into_iter().find(|it| before.pointer(it).is_some());
-        place.filter(|place| place.starts_with('/')).map(|place| format!("#{place}"))
+        let mut pointers = [name.to_owned(), of_tuple].into_iter();
+        let pointer = pointers.find(|pointer| before.pointer(pointer).is_some())?;
+        pointer.starts_with('/').then(|| format!("#{pointer}"))
     };
     replace_references(root, &resolve);
-    if let Some(members) = root.as_object_mut().filter(|_| own.is_some()) {
+    if let Some(members) = root.as_object_mut().filter(|_| address.is_some()) {
         members.remove("$id");
     }
 }
 
-/// Collects the places of schemas with a name: an `$anchor`, or before draft 2019-09 an `$id`.
-fn collect_anchors(value: &Value, place: &str, anchors: &mut HashMap<String, String>) {
+/// Collects the pointers to schemas with a name: an `$anchor`, or before draft 2019-09 an `$id`.
+fn collect_anchors(value: &Value, pointer: &str, anchors: &mut HashMap<String, String>) {
     match value {
         Value::Object(members) => {
             let old =
                 members.get("$id").and_then(Value::as_str).and_then(|id| id.strip_prefix('#'));
             let name = members.get("$anchor").and_then(Value::as_str).or(old);
             if let Some(name) = name.filter(|name| !name.is_empty()) {
-                anchors.insert(name.to_owned(), place.to_owned());
+                anchors.insert(name.to_owned(), pointer.to_owned());
             }
             for (name, inner) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str()))
             {
                 let step = name.replace('~', "~0").replace('/', "~1");
-                collect_anchors(inner, &format!("{place}/{step}"), anchors);
+                collect_anchors(inner, &format!("{pointer}/{step}"), anchors);
             }
         }
         Value::Array(items) => {
             for (index, inner) in items.iter().enumerate() {
-                collect_anchors(inner, &format!("{place}/{index}"), anchors);
+                collect_anchors(inner, &format!("{pointer}/{index}"), anchors);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -176,22 +177,20 @@ fn replace_references(value: &mut Value, resolve: &dyn Fn(&str) -> Option<String
             if members.get("$id").and_then(Value::as_str).is_some_and(|id| id.starts_with('#')) {
                 members.remove("$id");
             }
-            if let Some(place) = members.get("$ref").and_then(Value::as_str).and_then(resolve) {
-                members.insert("$ref".to_owned(), place.into());
+            if let Some(pointer) = members.get("$ref").and_then(Value::as_str).and_then(resolve) {
+                members.insert("$ref".to_owned(), pointer.into());
             }
             let inner = members.iter_mut().filter(|(name, _)| !VALUES.contains(&name.as_str()));
             inner.for_each(|(_, value)| replace_references(value, resolve));
         }
         Value::Array(items) => {
-            for item in items {
-                replace_references(item, resolve);
-            }
+            items.iter_mut().for_each(|item| replace_references(item, resolve));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-/// The properties of an object, as several schemas describe it together.
+/// The properties of an object that one or several schemas describe.
 #[derive(Default)]
 struct ObjectPart {
     properties: Map<String, Value>,
@@ -209,7 +208,7 @@ fn merge_branches(root: &Value) -> Option<ObjectPart> {
 }
 
 impl ObjectPart {
-    /// The part that a schema describes. `None` if it is not one of objects.
+    /// The part that a schema describes. `None` if the schema does not accept objects.
     fn of(schema: &Value, root: &Value, left: &mut usize) -> Option<Self> {
         *left = left.checked_sub(1)?;
         let is_of_objects = match schema.get("type") {
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn references_by_name_become_references_by_place() {
+    fn references_by_name_become_json_pointers() {
         let with = |reference: &str, target: Value| {
             json!({ "$id": "https://x.test/s", "properties": { "a": { "$ref": reference } },
                 "$defs": { "A/B": target } })
@@ -370,7 +369,7 @@ mod tests {
             assert_eq!(schema["required"], required, "{given}");
             assert!(COMBINATORS.iter().all(|key| schema[*key].is_null()), "{schema}");
         }
-        // It ends, and all branches are without content then.
+        // The recursion ends, and no branch has content.
         let circular = json!({ "allOf": [{ "$ref": "#" }, { "$ref": "#" }] });
         assert_eq!(converted(circular)["properties"], json!({}));
     }
