@@ -79,8 +79,8 @@ impl ServerTask {
     ) -> Result<Value, RequestError> {
         let limit = self.call_limit(timers);
         for renewed in [false, true] {
-            let (line, epoch) = self.wait_for_connection(cancel).await?;
-            match exchange(&line, request, (limit, timers.call_max), cancel).await {
+            let (handle, epoch) = self.wait_for_connection(cancel).await?;
+            match exchange(&handle, request, (limit, timers.call_max), cancel).await {
                 Ok(result) => {
                     self.mark_answered(epoch);
                     return Ok(result);
@@ -166,7 +166,7 @@ impl ServerTask {
             let why = state.why.map_or_else(String::new, |why| format!(": {why}"));
             let name = &self.config.name;
             match (state.connection, state.status) {
-                (Some(line), _) => return Ok((line, state.epoch)),
+                (Some(handle), _) => return Ok((handle, state.epoch)),
                 (None, ServerStatus::NeedsAuth) => {
                     return Err(RequestError(format!(
                         "MCP server {name:?} cannot be used{why}, and an unattended run cannot log \
@@ -197,23 +197,23 @@ impl ServerTask {
 /// Sends a request, and sends it again with answers if the server demands input in place of a
 /// result.
 async fn exchange(
-    line: &ConnectionHandle,
+    handle: &ConnectionHandle,
     request: &ServerRequest,
     limits: (Duration, Duration),
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
     let mut params = request.params.clone();
     for _ in 0..INPUT_ROUNDS_MAX {
-        let mut result = send_request(line, request.method, params, limits, cancel).await?;
+        let mut result = send_request(handle, request.method, params, limits, cancel).await?;
         let responses = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(CallFailure::Cancelled),
-            responses = line.input_responses(&result) => responses,
+            responses = handle.input_responses(&result) => responses,
         };
         let Some(responses) = responses else { return Ok(result) };
         params = request.params.clone();
         params["inputResponses"] = responses;
-        // It is the server's own, and is returned unchanged.
+        // The state belongs to the server, which gets it back unchanged.
         if let Some(state) = result.get_mut("requestState") {
             params["requestState"] = state.take();
         }
@@ -222,17 +222,17 @@ async fn exchange(
     Err(CallFailure::Failed(CallError::Refused(why)))
 }
 
-/// Sends a request. Progress extends the timeout, up to `max` in all, and so does a question to the
-/// host. Time in which outlast itself is stopped does not count: a server on this machine was
-/// stopped with it.
+/// Sends a request. Progress and questions to the host extend the timeout, up to `max` in total.
+/// Time during which outlast itself is stopped does not count: a server on this machine was stopped
+/// with it.
 async fn send_request(
-    line: &ConnectionHandle,
+    handle: &ConnectionHandle,
     method: &str,
     params: Value,
     (limit, max): (Duration, Duration),
     cancel: &CancellationToken,
 ) -> Result<Value, CallFailure> {
-    let mut sent = line.send(method, params);
+    let mut sent = handle.peer.request(method, params);
     let progress = sent.progress();
     let mut clock = RunningClock::new();
     let latest = max.max(limit);
@@ -249,7 +249,7 @@ async fn send_request(
             }
             // Checked before progress, which may never end.
             () = clock.wait_until(end) => {
-                if end < latest && line.is_asking_host() {
+                if end < latest && handle.peer.elicitor().is_asking() {
                     end = (clock.ran() + limit).min(latest);
                     continue;
                 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use reqwest::Url;
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::process::{
-    Job, ProgramTerms, Supervisor, find_user_program, skipped_program, timeout_while_running,
+    Job, ProgramTerms, find_user_program, skipped_program, timeout_while_running,
 };
 use crate::secrets::Redactor;
 use crate::types::HostError;
@@ -26,7 +26,7 @@ use super::headers_helper::HeadersHelper;
 use super::host::{self, HostInbox, HostTransport};
 use super::http::{self, HttpTransport};
 use super::oauth::AccessTokens;
-use super::peer::{Peer, PendingRequest};
+use super::peer::Peer;
 use super::rpc::INPUT_REQUIRED;
 use super::sanitize::sanitize_start;
 use super::server_client::{HeaderRenewal, ServerClient};
@@ -56,37 +56,38 @@ pub(super) struct Connection {
     /// It is one stream of the first version of the protocol over HTTP.
     is_stream: bool,
     /// Ends the connection if it is dropped without being closed.
-    _end: DropGuard,
+    _guard: DropGuard,
 }
 
 /// A handle of a connection, for calls.
 #[derive(Clone)]
 pub(super) struct ConnectionHandle {
-    peer: Peer,
+    pub(super) peer: Peer,
     /// Receives messages of a server that runs in the host. `None` for other servers.
     host: Option<HostInbox>,
-    about: Arc<ServerInfo>,
+    /// The information that the server declared during the handshake.
+    pub(super) info: Arc<ServerInfo>,
     /// Masks secrets in the server's output.
     redactor: Redactor,
 }
 
 /// The reason that a connection could not be made.
-enum ConnectError {
-    Lost(ConnectionLoss),
-    /// The server answers, but rejects this lifecycle.
-    LifecycleRejected(ConnectionLoss),
+struct ConnectError {
+    loss: ConnectionLoss,
+    /// True if the server may accept the other lifecycle.
+    rejects_lifecycle: bool,
 }
 
-/// Connects to a server. Over HTTP, where a question costs little, the protocol without a handshake
-/// is tried first; programs may end at an unknown request. If the server rejects one way to begin,
-/// the other one is tried. A question of the server to the user has `answer_max` for its answer.
+/// Connects to a server. Over HTTP, where a probe is cheap, the protocol without a handshake is
+/// tried first; programs may end at an unknown request. If the server rejects one lifecycle, the
+/// other one is tried. The user has `answer_max` for the answer to a question of the server.
 ///
 /// # Errors
 /// No connection can be made, with the reason.
 pub(super) async fn connect(
     config: &ServerConfig,
-    around: &Arc<ServerEnvironment>,
-    patience: Duration,
+    environment: &Arc<ServerEnvironment>,
+    limit: Duration,
     answer_max: Duration,
 ) -> Result<Connection, ConnectionLoss> {
     let first = match &config.place {
@@ -95,36 +96,33 @@ pub(super) async fn connect(
             Lifecycle::Handshake
         }
     };
-    let renewal = header_renewal(config, around)?;
-    let elicitor = Arc::new(Elicitor::new(around.elicitation.clone(), &config.name, answer_max));
-    let open = |terms| open_connection(config, around, &renewal, &elicitor, terms);
-    let (second, limit) = match first {
-        Lifecycle::Stateless => (Lifecycle::Handshake, patience.min(DISCOVERY_TIMEOUT)),
-        Lifecycle::Handshake => (Lifecycle::Stateless, patience),
+    let renewal = header_renewal(config, environment)?;
+    let host = environment.elicitation.clone();
+    let elicitor = Arc::new(Elicitor::new(host, &config.name, answer_max));
+    let open = |lifecycle, limit| {
+        open_connection(config, environment, &renewal, &elicitor, (lifecycle, limit))
     };
-    let of_first = match open((limit, first)).await {
-        Ok(link) => return Ok(link),
-        Err(ConnectError::Lost(loss)) => return Err(loss),
-        Err(ConnectError::LifecycleRejected(loss)) => loss,
+    let (second, first_limit) = match first {
+        Lifecycle::Stateless => (Lifecycle::Handshake, limit.min(DISCOVERY_TIMEOUT)),
+        Lifecycle::Handshake => (Lifecycle::Stateless, limit),
     };
-    match open((patience, second)).await {
-        Ok(link) => Ok(link),
-        Err(ConnectError::Lost(loss) | ConnectError::LifecycleRejected(loss)) => {
-            Err(match second {
-                // The error of the handshake has more detail.
-                Lifecycle::Handshake => loss,
-                Lifecycle::Stateless => of_first,
-            })
-        }
-    }
+    let rejection = match open(first, first_limit).await {
+        Err(error) if error.rejects_lifecycle => error.loss,
+        opened => return opened.map_err(|error| error.loss),
+    };
+    open(second, limit).await.map_err(|error| match second {
+        // The error of the handshake has more detail.
+        Lifecycle::Handshake => error.loss,
+        Lifecycle::Stateless => rejection,
+    })
 }
 
 async fn open_connection(
     config: &ServerConfig,
-    around: &Arc<ServerEnvironment>,
+    environment: &Arc<ServerEnvironment>,
     renewal: &Arc<HeaderRenewal>,
     elicitor: &Arc<Elicitor>,
-    (patience, lifecycle): (Duration, Lifecycle),
+    (lifecycle, limit): (Lifecycle, Duration),
 ) -> Result<Connection, ConnectError> {
     let waiting_max = match config.place {
         ServerAddress::Program { .. } => stdio::WAITING_MAX,
@@ -132,107 +130,117 @@ async fn open_connection(
         ServerAddress::Host => host::WAITING_MAX,
     };
     let (inbox, received) = Inbox::new(waiting_max);
-    let end = inbox.closed.clone().drop_guard();
-    let (transport, program) = match &config.place {
-        ServerAddress::Program { .. } => start_program(config, around, inbox.clone()).await,
-        ServerAddress::Http(address) => http_transport(address, around, renewal, inbox.clone())
-            .map(|transport| (transport, None)),
-        ServerAddress::Host => {
-            host_transport(&config.name, around, inbox.clone()).map(|transport| (transport, None))
-        }
-    }
-    .map_err(ConnectError::Lost)?;
+    let guard = inbox.closed.clone().drop_guard();
+    let (transport, program) = open_transport(config, environment, renewal, inbox.clone())
+        .await
+        .map_err(|loss| ConnectError { loss, rejects_lifecycle: false })?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
-    let peer = Peer::start(transport, inbox, received, roots(around), Arc::clone(elicitor));
-    let handshake = handshake(&peer, lifecycle, &around.redactor);
-    let begun = timeout_while_running(patience, handshake).await;
-    let redactor = around.redactor.clone();
-    let fault = match begun {
-        Some(Ok(about)) => {
-            let handle = ConnectionHandle { peer, host, about: Arc::new(about), redactor };
+    let peer = Peer::start(transport, inbox, received, roots(environment), Arc::clone(elicitor));
+    let redactor = environment.redactor.clone();
+    let handshake = handshake(&peer, lifecycle, &redactor);
+    match timeout_while_running(limit, handshake).await {
+        Some(Ok(info)) => {
+            let handle = ConnectionHandle { peer, host, info: Arc::new(info), redactor };
             let is_stream = matches!(
                 config.place,
                 ServerAddress::Http(HttpAddress { kind: HttpKind::Sse, .. })
             );
-            return Ok(Connection { handle, program, is_stream, _end: end });
+            Ok(Connection { handle, program, is_stream, _guard: guard })
         }
-        Some(Err(fault)) => fault,
+        Some(Err(fault)) => {
+            let rejects_lifecycle = rejects(lifecycle, &fault);
+            let loss = handshake_loss(config, program.as_ref(), &peer, &fault, &redactor).await;
+            Err(ConnectError { loss, rejects_lifecycle })
+        }
         None => {
-            let why = format!("it did not answer within {} s", patience.as_secs_f32());
-            let why = match &program {
+            let why = format!("it did not answer within {} s", limit.as_secs_f32());
+            let loss = ConnectionLoss::Transient(match &program {
                 Some(program) => program.output.describe_end(&why, "", &redactor),
                 None => why,
-            };
-            let loss = ConnectionLoss::Transient(why);
-            return Err(match lifecycle {
-                Lifecycle::Stateless => ConnectError::LifecycleRejected(loss),
-                Lifecycle::Handshake => ConnectError::Lost(loss),
             });
+            let rejects_lifecycle = matches!(lifecycle, Lifecycle::Stateless);
+            Err(ConnectError { loss, rejects_lifecycle })
         }
-    };
-    let loss = match (&config.place, &program) {
-        (ServerAddress::Program { .. } | ServerAddress::Host, Some(program)) => {
-            tokio::time::sleep(LAST_OUTPUT_WAIT).await;
-            let why = describe_handshake_fault(&fault, &redactor);
-            let why = program.output.describe_end("it did not start up", &why, &redactor);
-            ConnectionLoss::Transient(why)
+    }
+}
+
+/// Classifies a failed handshake.
+async fn handshake_loss(
+    config: &ServerConfig,
+    program: Option<&ServerProcess>,
+    peer: &Peer,
+    fault: &RequestFault,
+    redactor: &Redactor,
+) -> ConnectionLoss {
+    if matches!(config.place, ServerAddress::Http(_)) {
+        return classify_connect_loss(fault, redactor);
+    }
+    let why = describe_handshake_fault(fault, redactor);
+    let what = "it did not start up";
+    match program {
+        Some(program) => {
+            sleep(LAST_OUTPUT_WAIT).await;
+            ConnectionLoss::Transient(program.output.describe_end(what, &why, redactor))
         }
-        (ServerAddress::Http(_), _) => classify_connect_loss(&fault, &redactor),
-        (ServerAddress::Program { .. } | ServerAddress::Host, None) if peer.is_closed() => {
-            host_loss()
+        None if peer.is_closed() => host_loss(),
+        None => ConnectionLoss::Transient(format!("{what}: {why}")),
+    }
+}
+
+/// Opens the transport to a server. Starts its program, if it has one.
+async fn open_transport(
+    config: &ServerConfig,
+    environment: &ServerEnvironment,
+    renewal: &Arc<HeaderRenewal>,
+    inbox: Inbox,
+) -> Result<(Box<dyn Transport>, Option<ServerProcess>), ConnectionLoss> {
+    Ok(match &config.place {
+        ServerAddress::Program { .. } => {
+            let job = job(config, environment)?;
+            let started = ServerProcess::start(&environment.supervisor, &job, inbox).await;
+            let (program, pipes) = started.map_err(|error| {
+                let program = job.program.display();
+                ConnectionLoss::Permanent(format!("{program} cannot be started: {error}"))
+            })?;
+            (Box::new(pipes), Some(program))
         }
-        (ServerAddress::Program { .. } | ServerAddress::Host, None) => {
-            let why = describe_handshake_fault(&fault, &redactor);
-            ConnectionLoss::Transient(format!("it did not start up: {why}"))
+        ServerAddress::Http(address) => {
+            (http_transport(address, environment, renewal, inbox)?, None)
         }
-    };
-    Err(if rejects(lifecycle, &fault) {
-        ConnectError::LifecycleRejected(loss)
-    } else {
-        ConnectError::Lost(loss)
+        ServerAddress::Host => {
+            let host = environment.host.as_ref().ok_or_else(|| {
+                let why = "it runs in an SDK host, and no host drives this run";
+                ConnectionLoss::Permanent(why.to_owned())
+            })?;
+            (Box::new(HostTransport::new(Arc::clone(host), &config.name, inbox)), None)
+        }
     })
 }
 
 /// The folders that the run works in, as the protocol states them.
-fn roots(around: &ServerEnvironment) -> Value {
-    let folders = [&around.cwd].into_iter().chain(&around.folders);
+fn roots(environment: &ServerEnvironment) -> Value {
+    let folders = [&environment.cwd].into_iter().chain(&environment.folders);
     // A path that is not a valid URL is of no use to a server.
     let urls = folders.filter_map(|path| Url::from_file_path(path).ok());
     urls.map(|url| json!({ "uri": url.as_str() })).collect()
 }
 
-async fn start_program(
-    config: &ServerConfig,
-    around: &ServerEnvironment,
-    inbox: Inbox,
-) -> Result<(Box<dyn Transport>, Option<ServerProcess>), ConnectionLoss> {
-    let job = job(config, around)?;
-    let supervisor: &Supervisor = &around.supervisor;
-    let (program, pipes) =
-        ServerProcess::start(supervisor, &job, inbox).await.map_err(|error| {
-            let why = format!("{} cannot be started: {error}", job.program.display());
-            ConnectionLoss::Permanent(why)
-        })?;
-    Ok((Box::new(pipes), Some(program)))
-}
-
 /// Creates the source of headers that expire. All attempts to connect share it.
 fn header_renewal(
     config: &ServerConfig,
-    around: &Arc<ServerEnvironment>,
+    environment: &Arc<ServerEnvironment>,
 ) -> Result<Arc<HeaderRenewal>, ConnectionLoss> {
     let ServerAddress::Http(address) = &config.place else {
         return Ok(Arc::new(HeaderRenewal::None));
     };
-    let url = &address.url;
     let renewal = if let Some(command) = &address.helper {
-        let job = HeadersHelper::job(command, (&config.name, url), around);
-        HeaderRenewal::Helper(Box::new(HeadersHelper::new(job, around)))
+        let job = HeadersHelper::job(command, (&config.name, &address.url), environment);
+        HeaderRenewal::Helper(Box::new(HeadersHelper::new(job, environment)))
     } else if address.takes_login() {
-        let url = Url::parse(url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
+        let url = parse_url(address)?;
         let settings = address.oauth.clone().unwrap_or_default();
-        let around = around.login_environment();
-        HeaderRenewal::Login(AccessTokens::new(&config.name, url, settings, &around))
+        let environment = environment.login_environment();
+        HeaderRenewal::Login(AccessTokens::new(&config.name, url, settings, &environment))
     } else {
         HeaderRenewal::None
     };
@@ -241,63 +249,55 @@ fn header_renewal(
 
 fn http_transport(
     address: &HttpAddress,
-    around: &ServerEnvironment,
+    environment: &ServerEnvironment,
     renewal: &Arc<HeaderRenewal>,
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let permanent = |why: String| ConnectionLoss::Permanent(why);
-    let url = Url::parse(&address.url).map_err(|error| permanent(error.to_string()))?;
+    let url = parse_url(address)?;
     let (http, renewal, redactor) =
-        (Arc::clone(&around.http), Arc::clone(renewal), around.redactor.clone());
-    let server = ServerClient::new(http, url, &address.headers, renewal, redactor);
-    let server = server.map_err(|error| permanent(error.to_string()))?;
+        (Arc::clone(&environment.http), Arc::clone(renewal), environment.redactor.clone());
+    let server = ServerClient::new(http, url, &address.headers, renewal, redactor)
+        .map_err(|error| ConnectionLoss::Permanent(error.to_string()))?;
     Ok(match address.kind {
         HttpKind::Streamable => Box::new(HttpTransport::new(server, inbox)),
         HttpKind::Sse => Box::new(SseTransport::start(server, inbox)),
     })
 }
 
-fn host_transport(
-    server: &str,
-    around: &ServerEnvironment,
-    inbox: Inbox,
-) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let host = around.host.as_ref().ok_or_else(|| {
-        let why = "it runs in an SDK host, and no host drives this run";
-        ConnectionLoss::Permanent(why.to_owned())
-    })?;
-    Ok(Box::new(HostTransport::new(Arc::clone(host), server, inbox)))
+fn parse_url(address: &HttpAddress) -> Result<Url, ConnectionLoss> {
+    Url::parse(&address.url).map_err(|error| ConnectionLoss::Permanent(error.to_string()))
 }
 
-/// The jobs of a server: its program, or the helper that prints its headers.
-pub(super) fn jobs(config: &ServerConfig, around: &ServerEnvironment) -> Vec<Job> {
-    match &config.place {
-        _ if config.disabled => Vec::new(),
-        ServerAddress::Program { .. } => Vec::from_iter(job(config, around).ok()),
-        ServerAddress::Http(HttpAddress { url, helper, .. }) => {
-            let helper = helper.iter();
-            helper.map(|it| HeadersHelper::job(it, (&config.name, url), around)).collect()
-        }
-        ServerAddress::Host => Vec::new(),
+/// Records the current state of an enabled server's program, or of the helper that prints its
+/// headers.
+pub(super) fn remember_jobs(config: &ServerConfig, environment: &ServerEnvironment) {
+    let job = match &config.place {
+        _ if config.disabled => None,
+        ServerAddress::Program { .. } => job(config, environment).ok(),
+        ServerAddress::Http(HttpAddress { url, helper, .. }) => helper
+            .as_ref()
+            .map(|command| HeadersHelper::job(command, (&config.name, url), environment)),
+        ServerAddress::Host => None,
+    };
+    if let Some(job) = job {
+        environment.supervisor.remember(&job);
     }
 }
 
 /// Builds the job of a server that is a program.
-fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
+fn job(config: &ServerConfig, environment: &ServerEnvironment) -> Result<Job, ConnectionLoss> {
     let ServerAddress::Program { command, arguments, variables, cwd } = &config.place else {
-        return Err(ConnectionLoss::Permanent("it is no program".to_owned()));
+        return Err(ConnectionLoss::Permanent("it is not a program".to_owned()));
     };
-    let cwd = cwd.as_ref().map_or_else(|| around.cwd.clone(), |cwd| around.cwd.join(cwd));
+    let cwd = cwd.as_ref().map_or_else(|| environment.cwd.clone(), |cwd| environment.cwd.join(cwd));
     if !cwd.is_dir() {
-        return Err(ConnectionLoss::Permanent(format!(
-            "its \"cwd\" {} is no folder",
-            cwd.display()
-        )));
+        let why = format!("its \"cwd\" {} is not a folder", cwd.display());
+        return Err(ConnectionLoss::Permanent(why));
     }
     let own = variables.iter().map(|(name, value)| (name.into(), value.into()));
-    let environment: Vec<(OsString, OsString)> = around.program_environment().chain(own).collect();
+    let all: Vec<(OsString, OsString)> = environment.program_environment().chain(own).collect();
     let variable = |wanted: &str| {
-        let found = environment.iter().rev().find(|(name, _)| name == wanted);
+        let found = all.iter().rev().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.as_os_str())
     };
     let path = variable("PATH").unwrap_or_default();
@@ -326,7 +326,7 @@ fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, Connect
             own_variables: variables.keys().cloned().collect(),
             ..ProgramTerms::default()
         },
-        ..Job::new(program, arguments, cwd, environment)
+        ..Job::new(program, arguments, cwd, all)
     })
 }
 
@@ -359,12 +359,12 @@ impl Connection {
         }
     }
 
-    /// Closes the connection: the server has `patience` to end by itself, as long again after
+    /// Closes the connection: the server has `limit` to end by itself, as long again after
     /// SIGTERM, and is then killed.
-    pub(super) async fn close(self, patience: Duration) {
-        self.handle.peer.close(patience).await;
+    pub(super) async fn close(self, limit: Duration) {
+        self.handle.peer.close(limit).await;
         if let Some(program) = self.program {
-            program.end(patience).await;
+            program.end(limit).await;
         }
     }
 }
@@ -375,28 +375,8 @@ impl ConnectionHandle {
         self.host.as_ref().is_some_and(|host| host.deliver(message))
     }
 
-    /// Waits until the connection is gone.
-    pub(super) async fn closed(&self) {
-        self.peer.closed().await;
-    }
-
-    /// Waits for a notification that the tools have changed.
-    pub(super) async fn wait_for_tool_change(&self) {
-        self.peer.wait_for_tool_change().await;
-    }
-
-    /// The number of notifications that the tools have changed.
-    pub(super) fn tool_changes(&self) -> u64 {
-        self.peer.tool_changes()
-    }
-
-    /// True while a question of the server is waiting for the host's answer.
-    pub(super) fn is_asking_host(&self) -> bool {
-        self.peer.elicitor().is_asking()
-    }
-
-    /// Answers the requests of a result that demands more input, in the order of their names. `None`: it
-    /// demands none, or one that this client did not offer.
+    /// Answers the requests of a result that demands more input, in the order of their names. `None`
+    /// if the result demands no input, or input that this client did not offer.
     pub(super) async fn input_responses(&self, result: &Value) -> Option<Value> {
         if result["resultType"] != INPUT_REQUIRED {
             return None;
@@ -418,11 +398,6 @@ impl ConnectionHandle {
         Some(Value::Object(responses))
     }
 
-    /// Sends a request; `params` is an object.
-    pub(super) fn send(&self, method: &str, params: Value) -> PendingRequest {
-        self.peer.request(method, params)
-    }
-
     /// Returns true if the server still answers a ping, with a result or an error.
     pub(super) async fn is_alive(&self) -> bool {
         let mut ping = self.peer.request("ping", json!({}));
@@ -431,29 +406,9 @@ impl ConnectionHandle {
         matches!(answer, Ok(Ok(_) | Err(RequestFault::Refused(_))))
     }
 
-    /// The information that the server declared during the handshake.
-    pub(super) fn server_info(&self) -> Arc<ServerInfo> {
-        Arc::clone(&self.about)
-    }
-
-    /// Lists the tools, as the server's raw JSON.
-    pub(super) async fn list_tools(&self) -> Result<Listing, CallError> {
-        self.list("tools").await
-    }
-
-    /// Tells the transport of the tools that are used from now on.
-    pub(super) fn use_tools(&self, listed: &Listing) {
-        self.peer.transport().set_tools(&listed.entries);
-    }
-
-    /// Lists the prompts, as the server's raw JSON.
-    pub(super) async fn list_prompts(&self) -> Result<Listing, CallError> {
-        self.list("prompts").await
-    }
-
     /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page, the
-    /// entries before it count.
-    async fn list(&self, kind: &str) -> Result<Listing, CallError> {
+    /// entries of the earlier pages are returned.
+    pub(super) async fn list(&self, kind: &str) -> Result<Listing, CallError> {
         let (mut entries, mut cursor) = (Vec::new(), None);
         for number in 1..=MOST_PAGES {
             let page = match self.list_page(kind, cursor.as_ref(), &mut entries).await {
@@ -484,7 +439,7 @@ impl ConnectionHandle {
         let page = page.answer().await.map_err(classify_call_error)?;
         match &page[kind] {
             Value::Array(listed) => entries.extend(listed.iter().cloned()),
-            // Servers in Go write an empty list so.
+            // Servers written in Go send an empty list as null.
             Value::Null if page.get(kind).is_some() => {}
             Value::Null
             | Value::Bool(_)
@@ -510,8 +465,8 @@ pub(super) fn page_params(cursor: Option<&Value>) -> Value {
     cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }))
 }
 
-/// The cursor of the page after one that had this cursor: a text, or a number of some servers, which
-/// get it back as it is. An empty one, and the same one again, end the list.
+/// The cursor of the page after this one, whose own cursor is `before`: a text or, from some
+/// servers, a number, which is returned unchanged. An empty or repeated cursor ends the list.
 pub(super) fn next_cursor(page: &Value, before: Option<&Value>) -> Option<Value> {
     let next = &page["nextCursor"];
     let is_cursor = next.is_number() || next.as_str().is_some_and(|next| !next.is_empty());

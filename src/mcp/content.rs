@@ -55,7 +55,7 @@ impl CallReply {
             Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         };
         let structured = result.get("structuredContent").filter(|value| !value.is_null());
-        // Servers in Go write an empty list as null.
+        // Servers written in Go send an empty list as null.
         let is_empty = result["content"].is_array() || result.get("content") == Some(&Value::Null);
         if !is_empty && content.is_empty() && structured.is_none() {
             return Self::error(describe_invalid_result(result));
@@ -73,8 +73,8 @@ impl CallReply {
     }
 }
 
-/// Returns true if parts of a result already have its structured content: as JSON, or, of the form
-/// that servers give to values which are no objects, as texts of the value or of its items.
+/// Returns true if the parts of a result already contain its structured content: as JSON or, for a
+/// value that a server has wrapped in an object, as the text of the value or of its items.
 fn is_shown(structured: &Value, pieces: &[ContentPart]) -> bool {
     let is_text = |value: &Value| {
         pieces.iter().any(|piece| match piece {
@@ -141,8 +141,8 @@ impl CallReply {
         Self { parts, is_error: false }
     }
 
-    pub(super) fn from_text(words: impl Into<String>) -> Self {
-        Self { parts: vec![text(words)], is_error: false }
+    pub(super) fn from_text(content: impl Into<String>) -> Self {
+        Self { parts: vec![text(content)], is_error: false }
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn convert_item(item: &Value) -> ContentPart {
     known.unwrap_or_else(|| as_json(item))
 }
 
-/// An item that is not as the protocol has it, as text: what a tool returned must not get lost.
+/// Shows an item that does not follow the protocol as JSON: a tool's output must not get lost.
 fn as_json(item: &Value) -> ContentPart {
     let has_content = item.as_object().is_none_or(|fields| fields.keys().any(|key| key != "type"));
     text(if has_content { item.to_string() } else { String::new() })
@@ -223,7 +223,8 @@ fn data(what: &str, kind: &str, data: &str) -> ContentPart {
     }
 }
 
-/// Decodes base64 as servers write it: with line feeds, in either alphabet, as a `data:` URL.
+/// Decodes base64 in the forms that servers send: with line feeds, in either alphabet, as a `data:`
+/// URL.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let is_url = |(head, _): &(&str, &str)| head.starts_with("data:") && head.ends_with(";base64");
     let text = text.trim().split_once(',').filter(is_url).map_or(text, |(_, data)| data);

@@ -1,4 +1,4 @@
-//! Elicitation: questions of a server to the user, which go to the host (PROTOCOL 4.11).
+//! Elicitation: questions of a server to the user, which the host of the run answers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::rpc::{INVALID_PARAMS, RpcError};
 /// The maximum number of open questions of a connection. Further ones are cancelled.
 const OPEN_MAX: usize = 16;
 
-/// The maximum number of pages of a connection whose end is passed on to the host.
+/// The maximum number of pages of a connection whose completion is reported to the host.
 const PAGES_MAX: usize = 100;
 
 /// The field in which a server gives the form of a question.
@@ -30,9 +30,9 @@ pub(super) struct Elicitor {
     /// Time limit of an answer.
     limit: Duration,
     questions: Mutex<Questions>,
-    /// The number of requests of the server that are being asked, withdrawn ones included until the
-    /// host is told.
-    asked: watch::Sender<usize>,
+    /// The number of the server's requests whose questions are open at the host. A withdrawn question
+    /// counts until the host has been notified.
+    open_requests: watch::Sender<usize>,
 }
 
 #[derive(Default)]
@@ -69,8 +69,8 @@ pub(super) struct Question {
 
 impl Elicitor {
     pub(super) fn new(host: Option<Arc<dyn HostChannel>>, server: &str, limit: Duration) -> Self {
-        let (questions, asked) = (Mutex::default(), watch::Sender::default());
-        Self { host, server: server.to_owned(), limit, questions, asked }
+        let (questions, open_requests) = (Mutex::default(), watch::Sender::default());
+        Self { host, server: server.to_owned(), limit, questions, open_requests }
     }
 
     /// The capability declared to the server. `None`: it may not ask questions.
@@ -129,8 +129,8 @@ impl Elicitor {
         Ok(Value::Object(fields))
     }
 
-    /// Opens a question by its request to the host, under the identifier of the server's request if
-    /// it is one. `None`: too many are open.
+    /// Opens a question: `request` goes to the host, `id` identifies the server's request, if the
+    /// question is one. `None`: too many are open.
     pub(super) fn open(self: &Arc<Self>, id: Option<Value>, request: Value) -> Option<Question> {
         let (withdraw, withdrawn) = oneshot::channel();
         let mut questions = self.questions.lock();
@@ -141,7 +141,7 @@ impl Elicitor {
         questions.next += 1;
         let is_of_request = id.is_some();
         questions.open.insert(number, OpenQuestion { id, withdraw });
-        self.asked.send_modify(|asked| *asked += usize::from(is_of_request));
+        self.open_requests.send_modify(|count| *count += usize::from(is_of_request));
         if let Some(page) = request["elicitation_id"].as_str()
             && questions.pages.len() < PAGES_MAX
         {
@@ -161,10 +161,11 @@ impl Elicitor {
         self.withdraw_all(Withdrawal::WithoutCall, |question| question.id.is_some());
     }
 
-    /// Waits until the host was told that the questions of the server's requests are withdrawn.
+    /// Waits until the host has been notified that the questions of the server's requests are
+    /// withdrawn.
     pub(super) async fn withdrawn(&self) {
-        // Never an error, as the sender is here.
-        let _ = self.asked.subscribe().wait_for(|asked| *asked == 0).await;
+        // Never an error, since the sender exists.
+        let _ = self.open_requests.subscribe().wait_for(|count| *count == 0).await;
     }
 
     fn withdraw_all(&self, why: Withdrawal, applies: impl Fn(&OpenQuestion) -> bool) {
@@ -175,8 +176,8 @@ impl Elicitor {
         }
     }
 
-    /// Notifies the host that the user has completed a page of the server, if the host was told of
-    /// that page.
+    /// Notifies the host that the user has completed a page of the server, if a question named the
+    /// page.
     pub(super) fn complete(&self, id: &str) {
         let is_known = self.questions.lock().pages.remove(id);
         if let Some(host) = self.host.as_ref().filter(|_| is_known) {
@@ -211,7 +212,8 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         self.elicitor.questions.lock().open.remove(&self.number);
-        self.elicitor.asked.send_modify(|asked| *asked -= usize::from(self.is_of_request));
+        let count = usize::from(self.is_of_request);
+        self.elicitor.open_requests.send_modify(|open| *open -= count);
     }
 }
 

@@ -9,8 +9,7 @@ use crate::process::Supervisor;
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::types::HostChannel;
 
-/// The reason that no HTTP client can be made. The error's type belongs to the HTTP client's
-/// module.
+/// The reason that no HTTP client can be made. Its type belongs to another module.
 pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Creates the HTTP client for an address, or returns the reason that it cannot.
@@ -79,7 +78,7 @@ pub struct McpTimers {
     /// The start of a program, and then its tool list. Long, since a package may be downloading; the
     /// run continues meanwhile.
     pub start: Duration,
-    /// A call without progress, where the server has no timeout of its own; also the host's answer to a
+    /// A call without progress, unless the server has its own timeout; also the host's answer to a
     /// question of the server.
     pub call: Duration,
     /// A call with any amount of progress.

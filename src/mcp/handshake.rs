@@ -1,5 +1,5 @@
-//! The first requests of a connection: which version of the protocol is spoken, and what the server
-//! offers.
+//! The first requests of a connection, which determine the version of the protocol and the features
+//! of the server.
 
 use serde_json::{Map, Value, json};
 
@@ -107,7 +107,7 @@ async fn initialize(peer: &Peer, client: &Value, abilities: &Value) -> Result<Va
     Ok(answer)
 }
 
-/// Asks what the server offers, by the protocol without a handshake.
+/// Requests the features of the server, in the protocol without a handshake.
 async fn discover(peer: &Peer, client: Value, abilities: Value) -> Result<Value, RequestFault> {
     let mut context = Map::new();
     let mut state = |name: &str, value: Value| {
@@ -119,7 +119,7 @@ async fn discover(peer: &Peer, client: Value, abilities: Value) -> Result<Value,
     peer.set_context(context);
     let discover = || peer.request("server/discover", json!({}));
     let answer = match discover().answer().await {
-        // It may name this very version as one that it supports.
+        // The refusal may list this very version as supported.
         Err(RequestFault::Refused(RpcError { code: UNSUPPORTED_PROTOCOL_VERSION, .. })) => {
             discover().answer().await?
         }

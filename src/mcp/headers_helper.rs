@@ -18,7 +18,7 @@ use super::server_client::header_map;
 /// The time limit of the command.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The most that it may print, in bytes.
+/// The largest output of the command, in bytes.
 const PRINTED_MAX: usize = 64 << 10;
 
 /// The shortest word of a header that is redacted, in bytes: shorter ones, such as `Bearer`, are
@@ -36,7 +36,7 @@ pub(super) struct HelperHeaders {
 /// The command, and the headers that it printed last.
 pub(super) struct HeadersHelper {
     job: Job,
-    around: Arc<ServerEnvironment>,
+    environment: Arc<ServerEnvironment>,
     /// Held while the command runs: requests that need new headers wait for the same run.
     last: Mutex<Option<HelperHeaders>>,
 }
@@ -47,22 +47,22 @@ pub(super) struct HeadersHelper {
 pub(super) struct HelperError(String);
 
 impl HeadersHelper {
-    pub(super) fn new(job: Job, around: &Arc<ServerEnvironment>) -> Self {
-        Self { job, around: Arc::clone(around), last: Mutex::default() }
+    pub(super) fn new(job: Job, environment: &Arc<ServerEnvironment>) -> Self {
+        Self { job, environment: Arc::clone(environment), last: Mutex::default() }
     }
 
     /// The job of the command of a server.
     pub(super) fn job(
         command: &str,
         (server, url): (&str, &str),
-        around: &ServerEnvironment,
+        environment: &ServerEnvironment,
     ) -> Job {
         let facts = [("CLAUDE_CODE_MCP_SERVER_NAME", server), ("CLAUDE_CODE_MCP_SERVER_URL", url)];
         let facts = facts.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let environment = around.program_environment().chain(facts);
+        let variables = environment.program_environment().chain(facts);
         Job {
             terms: ProgramTerms { name: Some(server.to_owned()), ..ProgramTerms::default() },
-            ..Job::shell(command, &around.cwd, environment)
+            ..Job::shell(command, &environment.cwd, variables)
         }
     }
 
@@ -96,7 +96,7 @@ impl HeadersHelper {
     ) -> Result<HelperHeaders, HelperError> {
         let late = || HelperError(format!("did not end within {} s", LIMIT.as_secs()));
         let printed = timeout_while_running(LIMIT, self.run()).await.ok_or_else(late)??;
-        let invalid = || HelperError("printed no JSON object of headers".to_owned());
+        let invalid = || HelperError("did not print a JSON object of headers".to_owned());
         let Ok(Value::Object(fields)) = json::read::<Value>(&printed) else {
             return Err(invalid());
         };
@@ -105,7 +105,7 @@ impl HeadersHelper {
         let headers = pairs.and_then(|pairs| header_map(pairs).ok()).ok_or_else(invalid)?;
         for word in fields.values().filter_map(Value::as_str).flat_map(str::split_whitespace) {
             if word.len() >= SECRET_BYTES_MIN {
-                self.around.secrets.add(word);
+                self.environment.secrets.add(word);
             }
         }
         let version = last.as_ref().map_or(0, |known| known.version) + 1;
@@ -114,7 +114,7 @@ impl HeadersHelper {
 
     /// Runs the command, and returns its standard output. Dropping the future ends it.
     async fn run(&self) -> Result<Vec<u8>, HelperError> {
-        let ended = self.around.supervisor.output(&self.job, PRINTED_MAX).await;
+        let ended = self.environment.supervisor.output(&self.job, PRINTED_MAX).await;
         let ended = ended.map_err(|error| HelperError(error.to_string()))?;
         // Standard error may contain the secret, so it is not shown.
         let failed = || HelperError(format!("failed ({})", ended.status));

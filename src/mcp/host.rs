@@ -1,5 +1,5 @@
-//! The transport to a server that runs in the host (PROTOCOL 4.13): each message is a request to
-//! the host, and the answer to an MCP request is in the host's reply.
+//! The transport to a server that runs in the host: each message is a request to the host, and the
+//! answer to an MCP request is in the host's reply.
 
 use std::sync::Arc;
 use std::time::Duration;

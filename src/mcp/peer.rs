@@ -50,7 +50,7 @@ struct PeerState {
     roots: Value,
     elicitor: Arc<Elicitor>,
     unanswered: Mutex<HashMap<u64, AnswerSlot>>,
-    /// The information about the client that each request contains: none before the handshake.
+    /// The information about the client that each request contains; set during the handshake.
     context: OnceLock<Map<String, Value>>,
     /// True once the server has answered the first request.
     is_connected: AtomicBool,
@@ -191,11 +191,11 @@ impl Peer {
             Ok(request) => request,
             Err(error) => return self.respond_with(&id, Err(error)),
         };
-        let question = if self.0.unanswered.lock().is_empty() {
-            None
-        } else {
-            self.0.elicitor.open(Some(id.clone()), request)
-        };
+        let unanswered = self.0.unanswered.lock();
+        let open = || self.0.elicitor.open(Some(id.clone()), request);
+        let question = if unanswered.is_empty() { None } else { open() };
+        // Locked until here, so that the last request cannot end before its question is opened.
+        drop(unanswered);
         let Some(question) = question else {
             return self.respond_with(&id, Ok(elicitation::cancel()));
         };
@@ -210,14 +210,14 @@ impl Peer {
         });
     }
 
-    /// Handles an answer that belongs to no request. A server that cannot even say which request it
-    /// answers does not understand the first one. Later, an error without an identifier is about the
-    /// only open call, which the server could not read.
+    /// Handles an answer that belongs to no request. During the handshake, it is taken as the answer
+    /// to the first request, which the server did not understand. Later, an error without an
+    /// identifier belongs to the open call, if there is exactly one, which the server could not read.
     fn handle_unmatched(&self, id: &Value, answer: Result<Value, RequestFault>) {
         if self.0.is_connected.load(Ordering::Relaxed) {
             let is_about_call = matches!(
                 &answer,
-                // It may be about a notification that the server does not know.
+                // Such an error may be about a notification that the server does not know.
                 Err(RequestFault::Refused(error)) if error.code != METHOD_NOT_FOUND
             );
             let mut unanswered = self.0.unanswered.lock();
@@ -258,7 +258,7 @@ impl Peer {
         self.0.is_connected.store(true, Ordering::Relaxed);
     }
 
-    /// The folders that the run works in, as the server may ask for them.
+    /// The folders that the run works in, in the form of an answer to `roots/list`.
     pub(super) fn roots(&self) -> Value {
         json!({ "roots": self.0.roots })
     }
@@ -295,7 +295,7 @@ impl Peer {
                 biased;
                 sent = sending => match sent {
                     Err(fault) => Some(RequestFault::Exchange(fault)),
-                    // It was sent after the end, when the open requests had been answered.
+                    // The request was sent after the open requests had been answered at the end.
                     Ok(()) if peer.is_closed() => Some(peer.closed_fault()),
                     Ok(()) => None,
                 },
@@ -345,9 +345,9 @@ impl Peer {
         self.0.inbox.closed.is_cancelled()
     }
 
-    /// Closes the connection; the end of the session takes at most `patience`.
-    pub(super) async fn close(&self, patience: Duration) {
-        let _ = timeout(patience, self.0.transport.close()).await;
+    /// Closes the connection; the end of the session takes at most `limit`.
+    pub(super) async fn close(&self, limit: Duration) {
+        let _ = timeout(limit, self.0.transport.close()).await;
         self.0.inbox.closed.cancel();
     }
 }

@@ -53,9 +53,10 @@ pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePromp
 }
 
 impl RemotePrompt {
-    /// The names of its command in which the server's own name for it has its special characters.
-    fn own_commands(&self, server: &str) -> [String; 2] {
-        call_prefixes(server).map(|prefix| format!("{prefix}{}", self.name))
+    /// Returns true if a call names the prompt by the server's own name for it, with its special
+    /// characters.
+    fn has_own_command(&self, server: &str, is_called: impl Fn(&str) -> bool) -> bool {
+        call_prefixes(server).iter().any(|prefix| is_called(&format!("{prefix}{}", self.name)))
     }
 
     /// Assigns the words of a call to the named arguments. Surplus words belong to the last
@@ -110,15 +111,13 @@ impl Servers {
         };
         let is_same = |name: &str| name == command;
         let is_alike = |name: &str| name.eq_ignore_ascii_case(command);
-        let found =
-            find(&|server, prompt| prompt.own_commands(server).iter().any(|it| is_same(it)))
-                .or_else(|| find(&|_, prompt| is_same(&prompt.command)))
-                .or_else(|| {
-                    find(&|server, prompt| {
-                        is_alike(&prompt.command)
-                            || prompt.own_commands(server).iter().any(|it| is_alike(it))
-                    })
-                });
+        let found = find(&|server, prompt| prompt.has_own_command(server, is_same))
+            .or_else(|| find(&|_, prompt| is_same(&prompt.command)))
+            .or_else(|| {
+                find(&|server, prompt| {
+                    is_alike(&prompt.command) || prompt.has_own_command(server, is_alike)
+                })
+            });
         let Some((member, prompts, index)) = found else {
             let known = self.prompt_commands();
             return Err(PromptError::Unknown { command: command.to_owned(), known });
@@ -136,15 +135,14 @@ impl Servers {
         let server = member.config.name.clone();
         let params = json!({ "name": prompt.name, "arguments": prompt.assign(words) });
         let request = ServerRequest { method: "prompts/get", params };
-        match member.request(&prompt.name, &request, self.timers(), cancel).await {
-            Ok(result) => match text_of(&result) {
-                text if text.trim().is_empty() => {
-                    Err(PromptError::Refused { server, why: "it holds no text".to_owned() })
-                }
-                text => Ok(prompt.with_surplus(text, words)),
-            },
-            Err(why) => Err(PromptError::Refused { server, why: why.to_string() }),
+        let text = match member.request(&prompt.name, &request, self.timers, cancel).await {
+            Ok(result) => text_of(&result),
+            Err(why) => return Err(PromptError::Refused { server, why: why.to_string() }),
+        };
+        if text.trim().is_empty() {
+            return Err(PromptError::Refused { server, why: "it holds no text".to_owned() });
         }
+        Ok(prompt.with_surplus(text, words))
     }
 }
 

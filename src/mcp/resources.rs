@@ -1,4 +1,4 @@
-//! Resources of servers: two tools of outlast list and read them.
+//! Resources of servers, which two tools of outlast list and read.
 
 use std::sync::{Arc, LazyLock};
 
@@ -67,12 +67,12 @@ impl Servers {
     }
 
     fn with_resources(&self) -> impl Iterator<Item = Arc<ServerTask>> {
-        self.members().into_iter().filter(|member| member.about().has_resources)
+        self.members().into_iter().filter(|member| member.info().has_resources)
     }
 
-    /// The servers with resources that an input means: the one that it names, as that is configured
-    /// or as its tools name it, or all.
-    fn meant_servers(&self, input: &Value) -> Vec<Arc<ServerTask>> {
+    /// The servers with resources that an input selects: the one that it names, by the configured
+    /// name or as in the names of tools, or all.
+    fn selected_servers(&self, input: &Value) -> Vec<Arc<ServerTask>> {
         let all: Vec<Arc<ServerTask>> = self.with_resources().collect();
         let Some(wanted) = input["server"].as_str().filter(|name| !name.is_empty()) else {
             return all;
@@ -81,8 +81,9 @@ impl Servers {
             return vec![Arc::clone(exact)];
         }
         let prefix = tool_name_prefix(wanted);
-        let is_meant = |member: &Arc<ServerTask>| tool_name_prefix(&member.config.name) == prefix;
-        all.into_iter().filter(is_meant).collect()
+        let is_selected =
+            |member: &Arc<ServerTask>| tool_name_prefix(&member.config.name) == prefix;
+        all.into_iter().filter(is_selected).collect()
     }
 
     /// The permission that a resource tool needs. Listing needs none; reading is treated like a
@@ -91,8 +92,8 @@ impl Servers {
         if tool == LIST {
             return CallPermission::NotNeeded;
         }
-        let meant = self.meant_servers(input);
-        let server = match &meant[..] {
+        let selected = self.selected_servers(input);
+        let server = match &selected[..] {
             [member] => member.config.name.as_str(),
             _ => input["server"].as_str().unwrap_or_default(),
         };
@@ -115,7 +116,7 @@ impl Servers {
     ) -> CallReply {
         let may_list = |member: &Arc<ServerTask>| may_use(&tool_name_prefix(&member.config.name));
         let members: Vec<Arc<ServerTask>> =
-            self.meant_servers(input).into_iter().filter(may_list).collect();
+            self.selected_servers(input).into_iter().filter(may_list).collect();
         if members.is_empty() {
             let names: Vec<String> =
                 self.with_resources().filter(may_list).map(|it| it.config.name.clone()).collect();
@@ -129,7 +130,7 @@ impl Servers {
             return CallReply::error("\"server\" and \"uri\" must both be given, as texts");
         };
         let request = ServerRequest { method: "resources/read", params: json!({ "uri": uri }) };
-        match member.request(READ, &request, self.timers(), cancel).await {
+        match member.request(READ, &request, self.timers, cancel).await {
             Ok(result) => CallReply::from_resource(&result),
             Err(why) => CallReply::error(why.to_string()),
         }
@@ -180,8 +181,8 @@ impl Servers {
         let (mut lines, mut cursor): (Vec<String>, Option<Value>) = (Vec::new(), None);
         for number in 1..=MOST_PAGES {
             let page = ServerRequest { method, params: page_params(cursor.as_ref()) };
-            let page = match member.request(LIST, &page, self.timers(), cancel).await {
-                // The pages before it count.
+            let page = match member.request(LIST, &page, self.timers, cancel).await {
+                // The entries of the earlier pages are returned.
                 Err(why) if number > 1 => {
                     lines.push(format!(
                         "({} has more, but not page {number}: {why})",

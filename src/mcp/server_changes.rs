@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::config::ServerConfig;
-use super::connection::jobs;
+use super::connection::remember_jobs;
 use super::server_task::ServerTask;
 use super::servers::{Servers, has_enabled_twin};
 
@@ -28,17 +28,15 @@ impl Servers {
     /// Adds a server, and starts it if the others were started.
     ///
     /// # Errors
-    /// Another server has the same name, or one that gives its tools the same names.
+    /// Another server has the same name or, if enabled, the same tool name prefix.
     pub fn add(&self, config: ServerConfig) -> Result<(), ServerChangeError> {
         let mut members = self.members.write();
         let is_known = members.iter().any(|known| known.config.name == config.name);
         if is_known || has_enabled_twin(&config, members.iter()) {
             return Err(ServerChangeError::SamePrefix);
         }
-        if let Some(around) = &self.around {
-            for job in jobs(&config, around) {
-                around.supervisor.remember(&job);
-            }
+        if let Some(environment) = &self.environment {
+            remember_jobs(&config, environment);
         }
         let member = self.new_task(config);
         members.push(Arc::clone(&member));
@@ -53,16 +51,15 @@ impl Servers {
     /// There is no such server.
     pub fn remove(&self, name: &str) -> Result<(), ServerChangeError> {
         let mut members = self.members.write();
-        let place = members.iter().position(|member| member.config.name == name);
-        let place = place.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
-        members.remove(place).stop.cancel();
+        let index = index_of(name, &members)?;
+        members.remove(index).stop.cancel();
         Ok(())
     }
 
     /// Ends a server, or starts it again.
     ///
     /// # Errors
-    /// There is no such server, or an enabled one gives its tools the same names.
+    /// There is no such server, or another enabled one has the same tool name prefix.
     pub fn set_enabled(&self, name: &str, is_enabled: bool) -> Result<(), ServerChangeError> {
         self.replace(name, |config| {
             let is_change = config.disabled == is_enabled;
@@ -91,17 +88,21 @@ impl Servers {
         change: impl FnOnce(ServerConfig) -> Option<ServerConfig>,
     ) -> Result<(), ServerChangeError> {
         let mut members = self.members.write();
-        let place = members.iter().position(|member| member.config.name == name);
-        let place = place.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))?;
-        let Some(config) = change(members[place].config.clone()) else { return Ok(()) };
+        let index = index_of(name, &members)?;
+        let Some(config) = change(members[index].config.clone()) else { return Ok(()) };
         let others = members.iter().filter(|member| member.config.name != name);
         if has_enabled_twin(&config, others) {
             return Err(ServerChangeError::SamePrefix);
         }
         let member = self.new_task(config);
-        std::mem::replace(&mut members[place], Arc::clone(&member)).stop.cancel();
+        std::mem::replace(&mut members[index], Arc::clone(&member)).stop.cancel();
         drop(members);
         self.start_one(member);
         Ok(())
     }
+}
+
+fn index_of(name: &str, members: &[Arc<ServerTask>]) -> Result<usize, ServerChangeError> {
+    let index = members.iter().position(|member| member.config.name == name);
+    index.ok_or_else(|| ServerChangeError::Unknown(name.to_owned()))
 }

@@ -55,10 +55,10 @@ pub(super) enum HeaderError {
 pub(super) struct ServerClient {
     /// Creates further clients.
     http: Arc<HttpClientFactory>,
-    /// The client with the kept connections.
+    /// The client whose connections are reused.
     client: Client,
-    /// True once a connection broke before a response: no more connections are kept. Some servers
-    /// and proxies reset each kept one.
+    /// True once a connection broke before a response. Connections are then no longer reused: some
+    /// servers and proxies reset each reused one.
     is_reset: AtomicBool,
     pub(super) url: Url,
     /// The configured headers.
@@ -114,12 +114,12 @@ impl ServerClient {
         if !self.is_reset.load(Ordering::Relaxed) {
             return Ok(self.client.clone());
         }
-        // A new one has no kept connections.
+        // A new client has no connections to reuse.
         (self.http)(self.url.as_str()).map_err(|why| ExchangeFault::NotSent(why.to_string()))
     }
 
-    /// Records that a connection broke before a response. Returns true if the request is worth a
-    /// repetition: it can have no effect, and its connection may have been a kept one.
+    /// Records that a connection broke before a response. Returns true if the request should be
+    /// repeated: it can have no effect, and its connection may have been a reused one.
     fn record_reset(&self, error: &reqwest::Error, message: Option<&ClientMessage>) -> bool {
         if !error.is_request() || error.is_connect() || error.is_timeout() {
             return false;
@@ -128,9 +128,10 @@ impl ServerClient {
         is_first && message.is_none_or(ClientMessage::is_repeatable)
     }
 
-    /// Sends a request with the headers of the protocol in addition to the user's. A request that a
-    /// server redirects or refuses for its credentials has not begun, so it is sent again: at most
-    /// once with new headers. One without effect is sent again when its connection breaks.
+    /// Sends a request with the headers of the protocol (`own`) in addition to the user's. A request
+    /// that the server redirects, or refuses for its credentials, was not processed, so it is sent
+    /// again: at most once with new headers. A request without effect is sent again if its connection
+    /// breaks.
     ///
     /// # Errors
     /// There is no response.
@@ -200,7 +201,7 @@ impl ServerClient {
     /// Converts a refusal to a fault of its status.
     pub(super) fn classify_refusal(&self, refusal: &Refusal) -> ExchangeFault {
         let text = refusal.text();
-        // Texts of gateways about servers behind them are of no use.
+        // The text of a gateway about the server behind it does not help.
         let quoted = if refusal.is_before_begin() { &*text } else { "" };
         classify_status(refusal.status, quoted, refusal.retry_after.as_deref(), &self.redactor)
     }
@@ -244,7 +245,7 @@ impl HeaderRenewal {
             }
             (Self::Login(tokens), LatestHeaders::Login(refused)) => {
                 let lacks_scope = lacks_scope(response);
-                // Another token helps only where the challenge is about this one.
+                // Another token helps only if the challenge is about the token.
                 if response.status() == StatusCode::FORBIDDEN && !lacks_scope {
                     return Ok(None);
                 }
@@ -298,8 +299,8 @@ impl Refusal {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Returns true if the server cannot have begun with the request. A failing server may have,
-    /// whatever it reports.
+    /// Returns true if the server cannot have begun to process the request. A server that fails may
+    /// have begun.
     pub(super) fn is_before_begin(&self) -> bool {
         self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
     }

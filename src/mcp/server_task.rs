@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::timeout_while_running;
@@ -69,7 +69,7 @@ pub(super) struct ServerState {
     /// The number of announced tool changes of the current connection that the list covers.
     pub(super) listed_changes: u64,
     /// The last handshake information.
-    pub(super) about: Arc<ServerInfo>,
+    pub(super) info: Arc<ServerInfo>,
 }
 
 impl ServerTask {
@@ -84,7 +84,7 @@ impl ServerTask {
             tools: Arc::default(),
             prompts: Arc::default(),
             listed_changes: 0,
-            about: Arc::default(),
+            info: Arc::default(),
         };
         Self {
             config,
@@ -115,21 +115,21 @@ impl ServerTask {
     }
 
     /// The handshake information of the current or last connection.
-    pub(super) fn about(&self) -> Arc<ServerInfo> {
-        Arc::clone(&self.state.borrow().about)
+    pub(super) fn info(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.state.borrow().info)
     }
 
     pub(super) fn report(&self) -> ServerReport {
         let state = self.state.borrow();
         let (name, status) = (self.config.name.clone(), state.status);
         let why = state.why.clone().filter(|_| status != ServerStatus::Connected);
-        ServerReport { name, status, why, identity: state.about.identity.clone() }
+        ServerReport { name, status, why, identity: state.info.identity.clone() }
     }
 
     /// Passes a message that a server in the host has sent on its own to its connection. Returns
     /// true if it was accepted.
     pub(super) fn deliver(&self, message: Value) -> bool {
-        self.state.borrow().connection.as_ref().is_some_and(|wire| wire.deliver(message))
+        self.state.borrow().connection.as_ref().is_some_and(|handle| handle.deliver(message))
     }
 
     /// Time limit of a call without progress.
@@ -139,10 +139,11 @@ impl ServerTask {
 
     /// True while a question of the server is waiting for the host's answer.
     pub(super) fn is_asking_host(&self) -> bool {
-        self.state.borrow().connection.as_ref().is_some_and(ConnectionHandle::is_asking_host)
+        let state = self.state.borrow();
+        state.connection.as_ref().is_some_and(|handle| handle.peer.elicitor().is_asking())
     }
 
-    /// Takes the pending warnings about it.
+    /// Takes the pending warnings about the server.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
     }
@@ -170,7 +171,7 @@ impl ServerTask {
         let (announced, epoch) = {
             let state = watch.borrow();
             let Some(connection) = &state.connection else { return };
-            (connection.tool_changes(), state.epoch)
+            (connection.peer.tool_changes(), state.epoch)
         };
         let is_over = |state: &ServerState| {
             state.listed_changes >= announced || state.connection.is_none() || state.epoch != epoch
@@ -212,40 +213,43 @@ impl ServerTask {
 
     /// Runs the server: connects, and reconnects after losses, until it is stopped or the last
     /// attempt has failed.
-    pub(super) async fn run(self: Arc<Self>, around: Arc<ServerEnvironment>, timers: McpTimers) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        environment: Arc<ServerEnvironment>,
+        timers: McpTimers,
+    ) {
         let stop = self.stop.clone();
         let mut backoff = ReconnectBackoff::default();
-        let mut again = false;
+        let mut was_connected = false;
         loop {
-            let connecting = self.connect(&around, timers);
-            let connected = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                connected = connecting => connected,
-            };
-            let (loss, held) = match connected {
-                Ok(link) => {
-                    if std::mem::replace(&mut again, true) {
+            let connecting = self.connect(&environment, timers);
+            let Some(connected) = stop.run_until_cancelled(connecting).await else { return };
+            let (loss, usage) = match connected {
+                Ok(connection) => {
+                    if std::mem::replace(&mut was_connected, true) {
                         self.reconnects.fetch_add(1, Ordering::Relaxed);
                         self.warn("connected again");
                     }
                     let since = Instant::now();
-                    let Some(loss) = self.watch_connection(&link, timers.wait, &stop).await else {
-                        link.close(timers.end).await;
-                        return;
-                    };
-                    link.close(timers.end).await;
+                    let watching = self.watch_connection(&connection, timers.wait);
+                    let loss = stop.run_until_cancelled(watching).await;
+                    connection.close(timers.end).await;
+                    let Some(loss) = loss else { return };
                     let epoch = self.state.borrow().epoch;
                     let has_answered = self.answered.load(Ordering::Relaxed) == epoch;
                     (loss, ConnectionUse { lasted: since.elapsed(), has_answered })
                 }
                 Err(loss) => (loss, ConnectionUse::default()),
             };
-            let Some(wait) = self.record_loss(loss, backoff_of(&mut backoff, held)) else { return };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
+            // A loss at the end of the run is not reported.
+            if stop.is_cancelled() {
+                return;
+            }
+            let wait = backoff.record_loss(&loss, usage);
+            self.record_loss(loss, wait);
+            let Some(wait) = wait else { return };
+            if stop.run_until_cancelled(sleep(wait)).await.is_none() {
+                return;
             }
         }
     }
@@ -253,42 +257,42 @@ impl ServerTask {
     /// Connects and lists the tools.
     async fn connect(
         &self,
-        around: &Arc<ServerEnvironment>,
+        environment: &Arc<ServerEnvironment>,
         timers: McpTimers,
     ) -> Result<Connection, ConnectionLoss> {
-        let patience = match self.config.place {
+        let limit = match self.config.place {
             ServerAddress::Program { .. } => timers.start,
             ServerAddress::Http(_) | ServerAddress::Host => timers.wait,
         };
         let answer_max = self.call_limit(timers);
-        let link = connection::connect(&self.config, around, patience, answer_max).await?;
-        let wire = link.handle();
-        let about = wire.server_info();
-        let covered = wire.tool_changes();
-        let listed = match timeout_while_running(patience, wire.list_tools()).await {
+        let connection = connection::connect(&self.config, environment, limit, answer_max).await?;
+        let handle = connection.handle();
+        let info = Arc::clone(&handle.info);
+        let covered = handle.peer.tool_changes();
+        let listed = match timeout_while_running(limit, handle.list("tools")).await {
             // A server that declares no tools need not implement `tools/list`.
-            Some(Err(CallError::Refused(_))) if !about.has_tools => {
+            Some(Err(CallError::Refused(_))) if !info.has_tools => {
                 Some(Ok(Listing { entries: Vec::new(), cut: None }))
             }
             listed => listed,
         };
         let why = match listed {
             Some(Ok(listed)) => {
-                self.set_tools(&wire, &listed);
+                self.set_tools(&handle, &listed);
                 let prompts =
-                    if about.has_prompts { self.list_prompts(&wire).await } else { Vec::new() };
-                self.replace_loss(None);
+                    if info.has_prompts { self.list_prompts(&handle).await } else { Vec::new() };
+                *self.loss.lock() = None;
                 self.state.send_modify(|state| {
-                    (state.about, state.prompts) = (about, Arc::new(prompts));
+                    (state.info, state.prompts) = (info, Arc::new(prompts));
                     (state.status, state.why) = (ServerStatus::Connected, None);
-                    (state.attempted, state.connection) = (true, Some(wire));
+                    (state.attempted, state.connection) = (true, Some(handle));
                     state.listed_changes = covered;
                     state.epoch += 1;
                 });
-                return Ok(link);
+                return Ok(connection);
             }
             Some(Err(CallError::NeedsAuth(why) | CallError::MissingScope(why))) => {
-                link.close(timers.end).await;
+                connection.close(timers.end).await;
                 return Err(ConnectionLoss::NeedsAuth(why));
             }
             Some(Err(
@@ -297,21 +301,24 @@ impl ServerTask {
                 | CallError::Lost(why)
                 | CallError::NotSent(why),
             )) => {
-                format!("it does not list its tools: {}", sanitize_start(&why, &around.redactor))
+                format!(
+                    "it does not list its tools: {}",
+                    sanitize_start(&why, &environment.redactor)
+                )
             }
             Some(Err(CallError::Expired(why))) => {
                 format!("it forgot the session before listing its tools: {why}")
             }
-            None => format!("it did not list its tools within {} s", patience.as_secs_f32()),
+            None => format!("it did not list its tools within {} s", limit.as_secs_f32()),
         };
-        let loss = ConnectionLoss::Transient(link.with_last_output(&why));
-        link.close(timers.end).await;
+        let loss = ConnectionLoss::Transient(connection.with_last_output(&why));
+        connection.close(timers.end).await;
         Err(loss)
     }
 
     /// The prompts of a new connection. A server that does not list them has none.
-    async fn list_prompts(&self, wire: &ConnectionHandle) -> Vec<RemotePrompt> {
-        match timeout_while_running(PROMPTS_MAX, wire.list_prompts()).await {
+    async fn list_prompts(&self, handle: &ConnectionHandle) -> Vec<RemotePrompt> {
+        match timeout_while_running(PROMPTS_MAX, handle.list("prompts")).await {
             Some(Ok(listed)) => {
                 self.warn_of_cut(&listed, "the rest of them is missing");
                 convert_prompts(&self.config.name, &listed.entries)
@@ -320,150 +327,121 @@ impl ServerTask {
         }
     }
 
-    fn replace_loss(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
-        std::mem::replace(&mut *self.loss.lock(), loss)
-    }
-
-    /// Warns of a list of which a part is missing.
+    /// Warns if a list is incomplete.
     fn warn_of_cut(&self, listed: &Listing, effect: &str) {
         if let Some(why) = &listed.cut {
             self.warn_once(&format!("{why}, so {effect}"));
         }
     }
 
-    fn set_tools(&self, wire: &ConnectionHandle, listed: &Listing) {
+    fn set_tools(&self, handle: &ConnectionHandle, listed: &Listing) {
         self.warn_of_cut(listed, "the rest of them is missing");
-        wire.use_tools(listed);
+        handle.peer.transport().set_tools(&listed.entries);
         let has_headers = matches!(self.config.place, ServerAddress::Http(_));
         let entries = listed.entries.iter().cloned();
         let (listed, invalid): (Vec<Value>, Vec<Value>) =
             entries.partition(|tool| !has_headers || has_valid_headers(tool));
-        let (offers, complaints) = convert_tools(&self.config.name, &listed);
+        let (tools, warnings) = convert_tools(&self.config.name, &listed);
         for tool in invalid {
             let name = &tool["name"];
             self.warn_once(&format!(
                 "the tool {name} is left out: its schema names an invalid header"
             ));
         }
-        for complaint in complaints {
-            self.warn_once(&format!("the tool {complaint}"));
+        for warning in warnings {
+            self.warn_once(&format!("the tool {warning}"));
         }
         self.state.send_modify(|state| {
-            let is_same = state.tools.iter().map(Arc::as_ref).eq(&offers);
+            let is_same = state.tools.iter().map(Arc::as_ref).eq(&tools);
             if !is_same {
-                state.tools = Arc::new(offers.into_iter().map(Arc::new).collect());
+                state.tools = Arc::new(tools.into_iter().map(Arc::new).collect());
             }
         });
     }
 
-    /// Watches a connection until it is lost. `None` if it is ended by `stop`.
-    async fn watch_connection(
-        &self,
-        link: &Connection,
-        patience: Duration,
-        stop: &CancellationToken,
-    ) -> Option<ConnectionLoss> {
-        let wire = link.handle();
+    /// Watches a connection until it is lost, and keeps the list of tools current.
+    async fn watch_connection(&self, connection: &Connection, limit: Duration) -> ConnectionLoss {
+        let handle = connection.handle();
         let (mut is_stale, mut next_listing) = (false, Instant::now());
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return None,
-                () = wire.closed() => {
-                    return Some(link.loss());
-                }
-                () = self.lost.notified() => {
-                    match self.replace_loss(None) {
-                        Some(ConnectionLoss::Transient(why)) => {
-                            return Some(ConnectionLoss::Transient(link.with_last_output(&why)));
-                        }
-                        Some(loss) => return Some(loss),
-                        None => {}
+                () = handle.peer.closed() => return connection.loss(),
+                () = self.lost.notified() => match self.loss.lock().take() {
+                    Some(ConnectionLoss::Transient(why)) => {
+                        return ConnectionLoss::Transient(connection.with_last_output(&why));
                     }
-                }
-                () = self.check_requested.notified() => {
-                    let alive = tokio::select! {
-                        () = stop.cancelled() => return None,
-                        alive = wire.is_alive() => alive,
-                    };
-                    if !alive {
-                        return Some(ConnectionLoss::Transient(link.with_last_output("it does not answer any more")));
-                    }
-                }
-                () = wire.wait_for_tool_change(), if !is_stale => is_stale = true,
+                    Some(loss) => return loss,
+                    None => {}
+                },
+                () = self.check_requested.notified() => if !handle.is_alive().await {
+                    let why = connection.with_last_output("it does not answer any more");
+                    return ConnectionLoss::Transient(why);
+                },
+                () = handle.peer.wait_for_tool_change(), if !is_stale => is_stale = true,
                 () = sleep_until(next_listing), if is_stale => {
                     is_stale = false;
-                    let covered = wire.tool_changes();
-                    let listing = timeout_while_running(patience, wire.list_tools());
-                    let listed = tokio::select! {
-                        () = stop.cancelled() => return None,
-                        listed = listing => listed,
-                    };
-                    match listed {
-                        Some(Ok(listed)) if listed.cut.is_some() => {
-                            self.warn_of_cut(&listed, "the tools of its last list are kept");
-                        }
-                        Some(Ok(listed)) => self.set_tools(&wire, &listed),
-                        Some(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
-                        // The tools of the last listing are kept.
-                        Some(Err(_)) | None => {}
+                    if let Some(loss) = self.list_again(&handle, limit).await {
+                        return loss;
                     }
-                    self.state.send_modify(|state| state.listed_changes = covered);
                     next_listing = Instant::now() + LISTING_PAUSE;
                 }
             }
         }
     }
 
-    /// Records a loss. Returns the wait before the next attempt, if there is one.
-    fn record_loss(
+    /// Lists the tools after a change. If that fails, the tools of the last list are kept. Returns
+    /// the loss of the connection, if the server no longer has the session.
+    async fn list_again(
         &self,
-        loss: ConnectionLoss,
-        next: impl FnOnce(&ConnectionLoss) -> Option<Duration>,
-    ) -> Option<Duration> {
-        let wait = next(&loss);
-        let (status, why) = match (loss, wait) {
-            (ConnectionLoss::NeedsAuth(why), _) => (ServerStatus::NeedsAuth, why),
-            (ConnectionLoss::Expired, Some(_)) => {
-                (ServerStatus::Pending, "its session is being renewed".to_owned())
+        handle: &ConnectionHandle,
+        limit: Duration,
+    ) -> Option<ConnectionLoss> {
+        let covered = handle.peer.tool_changes();
+        match timeout_while_running(limit, handle.list("tools")).await {
+            Some(Ok(listed)) if listed.cut.is_some() => {
+                self.warn_of_cut(&listed, "the tools of its last list are kept");
             }
-            (ConnectionLoss::Expired, None) => {
-                (ServerStatus::Failed, "its sessions keep expiring".to_owned())
+            Some(Ok(listed)) => self.set_tools(handle, &listed),
+            Some(Err(CallError::Expired(_))) => return Some(ConnectionLoss::Expired),
+            Some(Err(_)) | None => {}
+        }
+        self.state.send_modify(|state| state.listed_changes = covered);
+        None
+    }
+
+    /// Records a loss, and warns of it. `wait` is the time until the next attempt, if there is one.
+    fn record_loss(&self, loss: ConnectionLoss, wait: Option<Duration>) {
+        let (status, outlook) = match (&loss, wait) {
+            (ConnectionLoss::NeedsAuth(_), _) => {
+                let advice = self.config.place.login_advice(&self.config.name);
+                let outlook = format!(
+                    ", and an unattended run cannot log in: {advice}; its tools cannot be used"
+                );
+                (ServerStatus::NeedsAuth, outlook)
             }
-            (ConnectionLoss::StreamEnded, Some(_)) => {
-                (ServerStatus::Pending, "its stream has ended".to_owned())
+            (_, Some(wait)) => {
+                (ServerStatus::Pending, format!("; next attempt in {} s", wait.as_secs()))
             }
-            (ConnectionLoss::StreamEnded, None) => {
-                (ServerStatus::Failed, "its streams keep ending".to_owned())
-            }
-            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), None) => {
-                (ServerStatus::Failed, why)
-            }
-            (ConnectionLoss::Transient(why) | ConnectionLoss::Permanent(why), Some(_)) => {
-                (ServerStatus::Pending, why)
+            (_, None) => {
+                let outlook = "; no further attempts, and the run continues without it";
+                (ServerStatus::Failed, outlook.to_owned())
             }
         };
-        self.warn(&match (status, wait) {
-            (ServerStatus::Pending, Some(wait)) => {
-                format!("{why}; next attempt in {} s", wait.as_secs())
-            }
-            (ServerStatus::NeedsAuth, _) => format!(
-                "{why}, and an unattended run cannot log in: {}; its tools cannot be used",
-                self.config.place.login_advice(&self.config.name)
-            ),
-            (_, _) => format!("{why}; it is given up, and the run goes on without it"),
-        });
+        let is_final = wait.is_none();
+        let why = match loss {
+            ConnectionLoss::NeedsAuth(why)
+            | ConnectionLoss::Transient(why)
+            | ConnectionLoss::Permanent(why) => why,
+            ConnectionLoss::Expired if is_final => "its sessions keep expiring".to_owned(),
+            ConnectionLoss::Expired => "its session is being renewed".to_owned(),
+            ConnectionLoss::StreamEnded if is_final => "its streams keep ending".to_owned(),
+            ConnectionLoss::StreamEnded => "its stream has ended".to_owned(),
+        };
+        self.warn(&format!("{why}{outlook}"));
         self.state.send_modify(|state| {
             (state.status, state.why) = (status, Some(why));
             (state.attempted, state.connection) = (true, None);
         });
-        wait
     }
-}
-
-fn backoff_of(
-    backoff: &mut ReconnectBackoff,
-    held: ConnectionUse,
-) -> impl FnOnce(&ConnectionLoss) -> Option<Duration> + '_ {
-    move |loss| backoff.record_loss(loss, held)
 }

@@ -16,7 +16,7 @@ use crate::process::{RunningClock, timeout_while_running};
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
-use super::connection::jobs;
+use super::connection::remember_jobs;
 use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, call_prefixes, tool_name_prefix};
@@ -35,7 +35,7 @@ pub enum CallPermission {
         /// The name that the server gives to the tool, with the server's prefix, if another tool of
         /// it has the same name without special characters.
         own: Option<String>,
-        /// What the names of all tools of its server begin with.
+        /// The prefix of the names of all tools of its server.
         server: String,
         /// True if a server that the user configured declares it read-only.
         reads_only: bool,
@@ -61,8 +61,8 @@ pub struct Servers {
     required: Vec<String>,
     /// Entries that are not valid: their names and defects.
     left_out: Vec<(String, String)>,
-    pub(super) around: Option<Arc<ServerEnvironment>>,
-    timers: McpTimers,
+    pub(super) environment: Option<Arc<ServerEnvironment>>,
+    pub(super) timers: McpTimers,
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     began: Mutex<Option<Instant>>,
@@ -79,22 +79,24 @@ impl fmt::Debug for Servers {
 impl Servers {
     /// Creates the servers without starting them, and records the current state of their programs.
     /// The later of two enabled servers with the same tool name prefix is disabled.
-    pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
+    pub fn new(
+        configs: Vec<ServerConfig>,
+        environment: ServerEnvironment,
+        timers: McpTimers,
+    ) -> Self {
         let (stop, mut members) = (CancellationToken::new(), Vec::<Arc<ServerTask>>::new());
         for mut config in configs {
             let is_twin = has_enabled_twin(&config, &members);
             config.disabled |= is_twin;
-            for job in jobs(&config, &around) {
-                around.supervisor.remember(&job);
-            }
+            remember_jobs(&config, &environment);
             let member = ServerTask::new(config, stop.child_token());
             if is_twin {
                 member.warn("it is disabled: another server has the same tool name prefix");
             }
             members.push(Arc::new(member));
         }
-        let (members, around) = (RwLock::new(members), Some(Arc::new(around)));
-        Self { members, around, timers, stop, ..Self::default() }
+        let (members, environment) = (RwLock::new(members), Some(Arc::new(environment)));
+        Self { members, environment, timers, stop, ..Self::default() }
     }
 
     /// Sets the names of required servers; `all` for every one.
@@ -125,13 +127,14 @@ impl Servers {
 
     /// Returns true if there are no servers, and no host can add some during a run.
     pub fn stays_empty(&self) -> bool {
-        self.is_empty() && self.around.as_ref().is_none_or(|around| around.host.is_none())
+        self.is_empty()
+            && self.environment.as_ref().is_none_or(|environment| environment.host.is_none())
     }
 
     /// Starts all servers in parallel. Does nothing when called again.
     pub fn start(&self) {
         let mut began = self.began.lock();
-        if self.around.is_none() || began.is_some() {
+        if self.environment.is_none() || began.is_some() {
             return;
         }
         *began = Some(Instant::now());
@@ -148,12 +151,12 @@ impl Servers {
 
     /// Starts a server if it is enabled and the servers were started.
     pub(super) fn start_one(&self, member: Arc<ServerTask>) {
-        let Some(around) = &self.around else { return };
+        let Some(environment) = &self.environment else { return };
         let mut began = self.began.lock();
         if began.is_some() && !member.config.disabled && !self.stop.is_cancelled() {
             // The next run waits for its first attempt, too.
             *began = Some(Instant::now());
-            let keeping = member.run(Arc::clone(around), self.timers);
+            let keeping = member.run(Arc::clone(environment), self.timers);
             let mut tasks = self.tasks.lock();
             tasks.spawn(keeping);
         }
@@ -283,8 +286,8 @@ impl Servers {
     pub fn instructions_of(&self, wanted: &dyn Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for member in self.members().iter().filter(|member| wanted(&member.config.name)) {
-            let about = member.about();
-            let Some(own) = &about.instructions else { continue };
+            let info = member.info();
+            let Some(own) = &info.instructions else { continue };
             let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();
             let section = format!("\n\n## {}\n{own}", tool_name_prefix(&member.config.name));
             if text.len() + section.len() <= ALL_INSTRUCTIONS {
@@ -299,21 +302,23 @@ impl Servers {
         if self.resource_tool(tool).is_some() {
             return self.resource_tool_permission(tool, input);
         }
-        let found = self.find(tool);
-        let server = found.as_ref().map(|(member, _)| tool_name_prefix(&member.config.name));
-        let reads_only =
-            found.is_some_and(|(member, offer)| member.config.trusted && offer.reads_only);
-        let server = server.unwrap_or_else(|| tool.to_owned());
-        let own = self.own_name(tool);
-        CallPermission::Rule { name: tool.to_owned(), own, server, reads_only }
+        let name = tool.to_owned();
+        let Some((member, offer)) = self.find(tool) else {
+            return CallPermission::Rule {
+                server: name.clone(),
+                name,
+                own: None,
+                reads_only: false,
+            };
+        };
+        let server = tool_name_prefix(&member.config.name);
+        let own = Some(format!("{server}{}", offer.name));
+        let reads_only = member.config.trusted && offer.reads_only;
+        CallPermission::Rule { name, own, server, reads_only }
     }
 
     pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {
         self.members.read().clone()
-    }
-
-    pub(super) fn timers(&self) -> McpTimers {
-        self.timers
     }
 
     /// Returns true if the tool with this full name belongs to a server.
@@ -327,8 +332,8 @@ impl Servers {
         Some(format!("{}{}", tool_name_prefix(&member.config.name), offer.name))
     }
 
-    /// The full name of the tool that its server calls so: `mcp__`, the name of the server, `__` and
-    /// the name of the tool, with any characters.
+    /// The full name of the tool with the name `own`: `mcp__`, the server's name, `__` and the
+    /// tool's name, with any characters.
     pub fn full_name(&self, own: &str) -> Option<String> {
         let of = |member: Arc<ServerTask>| {
             let server = &member.config.name;
@@ -398,8 +403,8 @@ impl Servers {
         self.call_within(tool, input, &|_| true, cancel).await
     }
 
-    /// Like [`Self::call`]. Of a server for whose prefix of tool names `may_use` is false, no
-    /// resources are listed.
+    /// Like [`Self::call`], but lists resources only of servers for whose tool name prefix `may_use`
+    /// returns true.
     pub async fn call_within(
         &self,
         tool: &str,
@@ -424,15 +429,15 @@ impl Servers {
         reply
     }
 
-    /// The server of a tool, while a question of that server waits for the host's answer.
+    /// The server of a tool, if a question of that server is waiting for the host's answer.
     pub fn asking_host(&self, tool: &str) -> Option<String> {
         let (member, _) = self.find(tool)?;
         member.is_asking_host().then(|| member.config.name.clone())
     }
 
-    /// Passes a message that a server in the host has sent by itself, such as
-    /// `notifications/tools/list_changed`, on to its connection. Returns whether it was accepted:
-    /// there is such a server, it is connected, and the message is a notification or a request.
+    /// Passes a message that a server in the host has sent on its own, such as
+    /// `notifications/tools/list_changed`, to its connection. Returns true if it was accepted: there
+    /// is such a server, it is connected, and the message is a notification or a request.
     pub fn deliver(&self, server: &str, message: Value) -> bool {
         let members = self.members();
         let member = members.iter().find(|member| member.config.name == server);
@@ -476,7 +481,7 @@ impl Servers {
     }
 }
 
-/// Returns true if a server is enabled, and so is another one that gives its tools the same names.
+/// Returns true if a server is enabled, and another enabled one has the same tool name prefix.
 pub(super) fn has_enabled_twin<'a>(
     config: &ServerConfig,
     others: impl IntoIterator<Item = &'a Arc<ServerTask>>,

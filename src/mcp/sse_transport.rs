@@ -73,8 +73,8 @@ impl EventStream {
             Err(fault) => return fault,
         };
         if content_type(&response) != EVENTS {
-            let why = "it answered with no stream of events, as \"type\": \"sse\" wants: it may speak \
-                       \"type\": \"http\"";
+            let why = "it did not answer with a stream of events, as \"type\": \"sse\" requires: it \
+                       may speak \"type\": \"http\"";
             return ExchangeFault::InvalidAnswer(why.to_owned());
         }
         let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());

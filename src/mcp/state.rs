@@ -87,7 +87,7 @@ pub(super) struct ConnectionUse {
 }
 
 impl ConnectionUse {
-    /// True if the loss is no sign that the server does not work.
+    /// True if the loss does not indicate a broken server.
     fn resets_backoff(self, loss: &ConnectionLoss) -> bool {
         let stable_after = match loss {
             ConnectionLoss::StreamEnded => STREAM_STABLE_AFTER,
@@ -112,9 +112,9 @@ impl ReconnectBackoff {
     pub(super) fn record_loss(
         &mut self,
         loss: &ConnectionLoss,
-        held: ConnectionUse,
+        usage: ConnectionUse,
     ) -> Option<Duration> {
-        if held.resets_backoff(loss) {
+        if usage.resets_backoff(loss) {
             self.failures = 0;
         }
         self.failures += 1;
@@ -143,7 +143,7 @@ mod tests {
         ConnectionLoss::Transient("gone".to_owned())
     }
 
-    fn held(lasted: Duration) -> ConnectionUse {
+    fn usage(lasted: Duration) -> ConnectionUse {
         ConnectionUse { lasted, has_answered: false }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn mcp_backoff_gives_up_after_five_attempts() {
         let mut backoff = ReconnectBackoff::default();
         let waits: Vec<_> =
-            (0..6).map(|_| backoff.record_loss(&lost(), held(Duration::from_secs(59)))).collect();
+            (0..6).map(|_| backoff.record_loss(&lost(), usage(Duration::from_secs(59)))).collect();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(waits, [seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), None]);
     }
@@ -160,30 +160,30 @@ mod tests {
     fn a_lasting_mcp_connection_resets_the_backoff() {
         let mut backoff = ReconnectBackoff::default();
         for _ in 0..5 {
-            backoff.record_loss(&lost(), held(Duration::ZERO));
+            backoff.record_loss(&lost(), usage(Duration::ZERO));
         }
-        assert_eq!(backoff.record_loss(&lost(), held(STABLE_AFTER)), Some(FIRST_WAIT));
+        assert_eq!(backoff.record_loss(&lost(), usage(STABLE_AFTER)), Some(FIRST_WAIT));
     }
 
     #[test]
     fn an_expired_mcp_session_is_renewed_at_once_but_only_once() {
         let mut backoff = ReconnectBackoff::default();
         assert_eq!(
-            backoff.record_loss(&ConnectionLoss::Expired, held(Duration::ZERO)),
+            backoff.record_loss(&ConnectionLoss::Expired, usage(Duration::ZERO)),
             Some(Duration::ZERO)
         );
         assert_eq!(
-            backoff.record_loss(&ConnectionLoss::Expired, held(Duration::ZERO)),
+            backoff.record_loss(&ConnectionLoss::Expired, usage(Duration::ZERO)),
             Some(Duration::from_secs(2))
         );
         let refused = ConnectionLoss::NeedsAuth("401".to_owned());
-        assert_eq!(ReconnectBackoff::default().record_loss(&refused, held(Duration::ZERO)), None);
+        assert_eq!(ReconnectBackoff::default().record_loss(&refused, usage(Duration::ZERO)), None);
     }
 
     #[test]
     fn the_loss_of_an_mcp_connection_that_was_of_use_is_not_counted() {
         let answered = ConnectionUse { lasted: Duration::ZERO, has_answered: true };
-        let idle = held(STREAM_STABLE_AFTER);
+        let idle = usage(STREAM_STABLE_AFTER);
         for (loss, of_use, wait) in [
             (ConnectionLoss::Expired, answered, Duration::ZERO),
             (ConnectionLoss::StreamEnded, idle, Duration::ZERO),
@@ -198,7 +198,7 @@ mod tests {
         for lasted in [Duration::ZERO, STREAM_STABLE_AFTER / 2] {
             let mut backoff = ReconnectBackoff::default();
             let waits = (0..=ATTEMPTS)
-                .map(|_| backoff.record_loss(&ConnectionLoss::StreamEnded, held(lasted)));
+                .map(|_| backoff.record_loss(&ConnectionLoss::StreamEnded, usage(lasted)));
             assert_eq!(waits.last(), Some(None), "{lasted:?}");
         }
     }

@@ -30,10 +30,10 @@ const MOST_GARBAGE: usize = 8 << 20;
 /// The most bytes of a server's other output that are kept.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
-/// The most lines of it that a message quotes.
+/// The most lines of that output that a message quotes.
 const QUOTED_LINES_MAX: usize = 10;
 
-/// The most characters of it that a message quotes.
+/// The most characters of that output that a message quotes.
 const QUOTED_CHARS_MAX: usize = 500;
 
 /// The most messages in the incoming queue.
@@ -83,10 +83,10 @@ impl ServerProcess {
 
     /// Waits until the program ends by itself, after its input was closed. Then sends SIGTERM, and
     /// finally kills it.
-    pub(super) async fn end(mut self, patience: Duration) {
-        if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
+    pub(super) async fn end(mut self, limit: Duration) {
+        if tokio::time::timeout(limit, &mut self.ended).await.is_err() {
             self.running.terminate();
-            if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
+            if tokio::time::timeout(limit, &mut self.ended).await.is_err() {
                 self.running.kill();
             }
         }
@@ -133,26 +133,24 @@ impl ServerOutput {
         }
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         match self.last_lines(redactor) {
-            Some(lines) => format!("{what}{why} (it said: {lines})"),
+            Some(lines) => format!("{what}{why} (its output: {lines})"),
             None => format!("{what}{why}"),
         }
     }
 
-    /// The last lines, on one, for messages. Runtimes print the reason of an end some lines before
-    /// the last one.
+    /// The last lines, joined to one, for messages. Runtimes print the reason of a crash some lines
+    /// before the last one.
     fn last_lines(&self, redactor: &Redactor) -> Option<String> {
         let mut output = self.0.lock();
         let text = String::from_utf8_lossy(output.bytes.make_contiguous()).into_owned();
-        // Before the lines are taken apart: a secret may have several.
+        // Before the text is split into lines: a secret may have several.
         let text = redactor.redact(&text);
         let text = if output.truncated { after_cut_key(&text) } else { &text };
-        let is_cut = |place| output.truncated && place == 0;
-        let quoted = text.lines().enumerate().filter(|(_, line)| is_worth_quoting(line)).map(
-            |(place, line)| {
-                let quote = if is_cut(place) { sanitize_end } else { sanitize_start };
-                quote(line, redactor)
-            },
-        );
+        let lines = text.lines().enumerate().filter(|(_, line)| is_worth_quoting(line));
+        let quoted = lines.map(|(index, line)| {
+            let is_cut = output.truncated && index == 0;
+            if is_cut { sanitize_end(line, redactor) } else { sanitize_start(line, redactor) }
+        });
         let (mut lines, mut length) = (VecDeque::new(), 0);
         for line in quoted.collect::<Vec<_>>().into_iter().rev().take(QUOTED_LINES_MAX) {
             length += line.chars().count();
@@ -174,8 +172,7 @@ fn after_cut_key(text: &str) -> &str {
     text[end..].split_once('\n').map_or("", |(_, rest)| rest)
 }
 
-/// True if a line says more than where in a program something happened: it is no frame of a stack,
-/// no rule and no mark, and not the version of Node.
+/// True for lines other than stack frames, rulers, caret lines and the version of Node.js.
 fn is_worth_quoting(line: &str) -> bool {
     let line = line.trim();
     let is_drawn = line.chars().all(|letter| "-+|=~^_ ".contains(letter));
@@ -228,7 +225,7 @@ impl StdioTransport {
         }
         let outgoing = self.outgoing.lock();
         let sent = outgoing.as_ref().is_some_and(|outgoing| outgoing.send(line).is_ok());
-        let refused = || ExchangeFault::NotSent("it takes no more messages".to_owned());
+        let refused = || ExchangeFault::NotSent("its input is closed".to_owned());
         if sent { Ok(()) } else { Err(refused()) }
     }
 
@@ -327,19 +324,28 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::io::duplex;
+    use tokio::io::{DuplexStream, duplex, sink};
     use tokio::sync::watch;
 
+    use super::super::transport::ReceivedMessage;
     use super::*;
     use crate::secrets::KnownSecrets;
 
+    /// A transport, the output of its server, the messages received from that, and the guard of the
+    /// server's process.
+    fn connected(
+        stdin: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> (StdioTransport, DuplexStream, mpsc::Receiver<ReceivedMessage>, watch::Sender<()>) {
+        let (server, stdout) = duplex(1 << 10);
+        let (running, is_over) = watch::channel(());
+        let (inbox, received) = Inbox::new(WAITING_MAX);
+        let output = ServerOutput::default();
+        (StdioTransport::new(stdin, stdout, inbox, output, is_over), server, received, running)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn unread_messages_of_a_server_stop_the_reader() {
-        let (mut server, stdout) = duplex(1 << 10);
-        let (_running, is_over) = watch::channel(());
-        let (inbox, mut received) = Inbox::new(WAITING_MAX);
-        let output = ServerOutput::default();
-        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, output, is_over);
+        let (_pipes, mut server, mut received, _running) = connected(sink());
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
         let notification =
             json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
@@ -350,7 +356,7 @@ mod tests {
             && let all = server.write_all(line.as_bytes())
             && let Ok(written) = tokio::time::timeout(Duration::from_secs(1), all).await
         {
-            written.expect("it is listened to");
+            written.expect("the transport reads");
             arrived += 1;
         }
         assert!((5..=10).contains(&arrived), "{arrived}");
@@ -359,15 +365,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_cannot_be_read_answers_the_request_that_it_names() {
-        let (mut server, stdout) = duplex(1 << 10);
-        let (_running, is_over) = watch::channel(());
-        let (inbox, mut received) = Inbox::new(WAITING_MAX);
-        let output = ServerOutput::default();
-        let _pipes = StdioTransport::new(tokio::io::sink(), stdout, inbox, output, is_over);
+        let (_pipes, mut server, mut received, _running) = connected(sink());
         let lines =
             b"listening\n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"caf\xe9 \\ud83d\"}}\n\
             {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{\"a\":\\x}}\n";
-        server.write_all(lines).await.expect("it is listened to");
+        server.write_all(lines).await.expect("the transport reads");
         let result = Ok(json!({ "a": "caf\u{fffd} \u{fffd}" }));
         let first = received.recv().await.expect("an answer").message;
         assert_eq!(first, ServerMessage::Response { id: json!(7), outcome: result });
@@ -437,15 +439,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_does_not_read_is_disconnected() {
         let (stdin, _unread) = duplex(1 << 10);
-        let (_silent, stdout) = duplex(1 << 10);
-        let (_running, is_over) = watch::channel(());
-        let output = ServerOutput::default();
-        let (inbox, _received) = Inbox::new(WAITING_MAX);
-        let closed = inbox.closed.clone();
-        let pipes = StdioTransport::new(stdin, stdout, inbox, output.clone(), is_over);
+        let (pipes, _silent, _received, _running) = connected(stdin);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
-        assert_eq!(output.fault(), Some("it does not read its input"));
-        assert!(closed.is_cancelled());
+        assert_eq!(pipes.closing_reason(), Some("it does not read its input"));
+        assert!(pipes.inbox.closed.is_cancelled());
     }
 }

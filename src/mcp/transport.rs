@@ -23,7 +23,7 @@ pub(super) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) trait Transport: Send + Sync {
     /// Sends a message. Messages are sent in the order of the calls where the transport has an
     /// order. The future fails if the message did not arrive, or if an answer can no longer come.
-    /// Dropping it gives up the answer.
+    /// Dropping the future gives up the answer.
     fn send(&self, message: ClientMessage) -> Sending;
 
     /// Sets the version of the protocol that the server has agreed to in a handshake.

@@ -292,7 +292,7 @@ async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_ki
 async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
     let table = [
         (&["well"][..], "has no tool mcp__test__nope; it has: mcp__test__echo, mcp__test__fail"),
-        (&["crash"][..], "is not connected yet: it did not start up (it said: cannot find"),
+        (&["crash"][..], "is not connected yet: it did not start up (its output: cannot find"),
     ];
     for (mode, wanted) in table {
         let bench = McpFixture::of(mode);

@@ -60,7 +60,7 @@ async fn a_program_starts_in_the_folder_of_its_entry() {
     let bench = start_in("nowhere");
     bench.wait_for_status(ServerStatus::Failed).await;
     let why = unavailable_reason(&bench);
-    assert!(why.contains("its \"cwd\"") && why.ends_with("/nowhere is no folder"), "{why}");
+    assert!(why.contains("its \"cwd\"") && why.ends_with("/nowhere is not a folder"), "{why}");
 }
 
 #[tokio::test]
