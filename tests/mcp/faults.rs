@@ -133,7 +133,7 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
             ServerStatus::Pending => "next attempt in 1 s",
             ServerStatus::NeedsAuth => "run cannot log in: renew the token in its \"headers\"",
             ServerStatus::Failed | ServerStatus::Connected | ServerStatus::Disabled => {
-                "it is given up"
+                "no further attempts"
             }
         };
         assert!(news.contains(next), "{kind}: {news}");
