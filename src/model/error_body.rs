@@ -8,9 +8,9 @@ use crate::recovery::FaultKind;
 /// Maximum length of a kept error message, in bytes. Some gateways include a stack trace.
 const MESSAGE_LIMIT: usize = 2_000;
 
-/// Returns the error that a JSON value reports, if any. Understands the official envelope, `OpenAI`'s
-/// format that most gateways use, Google's, the flat ones of llama.cpp streams and of Bedrock, and
-/// any of them nested in another: gateways forward upstream errors.
+/// Returns the error that a JSON value reports, if any. Parses the official envelope, `OpenAI`'s
+/// format (used by most gateways), Google's, the flat formats of llama.cpp streams and of Bedrock,
+/// and any of them nested in another: gateways forward upstream errors.
 pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     let ErrorFields { label, code, message, number } = ErrorFields::parse(value, DEPTH_MAX)?;
     let label = quoted_label(&label, &message).map_or(label, str::to_owned);
@@ -79,7 +79,7 @@ impl ErrorFields {
         Some(parsed)
     }
 
-    /// An error that is only a text.
+    /// Parses an error that is only a text.
     fn from_text(error: &str, value: &Value, depth: u8) -> Self {
         let more = message_of(value).filter(|more| more != error);
         let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
@@ -88,7 +88,7 @@ impl ErrorFields {
         parsed
     }
 
-    /// Parses the upstream error that a gateway quotes, which is more precise.
+    /// Adopts the upstream error that a gateway quotes, which is more precise.
     fn unwrap_quotes(&mut self, error: &Value, depth: u8) {
         if let Some(raw) = error["metadata"]["raw"].as_str().filter(|raw| !raw.is_empty()) {
             self.message = format!("{}: {raw}", self.message);
@@ -104,7 +104,7 @@ impl ErrorFields {
         }
     }
 
-    /// Appends the text of a nested error, or uses it if there is no other.
+    /// Appends the text of a nested error, or uses it if there is no other text.
     fn add(&mut self, words: &str, has_words: bool) {
         if !has_words {
             words.clone_into(&mut self.message);
@@ -179,52 +179,37 @@ fn parse_status(code: &Value) -> Option<u16> {
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
-/// The status implied by an error type in a 200 response; 200 where the type is conclusive.
+/// Error types in a 200 response that are conclusive without a status.
+#[rustfmt::skip]
+const CONCLUSIVE: [&str; 14] = [
+    "overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "timeout_error",
+    "authentication_error", "permission_error", "billing_error", "insufficient_quota",
+    "exceed_context_size_error", "context_length_exceeded", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
+    "invalid_request_error",
+];
+
+/// The status implied by an error type in a 200 response; 200 if the type alone is conclusive.
 fn implied_status(label: &str) -> Option<u16> {
     match label {
-        "overloaded_error"
-        | "rate_limit_error"
-        | "rate_limit_exceeded"
-        | "api_error"
-        | "timeout_error"
-        | "authentication_error"
-        | "permission_error"
-        | "billing_error"
-        | "insufficient_quota"
-        | "exceed_context_size_error"
-        | "context_length_exceeded"
-        | "RESOURCE_EXHAUSTED"
-        | "UNAVAILABLE"
-        | "invalid_request_error" => Some(200),
         "not_found_error" => Some(404),
         "conflict_error" => Some(409),
         "request_too_large" => Some(413),
         "server_error" | "internal_error" | "internal_server_error" => Some(500),
-        // Amazon's.
-        exception if exception.ends_with("Exception") => Some(200),
-        _ => None,
+        // Amazon's error types end in "Exception".
+        label => (CONCLUSIVE.contains(&label) || label.ends_with("Exception")).then_some(200),
     }
 }
 
-/// True for error types that gateways use for any upstream error.
+/// Error types that gateways use for any upstream error.
+#[rustfmt::skip]
+const GENERIC: [&str; 15] = [
+    "", "error", "failure", "api_error", "invalid_request_error", "server_error",
+    "internal_server_error", "upstream_error", "provider_error", "request_fail", "APIError",
+    "BadRequestError", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "None",
+];
+
 fn is_generic_label(label: &str) -> bool {
-    matches!(
-        label,
-        "" | "error"
-            | "failure"
-            | "api_error"
-            | "invalid_request_error"
-            | "server_error"
-            | "internal_server_error"
-            | "upstream_error"
-            | "provider_error"
-            | "request_fail"
-            | "APIError"
-            | "BadRequestError"
-            | "INVALID_ARGUMENT"
-            | "FAILED_PRECONDITION"
-            | "None"
-    )
+    GENERIC.contains(&label)
 }
 
 /// Upstream errors that gateways quote as text or broken JSON, and their error types.

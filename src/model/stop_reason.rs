@@ -2,12 +2,12 @@
 
 use crate::recovery::Incomplete;
 
-/// The meaning of a stop reason, whatever API it was copied from.
+/// The meaning of a stop reason of any API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopKind {
     /// The model finished.
     Complete,
-    /// The model finished, in the word of another API or in another spelling.
+    /// The model finished, stated by a word of another API or in another spelling.
     ForeignEnd,
     /// The model called a tool.
     ToolUse,
@@ -29,87 +29,45 @@ pub enum StopKind {
 
 /// All known stop reasons, in snake case: the Messages API; `OpenAI` and compatible services;
 /// Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
-const KINDS: [(&str, StopKind); 68] = {
-    use StopKind as K;
-    [
-        ("end_turn", K::Complete),
-        ("stop_sequence", K::Complete),
-        ("stop", K::ForeignEnd),
-        ("stop_token", K::ForeignEnd),
-        ("eos", K::ForeignEnd),
-        ("eos_token", K::ForeignEnd),
-        ("end", K::ForeignEnd),
-        ("end_of_text", K::ForeignEnd),
-        ("complete", K::ForeignEnd),
-        ("completed", K::ForeignEnd),
-        ("finish", K::ForeignEnd),
-        ("finished", K::ForeignEnd),
-        ("done", K::ForeignEnd),
-        ("finish_reason_stop", K::ForeignEnd),
-        ("tool_use", K::ToolUse),
-        ("tool_call", K::ToolUse),
-        ("tool_calls", K::ToolUse),
-        ("function_call", K::ToolUse),
-        ("max_tokens", K::OutputLimit),
-        ("max_output_tokens", K::OutputLimit),
-        ("max_completion_tokens", K::OutputLimit),
-        ("max_new_tokens", K::OutputLimit),
-        ("max_length", K::OutputLimit),
-        ("length", K::OutputLimit),
-        ("model_length", K::ContextLimit),
-        ("model_context_window_exceeded", K::ContextLimit),
-        ("context_window_exceeded", K::ContextLimit),
-        ("context_length_exceeded", K::ContextLimit),
-        ("error_limit", K::ContextLimit),
-        ("pause_turn", K::Paused),
-        ("refusal", K::Refused),
-        ("content_filter", K::Filtered),
-        ("content_filtered", K::Filtered),
-        ("guardrail_intervened", K::Filtered),
-        ("sensitive", K::Filtered),
-        ("safety", K::Filtered),
-        ("image_safety", K::Filtered),
-        ("recitation", K::Filtered),
-        ("image_recitation", K::Filtered),
-        ("language", K::Filtered),
-        ("blocklist", K::Filtered),
-        ("prohibited_content", K::Filtered),
-        ("image_prohibited_content", K::Filtered),
-        ("spii", K::Filtered),
-        ("model_armor", K::Filtered),
-        ("error_toxic", K::Filtered),
-        ("error", K::BrokenOff),
-        ("errored", K::BrokenOff),
-        ("failed", K::BrokenOff),
-        ("incomplete", K::BrokenOff),
-        ("abort", K::BrokenOff),
-        ("aborted", K::BrokenOff),
-        ("cancel", K::BrokenOff),
-        ("canceled", K::BrokenOff),
-        ("cancelled", K::BrokenOff),
-        ("user_cancel", K::BrokenOff),
-        ("interrupted", K::BrokenOff),
-        ("timeout", K::BrokenOff),
-        ("network_error", K::BrokenOff),
-        ("engine_error", K::BrokenOff),
-        ("insufficient_system_resource", K::BrokenOff),
-        ("unexpected_tool_call", K::BrokenOff),
-        ("too_many_tool_calls", K::BrokenOff),
-        ("malformed_function_call", K::BrokenOff),
-        ("malformed_response", K::BrokenOff),
-        ("malformed_tool_use", K::BrokenOff),
-        ("malformed_model_output", K::BrokenOff),
-        ("load", K::BrokenOff),
-    ]
-};
+#[rustfmt::skip]
+const KINDS: [(StopKind, &[&str]); 9] = [
+    (StopKind::Complete, &["end_turn", "stop_sequence"]),
+    (StopKind::ForeignEnd, &[
+        "stop", "stop_token", "eos", "eos_token", "end", "end_of_text", "complete", "completed",
+        "finish", "finished", "done", "finish_reason_stop",
+    ]),
+    (StopKind::ToolUse, &["tool_use", "tool_call", "tool_calls", "function_call"]),
+    (StopKind::OutputLimit, &[
+        "max_tokens", "max_output_tokens", "max_completion_tokens", "max_new_tokens", "max_length",
+        "length",
+    ]),
+    (StopKind::ContextLimit, &[
+        "model_length", "model_context_window_exceeded", "context_window_exceeded",
+        "context_length_exceeded", "error_limit",
+    ]),
+    (StopKind::Paused, &["pause_turn"]),
+    (StopKind::Refused, &["refusal"]),
+    (StopKind::Filtered, &[
+        "content_filter", "content_filtered", "guardrail_intervened", "sensitive", "safety",
+        "image_safety", "recitation", "image_recitation", "language", "blocklist",
+        "prohibited_content", "image_prohibited_content", "spii", "model_armor", "error_toxic",
+    ]),
+    (StopKind::BrokenOff, &[
+        "error", "errored", "failed", "incomplete", "abort", "aborted", "cancel", "canceled",
+        "cancelled", "user_cancel", "interrupted", "timeout", "network_error", "engine_error",
+        "insufficient_system_resource", "unexpected_tool_call", "too_many_tool_calls",
+        "malformed_function_call", "malformed_response", "malformed_tool_use",
+        "malformed_model_output", "load",
+    ]),
+];
 
 impl StopKind {
     /// Classifies a stop reason. Only the two exact values of the Messages API are its own end of a
     /// reply; all others are recognised in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
     pub fn classify(reason: &str) -> Self {
         let words = lower_snake_case(reason);
-        let known = KINDS.iter().find(|(name, _)| *name == words).map(|(_, kind)| *kind);
-        match known {
+        let known = KINDS.iter().find(|(_, names)| names.contains(&words.as_str()));
+        match known.map(|(kind, _)| *kind) {
             Some(Self::Complete) if words != reason => Self::ForeignEnd,
             Some(kind) => kind,
             None => Self::Unknown,
