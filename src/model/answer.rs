@@ -89,11 +89,9 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
         return Err(part_of_a_character());
     }
     let mut ids = ToolIds::default();
-    let sealed = blocks
-        .iter()
-        .map(|block| complete_block(block.clone(), &mut ids))
-        .collect::<Result<Vec<_>, _>>()?;
-    let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(sealed, stop_reason);
+    let blocks = blocks.iter().map(|block| complete_block(block.clone(), &mut ids));
+    let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+    let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(blocks, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
     Ok(ModelReply {
@@ -123,8 +121,8 @@ fn has_lost_characters_beside_texts(message: &Value) -> bool {
     rest.to_string().contains(char::REPLACEMENT_CHARACTER)
 }
 
-/// Reads the JSON that the service sent. True if it has unpaired surrogates, which are read as
-/// U+FFFD.
+/// Reads JSON from the service. The flag is true if the JSON has unpaired surrogates, which are
+/// read as U+FFFD.
 pub(super) fn read_value(text: &str, what: &str) -> Result<(Value, bool), FaultKind> {
     if let Ok(value) = json::read_exact(text) {
         return Ok((value, false));
@@ -203,14 +201,16 @@ pub(super) fn other_fields(call: &Value) -> OtherFields {
     OtherFields::of(call, &["type", "id", "name", "input"])
 }
 
-/// The arguments of a call as an object, or what is wrong with the call.
+/// The arguments of a call as an object, or the error in the call.
 fn parse_input(name: &str, input: Value) -> Result<Value, String> {
     if name.is_empty() {
         return Err("the call names no tool".to_owned());
     }
     let input = match &input {
         Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => parse_arguments(text).map_err(|error| not_json(text, &error))?,
+        Value::String(text) => parse_arguments(text).map_err(|error| {
+            format!("the arguments are not valid JSON ({error}): {}", quoted(text))
+        })?,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             input
         }
@@ -219,7 +219,8 @@ fn parse_input(name: &str, input: Value) -> Result<Value, String> {
         Value::Null => Ok(json!({})),
         Value::Object(_) => Ok(input),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(not_an_object(&input.to_string()))
+            let input = quoted(&input.to_string());
+            Err(format!("the arguments are JSON, but not an object: {input}"))
         }
     }
 }
@@ -255,15 +256,7 @@ fn same_object(text: &str) -> Option<Value> {
 /// The name given to a tool call without a name.
 const UNNAMED: &str = "unnamed";
 
-fn not_json(text: &str, error: &serde_json::Error) -> String {
-    format!("the arguments are not valid JSON ({error}): {}", quoted(text))
-}
-
-fn not_an_object(text: &str) -> String {
-    format!("the arguments are JSON, but not an object: {}", quoted(text))
-}
-
-/// The beginning of the arguments that the model sent, so that the model can see what arrived.
+/// The beginning of the arguments that the model sent, so that the model sees what arrived.
 fn quoted(text: &str) -> String {
     const LONGEST: usize = 300;
     let end = text.floor_char_boundary(LONGEST);
@@ -278,28 +271,26 @@ pub(super) struct Settled {
 }
 
 /// Keeps complete blocks. Drops tool calls that may be truncated, depending on the stop reason.
-pub(super) fn keep_trusted_blocks(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
-    let is_call = |one: &CompletedBlock| {
-        matches!(
-            one,
-            CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. })
-        )
-    };
-    let before = sealed.len();
+pub(super) fn keep_trusted_blocks(mut blocks: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
+    use CompletedBlock::{Malformed, Whole};
+
+    let is_call =
+        |block: &CompletedBlock| matches!(block, Malformed { .. } | Whole(Block::ToolUse { .. }));
+    let before = blocks.len();
     match StopKind::classify(stop_reason).trusted_calls() {
         TrustedCalls::All => {}
         TrustedCalls::AllButLast => {
-            if let Some(last) = sealed.iter().rposition(is_call) {
-                sealed.remove(last);
+            if let Some(last) = blocks.iter().rposition(is_call) {
+                blocks.remove(last);
             }
         }
-        TrustedCalls::None => sealed.retain(|one| !is_call(one)),
+        TrustedCalls::None => blocks.retain(|block| !is_call(block)),
     }
-    let cut_tool_call = sealed.len() < before;
+    let cut_tool_call = blocks.len() < before;
     let mut settled =
-        Settled { content: Vec::with_capacity(sealed.len()), cut_tool_call, malformed: Vec::new() };
-    for one in sealed {
-        match one {
+        Settled { content: Vec::with_capacity(blocks.len()), cut_tool_call, malformed: Vec::new() };
+    for block in blocks {
+        match block {
             CompletedBlock::Whole(block) => settled.content.push(block),
             CompletedBlock::Blank => {}
             CompletedBlock::Malformed { name, call, others } => {
@@ -317,8 +308,8 @@ pub(super) fn stated_reason(value: &Value) -> Option<&str> {
     value.as_str().filter(|reason| !reason.trim().is_empty())
 }
 
-/// The ids of a reply's tool calls, made non-empty, unique and acceptable to the service that made
-/// them.
+/// The ids of a reply's tool calls. Empty and repeated ids, and those that the service would reject
+/// in a request, are replaced.
 #[derive(Debug, Default)]
 pub(super) struct ToolIds(BTreeSet<String>);
 

@@ -46,8 +46,8 @@ pub enum AssemblyStep {
 /// A reply under construction.
 ///
 /// It tolerates interleaved blocks, late or missing block ends, indices that are missing or used
-/// again, text and thinking outside of a block of their kind, and unknown events. It rejects a reply
-/// without a stop reason; the last event may be missing only if everything else arrived.
+/// again, text and thinking outside of a block of their kind, and unknown events. It rejects a
+/// reply without a stop reason; the last event may be missing only if everything else arrived.
 #[derive(Debug, Default)]
 pub struct ReplyAssembly {
     id: String,
@@ -162,58 +162,82 @@ impl ReplyAssembly {
         if escaped.is_some() && is_of_reply(frame, kind) && !(is_split && has_intact_frame(data)) {
             return Err(damaged_event());
         }
-        // Blocks are reported before the event that ends them.
-        let mut target = None;
-        match kind {
-            "content_block_start" => self.free_index(&value, progress)?,
-            "content_block_delta" => target = self.place_of_delta(&value, progress)?,
-            "content_block_stop" => {
-                if let Some(key) = self.key_of(&value)? {
-                    self.close(key, progress)?;
-                }
-            }
-            _ => {}
-        }
+        let target = self.end_blocks(kind, &value, progress)?;
         progress(StreamProgress::Event(value.clone()));
-        let before = self.written;
-        match kind {
-            "error" => {
-                return Err(parse_error(&value, 200).unwrap_or_else(|| {
-                    invalid_response("an error event says nothing".to_owned())
-                }));
+        if kind == "message_stop" {
+            for key in self.slots.keys().copied().collect::<Vec<u64>>() {
+                self.close(key, progress)?;
             }
-            "message_start" => self.start(&value["message"])?,
-            "content_block_start" if is_split && value["content_block"]["type"] == "tool_use" => {
-                return Err(part_of_a_character());
-            }
-            "content_block_start" => self.open(&value, &value["content_block"])?,
-            "content_block_delta" => {
-                let split = is_split.then(|| json::read_exact::<SplitEvent>(data)).transpose();
-                let split = split.map_err(|_| part_of_a_character())?.map(|event| event.delta);
-                self.append_delta(target, &value, split.as_ref())?;
-            }
-            "message_delta" => {
-                self.received().report_final(&value["usage"]);
-                self.has_final_count |=
-                    value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
-                if let Some(reason) = stated_reason(&value["delta"]["stop_reason"]) {
-                    self.stop_reason = Some(reason.to_owned());
-                }
-            }
-            "message_stop" => {
-                let open: Vec<u64> = self.slots.keys().copied().collect();
-                for key in open {
-                    self.close(key, progress)?;
-                }
-                self.ended = true;
-                return Ok(AssemblyStep::Last);
-            }
-            _ => {}
+            self.ended = true;
+            return Ok(AssemblyStep::Last);
         }
+        let before = self.written;
+        self.apply(kind, &value, target, is_split.then_some(data))?;
         if let Some(received) = self.received {
             progress(StreamProgress::Received(received));
         }
         Ok(if self.written == before { AssemblyStep::Idle } else { AssemblyStep::Content })
+    }
+
+    /// Closes the blocks that an event ends, so that they are reported before the event. Returns
+    /// the key of the block for a delta.
+    fn end_blocks(
+        &mut self,
+        kind: &str,
+        event: &Value,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<Option<u64>, FaultKind> {
+        match kind {
+            "content_block_start" => self.free_index(event, progress)?,
+            "content_block_delta" => return self.block_for_delta(event, progress),
+            "content_block_stop" => {
+                if let Some(key) = self.key_of(event)? {
+                    self.close(key, progress)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Adds the content of an event to the reply; `target` is the key of the block for a delta.
+    /// `split` is the text of an event in which a string has unpaired surrogates.
+    fn apply(
+        &mut self,
+        kind: &str,
+        event: &Value,
+        target: Option<u64>,
+        split: Option<&str>,
+    ) -> Result<(), FaultKind> {
+        match kind {
+            "error" => {
+                let unknown = || invalid_response("an error event says nothing".to_owned());
+                return Err(parse_error(event, 200).unwrap_or_else(unknown));
+            }
+            "message_start" => self.start(&event["message"])?,
+            "content_block_start" => {
+                let block = &event["content_block"];
+                if split.is_some() && block["type"] == "tool_use" {
+                    return Err(part_of_a_character());
+                }
+                self.open(event, block)?;
+            }
+            "content_block_delta" => {
+                let split = split.map(json::read_exact::<SplitEvent>).transpose();
+                let split = split.map_err(|_| part_of_a_character())?.map(|event| event.delta);
+                self.append_delta(target, event, split.as_ref())?;
+            }
+            "message_delta" => {
+                self.received().report_final(&event["usage"]);
+                self.has_final_count |=
+                    event["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
+                if let Some(reason) = stated_reason(&event["delta"]["stop_reason"]) {
+                    self.stop_reason = Some(reason.to_owned());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Returns the reply at the end of the stream.
@@ -270,8 +294,8 @@ impl ReplyAssembly {
         Ok(())
     }
 
-    /// The key of the block that an event is about. An event without index is about block 0, which
-    /// some encoders leave out, or else about the only open block.
+    /// The key of the block that an event belongs to. Some encoders leave out the index 0, so an
+    /// event without an index belongs to block 0, if that is open, or else to the only open block.
     fn key_of(&self, event: &Value) -> Result<Option<u64>, FaultKind> {
         let index = index_of(event)?;
         let first = self.keys.get(&index.unwrap_or_default()).copied();
@@ -284,8 +308,7 @@ impl ReplyAssembly {
         Ok(only.filter(|_| open.next().is_none()).or(first))
     }
 
-    /// Closes the block that has the index of a block that starts: an index that is used again means
-    /// another block.
+    /// Closes the block whose index is used again by a block that starts.
     fn free_index(
         &mut self,
         start: &Value,
@@ -294,7 +317,7 @@ impl ReplyAssembly {
         let index = index_of(start)?.unwrap_or_default();
         let Some(key) = self.keys.get(&index).copied() else { return Ok(()) };
         if let Some(BlockSlot::Open(GrowingBlock::ToolUse { .. })) = self.slots.get(&key) {
-            // Its arguments may be incomplete even if they are JSON: they may be empty.
+            // Its arguments may be incomplete even if they are valid, since they may be empty.
             return Err(invalid_response(format!("content block {index} began twice")));
         }
         self.close(key, progress)
@@ -346,8 +369,8 @@ impl ReplyAssembly {
         Ok(key)
     }
 
-    /// Handles a ping. It is progress while a block of thinking is open, whose text may be
-    /// withheld.
+    /// Handles a ping. While a block of thinking is open, a ping counts as progress: the service
+    /// may withhold the text.
     fn on_ping(&self) -> AssemblyStep {
         let is_thinking =
             |slot: &BlockSlot| matches!(slot, BlockSlot::Open(GrowingBlock::Thinking { .. }));
@@ -358,10 +381,11 @@ impl ReplyAssembly {
         }
     }
 
-    /// The key of the block for a delta. Text and thinking always find one: some gateways send them
-    /// without the start of a block, after its end, or into a block of another kind. A block of text
-    /// or thinking ends there; a tool call goes on, and its own deltas still find it.
-    fn place_of_delta(
+    /// The key of the block for a delta. For text and thinking, a block is opened if necessary:
+    /// some gateways send them without the start of a block, after its end, or into a block of
+    /// another kind. An open block of text or thinking is then closed; a tool call stays open for
+    /// its own deltas.
+    fn block_for_delta(
         &mut self,
         event: &Value,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
@@ -525,7 +549,7 @@ impl GrowingBlock {
                 }
                 let streamed = !json.trim().is_empty();
                 if *has_text && !streamed {
-                    // The text may be its arguments.
+                    // The text may be the arguments of the call.
                     return Err(invalid_response("text came for a tool call".to_owned()));
                 }
                 let input = if streamed { Value::String(json) } else { given.take() };
@@ -556,7 +580,7 @@ fn is_empty(delta: &Value) -> bool {
     piece.as_str().is_none_or(str::is_empty)
 }
 
-/// The index of the content block that an event is about. `None` if the event has none.
+/// The index of the content block that an event belongs to. `None` if the event states none.
 fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
     let index = &event["index"];
     if index.is_null() {

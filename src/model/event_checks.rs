@@ -1,4 +1,4 @@
-//! Checks of the events of a stream: which are those of the Messages API, and which are damaged. Pure.
+//! Detects foreign and damaged events of a stream. Pure.
 
 use serde::Deserialize;
 
@@ -22,26 +22,22 @@ const EVENTS: [&str; 8] = [
     "ping",
 ];
 
-fn is_of_messages_api(kind: &str) -> bool {
-    EVENTS.contains(&kind)
-}
-
-/// True if an event that is not JSON is none of the Messages API's: some gateways keep the
-/// connection open by events with a name of their own, or without one.
+/// True if an event that is not JSON does not belong to the Messages API: some gateways keep the
+/// connection open by events with their own names, or without a name.
 pub(super) fn is_foreign(frame: &SseEvent) -> bool {
     match frame.event.as_str() {
         "" | "message" => frame.invalid_data.is_none() && !frame.data.contains('{'),
-        name => !is_of_messages_api(name),
+        name => !EVENTS.contains(&name),
     }
 }
 
 /// True if an event of this kind belongs to the reply.
 pub(super) fn is_of_reply(frame: &SseEvent, kind: &str) -> bool {
-    is_of_messages_api(kind) || !is_foreign(frame)
+    EVENTS.contains(&kind) || !is_foreign(frame)
 }
 
-/// A delta of text or thinking in which bytes are not UTF-8, but none of its other strings and names
-/// has such bytes.
+/// A delta whose text or thinking has bytes that are not UTF-8, while all its other strings and
+/// names are intact.
 #[derive(Deserialize)]
 struct DamagedEvent {
     delta: DamagedDelta,
@@ -61,8 +57,8 @@ struct DamagedDelta {
     _others: OtherFields,
 }
 
-/// True if only a text of the model has bytes that are not UTF-8, as escapes. In another event, a
-/// tool might run with another name or path than the model wrote.
+/// True if the bytes that are not UTF-8, which `data` has as escapes, are all in a text of the
+/// model. In another event, a tool might run with another name or path than the model wrote.
 pub(super) fn has_intact_frame(data: &str) -> bool {
     json::read_exact::<DamagedEvent>(data)
         .is_ok_and(|event| ["text_delta", "thinking_delta"].contains(&event.delta.kind.as_str()))

@@ -81,10 +81,10 @@ impl JoinedText {
                 self.text.push_str(joined);
                 self.bytes.clear();
             }
-            // It may become a character.
+            // The bytes may become a character.
             Err(error) if error.error_len().is_none() => {}
             Err(_) => {
-                // The last byte may begin another one.
+                // The last byte may begin another character.
                 let last = self.bytes.pop().filter(|_| !self.bytes.is_empty());
                 self.replace_parts();
                 match last {
@@ -95,7 +95,7 @@ impl JoinedText {
         }
     }
 
-    /// Replaces the parts of characters that stayed alone.
+    /// Replaces an incomplete character.
     fn replace_parts(&mut self) {
         self.replace_half();
         if !take(&mut self.bytes).is_empty() {
