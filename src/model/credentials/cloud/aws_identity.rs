@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 use super::super::fault::missing_credential;
 use super::super::secret::Secret;
 use super::aws_endpoint::{AwsEndpointError, AwsService, service_url};
-use super::aws_files::{AwsFiles, profile_name, variable};
+use super::aws_files::{AwsFiles, Section, profile_name, variable};
 use super::token::AwsKeys;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
@@ -90,6 +90,13 @@ pub(super) struct SsoProfile {
     pub(super) cache_file: PathBuf,
 }
 
+/// A profile in the files.
+struct Profile<'a> {
+    files: &'a AwsFiles,
+    name: &'a str,
+    section: &'a Section,
+}
+
 impl AwsIdentity {
     /// The region of the profile in use.
     pub fn profile_region(variables: &Variables, home: Option<&Path>) -> Option<String> {
@@ -110,9 +117,6 @@ impl AwsIdentity {
     }
 
     /// Determines the source. Reads files, and contacts no service.
-    ///
-    /// # Errors
-    /// A profile is missing or incomplete.
     pub(super) fn plan(&self) -> Result<AwsSource, Box<Fault>> {
         if let Some(command) = self.credential_export.as_ref().filter(|it| !it.trim().is_empty()) {
             return Ok(AwsSource::Export { command: command.clone() });
@@ -146,89 +150,90 @@ impl AwsIdentity {
         name: &str,
         depth: u8,
     ) -> Result<Option<AwsSource>, Box<Fault>> {
-        let Some(profile) = files.profile(name) else { return Ok(None) };
+        let Some(profile) = Profile::find(files, name) else { return Ok(None) };
         let Some(depth) = depth.checked_sub(1) else {
             let message = format!("the profile {name:?} refers to too many others; correct it");
             return Err(no_credentials(message));
         };
-        let value = |key: &str| profile.get(key).filter(|value| !value.is_empty()).cloned();
-        let incomplete = |what: &str| {
-            no_credentials(format!("the profile {name:?} in ~/.aws/config {what}; correct it"))
-        };
-        if let Some(arn) = value("role_arn") {
-            let session = value("role_session_name").unwrap_or_else(session_name);
-            let role = AwsRole { arn, session, external_id: value("external_id") };
-            if let Some(token_file) = value("web_identity_token_file") {
-                return Ok(Some(AwsSource::WebIdentity { token_file: token_file.into(), role }));
-            }
-            let named = value("credential_source").map(|named| named.to_ascii_lowercase());
-            let source = match (value("source_profile"), named.as_deref()) {
-                (Some(_), Some(_)) => {
-                    return Err(incomplete("names both a source_profile and a credential_source"));
-                }
-                (Some(source), None) if source == name => Self::keys_of(files, name),
-                (Some(source), None) => match Self::keys_of(files, &source) {
-                    Some(keys) => Some(keys),
-                    None => self.of_profile(files, &source, depth)?,
-                },
-                (None, Some("ec2instancemetadata")) => Some(self.instance()),
-                (None, Some("ecscontainer")) => self.container(),
-                // Keys in variables are used before any profile is read.
-                (None, Some(_) | None) => None,
-            };
-            let Some(source) = source else {
-                return Err(incomplete("names a role and no usable source_profile"));
-            };
-            return Ok(Some(AwsSource::Role { role, source: Box::new(source) }));
+        if let Some(arn) = profile.value("role_arn") {
+            return self.of_role(&profile, arn, depth).map(Some);
         }
-        if value("web_identity_token_file").is_some() {
-            return Err(incomplete("names a web_identity_token_file and no role_arn"));
+        if profile.value("web_identity_token_file").is_some() {
+            return Err(profile.fault("names a web_identity_token_file and no role_arn"));
         }
-        if let Some(account) = value("sso_account_id") {
-            let session = value("sso_session");
-            let section = session.as_ref().and_then(|session| files.sso_session(session));
-            let differs = |key: &str| {
-                let of_session = section.and_then(|section| section.get(key));
-                value(key).is_some_and(|own| of_session.is_some_and(|other| *other != own))
-            };
-            if differs("sso_region") || differs("sso_start_url") {
-                return Err(incomplete("contradicts its sso-session"));
-            }
-            if session.is_some() && section.is_none() {
-                return Err(incomplete("names an sso-session that does not exist"));
-            }
-            let of_sso = |key: &str| value(key).or_else(|| section?.get(key).cloned());
-            let (Some(role), Some(region), Some(start)) =
-                (value("sso_role_name"), of_sso("sso_region"), of_sso("sso_start_url"))
-            else {
-                return Err(incomplete("lacks sso_role_name, sso_region or sso_start_url"));
-            };
-            let cache_file = self.sso_cache(session.as_deref().unwrap_or(&start));
-            let profile = name.to_owned();
-            let has_session = session.is_some();
-            let sso = SsoProfile { profile, region, account, role, has_session, cache_file };
-            return Ok(Some(AwsSource::Sso(sso)));
+        if let Some(account) = profile.value("sso_account_id") {
+            return self.of_sso(&profile, account).map(Some);
         }
-        if value("login_session").is_some() {
-            return Err(incomplete(
+        if profile.value("login_session").is_some() {
+            return Err(profile.fault(
                 "has a login_session (aws login), which is not supported; use the profile of a \
                  credential_process = aws configure export-credentials",
             ));
         }
-        if let Some(command) = value("credential_process") {
-            return Ok(Some(AwsSource::Process { command, profile: name.to_owned() }));
-        }
-        Ok(Self::keys_of(files, name))
+        Ok(match profile.value("credential_process") {
+            Some(command) => Some(AwsSource::Process { command, profile: name.to_owned() }),
+            None => profile.keys(),
+        })
     }
 
-    fn keys_of(files: &AwsFiles, name: &str) -> Option<AwsSource> {
-        let profile = files.profile(name)?;
-        // A template without its secrets leaves empty lines.
-        let set = |name: &str| profile.get(name).filter(|value| !value.is_empty());
-        let (id, secret) = (set("aws_access_key_id")?, set("aws_secret_access_key")?);
-        let session = profile.get("aws_session_token").map(|session| Secret::new(session));
-        let keys = AwsKeys { id: id.clone(), secret: Secret::new(secret), session };
-        Some(AwsSource::Keys { keys, from: format!("the profile {name:?}") })
+    /// The source of a profile with a role.
+    fn of_role(
+        &self,
+        profile: &Profile<'_>,
+        arn: String,
+        depth: u8,
+    ) -> Result<AwsSource, Box<Fault>> {
+        let session = profile.value("role_session_name").unwrap_or_else(session_name);
+        let role = AwsRole { arn, session, external_id: profile.value("external_id") };
+        if let Some(token_file) = profile.value("web_identity_token_file") {
+            return Ok(AwsSource::WebIdentity { token_file: token_file.into(), role });
+        }
+        let named = profile.value("credential_source").map(|named| named.to_ascii_lowercase());
+        let source = match (profile.value("source_profile"), named.as_deref()) {
+            (Some(_), Some(_)) => {
+                return Err(profile.fault("names both a source_profile and a credential_source"));
+            }
+            (Some(source), None) if source == profile.name => profile.keys(),
+            (Some(source), None) => {
+                match Profile::find(profile.files, &source).and_then(|source| source.keys()) {
+                    Some(keys) => Some(keys),
+                    None => self.of_profile(profile.files, &source, depth)?,
+                }
+            }
+            (None, Some("ec2instancemetadata")) => Some(self.instance()),
+            (None, Some("ecscontainer")) => self.container(),
+            // Keys in variables are used before any profile is read.
+            (None, Some(_) | None) => None,
+        };
+        let source =
+            source.ok_or_else(|| profile.fault("names a role and no usable source_profile"))?;
+        Ok(AwsSource::Role { role, source: Box::new(source) })
+    }
+
+    /// The source of a profile of IAM Identity Center.
+    fn of_sso(&self, profile: &Profile<'_>, account: String) -> Result<AwsSource, Box<Fault>> {
+        let session = profile.value("sso_session");
+        let section = session.as_ref().and_then(|session| profile.files.sso_session(session));
+        let differs = |key: &str| {
+            let of_session = section.and_then(|section| section.get(key));
+            profile.value(key).is_some_and(|own| of_session.is_some_and(|other| *other != own))
+        };
+        if differs("sso_region") || differs("sso_start_url") {
+            return Err(profile.fault("contradicts its sso-session"));
+        }
+        if session.is_some() && section.is_none() {
+            return Err(profile.fault("names an sso-session that does not exist"));
+        }
+        let of_sso = |key: &str| profile.value(key).or_else(|| section?.get(key).cloned());
+        let (Some(role), Some(region), Some(start)) =
+            (profile.value("sso_role_name"), of_sso("sso_region"), of_sso("sso_start_url"))
+        else {
+            return Err(profile.fault("lacks sso_role_name, sso_region or sso_start_url"));
+        };
+        let cache_file = self.sso_cache(session.as_deref().unwrap_or(&start));
+        let (profile, has_session) = (profile.name.to_owned(), session.is_some());
+        let sso = SsoProfile { profile, region, account, role, has_session, cache_file };
+        Ok(AwsSource::Sso(sso))
     }
 
     /// The source that CI systems and hosts provide.
@@ -316,6 +321,29 @@ impl AwsSource {
     /// True if the keys are fetched from a service, so that the runs of a host share them.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Self::WebIdentity { .. } | Self::Role { .. } | Self::Sso(_))
+    }
+}
+
+impl<'a> Profile<'a> {
+    fn find(files: &'a AwsFiles, name: &'a str) -> Option<Self> {
+        Some(Self { files, name, section: files.profile(name)? })
+    }
+
+    /// A value that is not empty: a template without its secrets leaves empty lines.
+    fn value(&self, key: &str) -> Option<String> {
+        self.section.get(key).filter(|value| !value.is_empty()).cloned()
+    }
+
+    fn fault(&self, what: &str) -> Box<Fault> {
+        let name = self.name;
+        no_credentials(format!("the profile {name:?} in ~/.aws/config {what}; correct it"))
+    }
+
+    fn keys(&self) -> Option<AwsSource> {
+        let (id, secret) = (self.value("aws_access_key_id")?, self.value("aws_secret_access_key")?);
+        let session = self.section.get("aws_session_token").map(|session| Secret::new(session));
+        let keys = AwsKeys { id, secret: Secret::new(&secret), session };
+        Some(AwsSource::Keys { keys, from: format!("the profile {:?}", self.name) })
     }
 }
 
