@@ -48,11 +48,11 @@ pub struct SharedLimits {
     grant: Option<(PathBuf, RequestPermit)>,
     /// The write in progress.
     writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
-    trouble: Option<StateFileProblem>,
+    problem: Option<StateFileProblem>,
     /// True if the problem was already reported.
     problem_reported: bool,
     /// Timeout of the next lock.
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 /// Result of a file operation: timed out, panicked, failed or done.
@@ -61,11 +61,11 @@ type FileOutcome<T> = Result<Result<Result<T, StateFileProblem>, JoinError>, Ela
 impl SharedLimits {
     /// Uses the first usable folder of `folders`. `seed` is unique for each run.
     pub fn new(folders: &[PathBuf], seed: u64) -> Self {
-        let (folder, trouble) = match prepare_folder(folders) {
+        let (folder, problem) = match prepare_folder(folders) {
             Ok(folder) => (Some(folder), None),
-            Err(trouble) => (None, Some(trouble)),
+            Err(problem) => (None, Some(problem)),
         };
-        Self { trouble, ..Self::within(folder, seed) }
+        Self { problem, ..Self::within(folder, seed) }
     }
 
     /// Creates the state for another run in this process.
@@ -75,9 +75,9 @@ impl SharedLimits {
     }
 
     fn within(folder: Option<PathBuf>, seed: u64) -> Self {
-        let (grant, writing, trouble) = (None, None, None);
-        let (id, patience) = (seed.max(1), LOCK_TIMEOUT);
-        Self { folder, id, grant, writing, trouble, problem_reported: false, patience }
+        let (grant, writing, problem) = (None, None, None);
+        let (id, lock_timeout) = (seed.max(1), LOCK_TIMEOUT);
+        Self { folder, id, grant, writing, problem, problem_reported: false, lock_timeout }
     }
 
     /// Requests permission to send a request under the limit called `name`. If it is not granted,
@@ -86,11 +86,11 @@ impl SharedLimits {
         self.flush().await;
         self.grant = None;
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
-        let asker = Requester { id: self.id, jitter: fraction(self.id), skips_wait: insists };
-        let (file, patience) = (path.clone(), self.patience);
+        let requester = Requester { id: self.id, jitter: fraction(self.id), skips_wait: insists };
+        let (file, lock_timeout) = (path.clone(), self.lock_timeout);
         let claim =
-            move |now, rate_limit: &mut SharedRateLimit| (now, rate_limit.claim(now, asker));
-        let claiming = spawn_blocking(move || update(&file, patience, claim));
+            move |now, rate_limit: &mut SharedRateLimit| (now, rate_limit.claim(now, requester));
+        let claiming = spawn_blocking(move || update(&file, lock_timeout, claim));
         match self.outcome(claiming).await? {
             (_, ClaimAnswer::Go(grant)) => {
                 self.grant = Some((path, grant));
@@ -127,7 +127,7 @@ impl SharedLimits {
     ) -> ProbeTurn {
         self.flush().await;
         let Some(folder) = &self.folder else { return ProbeTurn::Go };
-        let (path, patience) = (folder.join(format!("{name}.json")), self.patience);
+        let (path, lock_timeout) = (folder.join(format!("{name}.json")), self.lock_timeout);
         let prober = Prober {
             id: self.id,
             jitter: fraction(self.id),
@@ -136,7 +136,7 @@ impl SharedLimits {
         };
         let claim =
             move |now, rate_limit: &mut SharedRateLimit| (now, rate_limit.claim_probe(now, prober));
-        let claiming = spawn_blocking(move || update(&path, patience, claim));
+        let claiming = spawn_blocking(move || update(&path, lock_timeout, claim));
         let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
         match self.outcome(claiming).await {
             // Another run may be probing, and a missing lock must not cause a second probe.
@@ -166,9 +166,9 @@ impl SharedLimits {
 
     /// Returns the first problem, once.
     pub fn take_problem(&mut self) -> Option<StateFileProblem> {
-        let trouble = self.trouble.take().filter(|_| !self.problem_reported)?;
+        let problem = self.problem.take().filter(|_| !self.problem_reported)?;
         self.problem_reported = true;
-        Some(trouble)
+        Some(problem)
     }
 
     fn write(
@@ -176,8 +176,8 @@ impl SharedLimits {
         path: PathBuf,
         act: impl FnOnce(u64, &mut SharedRateLimit) + Send + 'static,
     ) {
-        let patience = self.patience;
-        self.writing = Some(spawn_blocking(move || update(&path, patience, act)));
+        let lock_timeout = self.lock_timeout;
+        self.writing = Some(spawn_blocking(move || update(&path, lock_timeout, act)));
     }
 
     async fn outcome<T>(&mut self, work: JoinHandle<Result<T, StateFileProblem>>) -> Option<T> {
@@ -186,14 +186,14 @@ impl SharedLimits {
     }
 
     fn record_outcome<T>(&mut self, done: FileOutcome<T>) -> Option<T> {
-        let trouble = match done {
+        let problem = match done {
             Ok(Ok(Ok(outcome))) => {
-                self.patience = LOCK_TIMEOUT;
+                self.lock_timeout = LOCK_TIMEOUT;
                 return Some(outcome);
             }
-            Ok(Ok(Err(trouble))) => {
-                self.patience = LOCK_TIMEOUT_AFTER_FAILURE;
-                trouble
+            Ok(Ok(Err(problem))) => {
+                self.lock_timeout = LOCK_TIMEOUT_AFTER_FAILURE;
+                problem
             }
             // The file system hangs, or the task panicked: do not try again.
             Ok(Err(_)) | Err(_) => {
@@ -201,7 +201,7 @@ impl SharedLimits {
                 StateFileProblem::Unresponsive
             }
         };
-        self.trouble.get_or_insert(trouble);
+        self.problem.get_or_insert(problem);
         None
     }
 }

@@ -91,9 +91,12 @@ pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
 /// True if a runtime folder belongs to the user and other users cannot write to it: they could
 /// replace its content.
 fn is_private(runtime: &Path) -> bool {
-    let is_own = |facts: fs::Metadata| facts.is_dir() && facts.uid() == geteuid().as_raw();
-    let is_write_protected = |facts: &fs::Metadata| facts.mode() & 0o022 == 0;
-    fs::metadata(runtime).is_ok_and(|facts| is_write_protected(&facts) && is_own(facts))
+    fs::metadata(runtime).is_ok_and(|metadata| is_own_folder(&metadata, 0o022))
+}
+
+/// True for a folder of this user that gives none of the permission bits `others`.
+fn is_own_folder(metadata: &fs::Metadata, others: u32) -> bool {
+    metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & others == 0
 }
 
 /// The state files in the first of `folders` that has any.
@@ -128,7 +131,7 @@ pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFilePr
                 }
                 return Ok(folder.clone());
             }
-            Err(trouble) => drop(first.get_or_insert(trouble)),
+            Err(problem) => drop(first.get_or_insert(problem)),
         }
     }
     Err(first.unwrap_or(StateFileProblem::Clock))
@@ -158,13 +161,10 @@ fn with_parent(folder: &Path) -> impl Iterator<Item = (&Path, u32)> {
 }
 
 fn check_private(folder: &Path, others: u32) -> Result<(), StateFileProblem> {
-    let facts = fs::symlink_metadata(folder)
+    let metadata = fs::symlink_metadata(folder)
         .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
-    let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
-    if !own || facts.mode() & others != 0 {
-        return Err(StateFileProblem::NotPrivate(folder.to_owned()));
-    }
-    Ok(())
+    let is_private = is_own_folder(&metadata, others);
+    if is_private { Ok(()) } else { Err(StateFileProblem::NotPrivate(folder.to_owned())) }
 }
 
 fn list_state_files(folder: &Path) -> Vec<PathBuf> {
@@ -174,27 +174,34 @@ fn list_state_files(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(path).filter(is_ours).collect()
 }
 
-/// Returns true if the last search for old files was long ago, and records that one begins now.
+/// Returns true if the last search for old files was long ago, and records that a search begins
+/// now.
 fn is_cleanup_due(folder: &Path) -> bool {
     let stamp = folder.with_extension(CLEANUP_STAMP);
     let is_recent = age(&stamp).is_some_and(|age| age < CLEANUP_INTERVAL);
     if !is_recent {
         // Without a stamp, the next run searches again.
-        let stamp = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
-            .open(stamp);
-        let _ = stamp.and_then(|stamp| stamp.set_modified(wall_clock()));
+        let _ = open(&stamp).and_then(|stamp| stamp.set_modified(wall_clock()));
     }
     !is_recent
 }
 
+/// Opens a file, and creates it if it does not exist. A symbolic link would lead elsewhere, and a
+/// FIFO would block.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(path)
+}
+
 /// The time since a file was written. `None` if it is unknown, or in the future.
 fn age(path: &Path) -> Option<Duration> {
-    let written = fs::symlink_metadata(path).and_then(|facts| facts.modified()).ok()?;
+    let written = fs::symlink_metadata(path).and_then(|metadata| metadata.modified()).ok()?;
     wall_clock().duration_since(written).ok()
 }
 
@@ -209,29 +216,22 @@ fn remove_old_files(folder: &Path) {
 }
 
 /// Lets `act` read and change the state under an exclusive lock. Waits for a lock of another
-/// process no longer than `patience`.
+/// process no longer than `timeout`.
 ///
 /// # Errors
 /// Nothing was changed, or the change was not stored.
 pub(super) fn update<T>(
     path: &Path,
-    patience: Duration,
+    timeout: Duration,
     act: impl FnOnce(u64, &mut SharedRateLimit) -> T,
 ) -> Result<T, StateFileProblem> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        // A symbolic link would lead elsewhere, and a FIFO would block.
-        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
-        .open(path)?;
-    let facts = file.metadata()?;
-    if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > FILE_SIZE_MAX {
+    let mut file = open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.len() > FILE_SIZE_MAX
+    {
         return Err(StateFileProblem::NotRegularFile);
     }
-    lock(&file, patience)?;
+    lock(&file, timeout)?;
     // Taken after the lock, since the previous holder may have written later times than an earlier
     // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
@@ -242,8 +242,8 @@ pub(super) fn update<T>(
     let HostInstant { boot, began, .. } = instant;
     let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, rate_limit });
     let text = text.map_err(io::Error::from)?;
-    // Written in place: a renamed file would have a lock of its own. A file that is half written
-    // when its writer is killed is invalid, which is no worse than a missing one.
+    // Written in place: a renamed file would have its own lock. If the writer is killed, the file
+    // is invalid, which has the same effect as a missing file.
     file.rewind()?;
     file.write_all(&text)?;
     file.set_len(text.len() as u64)?;
@@ -251,8 +251,8 @@ pub(super) fn update<T>(
 }
 
 /// Takes the lock. A killed process loses its lock; a stopped one keeps it, hence the timeout.
-fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
-    let until = tokio::time::Instant::now() + patience;
+fn lock(file: &File, timeout: Duration) -> Result<(), StateFileProblem> {
+    let until = tokio::time::Instant::now() + timeout;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
