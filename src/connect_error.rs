@@ -56,8 +56,8 @@ fn tls_refusal(error: &Tls, is_connect: bool) -> Option<ConnectRefusal> {
 const NO_TLS: &str = "the server speaks no TLS there: plain HTTP, or another port?";
 const NO_COMMON_VERSION: &str = "the server has no version or cipher of TLS 1.2 or 1.3 in common";
 
-/// The meaning of an alert, unless it may be temporary. In TLS 1.3 the server judges the certificate
-/// of a client after the handshake.
+/// The meaning of an alert, unless it may be temporary. In TLS 1.3 the server judges the
+/// certificate of a client after the handshake.
 fn alert_meaning(alert: Alert, is_connect: bool) -> Option<&'static str> {
     let of_certificate = matches!(
         alert,

@@ -170,8 +170,8 @@ fn lacks_handshake(error: &RpcError) -> bool {
         && has_any(&error.message.to_lowercase(), &NO_HANDSHAKE)
 }
 
-/// Returns true if the error of an answer is about a lost session. Only the codes of refusals count:
-/// other errors may come from a tool, and be about the tool's own sessions.
+/// Returns true if the error of an answer is about a lost session. Only the codes of refusals
+/// count: other errors may come from a tool, and be about the tool's own sessions.
 pub(super) fn is_session_error(error: &RpcError) -> bool {
     lacks_handshake(error)
         || REFUSED_AT_ONCE.contains(&error.code) && is_session_lost(&error.message)

@@ -81,9 +81,6 @@ struct ConnectError {
 /// Connects to a server. Over HTTP, where a probe is cheap, the protocol without a handshake is
 /// tried first; programs may end at an unknown request. If the server rejects one lifecycle, the
 /// other one is tried. The user has `answer_max` for the answer to a question of the server.
-///
-/// # Errors
-/// No connection can be made, with the reason.
 pub(super) async fn connect(
     config: &ServerConfig,
     environment: &Arc<ServerEnvironment>,
@@ -375,8 +372,8 @@ impl ConnectionHandle {
         self.host.as_ref().is_some_and(|host| host.deliver(message))
     }
 
-    /// Answers the requests of a result that demands more input, in the order of their names. `None`
-    /// if the result demands no input, or input that this client did not offer.
+    /// Answers the requests of a result that demands more input, in the order of their names.
+    /// `None` if the result demands no input, or input that this client did not offer.
     pub(super) async fn input_responses(&self, result: &Value) -> Option<Value> {
         if result["resultType"] != INPUT_REQUIRED {
             return None;
@@ -406,8 +403,8 @@ impl ConnectionHandle {
         matches!(answer, Ok(Ok(_) | Err(RequestFault::Refused(_))))
     }
 
-    /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page, the
-    /// entries of the earlier pages are returned.
+    /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page,
+    /// the entries of the earlier pages are returned.
     pub(super) async fn list(&self, kind: &str) -> Result<Listing, CallError> {
         let (mut entries, mut cursor) = (Vec::new(), None);
         for number in 1..=MOST_PAGES {

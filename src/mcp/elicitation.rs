@@ -30,8 +30,8 @@ pub(super) struct Elicitor {
     /// Time limit of an answer.
     limit: Duration,
     questions: Mutex<Questions>,
-    /// The number of the server's requests whose questions are open at the host. A withdrawn question
-    /// counts until the host has been notified.
+    /// The number of the server's requests whose questions are open at the host. A withdrawn
+    /// question counts until the host has been notified.
     open_requests: watch::Sender<usize>,
 }
 
@@ -84,9 +84,6 @@ impl Elicitor {
     }
 
     /// The request to the host for the parameters of `elicitation/create`.
-    ///
-    /// # Errors
-    /// The parameters are invalid.
     pub(super) fn host_request(&self, params: &Value) -> Result<Value, RpcError> {
         let text = |name: &str| params[name].as_str();
         let invalid =

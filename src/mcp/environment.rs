@@ -75,8 +75,8 @@ pub struct McpTimers {
     /// The time for which a run waits for required servers; also the connect timeout of an HTTP
     /// server, which can be retried at no cost.
     pub wait: Duration,
-    /// The start of a program, and then its tool list. Long, since a package may be downloading; the
-    /// run continues meanwhile.
+    /// The start of a program, and then its tool list. Long, since a package may be downloading;
+    /// the run continues meanwhile.
     pub start: Duration,
     /// A call without progress, unless the server has its own timeout; also the host's answer to a
     /// question of the server.

@@ -67,9 +67,6 @@ impl HeadersHelper {
     }
 
     /// Returns the headers that were printed last. Runs the command the first time.
-    ///
-    /// # Errors
-    /// The command failed.
     pub(super) async fn headers(&self) -> Result<HelperHeaders, HelperError> {
         let mut last = self.last.lock().await;
         match &*last {
@@ -79,9 +76,6 @@ impl HeadersHelper {
     }
 
     /// Runs the command again, unless that was done since the version `refused` was printed.
-    ///
-    /// # Errors
-    /// The command failed.
     pub(super) async fn renew(&self, refused: u64) -> Result<HelperHeaders, HelperError> {
         let mut last = self.last.lock().await;
         match &*last {

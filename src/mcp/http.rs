@@ -294,8 +294,8 @@ impl HttpSession {
         Some(ExchangeFault::Expired(sanitize_start(&error.message, &self.server.redactor)))
     }
 
-    /// Puts a JSON answer into the inbox, and the messages that came with it. A single answer belongs
-    /// to the request `id`, regardless of its own identifier.
+    /// Puts a JSON answer into the inbox, and the messages that came with it. A single answer
+    /// belongs to the request `id`, regardless of its own identifier.
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
         let permit = self.inbox.reserve(body.len()).await;

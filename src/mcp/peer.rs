@@ -210,9 +210,10 @@ impl Peer {
         });
     }
 
-    /// Handles an answer that belongs to no request. During the handshake, it is taken as the answer
-    /// to the first request, which the server did not understand. Later, an error without an
-    /// identifier belongs to the open call, if there is exactly one, which the server could not read.
+    /// Handles an answer that belongs to no request. During the handshake, it is taken as the
+    /// answer to the first request, which the server did not understand. Later, an error without an
+    /// identifier belongs to the open call, if there is exactly one, which the server could not
+    /// read.
     fn handle_unmatched(&self, id: &Value, answer: Result<Value, RequestFault>) {
         if self.0.is_connected.load(Ordering::Relaxed) {
             let is_about_call = matches!(
@@ -313,9 +314,6 @@ impl Peer {
     }
 
     /// Sends a notification.
-    ///
-    /// # Errors
-    /// It did not arrive.
     pub(super) async fn notify(&self, method: &str) -> Result<(), RequestFault> {
         let sending = self.0.transport.send(ClientMessage::notification(method));
         sending.await.map_err(RequestFault::Exchange)
@@ -354,9 +352,6 @@ impl Peer {
 
 impl PendingRequest {
     /// Waits for the answer. Cancel-safe.
-    ///
-    /// # Errors
-    /// There is no result.
     pub(super) async fn answer(&mut self) -> Result<Value, RequestFault> {
         // A connection that ends answers all its requests first.
         (&mut self.answer).await.unwrap_or_else(|_| Err(self.peer.closed_fault()))

@@ -68,8 +68,8 @@ pub(super) struct RpcError {
 }
 
 impl ServerMessage {
-    /// Parses a message, or a list of them: one version of the protocol allowed that. An answer that
-    /// is invalid, but names its request, becomes an error that says why. Empty if there is no
+    /// Parses a message, or a list of them: one version of the protocol allowed that. An answer
+    /// that is invalid, but names its request, becomes an error that says why. Empty if there is no
     /// message.
     pub(super) fn parse_all(bytes: &[u8]) -> Vec<Self> {
         match json::read(bytes) {

@@ -23,9 +23,6 @@ const BOUNDS: [&str; 6] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 
 /// Makes a schema acceptable to the API. A tool without one takes no input.
-///
-/// # Errors
-/// The reason that it cannot be used.
 pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     let mut schema = if schema.is_null() { json!({}) } else { schema.clone() };
     if !schema.is_object() {

@@ -90,8 +90,6 @@ pub(super) struct Refusal {
 }
 
 impl ServerClient {
-    /// # Errors
-    /// A header is invalid, or reserved for the protocol, or there is no client.
     pub(super) fn new(
         http: Arc<HttpClientFactory>,
         url: Url,
@@ -128,13 +126,10 @@ impl ServerClient {
         is_first && message.is_none_or(ClientMessage::is_repeatable)
     }
 
-    /// Sends a request with the headers of the protocol (`own`) in addition to the user's. A request
-    /// that the server redirects, or refuses for its credentials, was not processed, so it is sent
-    /// again: at most once with new headers. A request without effect is sent again if its connection
-    /// breaks.
-    ///
-    /// # Errors
-    /// There is no response.
+    /// Sends a request with the headers of the protocol (`own`) in addition to the user's. A
+    /// request that the server redirects, or refuses for its credentials, was not processed, so it
+    /// is sent again: at most once with new headers. A request without effect is sent again if its
+    /// connection breaks.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -307,9 +302,6 @@ impl Refusal {
 }
 
 /// Builds headers from names and values.
-///
-/// # Errors
-/// A name or value is not valid in a header.
 pub(super) fn header_map<'a>(
     pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<HeaderMap, HeaderError> {

@@ -362,7 +362,8 @@ impl Servers {
         }
         let of =
             |member: &&Arc<ServerTask>| tool.starts_with(&tool_name_prefix(&member.config.name));
-        // For servers named `a` and `a__b`, the longer match wins, and of two alike the enabled one.
+        // For servers named `a` and `a__b`, the longer match wins, and of two alike the enabled
+        // one.
         let members = self.members();
         let rank = |it: &&Arc<ServerTask>| (it.config.name.len(), !it.config.disabled);
         let member = members.iter().filter(of).max_by_key(rank)?;
@@ -403,8 +404,8 @@ impl Servers {
         self.call_within(tool, input, &|_| true, cancel).await
     }
 
-    /// Like [`Self::call`], but lists resources only of servers for whose tool name prefix `may_use`
-    /// returns true.
+    /// Like [`Self::call`], but lists resources only of servers for whose tool name prefix
+    /// `may_use` returns true.
     pub async fn call_within(
         &self,
         tool: &str,
@@ -436,8 +437,8 @@ impl Servers {
     }
 
     /// Passes a message that a server in the host has sent on its own, such as
-    /// `notifications/tools/list_changed`, to its connection. Returns true if it was accepted: there
-    /// is such a server, it is connected, and the message is a notification or a request.
+    /// `notifications/tools/list_changed`, to its connection. Returns true if it was accepted:
+    /// there is such a server, it is connected, and the message is a notification or a request.
     pub fn deliver(&self, server: &str, message: Value) -> bool {
         let members = self.members();
         let member = members.iter().find(|member| member.config.name == server);

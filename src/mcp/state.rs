@@ -107,8 +107,8 @@ pub(super) struct ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
-    /// Records the loss of a connection. Returns the wait before the next attempt, or `None` to give
-    /// up.
+    /// Records the loss of a connection. Returns the wait before the next attempt, or `None` to
+    /// give up.
     pub(super) fn record_loss(
         &mut self,
         loss: &ConnectionLoss,

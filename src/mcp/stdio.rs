@@ -55,9 +55,6 @@ pub(super) struct ServerProcess {
 
 impl ServerProcess {
     /// Starts the program, with pipes for the protocol.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub(super) async fn start(
         supervisor: &Supervisor,
         job: &Job,

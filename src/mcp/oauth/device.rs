@@ -67,9 +67,6 @@ impl<'c> AsyncHttpClient<'c> for DeviceHttp {
 
 impl DeviceLogin {
     /// Requests a code.
-    ///
-    /// # Errors
-    /// The authorization server offers no such login.
     pub(super) async fn begin(
         source: &TokenSource,
         metadata: &AuthorizationMetadata,

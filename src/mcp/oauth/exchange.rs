@@ -106,9 +106,6 @@ impl TokenSource {
     }
 
     /// Renews a login.
-    ///
-    /// # Errors
-    /// There is no new token.
     pub(super) async fn refresh(
         &self,
         login: &SavedLogin,
@@ -154,9 +151,6 @@ impl TokenSource {
     }
 
     /// Requests a token for the client itself (client credentials grant).
-    ///
-    /// # Errors
-    /// No token is issued.
     pub(super) async fn client_token(
         &self,
         (client_id, client_secret): (&str, &str),

@@ -29,9 +29,6 @@ pub(super) enum Redirected {
 
 impl RedirectListener {
     /// Listens at a port; without one, at any that is free.
-    ///
-    /// # Errors
-    /// The port is taken.
     pub(super) async fn bind(port: Option<u16>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
         let port = listener.local_addr()?.port();
@@ -40,9 +37,6 @@ impl RedirectListener {
     }
 
     /// Waits for the browser. Requests without the `state` of this login change nothing.
-    ///
-    /// # Errors
-    /// The port no longer accepts connections.
     pub(super) async fn receive(&self, state: &str) -> io::Result<Redirected> {
         loop {
             let (mut browser, _) = self.listener.accept().await?;

@@ -25,8 +25,8 @@ const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The time limit for the lock: longer than a renewal by another process may take, so that its token
-/// can be used.
+/// The time limit for the lock: longer than a renewal by another process may take, so that its
+/// token can be used.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// The space to reserve for a login, in bytes: more than any login takes.
@@ -197,9 +197,6 @@ impl TokenFile {
 
     /// Makes the file that will replace this one, with space for its content. It is made before the
     /// old refresh token is spent, so that a full disk is found in time.
-    ///
-    /// # Errors
-    /// The file cannot be created or filled.
     pub(super) fn prepare(&self) -> io::Result<NamedTempFile> {
         self.make_folder()?;
         let mut file = NamedTempFile::with_prefix_in(".login-", self.folder())?;
@@ -209,9 +206,6 @@ impl TokenFile {
     }
 
     /// Replaces the file.
-    ///
-    /// # Errors
-    /// The file cannot be written, replaced or synced.
     pub(super) fn commit(&self, mut file: NamedTempFile, login: &SavedLogin) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(login)?;
         text.push(b'\n');

@@ -64,9 +64,6 @@ impl TokenHttp {
     }
 
     /// Reads a document.
-    ///
-    /// # Errors
-    /// The document cannot be read.
     pub(super) async fn read_document(&self, url: &Url) -> Result<Vec<u8>, OAuthHttpClientError> {
         let request = Request::new(reqwest::Method::GET, url.clone());
         let response = self.send(request, OAuthHttpRedirectPolicy::Follow).await?;
