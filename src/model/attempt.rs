@@ -15,7 +15,7 @@ use super::fault::{body_text, fault_of_response, fault_without_response, is_dama
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
 use super::timers::RequestTimers;
-use super::transport::ConnectionMade;
+use super::transport::{ConnectionMade, read_body};
 
 /// Limits on reading the body of an error: size in bytes, and time.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -27,8 +27,8 @@ const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum wait for the last event once everything else of the reply has arrived.
 const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A timer that is so late did not expire while the process ran: it was frozen, or the machine was
-/// suspended. The same time remains to read what arrived meanwhile.
+/// A timer that is this late did not expire while the process ran: the process was stopped, or the
+/// machine was suspended. The same time remains to read the bytes that arrived meanwhile.
 const FROZEN: Duration = Duration::from_secs(2);
 /// Maximum average bytes per token in a whole reply. Real tokens have three to five; runs of white
 /// space have more.
@@ -55,13 +55,13 @@ pub(super) struct Attempt {
 impl Attempt {
     pub(super) fn begin(
         timers: &RequestTimers,
-        ask: &ModelCall,
+        call: &ModelCall,
         request_bytes: usize,
         destination: String,
     ) -> Self {
         Self {
-            mode: ask.mode,
-            cap: ask.cap,
+            mode: call.mode,
+            cap: call.cap,
             timers: *timers,
             destination,
             began: Instant::now(),
@@ -72,7 +72,7 @@ impl Attempt {
         }
     }
 
-    /// The rate limits in the response headers, whatever the status was.
+    /// The rate limits in the response headers, for any status.
     pub(super) fn rate_limits(&mut self) -> Option<RateLimits> {
         self.limits.take()
     }
@@ -155,7 +155,7 @@ impl Attempt {
             ReplyMode::Streaming => Fault::new(kind, FailureStage::Stream),
             ReplyMode::Whole => Fault::new(kind, FailureStage::Status),
         };
-        let senseless = |kind| Fault::new(kind, FailureStage::Status);
+        let invalid = |kind| Fault::new(kind, FailureStage::Status);
         let first = loop {
             // Skips a byte-order mark and blank lines.
             if let Some(byte) = body.read_ahead.iter().find(|byte| !is_padding(**byte)) {
@@ -166,7 +166,7 @@ impl Attempt {
                 ReplyMode::Streaming => {
                     broken(torn_stream("the stream ended before its first event"))
                 }
-                ReplyMode::Whole => senseless(invalid_response("the body is empty".to_owned())),
+                ReplyMode::Whole => invalid(invalid_response("the body is empty".to_owned())),
             })?;
             body.read_ahead.extend_from_slice(&piece);
         };
@@ -178,17 +178,17 @@ impl Attempt {
                 if let Some(received) = parse_received(&body.read_ahead) {
                     progress(StreamProgress::Received(received));
                 }
-                parse_message(&body.read_ahead).map_err(senseless)
+                parse_message(&body.read_ahead).map_err(invalid)
             }
             b'<' => {
                 let detail = format!("the body is {}", self.read_page(body, progress).await);
-                Err(senseless(FaultKind::HtmlPage { detail }))
+                Err(invalid(FaultKind::HtmlPage { detail }))
             }
             _ => self.read_stream(body, progress).await,
         }
     }
 
-    /// The title of an HTML page that came instead of a reply. Reads as much as arrives in time.
+    /// The title of an HTML page that came instead of a reply. Reads the part that arrives in time.
     async fn read_page(
         &self,
         mut body: TimedBody<'_>,
@@ -215,7 +215,7 @@ impl Attempt {
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.read_ahead);
-        loop {
+        'stream: loop {
             let mut ready = Vec::new();
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
@@ -227,7 +227,7 @@ impl Attempt {
                     AssemblyStep::Content => body.record_progress(),
                     AssemblyStep::Last => {
                         body.drain().await.map_err(|kind| fault_at_stage(&assembly, kind))?;
-                        return finish(assembly, first_token).map_err(|fault| *fault);
+                        break 'stream;
                     }
                 }
                 if assembly.has_begun() {
@@ -245,9 +245,7 @@ impl Attempt {
             piece = match body.next(progress).await {
                 Ok(Some(bytes)) => bytes,
                 // The reply is complete without the missing event.
-                Ok(None) | Err(_) if assembly.is_whole() => {
-                    return finish(assembly, first_token).map_err(|fault| *fault);
-                }
+                Ok(None) | Err(_) if assembly.is_whole() => break,
                 Ok(None) => {
                     let torn = torn_stream("the stream ended before its last event");
                     return Err(fault_at_stage(&assembly, torn));
@@ -255,6 +253,9 @@ impl Attempt {
                 Err(kind) => return Err(fault_at_stage(&assembly, kind)),
             };
         }
+        let stage = failure_stage(&assembly);
+        let reply = assembly.finish().map_err(|kind| Fault::new(kind, stage))?;
+        Ok(ModelReply { first_token, ..reply })
     }
 
     /// The maximum number of bytes that the model can have written within its output cap.
@@ -268,15 +269,6 @@ impl Attempt {
             "the reply has more than {bytes} bytes, although the output cap is {cap} tokens"
         ))
     }
-}
-
-fn finish(
-    assembly: ReplyAssembly,
-    first_token: Option<Duration>,
-) -> Result<ModelReply, Box<Fault>> {
-    let reach = failure_stage(&assembly);
-    let answer = assembly.finish().map_err(|kind| Box::new(Fault::new(kind, reach)))?;
-    Ok(ModelReply { first_token, ..answer })
 }
 
 fn failure_stage(assembly: &ReplyAssembly) -> FailureStage {
@@ -293,9 +285,9 @@ fn torn_stream(detail: &str) -> FaultKind {
 
 /// A response body, read under the timers.
 struct TimedBody<'a> {
-    exchange: &'a Attempt,
+    attempt: &'a Attempt,
     response: Response,
-    /// When the attempt began, later by the time in which the process was frozen.
+    /// The start of the attempt, plus the time for which the process was frozen.
     began: Instant,
     /// Bytes read ahead.
     read_ahead: Vec<u8>,
@@ -307,11 +299,11 @@ struct TimedBody<'a> {
 }
 
 impl<'a> TimedBody<'a> {
-    fn new(exchange: &'a Attempt, response: Response) -> Self {
+    fn new(attempt: &'a Attempt, response: Response) -> Self {
         Self {
-            exchange,
+            attempt,
             response,
-            began: exchange.began,
+            began: attempt.began,
             read_ahead: Vec::new(),
             received: 0,
             last_byte: None,
@@ -356,7 +348,7 @@ impl<'a> TimedBody<'a> {
         Ok(Some(bytes.into()))
     }
 
-    /// Lets all timers expire later by the time in which the process was frozen.
+    /// Extends all timers by the time for which the process was frozen.
     fn postpone(&mut self, frozen: Duration) {
         self.began += frozen;
         self.last_progress += frozen;
@@ -367,26 +359,26 @@ impl<'a> TimedBody<'a> {
 
     /// The timer that expires next. A request without streaming has only one, for the whole call.
     fn deadline(&self) -> Option<(Instant, Timer)> {
-        if self.exchange.mode == ReplyMode::Whole {
+        if self.attempt.mode == ReplyMode::Whole {
             return None;
         }
-        let timers = &self.exchange.timers;
+        let timers = &self.attempt.timers;
         let silence = match self.last_byte {
-            None => (self.began + self.exchange.first_byte, Timer::FirstByte),
+            None => (self.began + self.attempt.first_byte, Timer::FirstByte),
             Some(last) => (last + timers.idle, Timer::StreamIdle),
         };
         let no_content = (self.last_progress + timers.progress, Timer::StreamProgress);
-        let in_all = (self.began + timers.reply_for(self.exchange.cap), Timer::Reply);
+        let whole_reply = (self.began + timers.reply_for(self.attempt.cap), Timer::Reply);
         let last_event =
             self.whole_since.map(|since| (since + LAST_EVENT_TIMEOUT, Timer::StreamIdle));
-        [Some(silence), Some(no_content), Some(in_all), last_event]
+        [Some(silence), Some(no_content), Some(whole_reply), last_event]
             .into_iter()
             .flatten()
             .min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Reads to the end of the stream, so that the connection can be reused. A compressed stream has
-    /// its checksum there.
+    /// Reads to the end of the stream, so that the connection can be reused. A compressed stream
+    /// has its checksum there.
     async fn drain(&mut self) -> Result<(), FaultKind> {
         let rest = async {
             loop {
@@ -402,19 +394,12 @@ impl<'a> TimedBody<'a> {
     }
 }
 
-/// Reads an error response, as much as arrives in time.
+/// Reads an error response, with the part of its body that arrives in time.
 async fn read_error_response(mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
-    let reading = async {
-        while body.len() < ERROR_LIMIT
-            && let Ok(Some(piece)) = response.chunk().await
-        {
-            body.extend_from_slice(&piece);
-        }
-    };
     // The status is valid even if the body is slow or truncated.
-    let _ = timeout(ERROR_TIME, reading).await;
+    let _ = timeout(ERROR_TIME, read_body(&mut response, &mut body, ERROR_LIMIT)).await;
     body.truncate(ERROR_LIMIT);
     fault_of_response(status, &headers, &body, wall_clock())
 }

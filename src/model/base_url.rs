@@ -26,9 +26,6 @@ impl BaseUrl {
     }
 
     /// Parses a base URL whose path is used as it is.
-    ///
-    /// # Errors
-    /// The URL is invalid, or its scheme is not HTTP.
     pub(super) fn parse_whole(base_url: &str) -> Result<Self, EndpointError> {
         let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
         let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;

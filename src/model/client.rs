@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use reqwest::Body;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 
@@ -23,7 +24,7 @@ use super::base_url::EndpointError;
 use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, host};
 use super::error_body::truncate_message;
-use super::fault::{is_refused_tunnel, redacted};
+use super::fault::{fault_without_client, is_refused_tunnel, redacted};
 use super::headers::{BETA, RateLimits, add_beta};
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
@@ -34,7 +35,7 @@ use super::transport::{ClientIdentity, HttpTransport, InvalidBundle, read_roots}
 use super::tunnel::tunnel_refusal;
 
 /// The endpoints that have answered a request successfully, each with its credential. Clones share
-/// it: an unexpected refusal of a proven endpoint is asked about once more.
+/// the set. An unexpected refusal by a proven endpoint is retried once.
 #[derive(Clone, Debug, Default)]
 pub struct ProvenEndpoints(Arc<Mutex<HashSet<AccountKey>>>);
 
@@ -43,12 +44,11 @@ pub struct ProvenEndpoints(Arc<Mutex<HashSet<AccountKey>>>);
 pub struct ModelClient {
     urls: ServiceUrls,
     headers: HeaderMap,
-    keyring: CredentialProvider,
+    credentials: CredentialProvider,
     timers: RequestTimers,
     transport: HttpTransport,
     limits: Mutex<Option<RateLimits>>,
     account: AccountKey,
-    /// The endpoints that have answered a request successfully.
     proven: ProvenEndpoints,
     /// True if the endpoint refused to count the tokens of a request.
     lacks_token_count: AtomicBool,
@@ -76,18 +76,18 @@ impl ModelClient {
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         proxies.proxy_for(url).map_err(EndpointError::Proxy)?;
         let marks_cache = endpoint.marks_cache;
-        let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
+        let credentials =
+            CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =
             HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
         let transport = transport.with_identity(identity);
-        let limits = Mutex::new(None);
         Ok(Self {
             urls,
             headers,
-            keyring,
+            credentials,
             timers,
             transport,
-            limits,
+            limits: Mutex::default(),
             account,
             proven: ProvenEndpoints::default(),
             lacks_token_count: AtomicBool::new(false),
@@ -96,7 +96,7 @@ impl ModelClient {
         })
     }
 
-    /// Shares with other clients which endpoints have answered, and with which credential.
+    /// Shares the set of proven endpoints with other clients.
     #[must_use]
     pub fn sharing(self, proven: &ProvenEndpoints) -> Self {
         Self { proven: proven.clone(), ..self }
@@ -109,37 +109,37 @@ impl ModelClient {
     /// The facts of the failure. Nothing is retried here.
     pub async fn attempt(
         &self,
-        prompt: &RequestContent<'_>,
-        ask: &ModelCall,
+        content: &RequestContent<'_>,
+        call: &ModelCall,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Box<Fault>> {
-        let (request, secret) = self.request(prompt, ask).await?;
+        let (request, secret) = self.request(content, call).await?;
         progress(StreamProgress::Sending);
-        let bytes = request.body().map_or(0, body_size);
-        let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.describe_route());
-        let result = match self.http(ask.connection) {
-            Ok(http) => exchange.run(http, request, progress).await,
+        let bytes = request.body().and_then(Body::as_bytes).map_or(0, <[u8]>::len);
+        let mut attempt = Attempt::begin(&self.timers, call, bytes, self.describe_route());
+        let result = match self.http(call.connection) {
+            Ok(http) => attempt.run(http, request, progress).await,
             Err(fault) => Err(*fault),
         };
-        if let Some(limits) = exchange.rate_limits() {
+        if let Some(limits) = attempt.rate_limits() {
             *self.limits.lock() = Some(limits);
         }
         match result {
             Ok(mut answer) => {
                 self.proven.0.lock().insert(self.account);
                 if answer.model.is_empty() {
-                    prompt.model.clone_into(&mut answer.model);
+                    content.model.clone_into(&mut answer.model);
                 }
                 Ok(answer)
             }
             Err(fault) => {
-                let fault = self.explain_other_protocol(fault, ask).await;
+                let fault = self.explain_other_protocol(fault, call).await;
                 let fault = self.explain_tunnel(fault).await;
                 // Only the credential can be the cause.
                 let class = classify(&fault).class;
                 let blamed = matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
                 if let Some(secret) = secret.as_ref().filter(|_| blamed) {
-                    self.keyring.reject(secret).await;
+                    self.credentials.reject(secret).await;
                 }
                 Err(self.reported(fault, secret.as_ref()))
             }
@@ -148,7 +148,7 @@ impl ModelClient {
 
     /// Fetches a new credential, if possible.
     pub async fn refresh(&self) -> Renewal {
-        self.keyring.refresh().await
+        self.credentials.refresh().await
     }
 
     /// The identity that the credential belongs to, according to the cloud. `None` if the cloud
@@ -157,13 +157,13 @@ impl ModelClient {
     /// # Errors
     /// No credential could be fetched, or the cloud refuses it.
     pub async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
-        self.keyring.caller().await
+        self.credentials.caller().await
     }
 
     /// Waits, no longer than `limit`, for work that the end of the process must not interrupt: a
     /// login that is being renewed and not yet saved.
     pub async fn finish_renewal(&self, limit: Duration) {
-        self.keyring.finish_renewal(limit).await;
+        self.credentials.finish_renewal(limit).await;
     }
 
     /// The standing of the endpoint: proven once it has answered this process successfully.
@@ -217,10 +217,7 @@ impl ModelClient {
 
     /// The HTTP client for a request.
     fn http(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, Box<Fault>> {
-        self.transport.client(connection).map_err(|error| {
-            let detail = error.to_string();
-            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-        })
+        self.transport.client(connection).map_err(|error| fault_without_client(&error))
     }
 
     /// A fault as it is reported: the proxy is named, and the secret of the request redacted.
@@ -241,8 +238,8 @@ impl ModelClient {
         fault
     }
 
-    /// Replaces the fault of a refused tunnel by the refusal of the proxy. The refusal of a login is
-    /// final, like a 407; others may be temporary.
+    /// Replaces the fault of a refused tunnel by the refusal of the proxy. The refusal of a login
+    /// is final, like a 407; others may be temporary.
     async fn explain_tunnel(&self, mut fault: Fault) -> Fault {
         let FaultKind::Connection { detail } = &mut fault.kind else { return fault };
         let Some(proxy) = self.transport.proxy().filter(|_| is_refused_tunnel(detail)) else {
@@ -272,10 +269,10 @@ impl ModelClient {
     }
 
     /// Names HTTP/2 as the cause if an untried server gives no answer in HTTP/1.1 twice.
-    async fn explain_other_protocol(&self, fault: Fault, ask: &ModelCall) -> Fault {
+    async fn explain_other_protocol(&self, fault: Fault, call: &ModelCall) -> Fault {
         let is_unread = fault.stage == FailureStage::FreshConnection
             && fault.timer().is_none()
-            && ask.attempt == 2;
+            && call.attempt == 2;
         let url = self.urls.base();
         let is_direct = url.scheme() == "http" && self.transport.proxy().is_none();
         if is_unread
@@ -291,16 +288,16 @@ impl ModelClient {
 
     async fn request(
         &self,
-        prompt: &RequestContent<'_>,
-        ask: &ModelCall,
+        content: &RequestContent<'_>,
+        call: &ModelCall,
     ) -> Result<(reqwest::Request, Option<Secret>), Box<Fault>> {
         let unsendable = |error: serde_json::Error| {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, FailureStage::Unsent)
         };
-        let fast = prompt.fast && self.urls.has_fast_mode();
-        let prompt = &RequestContent { fast, ..*prompt };
-        let mut body = RequestBody::new(prompt, ask.cap, ask.mode);
-        let accepts = |field| self.accepts_field(prompt.model, field);
+        let fast = content.fast && self.urls.has_fast_mode();
+        let content = &RequestContent { fast, ..*content };
+        let mut body = RequestBody::new(content, call.cap, call.mode);
+        let accepts = |field| self.accepts_field(content.model, field);
         if !accepts(OptionalField::ThinkingByDefault) {
             body.thinking = Some(json!({ "type": "disabled" }));
         }
@@ -309,21 +306,21 @@ impl ModelClient {
         if !accepts(OptionalField::SystemBlocks) {
             body.flatten_system();
         } else if accepts(OptionalField::CacheControl) {
-            body.mark_cache(prompt.messages);
+            body.mark_cache(content.messages);
         }
         let mut headers = self.headers.clone();
-        let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
-        let usual = HeaderValue::from_static(source_header(ask.purpose));
-        headers.insert("x-outlast-source", own.unwrap_or(usual));
+        let source = content.source.and_then(|name| HeaderValue::from_str(name).ok());
+        let default_source = HeaderValue::from_static(source_header(call.purpose));
+        headers.insert("x-outlast-source", source.unwrap_or(default_source));
         if fast {
             add_beta(&mut headers, FAST_BETA);
         }
         self.urls.adapt(&mut body, &mut headers);
-        let url = self.urls.reply(prompt.model, ask.mode);
+        let url = self.urls.reply(content.model, call.mode);
         let mut request = reqwest::Request::new(reqwest::Method::POST, url);
         *request.headers_mut() = headers;
         *request.body_mut() = Some(serde_json::to_vec(&body).map_err(unsendable)?.into());
-        let secret = self.keyring.sign(&mut request).await?;
+        let secret = self.credentials.sign(&mut request).await?;
         Ok((request, secret))
     }
 }
@@ -337,10 +334,6 @@ fn source_header(purpose: CallPurpose) -> &'static str {
         CallPurpose::Reply => "main",
         CallPurpose::Summary(_) => "compact",
     }
-}
-
-fn body_size(body: &reqwest::Body) -> usize {
-    body.as_bytes().map_or(0, <[u8]>::len)
 }
 
 /// The headers of every request. The endpoint's own headers take precedence.

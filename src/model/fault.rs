@@ -15,13 +15,20 @@ use super::credentials::Secret;
 use super::error_body::{parse_error, truncate_message};
 use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id};
 use super::http2::http2_only;
+use super::transport::HttpClientError;
+
+/// The fault of a request for which no HTTP client can be built.
+pub(super) fn fault_without_client(error: &HttpClientError) -> Box<Fault> {
+    let detail = error.to_string();
+    Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
+}
 
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value = json::read::<Value>(body).ok();
     let error = value.as_ref().and_then(|value| parse_error(value, status));
-    let whose = match &error {
+    let error_body = match &error {
         Some(_) if value.as_ref().is_some_and(|body| is_of_gateway(status, headers, body)) => {
             ErrorBody::Foreign
         }
@@ -37,7 +44,7 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
         // Amazon reports the error type in a header, and only the message in the body.
         *label = header_text(headers, "x-amzn-errortype").unwrap_or_default();
     }
-    let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
+    let mut fault = Fault { body: error_body, ..Fault::new(kind, FailureStage::Status) };
     fault.retry_after = parse_retry_after(headers, status, &String::from_utf8_lossy(body), now);
     fault.retry_hint = parse_retry_hint(headers);
     fault.request_id = request_id(headers);
@@ -72,8 +79,8 @@ pub(super) fn body_text(body: &[u8]) -> String {
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
 }
 
-/// True if a body with nothing but a message is that of a gateway, which has no route or no access
-/// for the request: Kong, Amazon's API Gateway.
+/// True if a body with only a message comes from a gateway that has no route for the request, or
+/// denies access to it: Kong, Amazon's API Gateway.
 fn is_of_gateway(status: u16, headers: &HeaderMap, body: &Value) -> bool {
     const NAMES: [&str; 6] = ["error", "errors", "type", "code", "__type", "detail"];
 
@@ -82,8 +89,8 @@ fn is_of_gateway(status: u16, headers: &HeaderMap, body: &Value) -> bool {
     matches!(status, 403 | 404) && !has_name && NAMES.iter().all(|name| body[*name].is_null())
 }
 
-/// True if the answer is that of a captive portal or of a proxy without a login: a temporary
-/// redirection, or a page that refuses access.
+/// True if the answer comes from a captive portal, or from a proxy that demands a login: a
+/// temporary redirection, or a page that refuses access.
 fn is_portal(status: u16, headers: &HeaderMap, body: &[u8]) -> bool {
     match status {
         302 | 303 | 307 => headers.contains_key(LOCATION),
@@ -103,12 +110,12 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     Some(format!("redirected to {to}, which is not followed"))
 }
 
-/// Converts an error without a response. `reach` is the stage of a failure after the connection was
+/// Converts an error without a response. `stage` is the stage of a failure after the connection was
 /// established. `to` is displayed in place of the URL, which may hold credentials.
 pub(super) fn fault_without_response(
     error: reqwest::Error,
     to: &str,
-    reach: FailureStage,
+    stage: FailureStage,
 ) -> Fault {
     let error = error.without_url();
     let detail = if error.is_connect() {
@@ -146,7 +153,7 @@ pub(super) fn fault_without_response(
     } else {
         FaultKind::Connection { detail }
     };
-    Fault::new(kind, reach)
+    Fault::new(kind, stage)
 }
 
 /// True if a failed connection has this text because a proxy refused a tunnel.
@@ -159,8 +166,8 @@ pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
     FaultKind::TornStream { detail: error_line(&error.without_url()) }
 }
 
-/// True if the decoder of a compressed body found that its data is damaged. A connection that breaks
-/// after the last event is no such error.
+/// True if the decoder of a compressed body found damaged data. A connection that breaks after the
+/// last event does not count.
 pub(super) fn is_damaged(error: &reqwest::Error) -> bool {
     let is_of_connection =
         causes(error).any(|cause| cause.downcast_ref::<hyper::Error>().is_some());

@@ -83,9 +83,9 @@ impl RateWindow {
 }
 
 /// Returns the wait that the server requests: `retry-after-ms`, then `retry-after`, then, for a
-/// 429, the reset of the exhausted limit, or what the `body` says. Zero, negative, past or invalid
-/// values are ignored. Times are compared with the clock of the answer, or with `now` if it names
-/// no date.
+/// 429, the reset of the exhausted limit, or the wait that the `body` names. Zero, negative, past
+/// or invalid values are ignored. Times are compared with the `date` of the response, or with `now`
+/// if it has none.
 pub fn parse_retry_after(
     headers: &HeaderMap,
     status: u16,
@@ -93,10 +93,10 @@ pub fn parse_retry_after(
     now: SystemTime,
 ) -> Option<RetryAfter> {
     let now = date_of(headers).unwrap_or(now);
-    let asked = header_text(headers, "retry-after-ms")
+    let requested = header_text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
         .or_else(|| parse_wait(&header_text(headers, "retry-after")?, now));
-    if let Some(wait) = asked {
+    if let Some(wait) = requested {
         return Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     }
     if status != 429 {
@@ -172,7 +172,7 @@ fn parse_wait(value: &str, now: SystemTime) -> Option<Duration> {
     value.split_once(',').and_then(|(first, _)| parse_wait(first.trim(), now))
 }
 
-/// Larger numbers are times since the Unix epoch: no service asks for a wait of thirty years.
+/// Larger numbers are times since the Unix epoch: no service requests a wait of thirty years.
 const SECONDS_SINCE_EPOCH: f64 = 1e9;
 const MILLIS_SINCE_EPOCH: f64 = 1e12;
 
@@ -197,13 +197,9 @@ fn reset_of_other_limits(headers: &HeaderMap, now: SystemTime) -> Option<Duratio
     prefixes.flat_map(|prefix| SUFFIXES.map(|suffix| reset(prefix, suffix))).flatten().max()
 }
 
-fn is_nonzero(wait: &Duration) -> bool {
-    !wait.is_zero()
-}
-
 fn duration_until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
     let then = UNIX_EPOCH.checked_add(Duration::from_secs(unix_seconds))?;
-    then.duration_since(now).ok().filter(is_nonzero)
+    then.duration_since(now).ok().filter(|wait| !wait.is_zero())
 }
 
 /// Parses seconds since the Unix epoch, from a number or from RFC 3339. Fractions are rounded up,
@@ -224,8 +220,8 @@ fn parse_reset_in_body(body: &str) -> Option<u64> {
     parse_unix_seconds(&format!("{moment}Z"))
 }
 
-/// Parses `Your limit will reset at 2026-11-21 21:08:23` of z.ai, which names no time zone: that of
-/// Beijing or, if that time is over, UTC.
+/// Parses `Your limit will reset at 2026-11-21 21:08:23`, which z.ai sends without a time zone: it
+/// is Beijing time or, if that time is over, UTC.
 fn parse_reset_without_zone(body: &str, now: SystemTime) -> Option<u64> {
     let (_, rest) = body.split_once("limit will reset at ")?;
     let moment = rest.get(..19)?;
@@ -235,8 +231,8 @@ fn parse_reset_without_zone(body: &str, now: SystemTime) -> Option<u64> {
     resets.find(|reset| duration_until(*reset, now).is_some())
 }
 
-/// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini, Azure,
-/// GitHub Copilot.
+/// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini,
+/// Azure, GitHub Copilot.
 const BEFORE_THE_WAIT: [&str; 6] =
     ["\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after ", "wait "];
 

@@ -40,12 +40,12 @@ impl ModelFacts {
     /// The token prices at the requested speed.
     pub fn prices_at(&self, fast: bool) -> Option<Prices> {
         let times = self.fast.filter(|_| fast).unwrap_or(1);
-        self.prices.map(|prices| prices.scaled(times))
+        self.prices.map(|prices| prices.map(|price| price * times))
     }
 }
 
-/// The prices of one model, per token. Its rates are the highest that can apply, so that worst cases
-/// computed from them are upper bounds.
+/// The prices of one model, per token. Its rates are the highest that can apply, so that worst
+/// cases computed from them are upper bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Prices<T = Money> {
     #[serde(flatten)]
@@ -73,10 +73,6 @@ pub struct ShortPrompt<T = Money> {
 }
 
 impl Prices {
-    fn scaled(self, times: u64) -> Self {
-        self.map(|price| price * times)
-    }
-
     /// The prices at a service that charges `percent` per cent of the list price, rounded up.
     #[must_use]
     pub fn at_percent(self, percent: u64) -> Self {
@@ -162,14 +158,14 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 /// it assumes common limits and no price.
 pub fn model_facts(name: &str) -> ModelFacts {
     let name = resolve_alias(name);
-    let own = find_row(name);
-    match own.or_else(|| find_row_of_gateway(name)) {
+    let exact = find_row(name);
+    match exact.or_else(|| find_row_of_gateway(name)) {
         Some(row) => ModelFacts {
             name: name.to_owned(),
             context_window: row.context_window,
             max_output: row.max_output,
-            prices: own.map(|row| row.prices.map(per_token)),
-            fast: own.and_then(|row| row.fast),
+            prices: exact.map(|row| row.prices.map(per_token)),
+            fast: exact.and_then(|row| row.fast),
         },
         None => ModelFacts {
             name: name.to_owned(),
@@ -181,8 +177,8 @@ pub fn model_facts(name: &str) -> ModelFacts {
     }
 }
 
-/// The list prices of the model that a gateway has under `name`, as `--price` takes them. What the
-/// gateway charges may differ.
+/// The list prices of the model that a gateway offers as `name`, in the format of `--price`. The
+/// gateway may charge other prices.
 pub fn gateway_list_price(name: &str) -> Option<String> {
     let rates = find_row_of_gateway(name)?.prices.rates;
     Some(format!("{}/{}", rates.input, rates.output))
@@ -276,8 +272,8 @@ fn find_row(name: &str) -> Option<&'static PriceRow> {
     })
 }
 
-/// Finds the row of a model by a name that a gateway gives it, in whose last part a version may have dots:
-/// `openrouter/anthropic/claude-sonnet-4.5`.
+/// Finds the row of a model by a gateway's name for it, whose last part may have a version with
+/// dots: `openrouter/anthropic/claude-sonnet-4.5`.
 fn find_row_of_gateway(name: &str) -> Option<&'static PriceRow> {
     let (_, last) = name.rsplit_once('/')?;
     find_row(last).or_else(|| find_row(&last.replace('.', "-")))

@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 
-/// The proxies from the environment, and the hosts exempt from them. An invalid address matters only
-/// if it is used: desktops set variables for all programs.
+/// The proxies from the environment, and the hosts exempt from them. An invalid address matters
+/// only if it is used: desktops set variables for all programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
     http: Option<ProxyVariable>,
@@ -155,7 +155,7 @@ impl ProxyVariable {
         let full = if text.contains("://") { text.clone() } else { format!("http://{text}") };
         let mut url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
         if url.scheme() == "socks" {
-            // So GNOME writes it. The proxy resolves the names, which may be known only there.
+            // GNOME's scheme. The proxy resolves the host names, which may be known only to it.
             let _both_are_schemes_without_a_port = url.set_scheme("socks5h");
         }
         if !SCHEMES.contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
@@ -174,7 +174,7 @@ impl fmt::Debug for ProxyVariable {
     }
 }
 
-/// The password in an address, valid or not: decoded, and as it is written.
+/// The password in an address, which may be invalid: decoded, and as written.
 fn password_in(address: &str) -> Option<[String; 2]> {
     let (login, _) = address.rsplit_once('@')?;
     let login = login.split_once("://").map_or(login, |(_, login)| login);
@@ -188,20 +188,6 @@ impl Proxy {
         &self.url
     }
 
-    /// Converts the proxy for the HTTP client.
-    pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
-        reqwest::Proxy::all(self.url.clone())
-    }
-
-    /// User and password, encoded for a header.
-    pub(super) fn login(&self) -> Option<String> {
-        let (user, password) = (self.url.username(), self.url.password().unwrap_or_default());
-        let is_set = !(user.is_empty() && password.is_empty());
-        is_set.then(|| {
-            STANDARD.encode(format!("{}:{}", percent_decode(user), percent_decode(password)))
-        })
-    }
-
     /// The error text for a refused tunnel.
     pub(super) fn tunnel_error_message(&self, reason: &str) -> String {
         format!("the proxy {self}, which {} names, refuses the connection: {reason}", self.variable)
@@ -210,7 +196,7 @@ impl Proxy {
     /// The error text for a 407 of this proxy.
     pub(super) fn auth_error_message(&self) -> String {
         let how = match self.url.password() {
-            None => "wants a user and password; put them",
+            None => "demands a user and password; put them",
             Some(_) => "does not accept the user and password it was given; correct them",
         };
         format!("the proxy {self} {how} in {}", self.variable)
@@ -228,6 +214,14 @@ impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
+}
+
+/// User and password of a URL, encoded for a header.
+pub(super) fn encoded_login(url: &Url) -> Option<String> {
+    let (user, password) = (url.username(), url.password().unwrap_or_default());
+    let is_set = !(user.is_empty() && password.is_empty());
+    is_set
+        .then(|| STANDARD.encode(format!("{}:{}", percent_decode(user), percent_decode(password))))
 }
 
 /// Decodes percent encoding, such as `%20`.

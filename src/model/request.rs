@@ -125,34 +125,34 @@ impl<T> Marked<T> {
 /// # Errors
 /// The prompt cannot be represented as JSON.
 pub fn build_body(
-    prompt: &RequestContent<'_>,
+    content: &RequestContent<'_>,
     cap: u32,
     mode: ReplyMode,
 ) -> serde_json::Result<Vec<u8>> {
-    let mut body = RequestBody::new(prompt, cap, mode);
-    body.mark_cache(prompt.messages);
+    let mut body = RequestBody::new(content, cap, mode);
+    body.mark_cache(content.messages);
     serde_json::to_vec(&body)
 }
 
 impl<'a> RequestBody<'a> {
     /// The body without cache breakpoints.
-    pub(super) fn new(prompt: &RequestContent<'a>, cap: u32, mode: ReplyMode) -> Self {
-        let tools = prompt.tools.iter().map(OfferedTool::Defined);
-        let search = prompt.search.map(|search| OfferedTool::Search(search.tool(prompt.model)));
-        let text = prompt.system;
+    pub(super) fn new(content: &RequestContent<'a>, cap: u32, mode: ReplyMode) -> Self {
+        let tools = content.tools.iter().map(OfferedTool::Defined);
+        let search = content.search.map(|search| OfferedTool::Search(search.tool(content.model)));
+        let text = content.system;
         Self {
-            model: Some(prompt.model),
+            model: Some(content.model),
             tools: tools.chain(search).map(Marked::unmarked).collect(),
             system: (!text.trim().is_empty())
                 .then(|| SystemField::Blocks([Marked::unmarked(SystemBlock { text })])),
-            messages: prompt.messages.iter().map(SentMessage::Plain).collect(),
+            messages: content.messages.iter().map(SentMessage::Plain).collect(),
             stream: Some(mode == ReplyMode::Streaming),
-            thinking: prompt.reasoning.thinking_field(prompt.model, cap),
-            output_config: prompt
+            thinking: content.reasoning.thinking_field(content.model, cap),
+            output_config: content
                 .reasoning
-                .effort_for(prompt.model)
+                .effort_for(content.model)
                 .map(|effort| OutputConfig { effort }),
-            speed: prompt.fast.then_some("fast"),
+            speed: content.fast.then_some("fast"),
             ..Self::empty(cap)
         }
     }

@@ -12,9 +12,9 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 
-/// Trusts the authorities of the system, those that the user names, and a server that shows one of
-/// the named certificates itself: a self-signed certificate is often one of an authority, which
-/// may not serve otherwise.
+/// Trusts the authorities of the system, those that the user names, and a server whose own
+/// certificate is one of the named ones: a self-signed certificate is often marked as one of an
+/// authority, which a server may not use otherwise.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     named: Vec<CertificateDer<'static>>,
@@ -22,14 +22,11 @@ pub(super) struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Uses the authorities of the program on a host without those of the system, such as a minimal
-    /// container.
-    ///
-    /// # Errors
-    /// A named certificate is invalid.
+    /// On a host without system authorities, such as a minimal container, uses the authorities that
+    /// are part of this program.
     pub(super) fn new(named: &[CertificateDer<'static>]) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
-        // With named ones, it does not fail on a host without authorities of the system.
+        // Tried without the named certificates: with them, it succeeds without system authorities.
         let chains: Arc<dyn ServerCertVerifier> = match Verifier::new(Arc::clone(&provider)) {
             Ok(_) => Arc::new(Verifier::new_with_extra_roots(named.iter().cloned(), provider)?),
             Err(_) => of_program(named, provider)?,
@@ -61,7 +58,7 @@ impl ServerCertVerifier for ServerVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let (name, stapled) = (server_name, ocsp_response);
         let result = self.chains.verify_server_cert(end_entity, intermediates, name, stapled, now);
-        // The dates are checked first, so these errors are only about who signed it for which use.
+        // The dates are checked first, so these errors are only about the issuer and the usage.
         let is_about_issuer = matches!(
             result,
             Err(Error::InvalidCertificate(

@@ -36,7 +36,7 @@ pub enum Counts {
 /// The kind of count of the output tokens that was reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputCount {
-    /// The count at the start of the message, which does not include what follows.
+    /// The count at the start of the message, which excludes the later tokens.
     #[default]
     Opening,
     /// The count at the end of the message.

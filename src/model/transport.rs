@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
-use reqwest::{ClientBuilder, Identity, Url};
+use reqwest::{ClientBuilder, Identity, Response, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower_layer::Layer;
@@ -74,8 +74,8 @@ impl Display for CaFile {
     }
 }
 
-/// The files of the certificate that this program shows to services that demand one, and of its key. One
-/// file may have both.
+/// The files of the client certificate, for services that demand one, and of its key. One file may
+/// hold both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
     pub certificate: CaFile,
@@ -93,9 +93,6 @@ pub(super) struct ClientIdentity {
 
 impl ClientIdentity {
     /// Reads both files.
-    ///
-    /// # Errors
-    /// The invalid file and the reason.
     pub(super) fn read(files: &IdentityFiles) -> Result<Self, InvalidBundle> {
         let certificates = read_bundle(&files.certificate)?;
         let invalid = |why: &dyn Display| InvalidBundle::new(&files.key, why);
@@ -233,9 +230,6 @@ impl HttpTransport {
     }
 
     /// Returns the client for this kind of connection.
-    ///
-    /// # Errors
-    /// TLS cannot be set up.
     pub(super) fn client(
         &self,
         connection: ConnectionChoice,
@@ -254,7 +248,10 @@ impl ClientConfig {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls_error = |error: reqwest::Error| HttpClientError::Tls(error.to_string());
         let proxy = self.proxy.as_ref().map_err(BadProxy::clone)?.as_ref();
-        let proxy = proxy.map(Proxy::to_reqwest).transpose().map_err(tls_error)?;
+        let proxy = proxy
+            .map(|proxy| reqwest::Proxy::all(proxy.url().clone()))
+            .transpose()
+            .map_err(tls_error)?;
         let builder = || {
             // The proxy was selected already; the client must not select one itself.
             let builder = self.builder(connection).no_proxy();
@@ -286,7 +283,7 @@ impl ClientConfig {
                 config.with_client_auth_cert(certificates.clone(), key.clone_key())?
             }
         };
-        // As reqwest offers it: a server that speaks only HTTP/2 refuses the handshake.
+        // The same offer as reqwest's: a server that speaks only HTTP/2 refuses the handshake.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -296,7 +293,7 @@ impl ClientConfig {
             ConnectionChoice::Pooled => usize::MAX,
             ConnectionChoice::Fresh => 0,
         };
-        // Idle time and probes add up to that time.
+        // The idle time and the probes add up to the dead-path timeout.
         let dead = self.timers.dead_path.max(SHORTEST_PROBING);
         let builder = reqwest::Client::builder()
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
@@ -340,8 +337,8 @@ pub fn http_client(
 }
 
 /// Builds a client for web pages, with the same rules and without a connection pool, which does not
-/// decompress them. `names` resolves host names, unless a proxy does. The returned flag is true if a
-/// proxy is used.
+/// decompress them. `names` resolves host names, unless a proxy does. The returned flag is true if
+/// a proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.
@@ -362,9 +359,6 @@ pub fn web_client(
 }
 
 /// Reads certificates to trust besides the system's.
-///
-/// # Errors
-/// The invalid file and the reason.
 pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>>, InvalidBundle> {
     let mut roots = Vec::new();
     for file in files {
@@ -373,7 +367,7 @@ pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>
     Ok(roots)
 }
 
-/// Reads a PEM file, also one from an editor that writes a byte order mark, and with the old label of
+/// Reads a PEM file, which may begin with a byte order mark, and may use the old label of
 /// certificates.
 fn read_pem(file: &CaFile) -> Result<String, InvalidBundle> {
     let bytes = file_reads::read(&file.path).map_err(|error| InvalidBundle::new(file, &error))?;
@@ -389,20 +383,34 @@ fn read_bundle(file: &CaFile) -> Result<Vec<CertificateDer<'static>>, InvalidBun
     if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }
 }
 
+/// Appends to a body until it has `limit` bytes or ends. A failure keeps the bytes before it.
+pub(super) async fn read_body(
+    response: &mut Response,
+    body: &mut Vec<u8>,
+    limit: usize,
+) -> reqwest::Result<()> {
+    while body.len() < limit
+        && let Some(piece) = response.chunk().await?
+    {
+        body.extend_from_slice(&piece);
+    }
+    Ok(())
+}
+
 tokio::task_local! {
-    /// Set when the request that runs in this scope opens a new connection.
+    /// Set when the request that runs in this scope begins to open a connection.
     static DIALLED: Arc<AtomicBool>;
 }
 
-/// A flag that is set if a request opens a new connection.
+/// A flag that is set if a request begins to open a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionMade(Arc<AtomicBool>);
 
 impl ConnectionMade {
-    /// Runs `request`, and records whether it opens a connection.
+    /// Runs `request`, and records whether it begins to open a connection.
     ///
-    /// The connector runs inside the request's own future, or not at all when an idle connection is
-    /// available, so another request's connection is never recorded here.
+    /// The connector runs inside the request's own future, so another request's connection is never
+    /// recorded here. It also counts if an idle connection becomes available first and is used.
     pub(super) async fn track<F: Future>(&self, request: F) -> F::Output {
         DIALLED.scope(Arc::clone(&self.0), request).await
     }
@@ -436,7 +444,7 @@ impl<S: Service<To>, To> Service<To> for DialService<S> {
     }
 
     fn call(&mut self, to: To) -> Self::Future {
-        // Outside of a watched request the value is unset.
+        // Outside of a tracked request, there is no flag.
         let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
         self.0.call(to)
     }

@@ -1,4 +1,4 @@
-//! Learns why a proxy refuses a tunnel: the HTTP client drops the status of all refusals but a 407.
+//! Finds out why a proxy refuses a tunnel. The HTTP client reports the status only of a 407.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::endpoint::host;
 use super::fault::body_text;
-use super::proxies::Proxy;
+use super::proxies::{Proxy, encoded_login};
 
 /// Maximum size of the head of an answer, in bytes.
 const HEAD_MAX: usize = 16 * 1024;
@@ -38,11 +38,13 @@ pub(super) async fn tunnel_refusal(
 }
 
 async fn request_tunnel(proxy: &Proxy, url: &Url) -> std::io::Result<Vec<u8>> {
-    let at = proxy.url();
-    let name = at.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let mut socket = TcpStream::connect((name, at.port_or_known_default().unwrap_or(80))).await?;
+    let address = proxy.url();
+    let name = address.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = address.port_or_known_default().unwrap_or(80);
+    let mut socket = TcpStream::connect((name, port)).await?;
     let to = host(url);
-    let login = proxy.login().map(|login| format!("Proxy-Authorization: Basic {login}\r\n"));
+    let login = encoded_login(address);
+    let login = login.map(|login| format!("Proxy-Authorization: Basic {login}\r\n"));
     let login = login.unwrap_or_default();
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{login}\r\n");
     socket.write_all(request.as_bytes()).await?;

@@ -129,7 +129,10 @@ async fn what_an_entry_says_of_logins_is_obeyed_or_named() {
         (http(json!({ "clientSecret": "x" })), "its \"clientSecret\" needs a \"clientId\""),
         (http(json!({ "callbackPort": 0 })), "its \"callbackPort\" is not a port"),
         (http(json!({ "scopes": 1 })), "its \"scopes\" are neither"),
-        (http(json!({ "authServerMetadataUrl": "http://x.example" })), "is not an https:// address"),
+        (
+            http(json!({ "authServerMetadataUrl": "http://x.example" })),
+            "is not an https:// address",
+        ),
     ];
     for (entry, wanted) in table {
         let server = serve(Scenario::new().reply("Done."));

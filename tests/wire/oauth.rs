@@ -57,7 +57,7 @@ impl OauthFixture {
     fn client_by(&self, change: impl FnOnce(&mut LoginFile)) -> ModelClient {
         let mut file = LoginFile {
             limit: PATIENCE,
-            patience: PATIENCE,
+            lock_timeout: PATIENCE,
             ..LoginFile::within(self.folder.path())
         };
         change(&mut file);
@@ -350,7 +350,7 @@ async fn a_lock_that_is_held_too_long_is_named() {
     fs::write(&path, "4321\n").expect("a file can be written");
     let lock = File::open(&path).expect("it was just written");
     lock.lock().expect("it is free");
-    let client = stage.client_by(|file| file.patience = Duration::from_millis(100));
+    let client = stage.client_by(|file| file.lock_timeout = Duration::from_millis(100));
     let fault = ask(&client, STREAMING).await.expect_err("another process refreshes the token");
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     for part in ["another process 4321", ".credentials.json.lock for 0.1 s"] {

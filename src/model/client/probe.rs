@@ -11,6 +11,7 @@ use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestBody;
 use crate::model::service::ServiceKind;
+use crate::model::transport::read_body;
 use crate::recovery::{
     ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, ReplyMode, classify,
 };
@@ -78,9 +79,9 @@ impl ModelClient {
     /// # Errors
     /// The service did not respond, or no credential could be fetched.
     pub async fn list_models(&self) -> Result<ProbeAnswer, Box<Fault>> {
-        let asked = "GET /v1/models";
-        let Some(url) = self.urls.model_list() else { return Ok(ProbeAnswer::unsupported(asked)) };
-        self.send_probe(asked, Request::new(Method::GET, url)).await
+        let name = "GET /v1/models";
+        let Some(url) = self.urls.model_list() else { return Ok(ProbeAnswer::unsupported(name)) };
+        self.send_probe(name, Request::new(Method::GET, url)).await
     }
 
     /// Requests the token count of one word for `model`, which tests whether the service offers the
@@ -92,20 +93,18 @@ impl ModelClient {
     pub async fn count_word(&self, model: &str) -> Result<ProbeAnswer, Box<Fault>> {
         let id = self.urls.model_id(model);
         let word = json!({ "model": id, "messages": [{ "role": "user", "content": "Hello" }] });
-        let (asked, url, body) = match (self.urls.kind(), self.urls.token_count()) {
-            (ServiceKind::Vertex { .. }, Some(url)) => ("POST count-tokens:rawPredict", url, word),
-            (_, Some(url)) => ("POST /v1/messages/count_tokens", url, word),
-            (_, None) => {
-                return self.ask_without_message(model, &id).await;
-            }
+        let (name, url) = match (self.urls.kind(), self.urls.token_count()) {
+            (ServiceKind::Vertex { .. }, Some(url)) => ("POST count-tokens:rawPredict", url),
+            (_, Some(url)) => ("POST /v1/messages/count_tokens", url),
+            (_, None) => return self.ask_without_message(model, &id).await,
         };
         let mut count = Request::new(Method::POST, url);
-        *count.body_mut() = Some(body.to_string().into());
-        self.send_probe(asked, count).await
+        *count.body_mut() = Some(word.to_string().into());
+        self.send_probe(name, count).await
     }
 
-    /// Sends a request for a reply without any fields, which the Messages API rejects as invalid, so
-    /// that it costs nothing. `None`: the service is the API of a cloud.
+    /// Sends a request for a reply without any fields, which the Messages API rejects as invalid,
+    /// so that it costs nothing. `None`: the service is the API of a cloud.
     ///
     /// # Errors
     /// The service did not respond, or no credential could be fetched.
@@ -130,7 +129,7 @@ impl ModelClient {
             if refusal.class == ErrorClass::InvalidRequest {
                 answer.refusal = None;
             } else if let FaultKind::Refused { message, .. } = &mut refusal.fault.kind {
-                // Its message does not name the model.
+                // The service's message does not name the model.
                 *message = format!("{model} ({id}): {message}");
             }
         }
@@ -139,11 +138,11 @@ impl ModelClient {
 
     async fn send_probe(
         &self,
-        asked: &'static str,
+        name: &'static str,
         mut request: Request,
     ) -> Result<ProbeAnswer, Box<Fault>> {
         *request.headers_mut() = self.headers.clone();
-        let secret = self.keyring.sign(&mut request).await?;
+        let secret = self.credentials.sign(&mut request).await?;
         let reported = |fault: Fault| self.reported(fault, secret.as_ref());
         let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
         let mut response = match http.execute(request).await {
@@ -156,14 +155,12 @@ impl ModelClient {
         };
         let (status, headers, now) =
             (response.status().as_u16(), response.headers().clone(), wall_clock());
-        let theirs = headers.get(DATE).and_then(|date| date.to_str().ok());
-        let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok());
+        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
         let mut body = Vec::new();
-        while body.len() < ANSWER_MAX
-            && status >= 300
-            && let Ok(Some(chunk)) = response.chunk().await
-        {
-            body.extend_from_slice(&chunk);
+        if status >= 300 {
+            // The status is valid even if the body breaks off.
+            let _ = read_body(&mut response, &mut body, ANSWER_MAX).await;
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let page = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
@@ -175,8 +172,8 @@ impl ModelClient {
                 Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Status)
             })
         };
-        let clocks = theirs.map(|theirs| (theirs, now));
+        let clocks = date.map(|date| (date, now));
         let refusal = fault.map(ProbeRefusal::from);
-        Ok(ProbeAnswer { request: asked, status, refusal, is_web_page: page, clocks })
+        Ok(ProbeAnswer { request: name, status, refusal, is_web_page: page, clocks })
     }
 }

@@ -11,6 +11,7 @@ use super::ModelClient;
 use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestContent;
+use crate::model::transport::read_body;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault};
 use crate::transcript::{Message, ToolDefinition};
 
@@ -29,24 +30,25 @@ struct CountedBody<'a> {
 }
 
 impl ModelClient {
-    /// The input tokens of a request, as the service counts them. `None` if it does not report
-    /// them. A service without token counts is asked only once.
+    /// Requests the number of input tokens of a request. `None` if the service does not report it.
+    /// A service without token counts is contacted only once.
     ///
     /// # Errors
-    /// The service could not be asked, or its refusal is temporary.
+    /// The service did not respond, or its refusal is temporary.
     pub async fn count_tokens(
         &self,
-        prompt: &RequestContent<'_>,
+        content: &RequestContent<'_>,
     ) -> Result<Option<u64>, Box<Fault>> {
         if self.lacks_token_count.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let (url, body) = (self.urls.token_count(), serde_json::to_vec(&self.counted_body(prompt)));
+        let (url, body) =
+            (self.urls.token_count(), serde_json::to_vec(&self.counted_body(content)));
         let (Some(url), Ok(body)) = (url, body) else { return Ok(None) };
         let mut request = Request::new(Method::POST, url);
         *request.headers_mut() = self.headers.clone();
         *request.body_mut() = Some(body.into());
-        let secret = self.keyring.sign(&mut request).await?;
+        let secret = self.credentials.sign(&mut request).await?;
         let reported = |fault: Fault| self.reported(fault, secret.as_ref());
         let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
         let mut response = http.execute(request).await.map_err(|error| {
@@ -54,11 +56,9 @@ impl ModelClient {
             reported(fault_without_response(error, &self.describe_route(), stage))
         })?;
         let mut body = Vec::new();
-        while let Ok(Some(chunk)) = response.chunk().await {
-            body.extend_from_slice(&chunk);
-            if body.len() > ANSWER_MAX {
-                return Ok(None);
-            }
+        let _ = read_body(&mut response, &mut body, ANSWER_MAX + 1).await;
+        if body.len() > ANSWER_MAX {
+            return Ok(None);
         }
         let status = response.status().as_u16();
         if status != 200 {
@@ -71,12 +71,12 @@ impl ModelClient {
         Ok(answer["input_tokens"].as_u64().filter(|tokens| *tokens > 0))
     }
 
-    fn counted_body<'a>(&'a self, prompt: &RequestContent<'a>) -> CountedBody<'a> {
+    fn counted_body<'a>(&'a self, content: &RequestContent<'a>) -> CountedBody<'a> {
         CountedBody {
-            model: self.urls.model_id(prompt.model),
-            tools: prompt.tools,
-            system: Some(prompt.system).filter(|system| !system.trim().is_empty()),
-            messages: prompt.messages,
+            model: self.urls.model_id(content.model),
+            tools: content.tools,
+            system: Some(content.system).filter(|system| !system.trim().is_empty()),
+            messages: content.messages,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::recovery::Fault;
 /// Maximum size of a file, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Runs a method of an identity that reads files, on a thread for what blocks.
+/// Runs a method of an identity that reads files, on a thread for blocking work.
 pub(super) async fn unblocked<I: Clone + Send + 'static, T: Send + 'static>(
     identity: &I,
     read: impl FnOnce(&I) -> Result<T, Box<Fault>> + Send + 'static,

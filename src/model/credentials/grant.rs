@@ -16,7 +16,7 @@ use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
 use super::super::timers::RequestTimers;
-use super::super::transport::HttpTransport;
+use super::super::transport::{HttpTransport, read_body};
 use super::fault::{issuer_unreachable, missing_credential};
 use super::login::Login;
 use super::secret::Secret;
@@ -73,17 +73,11 @@ impl TokenRequest {
             ));
         };
         let Some(url) = parse_token_endpoint(address) else {
-            return Err(not_renewable("its token endpoint is no https:// address; correct it"));
+            return Err(not_renewable("its token endpoint is not an https:// address; correct it"));
         };
-        let to = format!("the token endpoint at {}", host(&url));
-        let old = login.access.clone();
-        Ok(Self {
-            url,
-            refresh,
-            client_id: login.client_id.clone(),
-            old_access: old,
-            destination: to,
-        })
+        let destination = format!("the token endpoint at {}", host(&url));
+        let (client_id, old_access) = (login.client_id.clone(), login.access.clone());
+        Ok(Self { url, refresh, client_id, old_access, destination })
     }
 
     /// Requests a new access token, within `limit`.
@@ -99,18 +93,16 @@ impl TokenRequest {
     ) -> Result<TokenGrant, Box<Fault>> {
         let timers = RequestTimers { connect: CONNECT.min(limit), ..RequestTimers::default() };
         let transport = HttpTransport::new(&self.url, timers, roots.to_vec(), proxies);
-        let http = transport.client(ConnectionChoice::Fresh).map_err(|error| {
-            let detail = error.to_string();
-            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-        })?;
-        let asking = async {
+        let http = transport.client(ConnectionChoice::Fresh);
+        let http = http.map_err(|error| fault::fault_without_client(&error))?;
+        let exchange = async {
             let response = self.send(http, BodyEncoding::UrlEncoded).await?;
             if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
                 return self.read_response(response).await;
             }
             self.read_response(self.send(http, BodyEncoding::Json).await?).await
         };
-        let result = timeout(limit, asking).await.unwrap_or_else(|_| {
+        let result = timeout(limit, exchange).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f32();
             Err(issuer_unreachable(format!("{} did not answer within {limit} s", self.destination)))
         });
@@ -159,16 +151,9 @@ impl TokenRequest {
     async fn read_response(&self, mut response: Response) -> Result<TokenGrant, Box<Fault>> {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
-        loop {
-            match response.chunk().await {
-                Ok(Some(piece)) if body.len() < ANSWER_MAX => body.extend_from_slice(&piece),
-                Ok(_) => break,
-                // For a refusal, the status is enough.
-                Err(_) if !status.is_success() => break,
-                Err(error) => return Err(self.fault_without_response(error)),
-            }
-        }
+        let read = read_body(&mut response, &mut body, ANSWER_MAX).await;
         if status.is_success() {
+            read.map_err(|error| self.fault_without_response(error))?;
             return self.parse_grant(&body);
         }
         let may_pass = status.is_server_error()
@@ -188,26 +173,23 @@ impl TokenRequest {
     fn parse_grant(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
         let Ok(answer) = json::read::<Map<String, Value>>(body) else {
             // Probably a login page or a captive portal. No token was spent.
-            let detail = format!("the answer of {} is no JSON object", self.destination);
-            return Err(Box::new(Fault::new(
-                FaultKind::InvalidContent { detail },
-                FailureStage::Unsent,
-            )));
+            let detail = format!("the answer of {} is not a JSON object", self.destination);
+            let kind = FaultKind::InvalidContent { detail };
+            return Err(Box::new(Fault::new(kind, FailureStage::Unsent)));
         };
         let token = |name: &str| {
             let secret = Secret::new(answer.get(name)?.as_str()?);
             (!secret.is_empty() && secret.fits_header()).then_some(secret)
         };
+        let unusable = |message: String| missing_credential("oauth_invalid_response", message);
         let Some(access) = token("access_token") else {
-            let message =
-                format!("the answer of {} holds no usable access token", self.destination);
-            return Err(missing_credential("oauth_invalid_response", message));
+            let from = &self.destination;
+            return Err(unusable(format!("the answer of {from} holds no usable access token")));
         };
         let kind = answer.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
         if !kind.eq_ignore_ascii_case("bearer") {
-            let message =
-                format!("{} gives out tokens that are not bearer tokens", self.destination);
-            return Err(missing_credential("oauth_invalid_response", message));
+            let from = &self.destination;
+            return Err(unusable(format!("{from} gives out tokens that are not bearer tokens")));
         }
         let seconds = answer.get("expires_in").and_then(|value| match value {
             Value::String(text) => text.trim().parse().ok(),
@@ -263,7 +245,7 @@ fn not_renewable(what: &str) -> Box<Fault> {
     missing_credential("oauth_not_renewable", format!("the login cannot be renewed: {what}"))
 }
 
-fn url_encoded<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub(super) fn url_encoded<'a>(members: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut url = Url::parse("http://form/").expect("it is an address");
     url.query_pairs_mut().extend_pairs(members);
     url.query().unwrap_or_default().to_owned()

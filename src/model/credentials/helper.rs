@@ -99,11 +99,11 @@ impl HelperCommand {
     }
 }
 
-/// Returns the last line of an output, without keys of known kinds. It is cut between words, so that
-/// a secret that is masked later is cut as a whole.
+/// Returns the last line of an output, without keys of known kinds. It is cut between words, so
+/// that a secret that is masked later is cut as a whole.
 fn last_line(output: &[u8]) -> String {
     let text = json::decode(output);
-    // Its first word was cut, too, if there was more before it.
+    // A full buffer may begin within a word, which is dropped.
     let is_cut = output.len() == JobOutput::STDERR_MAX;
     let rest = text.split_once(char::is_whitespace).filter(|_| is_cut);
     let text = rest.map_or(&*text, |(_, rest)| rest);

@@ -30,7 +30,7 @@ pub struct LoginFile {
     pub limit: Duration,
     /// Maximum wait while another process renews. Longer than `limit`, so that the result of that
     /// renewal can be used.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
 }
 
 impl LoginFile {
@@ -41,7 +41,7 @@ impl LoginFile {
             token_endpoint: None,
             client_id: None,
             limit: Duration::from_secs(30),
-            patience: Duration::from_secs(40),
+            lock_timeout: Duration::from_secs(40),
         }
     }
 
@@ -70,10 +70,10 @@ impl LoginFile {
 
 /// An unusable login file.
 #[derive(Debug, thiserror::Error)]
-#[error("the login file {}: {trouble}", path.display())]
+#[error("the login file {}: {problem}", path.display())]
 pub struct LoginError {
     pub path: PathBuf,
-    pub trouble: LoginProblem,
+    pub problem: LoginProblem,
 }
 
 /// The problem with a login file. Never quotes its content.
@@ -104,7 +104,7 @@ pub struct Login {
 
 impl Login {
     pub(super) fn read(path: &Path) -> Result<Option<Self>, LoginError> {
-        let error = |trouble| LoginError { path: path.to_owned(), trouble };
+        let error = |problem| LoginError { path: path.to_owned(), problem };
         match read_document(path).map_err(error)? {
             None => Ok(None),
             Some(document) => Self::parse(&document).map_err(error),

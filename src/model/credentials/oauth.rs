@@ -50,7 +50,7 @@ pub(super) struct OAuthLogin {
     file: LoginFile,
     roots: Vec<CertificateDer<'static>>,
     proxies: Proxies,
-    held: Arc<Mutex<LoginState>>,
+    state: Arc<Mutex<LoginState>>,
 }
 
 /// The state of the login in this process.
@@ -78,52 +78,52 @@ impl OAuthLogin {
         proxies: Proxies,
         known: KnownSecrets,
     ) -> Self {
-        let held = LoginState { known, ..LoginState::default() };
-        Self { file, roots, proxies, held: Arc::new(Mutex::new(held)) }
+        let state = LoginState { known, ..LoginState::default() };
+        Self { file, roots, proxies, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Returns the access token, renewed if necessary.
     pub(super) async fn token(&self) -> Result<Secret, Box<Fault>> {
-        let mut held = Arc::clone(&self.held).lock_owned().await;
-        if held.login.is_none() {
-            held.adopt_login(self.read_login()?, MARGIN);
+        let mut state = Arc::clone(&self.state).lock_owned().await;
+        if state.login.is_none() {
+            state.adopt_login(self.read_login()?, MARGIN);
         }
         let now = wall_clock();
-        if held.is_fresh(now) {
-            return held.access();
+        if state.is_fresh(now) {
+            return state.access();
         }
-        let is_usable = held.is_usable_for(now, Duration::ZERO);
+        let is_usable = state.is_usable_for(now, Duration::ZERO);
         // If another process holds the lock, it is renewing; the next request uses its result.
-        let patience = if is_usable { Duration::ZERO } else { self.file.patience };
-        let (mut held, renewed) = self.renew(held, patience).await;
+        let lock_timeout = if is_usable { Duration::ZERO } else { self.file.lock_timeout };
+        let (mut state, renewed) = self.renew(state, lock_timeout).await;
         match renewed {
             Err(fault) if !is_usable => return Err(fault),
-            Err(_) => held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
+            Err(_) => state.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE),
             Ok(()) => {}
         }
-        held.access()
+        state.access()
     }
 
     /// Records that the service rejected this token: it is not sent again.
     pub(super) async fn reject(&self, token: &Secret) {
-        self.held.lock().await.rejected = Some(token.clone());
+        self.state.lock().await.rejected = Some(token.clone());
     }
 
     /// Fetches a different token than the current one.
     pub(super) async fn refresh(&self) -> Renewal {
-        let mut held = Arc::clone(&self.held).lock_owned().await;
-        if held.login.is_none() {
+        let mut state = Arc::clone(&self.state).lock_owned().await;
+        if state.login.is_none() {
             match self.read_login() {
-                Ok(login) => held.adopt_login(login, MARGIN),
+                Ok(login) => state.adopt_login(login, MARGIN),
                 Err(fault) => return Renewal::Failed(fault),
             }
         }
-        let before = held.login.as_ref().and_then(|login| login.access.clone());
-        let (held, renewed) = self.renew(held, self.file.patience).await;
-        let now = held.login.as_ref().and_then(|login| login.access.clone());
+        let before = state.login.as_ref().and_then(|login| login.access.clone());
+        let (state, renewed) = self.renew(state, self.file.lock_timeout).await;
+        let now = state.login.as_ref().and_then(|login| login.access.clone());
         match renewed {
             Err(fault) => Renewal::Failed(fault),
-            Ok(()) if now == before || now == held.rejected => Renewal::Unchanged,
+            Ok(()) if now == before || now == state.rejected => Renewal::Unchanged,
             Ok(()) => Renewal::Replaced,
         }
     }
@@ -131,43 +131,41 @@ impl OAuthLogin {
     /// Waits until no renewal is in progress, but no longer than `limit`.
     pub(super) async fn finish_renewal(&self, limit: Duration) {
         // On a timeout the next process finds the unchanged login.
-        let _ = timeout(limit, self.held.lock()).await;
+        let _ = timeout(limit, self.state.lock()).await;
     }
 
     fn read_login(&self) -> Result<Login, Box<Fault>> {
         let gone = || {
             let path = self.file.path.display();
-            missing_credential(
-                "oauth_no_login",
-                format!("there is no login in {path}; log in again"),
-            )
+            let what = format!("there is no login in {path}; log in again");
+            missing_credential("oauth_no_login", what)
         };
         self.file.read().map_err(|error| unreadable_login(&error))?.ok_or_else(gone)
     }
 
     async fn renew(
         &self,
-        mut held: RenewalGuard,
-        patience: Duration,
+        mut state: RenewalGuard,
+        lock_timeout: Duration,
     ) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let path = self.file.real_path();
         let lock_path = append_suffix(&path, ".lock");
-        let lock = match FileLock::take(&lock_path, patience).await {
+        let lock = match FileLock::take(&lock_path, lock_timeout).await {
             Ok(lock) => lock,
-            Err(error) => return (held, Err(lock_fault(&error, &lock_path, patience))),
+            Err(error) => return (state, Err(lock_fault(&error, &lock_path, lock_timeout))),
         };
         let file = LoginFile { path, ..self.file.clone() };
         let (roots, proxies) = (self.roots.clone(), self.proxies.clone());
         let renewal = async move {
-            let result = held.renew(&file, &roots, &proxies).await;
-            // Released only now: the saved file must be visible to the next holder.
+            let result = state.renew(&file, &roots, &proxies).await;
+            // Released after the login is saved, so that the next holder finds it.
             drop(lock);
-            (held, result)
+            (state, result)
         };
         let Ok(ended) = tokio::spawn(renewal).await else {
             let what = "the renewal of the login was aborted".to_owned();
-            let held = Arc::clone(&self.held).lock_owned().await;
-            return (held, Err(missing_credential("oauth_renewal_failed", what)));
+            let state = Arc::clone(&self.state).lock_owned().await;
+            return (state, Err(missing_credential("oauth_renewal_failed", what)));
         };
         ended
     }
@@ -184,43 +182,42 @@ impl LoginState {
         let path = &file.path;
         complete_replacement(path)
             .map_err(|error| unsaved_login("cannot be renewed", path, &error))?;
-        let there = file.read().map_err(|error| unreadable_login(&error))?;
-        let Some(there) = there else {
+        let Some(saved) = file.read().map_err(|error| unreadable_login(&error))? else {
             let what = format!("there is no login in {} any more; log in again", path.display());
             return Err(missing_credential("oauth_no_login", what));
         };
-        if self.is_different(&there) && there.is_valid_for(wall_clock(), Duration::ZERO) {
-            self.adopt_login(there, MARGIN);
+        if self.is_different(&saved) && saved.is_valid_for(wall_clock(), Duration::ZERO) {
+            self.adopt_login(saved, MARGIN);
             return Ok(());
         }
-        let request = TokenRequest::new(&there)?;
+        let request = TokenRequest::new(&saved)?;
         if let Some((token, fault)) = &self.refused_grant
-            && there.refresh.as_ref() == Some(token)
+            && saved.refresh.as_ref() == Some(token)
         {
             return Err(fault.clone());
         }
-        let successor = ReplacementFile::prepare(path)
+        let replacement = ReplacementFile::prepare(path)
             .map_err(|error| unsaved_login("is not renewed, for a new one", path, &error))?;
         let now = wall_clock();
-        let saved = match request.run(roots, proxies, file.limit).await {
-            Ok(grant) => successor
+        let granted = match request.run(roots, proxies, file.limit).await {
+            Ok(grant) => replacement
                 .commit(&grant, now)
                 .map_err(|error| unsaved_login("was renewed, but", path, &error))
                 .map(|()| grant),
             Err(fault) => {
-                successor.abandon();
+                replacement.abandon();
                 Err(fault)
             }
         };
-        let grant = saved.inspect_err(|fault| {
-            let spent = there.refresh.clone().filter(|_| is_permanent(fault));
+        let grant = granted.inspect_err(|fault| {
+            let spent = saved.refresh.clone().filter(|_| is_permanent(fault));
             self.refused_grant = spent.map(|token| (token, fault.clone()));
         })?;
-        // A token that lives shorter than the margin must not be renewed with every request.
+        // A token whose lifetime is shorter than the margin must not be renewed with every request.
         let margin = grant.lifetime.map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
         let expires = grant.lifetime.and_then(|lifetime| now.checked_add(lifetime));
-        let refresh = grant.refresh.or(there.refresh);
-        self.adopt_login(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
+        let refresh = grant.refresh.or(saved.refresh);
+        self.adopt_login(Login { access: Some(grant.access), refresh, expires, ..saved }, margin);
         Ok(())
     }
 
@@ -235,19 +232,19 @@ impl LoginState {
 
     /// True if a login has a different access token than the current and the rejected one.
     fn is_different(&self, login: &Login) -> bool {
-        let in_hand = self.login.as_ref().and_then(|login| login.access.as_ref());
-        login.access.as_ref() != in_hand && login.access != self.rejected
+        let current = self.login.as_ref().and_then(|login| login.access.as_ref());
+        login.access.as_ref() != current && login.access != self.rejected
     }
 
-    /// True if the token is not to be renewed now.
+    /// True if the token need not be renewed now.
     fn is_fresh(&self, now: SystemTime) -> bool {
         let Some(login) = &self.login else { return false };
         if login.access.is_some() && TokenRequest::new(login).is_err() {
             // The login cannot be renewed: send the token and let the service decide.
             return true;
         }
-        let rests = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
-        self.is_usable_for(now, if rests { Duration::ZERO } else { self.margin })
+        let is_paused = self.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+        self.is_usable_for(now, if is_paused { Duration::ZERO } else { self.margin })
     }
 
     /// True if the service has not rejected the token, which is valid for longer than `ahead`.
@@ -279,12 +276,12 @@ fn unsaved_login(what: &str, path: &Path, error: &io::Error) -> Box<Fault> {
     missing_credential("oauth_not_saved", message)
 }
 
-fn lock_fault(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> {
+fn lock_fault(error: &LockError, path: &Path, lock_timeout: Duration) -> Box<Fault> {
     let path = path.display();
     match error {
         LockError::Held(by) => {
             let by = by.map_or_else(String::new, |id| format!(" {id}"));
-            let waited = patience.as_secs_f32();
+            let waited = lock_timeout.as_secs_f32();
             issuer_unreachable(format!(
                 "the login is being renewed by another process{by}, which has held {path} for \
                  {waited} s"

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use rustls::pki_types::CertificateDer;
@@ -16,7 +14,7 @@ use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::ModelService;
 use super::super::headers::{add_beta, wall_clock};
-use super::super::proxies::percent_decode;
+use super::super::proxies::encoded_login;
 use super::super::service::ServiceKind;
 use super::cloud::{CloudLogin, TokenContext, TokenHttp, TokenKind, sign_request};
 use super::credential::{Credential, Renewal};
@@ -143,16 +141,11 @@ impl CredentialProvider {
         Ok(Some(secret))
     }
 
-    /// Turns user and password in the URL to a header, unless the credential itself needs that
+    /// Moves user and password from the URL to a header, unless the credential itself needs that
     /// header.
     fn take_login(&self, request: &mut Request) {
         let url = request.url_mut();
-        let (user, password) = (url.username(), url.password().unwrap_or_default());
-        if user.is_empty() && password.is_empty() {
-            return;
-        }
-        let login =
-            STANDARD.encode(format!("{}:{}", percent_decode(user), percent_decode(password)));
+        let Some(login) = encoded_login(url) else { return };
         // Neither fails for a URL with a host.
         let _ = (url.set_username(""), url.set_password(None));
         let needs_header = match &self.0 {
@@ -271,9 +264,9 @@ impl KeyHelper {
             Ok(secret) => secret,
             Err(fault) => return Renewal::Failed(fault),
         };
-        let same = before.as_ref() == Some(&secret);
+        let is_same = before.as_ref() == Some(&secret);
         *printed = Some(CachedKey { secret, at: Instant::now(), stale: false });
-        if same { Renewal::Confirmed } else { Renewal::Replaced }
+        if is_same { Renewal::Confirmed } else { Renewal::Replaced }
     }
 
     async fn run(&self) -> Result<Secret, Box<Fault>> {

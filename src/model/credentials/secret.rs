@@ -14,9 +14,9 @@ impl Secret {
     /// Creates a secret without surrounding whitespace, since secrets come from files and command
     /// output.
     pub fn new(text: &str) -> Self {
-        // A file or a program that it is from may begin with a byte order mark.
-        let is_around = |one: char| one.is_whitespace() || one == '\u{feff}';
-        Self(text.trim_matches(is_around).to_owned())
+        // Files and programs may put a byte order mark before the secret.
+        let is_padding = |letter: char| letter.is_whitespace() || letter == '\u{feff}';
+        Self(text.trim_matches(is_padding).to_owned())
     }
 
     /// Returns the secret itself, for sending, storing or redacting it.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_has_nothing_around_it_that_editors_and_programs_add() {
+    fn characters_that_editors_and_programs_add_are_not_part_of_a_secret() {
         for text in ["key-1", " key-1\r\n", "\u{feff}key-1\n"] {
             assert_eq!(Secret::new(text).reveal(), "key-1");
         }

@@ -67,7 +67,7 @@ impl ReplacementFile {
 
     /// Removes the replacement file and keeps the login unchanged.
     pub(super) fn abandon(self) {
-        // It holds only blanks, and the next renewal overwrites it.
+        // A file that remains holds only blanks, and the next renewal overwrites it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -76,9 +76,11 @@ impl ReplacementFile {
 /// renamed. A replacement file older than the login is ignored.
 pub(super) fn complete_replacement(target: &Path) -> io::Result<()> {
     let path = append_suffix(target, REPLACEMENT_SUFFIX);
-    let (Ok(left), Ok(there)) = (fs::metadata(&path), fs::metadata(target)) else { return Ok(()) };
-    let overtaken = left.modified()? < there.modified()? && Login::read(target).is_ok();
-    if overtaken || !matches!(Login::read(&path), Ok(Some(_))) {
+    let (Ok(replacement), Ok(current)) = (fs::metadata(&path), fs::metadata(target)) else {
+        return Ok(());
+    };
+    let is_older = replacement.modified()? < current.modified()? && Login::read(target).is_ok();
+    if is_older || !matches!(Login::read(&path), Ok(Some(_))) {
         return Ok(());
     }
     replace_file(&path, target, &fs::read(&path)?)

@@ -1,4 +1,4 @@
-//! The requirements of each service for a request: its URL, and the fields and headers that differ.
+//! Adapts requests to each service: the URL, and the fields and headers that differ.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ impl ServiceUrls {
             ServiceKind::Messages | ServiceKind::Foundry { .. } => {
                 BaseUrl::parse(base_url)?.messages_url()
             }
-            // Their paths begin at the end of the base URL, whatever it is.
+            // The paths of these services are appended to any base URL.
             ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. } => {
                 BaseUrl::parse_whole(base_url)?.whole_url()
             }
@@ -91,8 +91,8 @@ impl ServiceUrls {
     }
 
     fn of_vertex(&self, region: &str, project: &str, model: &str) -> Url {
-        let place = ["projects", project, "locations", region];
-        self.below(&[&place[..], &["publishers", "anthropic", "models", model]].concat())
+        let publisher = ["publishers", "anthropic", "models", model];
+        self.below(&[["projects", project, "locations", region], publisher].concat())
     }
 
     fn below(&self, segments: &[&str]) -> Url {

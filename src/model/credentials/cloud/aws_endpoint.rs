@@ -19,10 +19,10 @@ pub(super) enum AwsService {
     SsoOidc,
 }
 
-/// The reason for which a service of AWS has no address.
+/// The reason why a service of AWS has no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AwsEndpointError {
-    #[error("{0} is no http:// or https:// address; correct it")]
+    #[error("{0} is not an http:// or https:// address; correct it")]
     InvalidUrl(String),
     #[error("{0} is neither true nor false; correct it")]
     InvalidSwitch(String),
@@ -232,7 +232,7 @@ mod tests {
             (&[profile, all, own], "http://own.example"),
             (&[profile, all, own, off], "https://sts.us-east-1.amazonaws.com"),
             (&[], "https://sts.us-east-1.amazonaws.com"),
-            (&[bad], "AWS_ENDPOINT_URL_STS is no http:// or https:// address; correct it"),
+            (&[bad], "AWS_ENDPOINT_URL_STS is not an http:// or https:// address; correct it"),
             (
                 &[profile, fips],
                 "AWS_USE_FIPS_ENDPOINT contradicts the address in [services s] in ~/.aws/config; \

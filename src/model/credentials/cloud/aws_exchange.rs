@@ -34,9 +34,7 @@ pub(super) async fn fetch(
     context: &TokenContext,
 ) -> Result<CloudToken, Box<Fault>> {
     let token = match source {
-        AwsSource::Keys { keys, .. } => {
-            CloudToken { kind: TokenKind::Aws(keys.clone()), expires: None, quota_project: None }
-        }
+        AwsSource::Keys { keys, .. } => CloudToken::aws(keys.clone(), None),
         AwsSource::Export { command } => {
             let printed =
                 printed_json("awsCredentialExport", printing(command), &context.supervisor).await?;
@@ -46,9 +44,8 @@ pub(super) async fn fetch(
             let name = format!("credential_process in the profile {profile:?}");
             let printed = printed_json(&name, printing(command), &context.supervisor).await?;
             if printed["Version"] != 1 {
-                return Err(no_credentials(format!(
-                    "{name} printed no \"Version\": 1; correct it"
-                )));
+                let message = format!("{name} printed no \"Version\": 1; correct it");
+                return Err(no_credentials(message));
             }
             CloudToken::of_aws(&printed, &name)?
         }
@@ -76,11 +73,13 @@ pub(super) async fn fetch(
         AwsSource::Instance { url } => of_instance(url, context).await?,
     };
     match &token.kind {
-        TokenKind::Aws(keys) if !are_usable(keys) => {
-            Err(no_credentials("the AWS credentials have characters that cannot be sent".into()))
-        }
+        TokenKind::Aws(keys) if !are_usable(keys) => Err(unsendable()),
         TokenKind::Aws(_) | TokenKind::Bearer(_) => Ok(token),
     }
+}
+
+fn unsendable() -> Box<Fault> {
+    no_credentials("the AWS credentials have characters that cannot be sent".to_owned())
 }
 
 fn nowhere() -> Box<Fault> {
@@ -131,7 +130,7 @@ async fn assume(
         session: text("SessionToken").map(Secret::new),
     };
     let expires = text("Expiration").and_then(|end| parse_expiry(&end.into()));
-    Ok(CloudToken { kind: TokenKind::Aws(keys), expires, quota_project: None })
+    Ok(CloudToken::aws(keys, expires))
 }
 
 /// Requests the ARN of the owner of `keys` from STS.
@@ -157,16 +156,14 @@ async fn call_sts<'a>(
     let mut call = TokenCall::new(STS, Method::POST, &url, remedy)?.form(fields);
     call.request.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(CloudToken { kind: TokenKind::Aws(keys), .. }) = keys {
-        let now = wall_clock();
-        sign_request(&mut call.request, keys, &identity.region, "sts", now).ok_or_else(|| {
-            no_credentials("the AWS credentials have characters that cannot be sent".to_owned())
-        })?;
+        let signed = sign_request(&mut call.request, keys, &identity.region, "sts", wall_clock());
+        signed.ok_or_else(unsendable)?;
     }
     let body = context.http.send(call).await?;
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// True if keys can be fetched from an address without encryption (AWS SDKs).
+/// True if keys may be fetched from an address without encryption, as by the AWS SDKs.
 fn is_container_service(url: &Url) -> bool {
     const SERVICES: [IpAddr; 3] = [
         IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
@@ -188,7 +185,7 @@ async fn of_container(
     let mut call = TokenCall::local("the container's credentials", Method::GET, url, remedy)?;
     let url = call.request.url();
     if url.scheme() == "https" {
-        call = call.patient();
+        call = call.with_service_timeout();
     } else if !is_container_service(url) {
         let host = host(url);
         return Err(no_credentials(format!(

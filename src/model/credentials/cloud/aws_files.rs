@@ -38,9 +38,6 @@ pub(super) fn profile_name(variables: &Variables) -> String {
 
 impl AwsFiles {
     /// Reads both files. A file that does not exist is empty.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub(super) fn read(variables: &Variables, home: Option<&Path>) -> Result<Self, Box<Fault>> {
         let place = |name: &str, usual: &str| -> Option<PathBuf> {
             match variable(variables, name) {

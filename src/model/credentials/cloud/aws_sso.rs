@@ -13,7 +13,7 @@ use super::super::secret::Secret;
 use super::super::store::ReplacementFile;
 use super::aws_endpoint::AwsService;
 use super::aws_identity::{AwsIdentity, SsoProfile, no_credentials};
-use super::token::{CloudToken, parse_expiry};
+use super::token::{CloudToken, expiry_in, parse_expiry};
 use super::token_http::{TokenCall, TokenContext, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
@@ -21,10 +21,10 @@ use crate::process::{FileLock, file_reads};
 use crate::recovery::Fault;
 
 const SERVICE: &str = "AWS IAM Identity Center";
-/// A login is renewed this long before its end (AWS SDKs).
+/// Time before its end at which a login is renewed, as by the AWS SDKs.
 const RENEWAL_MARGIN: Duration = Duration::from_mins(5);
 /// The time limit for the lock of a login that another run holds.
-const PATIENCE: Duration = Duration::from_secs(40);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The content of the file that the AWS CLI writes at a login.
 struct SsoLogin(Value);
@@ -120,7 +120,8 @@ async fn renewed(
 ) -> Result<SsoLogin, Box<Fault>> {
     let name = sso.cache_file.file_stem().unwrap_or_default().to_string_lossy();
     // Without the lock, two runs may both renew: the second is refused and needs a login.
-    let _lock = FileLock::take(&folder.join(format!("sso-{name}.lock")), PATIENCE).await.ok();
+    let lock = folder.join(format!("sso-{name}.lock"));
+    let _lock = FileLock::take(&lock, LOCK_TIMEOUT).await.ok();
     let missing =
         || no_credentials(format!("the SSO login of {:?} is gone; {remedy}", sso.profile));
     let mut login = SsoLogin::read(&sso.cache_file).await.ok_or_else(missing)?;
@@ -149,8 +150,7 @@ async fn renewed(
             return Err(fault);
         }
     };
-    let lifetime = answer["expiresIn"].as_u64().map(Duration::from_secs);
-    let end = lifetime.and_then(|lifetime| wall_clock().checked_add(lifetime));
+    let end = expiry_in(answer["expiresIn"].as_u64());
     let (Some(access), Some(end)) = (answer["accessToken"].as_str(), end) else {
         return Err(invalid_answer(SERVICE));
     };

@@ -1,5 +1,6 @@
 //! Runs the commands of users that print credentials of a cloud.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,13 +27,8 @@ pub(super) async fn printed_json(
     helper: HelperCommand,
     supervisor: &Supervisor,
 ) -> Result<Value, Box<Fault>> {
-    let printed = helper.output(supervisor).await.map_err(|error| {
-        missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
-    })?;
-    json::read(&printed).map_err(|_| {
-        let message = format!("the command of {name} printed no JSON object");
-        missing_credential("cloud_command_failed", message)
-    })
+    let printed = helper.output(supervisor).await.map_err(|error| failed(name, &error))?;
+    json::read(&printed).map_err(|_| failed(name, &"printed no JSON object"))
 }
 
 /// Runs a command that renews a login. Its output is discarded.
@@ -42,7 +38,9 @@ pub(super) async fn run_login(
     supervisor: &Supervisor,
 ) -> Result<(), Box<Fault>> {
     let helper = HelperCommand { limit: LOGIN_TIMEOUT, ..HelperCommand::new(command) };
-    helper.output(supervisor).await.map(drop).map_err(|error| {
-        missing_credential("cloud_command_failed", format!("the command of {name} {error}"))
-    })
+    helper.output(supervisor).await.map(drop).map_err(|error| failed(name, &error))
+}
+
+fn failed(name: &str, what: &dyn Display) -> Box<Fault> {
+    missing_credential("cloud_command_failed", format!("the command of {name} {what}"))
 }

@@ -2,7 +2,6 @@
 //! CLI.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
@@ -11,10 +10,9 @@ use super::super::fault::missing_credential;
 use super::super::files::FILE_BYTES_MAX;
 use super::aws_files::variable;
 use super::command::{printed_json, printing};
-use super::token::{CloudToken, parse_expiry};
+use super::token::{CloudToken, expiry_in, parse_expiry};
 use super::token_http::{TokenCall, TokenContext, has_answered, invalid_answer};
 use crate::json;
-use crate::model::headers::wall_clock;
 use crate::process::file_reads;
 use crate::recovery::Fault;
 use crate::secrets::Variables;
@@ -194,8 +192,7 @@ impl EntraSource {
 fn of_answer(answer: &Value) -> Result<CloudToken, Box<Fault>> {
     let token = answer["access_token"].as_str().ok_or_else(|| invalid_answer(ENTRA))?;
     let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
-    let lifetime = number(&answer["expires_in"]).map(Duration::from_secs);
-    let expires = lifetime.and_then(|lifetime| wall_clock().checked_add(lifetime));
+    let expires = expiry_in(number(&answer["expires_in"]));
     let named = number(&answer["expires_on"]).and_then(|end| parse_expiry(&end.into()));
     Ok(CloudToken::bearer(token, expires.or(named)))
 }

@@ -42,9 +42,6 @@ pub(super) enum GoogleSource {
 
 impl GoogleIdentity {
     /// Determines the source. Reads files, and contacts no service.
-    ///
-    /// # Errors
-    /// A file is missing or invalid.
     pub(super) fn plan(&self) -> Result<GoogleSource, Box<Fault>> {
         if let Some(path) = variable(&self.variables, "GOOGLE_APPLICATION_CREDENTIALS") {
             let path = PathBuf::from(path);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::super::files::{FILE_BYTES_MAX, unblocked};
 use super::google::{GoogleIdentity, GoogleSource, no_credentials};
 use super::google_program;
-use super::token::{CloudToken, TokenKind, parse_expiry};
+use super::token::{CloudToken, TokenKind, expiry_in, parse_expiry};
 use super::token_http::{TokenCall, TokenContext, has_answered, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
@@ -178,9 +178,9 @@ async fn subject_token(source: &Value, context: &TokenContext) -> Result<String,
         let mut call = TokenCall::local("the issuer of the identity", Method::GET, url, remedy)?;
         let headers = source["headers"].as_object().into_iter().flatten();
         for (name, value) in headers.filter_map(|(name, it)| Some((name, it.as_str()?))) {
-            call = call.named_header(name, value);
+            call = call.header(name, value);
         }
-        context.http.send(call.patient()).await?
+        context.http.send(call.with_service_timeout()).await?
     } else {
         return Err(no_credentials(
             "the credential_source of the Google credentials has no file, no url and no \
@@ -249,7 +249,5 @@ async fn of_metadata(url: &str, context: &TokenContext) -> Result<CloudToken, Bo
 fn of_answer(answer: &Value) -> Result<CloudToken, Box<Fault>> {
     let token = answer["access_token"].as_str();
     let token = token.ok_or_else(|| invalid_answer("Google's token service"))?;
-    let lifetime = answer["expires_in"].as_u64().map(Duration::from_secs);
-    let expires = lifetime.and_then(|lifetime| wall_clock().checked_add(lifetime));
-    Ok(CloudToken::bearer(token, expires))
+    Ok(CloudToken::bearer(token, expiry_in(answer["expires_in"].as_u64())))
 }

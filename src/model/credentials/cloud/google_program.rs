@@ -50,8 +50,8 @@ pub(super) async fn token(
     };
     let output_file = program["output_file"].as_str().filter(|file| !file.is_empty());
     if let Some(file) = output_file
-        && let Some(kept) = kept_answer(file.as_ref()).await
-        && let Ok(token) = of_answer(&kept, output_file)
+        && let Some(stored) = stored_answer(file.as_ref()).await
+        && let Ok(token) = of_answer(&stored, output_file)
     {
         return Ok(token);
     }
@@ -67,7 +67,7 @@ fn invalid(what: &str) -> Box<Fault> {
     no_credentials(format!("the program of the Google credentials: {what}"))
 }
 
-async fn kept_answer(file: &Path) -> Option<Value> {
+async fn stored_answer(file: &Path) -> Option<Value> {
     json::read(&file_reads::read_unblocked(file, FILE_BYTES_MAX).await.ok()?).ok()
 }
 

@@ -35,22 +35,22 @@ const MARGIN: Duration = Duration::from_mins(2);
 /// Pause after a failed renewal while the token is still valid, or after one that would fail again.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum wait for a lock that another run holds.
-const PATIENCE: Duration = Duration::from_secs(40);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(40);
 /// The lock of the command that renews a login of AWS, and the maximum wait for it: the command may
 /// wait for a user.
 const LOGIN_LOCK: &str = "aws-login.lock";
-const LOGIN_PATIENCE: Duration = Duration::from_mins(4);
+const LOGIN_LOCK_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// An identity with its current token.
 #[derive(Debug)]
 pub(in super::super) struct CloudLogin {
     pub(in super::super) identity: CloudIdentity,
     context: TokenContext,
-    held: Mutex<HeldToken>,
+    current: Mutex<CurrentToken>,
 }
 
 #[derive(Debug, Default)]
-struct HeldToken {
+struct CurrentToken {
     token: Option<CloudToken>,
     /// The secret of a token that the service rejected.
     rejected: Option<Secret>,
@@ -62,48 +62,48 @@ struct HeldToken {
 
 impl CloudLogin {
     pub(in super::super) fn new(identity: CloudIdentity, context: TokenContext) -> Self {
-        Self { identity, context, held: Mutex::default() }
+        Self { identity, context, current: Mutex::default() }
     }
 
     /// Returns a token that is valid, renewed if necessary.
     pub(in super::super) async fn token(&self) -> Result<CloudToken, Box<Fault>> {
-        let mut held = self.held.lock().await;
+        let mut current = self.current.lock().await;
         let now = wall_clock();
-        if let Some(token) = &held.token
-            && held.rejected.as_ref() != Some(token.secret())
+        if let Some(token) = &current.token
+            && current.rejected.as_ref() != Some(token.secret())
             && token.is_valid_for(now, Duration::ZERO)
         {
-            let resting = held.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
-            if resting || token.is_valid_for(now, MARGIN) {
+            let is_paused = current.no_early_renewal_before.is_some_and(|end| Instant::now() < end);
+            if is_paused || token.is_valid_for(now, MARGIN) {
                 return Ok(token.clone());
             }
             let token = token.clone();
-            if self.renew(&mut held).await.is_err() {
-                held.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
+            if self.renew(&mut current).await.is_err() {
+                current.no_early_renewal_before = Some(Instant::now() + EARLY_RENEWAL_PAUSE);
                 return Ok(token);
             }
         } else {
-            self.renew(&mut held).await?;
+            self.renew(&mut current).await?;
         }
-        held.token.clone().ok_or_else(|| invalid_answer("the identity"))
+        current.token.clone().ok_or_else(|| invalid_answer("the identity"))
     }
 
     /// Records that the service rejected the token with this secret.
     pub(in super::super) async fn reject(&self, secret: &Secret) {
-        self.held.lock().await.rejected = Some(secret.clone());
+        self.current.lock().await.rejected = Some(secret.clone());
     }
 
     /// Fetches a different token than the current one.
     pub(in super::super) async fn refresh(&self) -> Renewal {
-        let mut held = self.held.lock().await;
-        let before = held.token.as_ref().map(|token| token.secret().clone());
-        // The current token is not adopted again from the cache of the host.
-        let rejected = held.rejected.clone().or_else(|| before.clone());
-        held.rejected.clone_from(&rejected);
-        if let Err(fault) = self.renew(&mut held).await {
+        let mut current = self.current.lock().await;
+        let before = current.token.as_ref().map(|token| token.secret().clone());
+        // The current token must not be adopted again from the cache of the host.
+        let rejected = current.rejected.clone().or_else(|| before.clone());
+        current.rejected.clone_from(&rejected);
+        if let Err(fault) = self.renew(&mut current).await {
             return Renewal::Failed(fault);
         }
-        let now = held.token.as_ref().map(|token| token.secret().clone());
+        let now = current.token.as_ref().map(|token| token.secret().clone());
         if before.is_none() || now != before { Renewal::Replaced } else { Renewal::Unchanged }
     }
 
@@ -118,14 +118,14 @@ impl CloudLogin {
         }
     }
 
-    async fn renew(&self, held: &mut HeldToken) -> Result<(), Box<Fault>> {
-        if let Some((at, fault)) = &held.failed
+    async fn renew(&self, current: &mut CurrentToken) -> Result<(), Box<Fault>> {
+        if let Some((at, fault)) = &current.failed
             && at.elapsed() < EARLY_RENEWAL_PAUSE
         {
             return Err(fault.clone());
         }
-        let renewed = self.fetch_or_share(held).await;
-        held.failed = match &renewed {
+        let renewed = self.fetch_or_share(current).await;
+        current.failed = match &renewed {
             Err(fault) if !is_temporary(fault) => Some((Instant::now(), fault.clone())),
             Ok(()) | Err(_) => None,
         };
@@ -133,12 +133,12 @@ impl CloudLogin {
     }
 
     /// Adopts the token that another run of this host fetched, or fetches one.
-    async fn fetch_or_share(&self, held: &mut HeldToken) -> Result<(), Box<Fault>> {
+    async fn fetch_or_share(&self, current: &mut CurrentToken) -> Result<(), Box<Fault>> {
         let shared = unblocked(&self.identity, |identity| Ok(shared_file(identity))).await?;
-        // Tokens of clouds can be fetched any number of times, so a run does not depend on the lock.
+        // A token can be fetched any number of times, so a run can do without the lock.
         let lock = match &shared {
             None => None,
-            Some(path) => FileLock::take(&path.with_extension("lock"), PATIENCE).await.ok(),
+            Some(path) => FileLock::take(&path.with_extension("lock"), LOCK_TIMEOUT).await.ok(),
         };
         let now = wall_clock();
         let cached = match &shared {
@@ -146,13 +146,14 @@ impl CloudLogin {
             None => None,
         };
         let cached = cached.filter(|token| {
-            held.rejected.as_ref() != Some(token.secret()) && token.is_valid_for(now, MARGIN)
+            current.rejected.as_ref() != Some(token.secret()) && token.is_valid_for(now, MARGIN)
         });
         let token = if let Some(token) = cached {
             token
         } else {
-            let current = held.token.as_ref().map(CloudToken::secret);
-            let token = self.fetch(current.filter(|_| held.rejected.as_ref() == current)).await?;
+            let secret = current.token.as_ref().map(CloudToken::secret);
+            let rejected = secret.filter(|_| current.rejected.as_ref() == secret);
+            let token = self.fetch(rejected).await?;
             if let Some(path) = shared.as_deref().filter(|_| token.expires.is_some()) {
                 // Without the cache, other runs fetch tokens of their own.
                 let _ = write_cached(path, &token);
@@ -163,8 +164,8 @@ impl CloudLogin {
         for secret in token.secrets() {
             self.context.known.add(secret.reveal());
         }
-        held.token = Some(token);
-        held.no_early_renewal_before = None;
+        current.token = Some(token);
+        current.no_early_renewal_before = None;
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl CloudLogin {
     ) -> Result<CloudToken, Box<Fault>> {
         let folder = aws.cache.as_deref().filter(|folder| create_folder(folder).is_ok());
         let _lock = match folder {
-            Some(folder) => FileLock::take(&folder.join(LOGIN_LOCK), LOGIN_PATIENCE).await.ok(),
+            Some(folder) => FileLock::take(&folder.join(LOGIN_LOCK), LOGIN_LOCK_TIMEOUT).await.ok(),
             None => None,
         };
         if let Ok(token) = self.fetch_aws(aws).await

@@ -4,7 +4,7 @@
 //! variables, files, metadata servers ──► AwsIdentity ────┐
 //! application default credentials ─────► GoogleIdentity ─┼─fetch─► CloudToken ─► CloudLogin
 //! client secret, federated token ──────► EntraIdentity ──┘            ▲            │
-//!                                                        cache of the host, by turns by a lock
+//!                                                        cache of the host, under a lock
 //! ```
 
 mod aws_endpoint;

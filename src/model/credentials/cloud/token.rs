@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::fault::missing_credential;
 use super::super::secret::Secret;
+use crate::model::headers::wall_clock;
 use crate::recovery::Fault;
 
 /// A credential for requests to a cloud.
@@ -37,6 +38,10 @@ impl CloudToken {
         Self { kind: TokenKind::Bearer(Secret::new(token)), expires, quota_project: None }
     }
 
+    pub(super) fn aws(keys: AwsKeys, expires: Option<SystemTime>) -> Self {
+        Self { kind: TokenKind::Aws(keys), expires, quota_project: None }
+    }
+
     /// The keys in an answer of AWS or in the output of a command.
     pub(super) fn of_aws(value: &Value, from: &str) -> Result<Self, Box<Fault>> {
         let text = |names: [&str; 2]| {
@@ -57,7 +62,7 @@ impl CloudToken {
         };
         let expires =
             parse_expiry(&value["Expiration"]).or_else(|| parse_expiry(&value["expiration"]));
-        Ok(Self { kind: TokenKind::Aws(keys), expires, quota_project: None })
+        Ok(Self::aws(keys, expires))
     }
 
     /// The part that identifies the token and is never shown.
@@ -118,6 +123,11 @@ impl CloudToken {
             quota_project: value["quota_project"].as_str().map(str::to_owned),
         })
     }
+}
+
+/// The end of a token with a lifetime of `seconds` from now.
+pub(super) fn expiry_in(seconds: Option<u64>) -> Option<SystemTime> {
+    wall_clock().checked_add(Duration::from_secs(seconds?))
 }
 
 /// Parses the end of a token: RFC 3339, or a number of seconds or milliseconds since 1970.

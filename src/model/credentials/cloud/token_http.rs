@@ -9,22 +9,22 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::super::fault::{issuer_unreachable, missing_credential};
-use super::super::grant::parse_token_endpoint;
+use super::super::grant::{parse_token_endpoint, url_encoded};
 use crate::json;
 use crate::model::endpoint::host;
-use crate::model::fault::{fault_of_response, fault_without_response};
+use crate::model::fault::{fault_of_response, fault_without_client, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::proxies::Proxies;
 use crate::model::timers::RequestTimers;
-use crate::model::transport::HttpTransport;
+use crate::model::transport::{HttpTransport, read_body};
 use crate::process::Supervisor;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
 use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a metadata server, all requests together. One that does not exist may not answer at
-/// all.
+/// Timeout of a metadata server, for all requests together. If there is no such server, there may
+/// be no answer at all.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
@@ -71,7 +71,8 @@ impl<'a> TokenCall<'a> {
         remedy: &'a str,
     ) -> Result<Self, Box<Fault>> {
         let Some(url) = parse_token_endpoint(url) else {
-            let message = format!("the address of {service} is no https:// address; correct it");
+            let message =
+                format!("the address of {service} is not an https:// address; correct it");
             return Err(missing_credential("invalid_token_endpoint", message));
         };
         let request = Request::new(method, url);
@@ -79,9 +80,6 @@ impl<'a> TokenCall<'a> {
     }
 
     /// A request to a metadata server.
-    ///
-    /// # Errors
-    /// The address is no URL.
     pub(super) fn local(
         service: &'a str,
         method: Method,
@@ -95,17 +93,8 @@ impl<'a> TokenCall<'a> {
         Ok(Self { service, request, limit: METADATA_TIMEOUT, is_local: true, remedy })
     }
 
-    pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
-        // A value that cannot be sent leads to a refusal, which is reported.
-        if let Ok(mut value) = HeaderValue::from_str(value) {
-            value.set_sensitive(true);
-            self.request.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-        self
-    }
-
-    /// Like [`header`](Self::header), for a header whose name is not known at compile time.
-    pub(super) fn named_header(mut self, name: &str, value: &str) -> Self {
+    /// Adds a header. Without one that cannot be sent, the service refuses, which is reported.
+    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(value)) {
             value.set_sensitive(true);
@@ -116,16 +105,13 @@ impl<'a> TokenCall<'a> {
 
     /// Sets the timeout of a token service. A server with HTTPS is reached like other services, if
     /// necessary through a proxy; one with plain HTTP counts as local.
-    pub(super) fn patient(self) -> Self {
+    pub(super) fn with_service_timeout(self) -> Self {
         let is_local = self.request.url().scheme() == "http";
         Self { limit: SERVICE_TIMEOUT, is_local, ..self }
     }
 
     pub(super) fn form<'b>(self, fields: impl IntoIterator<Item = (&'b str, &'b str)>) -> Self {
-        let mut url = Url::parse("http://form/").expect("it is an address");
-        url.query_pairs_mut().extend_pairs(fields);
-        let body = url.query().unwrap_or_default().to_owned();
-        self.body("application/x-www-form-urlencoded; charset=utf-8", body)
+        self.body("application/x-www-form-urlencoded; charset=utf-8", url_encoded(fields))
     }
 
     pub(super) fn json(self, body: &Value) -> Self {
@@ -151,26 +137,17 @@ impl TokenHttp {
         let proxies = if is_local { &none } else { &self.proxies };
         let timers = RequestTimers { connect: limit, ..RequestTimers::default() };
         let transport = HttpTransport::new(request.url(), timers, self.roots.clone(), proxies);
-        let http = transport.client(ConnectionChoice::Fresh).map_err(|error| {
-            let detail = error.to_string();
-            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Unsent))
-        })?;
+        let http = transport.client(ConnectionChoice::Fresh);
+        let http = http.map_err(|error| fault_without_client(&error))?;
         request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
-        let asking = async {
+        let exchange = async {
             let sent = http.execute(request).await;
             let mut response = sent.map_err(|error| unreachable(error, &place))?;
             let (status, headers) = (response.status(), response.headers().clone());
             let mut body = Vec::new();
-            while body.len() < ANSWER_MAX {
-                match response.chunk().await {
-                    Ok(Some(piece)) => body.extend_from_slice(&piece),
-                    Ok(None) => break,
-                    Err(error) if status.is_success() => return Err(unreachable(error, &place)),
-                    Err(_) => break,
-                }
-            }
+            let read = read_body(&mut response, &mut body, ANSWER_MAX).await;
             if status.is_success() {
-                return Ok(body);
+                return read.map(|()| body).map_err(|error| unreachable(error, &place));
             }
             if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
                 let now = wall_clock();
@@ -182,7 +159,7 @@ impl TokenHttp {
             let message = format!("{place} refuses (HTTP {}{quoted}); {remedy}", status.as_u16());
             Err(missing_credential("cloud_identity_refused", message))
         };
-        timeout(limit, asking).await.unwrap_or_else(|_| {
+        timeout(limit, exchange).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
             Err(issuer_unreachable(format!("{place} did not answer within {seconds} s")))
         })
@@ -240,7 +217,7 @@ pub(super) fn xml_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     Some(xml[start..end].trim())
 }
 
-/// True if there was an answer at all, even a refusal.
+/// True if the service answered, even with a refusal.
 pub(super) fn has_answered(fault: &Fault) -> bool {
     fault.status().is_some() || matches!(fault.kind, FaultKind::Refused { .. })
 }
