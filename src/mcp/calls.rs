@@ -21,7 +21,6 @@ const RECONNECT_WAIT: Duration = Duration::from_secs(10);
 /// The maximum number of times that a call is sent again because the server demands more input.
 const INPUT_ROUNDS_MAX: usize = 16;
 
-/// A request to a server.
 pub(super) struct ServerRequest {
     pub(super) method: &'static str,
     /// An object.

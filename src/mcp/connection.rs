@@ -39,7 +39,6 @@ use super::transport::{Inbox, Transport};
 /// a handshake.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most pages of a list.
 const MOST_PAGES: usize = 50;
 
 /// The time limit of a ping to a server that did not answer.

@@ -10,7 +10,7 @@ use crate::types::{HostChannel, HostError};
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, INTERNAL_ERROR, RpcError, ServerMessage};
-use super::transport::{Closing, Inbox, Sending, Transport};
+use super::transport::{Inbox, Sending, Transport};
 
 /// The most messages of a server that wait to be handled; more are dropped.
 pub(super) const WAITING_MAX: usize = 256;
@@ -21,7 +21,6 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The client's end of a connection.
 pub(super) struct HostTransport(Arc<HostServer>);
 
-/// The server in the host.
 struct HostServer {
     host: Arc<dyn HostChannel>,
     server: String,
@@ -119,9 +118,5 @@ impl Transport for HostTransport {
             let _ = tokio::time::timeout(ACK_TIMEOUT, server.send(message.json)).await;
             Ok(())
         })
-    }
-
-    fn close(&self) -> Closing {
-        Box::pin(std::future::ready(()))
     }
 }

@@ -160,7 +160,6 @@ impl HttpSession {
         headers
     }
 
-    /// The headers of a message.
     fn message_headers(&self, message: &Value) -> HeaderMap {
         let mut headers = self.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));

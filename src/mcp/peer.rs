@@ -396,7 +396,7 @@ impl Drop for PendingRequest {
 mod tests {
     use tokio::time::Instant;
 
-    use super::super::transport::{Closing, Sending};
+    use super::super::transport::Sending;
     use super::*;
 
     /// A transport that never sends anything. Counts the messages that were given up.
@@ -418,10 +418,6 @@ mod tests {
                 let _given_up = given_up;
                 std::future::pending().await
             })
-        }
-
-        fn close(&self) -> Closing {
-            Box::pin(std::future::ready(()))
         }
     }
 

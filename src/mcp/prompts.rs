@@ -13,10 +13,8 @@ use super::server_task::ServerTask;
 use super::servers::Servers;
 use crate::transcript::Block;
 
-/// The most prompts of one server.
 const MOST_PROMPTS: usize = 500;
 
-/// A server's prompt.
 #[derive(Debug, PartialEq)]
 pub(super) struct RemotePrompt {
     /// The server's own name for it.

@@ -17,7 +17,6 @@ const LONGEST_SAFE_NAME: usize = 64;
 /// The longest description that is passed on, in characters: some servers send whole manuals.
 const LONGEST_DESCRIPTION: usize = 4096;
 
-/// The most tools of one server.
 const MOST_TOOLS: usize = 500;
 
 /// The most bytes of all tool definitions of one server: every request contains them, and the

@@ -15,16 +15,13 @@ use super::server_task::ServerTask;
 use super::servers::{CallPermission, Servers};
 use super::state::ServerStatus;
 
-/// The tool that lists resources.
 pub(super) const LIST: &str = "ListMcpResources";
 
-/// The tool that reads a resource.
 pub(super) const READ: &str = "ReadMcpResource";
 
 /// The most resources listed of one server.
 const MOST_LISTED: usize = 500;
 
-/// The most pages of a list.
 const MOST_PAGES: usize = 20;
 
 /// A kind of list: the method of its requests, and the key in the answers.

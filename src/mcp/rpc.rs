@@ -48,7 +48,6 @@ pub(super) fn request_number(id: &Value) -> Option<u64> {
     text.strip_suffix(".0").unwrap_or(&text).parse().ok()
 }
 
-/// A message from a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ServerMessage {
     Request { id: Value, method: String, params: Value },
@@ -229,7 +228,6 @@ impl RpcError {
     }
 }
 
-/// A message to a server.
 #[derive(Clone, Debug)]
 pub(super) struct ClientMessage {
     /// The identifier, if it is a request.

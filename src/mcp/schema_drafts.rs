@@ -35,7 +35,6 @@ const NULLABLE: [&str; 3] = ["const", "default", "example"];
 /// The most schemas that are merged at the top.
 const MERGED_MAX: usize = 200;
 
-/// Converts a schema.
 pub(super) fn convert(schema: &mut Value) {
     convert_keywords(schema);
     resolve_names(schema);

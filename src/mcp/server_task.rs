@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::timeout_while_running;
+use crate::secrets::Redactor;
 
 use super::call_error::CallError;
 use super::config::{ServerAddress, ServerConfig};
@@ -52,8 +53,7 @@ pub(super) struct ServerTask {
     tool_warnings: Mutex<HashSet<String>>,
 }
 
-/// The current state of a server.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct ServerState {
     pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
@@ -75,17 +75,8 @@ pub(super) struct ServerState {
 impl ServerTask {
     pub(super) fn new(config: ServerConfig, stop: CancellationToken) -> Self {
         let status = if config.disabled { ServerStatus::Disabled } else { ServerStatus::Pending };
-        let state = ServerState {
-            status,
-            why: None,
-            attempted: config.disabled,
-            connection: None,
-            epoch: 0,
-            tools: Arc::default(),
-            prompts: Arc::default(),
-            listed_changes: 0,
-            info: Arc::default(),
-        };
+        let attempted = config.disabled;
+        let state = ServerState { status, attempted, ..ServerState::default() };
         Self {
             config,
             stop,
@@ -254,7 +245,7 @@ impl ServerTask {
         }
     }
 
-    /// Connects and lists the tools.
+    /// Connects, and lists the tools and prompts.
     async fn connect(
         &self,
         environment: &Arc<ServerEnvironment>,
@@ -266,33 +257,36 @@ impl ServerTask {
         };
         let answer_max = self.call_limit(timers);
         let connection = connection::connect(&self.config, environment, limit, answer_max).await?;
+        match self.adopt(&connection, limit, &environment.redactor).await {
+            Ok(()) => Ok(connection),
+            Err(loss) => {
+                connection.close(timers.end).await;
+                Err(loss)
+            }
+        }
+    }
+
+    /// Lists the tools and prompts of a new connection, and then uses it for calls.
+    async fn adopt(
+        &self,
+        connection: &Connection,
+        limit: Duration,
+        redactor: &Redactor,
+    ) -> Result<(), ConnectionLoss> {
         let handle = connection.handle();
         let info = Arc::clone(&handle.info);
         let covered = handle.peer.tool_changes();
-        let listed = match timeout_while_running(limit, handle.list("tools")).await {
-            // A server that declares no tools need not implement `tools/list`.
-            Some(Err(CallError::Refused(_))) if !info.has_tools => {
-                Some(Ok(Listing { entries: Vec::new(), cut: None }))
-            }
-            listed => listed,
-        };
-        let why = match listed {
+        let why = match timeout_while_running(limit, handle.list("tools")).await {
             Some(Ok(listed)) => {
                 self.set_tools(&handle, &listed);
-                let prompts =
-                    if info.has_prompts { self.list_prompts(&handle).await } else { Vec::new() };
-                *self.loss.lock() = None;
-                self.state.send_modify(|state| {
-                    (state.info, state.prompts) = (info, Arc::new(prompts));
-                    (state.status, state.why) = (ServerStatus::Connected, None);
-                    (state.attempted, state.connection) = (true, Some(handle));
-                    state.listed_changes = covered;
-                    state.epoch += 1;
-                });
-                return Ok(connection);
+                None
+            }
+            // A server that declares no tools need not implement `tools/list`.
+            Some(Err(CallError::Refused(_))) if !info.has_tools => {
+                self.set_tools(&handle, &Listing { entries: Vec::new(), cut: None });
+                None
             }
             Some(Err(CallError::NeedsAuth(why) | CallError::MissingScope(why))) => {
-                connection.close(timers.end).await;
                 return Err(ConnectionLoss::NeedsAuth(why));
             }
             Some(Err(
@@ -300,20 +294,25 @@ impl ServerTask {
                 | CallError::Ambiguous(why)
                 | CallError::Lost(why)
                 | CallError::NotSent(why),
-            )) => {
-                format!(
-                    "it does not list its tools: {}",
-                    sanitize_start(&why, &environment.redactor)
-                )
-            }
+            )) => Some(format!("it does not list its tools: {}", sanitize_start(&why, redactor))),
             Some(Err(CallError::Expired(why))) => {
-                format!("it forgot the session before listing its tools: {why}")
+                Some(format!("it forgot the session before listing its tools: {why}"))
             }
-            None => format!("it did not list its tools within {} s", limit.as_secs_f32()),
+            None => Some(format!("it did not list its tools within {} s", limit.as_secs_f32())),
         };
-        let loss = ConnectionLoss::Transient(connection.with_last_output(&why));
-        connection.close(timers.end).await;
-        Err(loss)
+        if let Some(why) = why {
+            return Err(ConnectionLoss::Transient(connection.with_last_output(&why)));
+        }
+        let prompts = if info.has_prompts { self.list_prompts(&handle).await } else { Vec::new() };
+        *self.loss.lock() = None;
+        self.state.send_modify(|state| {
+            (state.info, state.prompts) = (info, Arc::new(prompts));
+            (state.status, state.why) = (ServerStatus::Connected, None);
+            (state.attempted, state.connection) = (true, Some(handle));
+            state.listed_changes = covered;
+            state.epoch += 1;
+        });
+        Ok(())
     }
 
     /// The prompts of a new connection. A server that does not list them has none.

@@ -144,7 +144,6 @@ impl Servers {
         }
     }
 
-    /// Creates the task of a server.
     pub(super) fn new_task(&self, config: ServerConfig) -> Arc<ServerTask> {
         Arc::new(ServerTask::new(config, self.stop.child_token()))
     }

@@ -12,7 +12,7 @@ use crate::sse::{SseEvent, SseParser};
 use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
 use super::rpc::{ClientMessage, ServerMessage};
 use super::server_client::{ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, content_type, too_large};
-use super::transport::{Closing, Inbox, Sending, Transport};
+use super::transport::{Inbox, Sending, Transport};
 
 /// The client's end of a connection.
 pub(super) struct SseTransport {
@@ -139,10 +139,5 @@ impl Transport for SseTransport {
                 Ok(None) | Err(_) => Err(connection_broken()),
             }
         })
-    }
-
-    fn close(&self) -> Closing {
-        // The stream ends with the inbox.
-        Box::pin(std::future::ready(()))
     }
 }

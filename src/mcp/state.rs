@@ -8,7 +8,6 @@ use serde::Serialize;
 /// The wait before the first reconnect; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The most reconnects before giving up.
@@ -21,10 +20,11 @@ const STABLE_AFTER: Duration = Duration::from_mins(1);
 const STREAM_STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The status of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerStatus {
     /// It is connecting, for the first time or again.
+    #[default]
     Pending,
     Connected,
     /// It requires a login, which an unattended run cannot do. It is not tried again.
@@ -82,7 +82,6 @@ pub(super) enum ConnectionLoss {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionUse {
     pub(super) lasted: Duration,
-    /// It has answered a call.
     pub(super) has_answered: bool,
 }
 

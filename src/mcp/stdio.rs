@@ -46,7 +46,6 @@ const OUTGOING_BYTES_MAX: usize = 8 << 20;
 /// The wait for the remaining output of a program that has ended.
 const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
-/// A running server process.
 pub(super) struct ServerProcess {
     running: RunningJob,
     pub(super) output: ServerOutput,

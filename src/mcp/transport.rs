@@ -1,6 +1,7 @@
 //! The interface between a connection and the carrier of its messages: the pipes of a program,
 //! HTTP, or the host of the run.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use super::rpc::{ClientMessage, ServerMessage};
 /// The most bytes of messages that wait to be handled. A single longer message is still accepted.
 const WAITING_BYTES: u32 = 32 << 20;
 
-/// Sends a message.
 pub(super) type Sending = Pin<Box<dyn Future<Output = Result<(), ExchangeFault>> + Send>>;
 
 /// Ends a transport.
@@ -40,8 +40,10 @@ pub(super) trait Transport: Send + Sync {
         None
     }
 
-    /// Ends the transport after everything was sent.
-    fn close(&self) -> Closing;
+    /// Ends the transport after everything was sent. By default, it ends with the inbox.
+    fn close(&self) -> Closing {
+        Box::pin(ready(()))
+    }
 }
 
 /// The queue into which a transport puts the messages of a server.
@@ -54,11 +56,8 @@ pub(super) struct Inbox {
     pub(super) closed: CancellationToken,
 }
 
-/// The share of a message in the bytes that may wait. Dropping it frees them.
-#[derive(Debug)]
-pub(super) struct QueuePermit {
-    _permit: Option<OwnedSemaphorePermit>,
-}
+/// The share of a message in the bytes that may wait. Dropping the permit frees them.
+pub(super) type QueuePermit = Option<OwnedSemaphorePermit>;
 
 /// A message that waits to be handled.
 #[derive(Debug)]
@@ -80,7 +79,7 @@ impl Inbox {
     pub(super) async fn reserve(&self, bytes: usize) -> QueuePermit {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         // The semaphore is never closed.
-        QueuePermit { _permit: Arc::clone(&self.free_bytes).acquire_many_owned(bytes).await.ok() }
+        Arc::clone(&self.free_bytes).acquire_many_owned(bytes).await.ok()
     }
 
     /// Puts a message into the queue, and waits for a place if necessary. Returns true if the
@@ -97,7 +96,7 @@ impl Inbox {
     ) -> bool {
         let Some(last) = messages.pop() else { return true };
         for message in messages {
-            if !self.put(message, QueuePermit { _permit: None }).await {
+            if !self.put(message, None).await {
                 return false;
             }
         }
@@ -106,7 +105,6 @@ impl Inbox {
 
     /// Puts a message into the queue, if there is a place for it. Returns true if there was.
     pub(super) fn try_put(&self, message: ServerMessage) -> bool {
-        let permit = QueuePermit { _permit: None };
-        self.messages.try_send(ReceivedMessage { message, _permit: permit }).is_ok()
+        self.messages.try_send(ReceivedMessage { message, _permit: None }).is_ok()
     }
 }

@@ -91,22 +91,10 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let mut ids = ToolIds::default();
     let blocks = blocks.iter().map(|block| complete_block(block.clone(), &mut ids));
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
-    let Settled { content, cut_tool_call, malformed } = keep_trusted_blocks(blocks, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
-    Ok(ModelReply {
-        id: text_of(&value["id"]),
-        model: text_of(&value["model"]),
-        content,
-        cut_tool_call,
-        malformed,
-        stop_reason: stop_reason.to_owned(),
-        has_end: true,
-        usage: received.usage,
-        counts: received.counts,
-        request_id: None,
-        first_token: None,
-    })
+    let (id, model) = (text_of(&value["id"]), text_of(&value["model"]));
+    Ok(ModelReply::of_blocks((id, model), blocks, stop_reason.to_owned(), &received))
 }
 
 /// True if part of a character was replaced by U+FFFD elsewhere than in the model's texts: a tool
@@ -263,44 +251,56 @@ fn quoted(text: &str) -> String {
     if end < text.len() { format!("`{}` ...", &text[..end]) } else { format!("`{text}`") }
 }
 
-/// The content of a completed reply.
-pub(super) struct Settled {
-    pub(super) content: Vec<Block>,
-    pub(super) cut_tool_call: bool,
-    pub(super) malformed: Vec<MalformedCall>,
-}
+impl ModelReply {
+    /// Creates a reply of completed blocks. Drops tool calls that may be truncated, depending on the
+    /// stop reason.
+    pub(super) fn of_blocks(
+        (id, model): (String, String),
+        mut blocks: Vec<CompletedBlock>,
+        stop_reason: String,
+        received: &Received,
+    ) -> Self {
+        use CompletedBlock::{Blank, Malformed, Whole};
 
-/// Keeps complete blocks. Drops tool calls that may be truncated, depending on the stop reason.
-pub(super) fn keep_trusted_blocks(mut blocks: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
-    use CompletedBlock::{Malformed, Whole};
-
-    let is_call =
-        |block: &CompletedBlock| matches!(block, Malformed { .. } | Whole(Block::ToolUse { .. }));
-    let before = blocks.len();
-    match StopKind::classify(stop_reason).trusted_calls() {
-        TrustedCalls::All => {}
-        TrustedCalls::AllButLast => {
-            if let Some(last) = blocks.iter().rposition(is_call) {
-                blocks.remove(last);
+        let is_call = |block: &CompletedBlock| {
+            matches!(block, Malformed { .. } | Whole(Block::ToolUse { .. }))
+        };
+        let before = blocks.len();
+        match StopKind::classify(&stop_reason).trusted_calls() {
+            TrustedCalls::All => {}
+            TrustedCalls::AllButLast => {
+                if let Some(last) = blocks.iter().rposition(is_call) {
+                    blocks.remove(last);
+                }
+            }
+            TrustedCalls::None => blocks.retain(|block| !is_call(block)),
+        }
+        let mut reply = Self {
+            id,
+            model,
+            content: Vec::with_capacity(blocks.len()),
+            cut_tool_call: blocks.len() < before,
+            malformed: Vec::new(),
+            stop_reason,
+            has_end: true,
+            usage: received.usage,
+            counts: received.counts,
+            request_id: None,
+            first_token: None,
+        };
+        for block in blocks {
+            match block {
+                Whole(block) => reply.content.push(block),
+                Blank => {}
+                Malformed { name, call, others } => {
+                    let (id, input) = (call.id.clone(), json!({}));
+                    reply.content.push(Block::ToolUse { id, name, input, others });
+                    reply.malformed.push(call);
+                }
             }
         }
-        TrustedCalls::None => blocks.retain(|block| !is_call(block)),
+        reply
     }
-    let cut_tool_call = blocks.len() < before;
-    let mut settled =
-        Settled { content: Vec::with_capacity(blocks.len()), cut_tool_call, malformed: Vec::new() };
-    for block in blocks {
-        match block {
-            CompletedBlock::Whole(block) => settled.content.push(block),
-            CompletedBlock::Blank => {}
-            CompletedBlock::Malformed { name, call, others } => {
-                let (id, input) = (call.id.clone(), json!({}));
-                settled.content.push(Block::ToolUse { id, name, input, others });
-                settled.malformed.push(call);
-            }
-        }
-    }
-    settled
 }
 
 /// The stop reason, if one is given.

@@ -10,9 +10,9 @@ use crate::sse::SseEvent;
 use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
-    BLOCKS_MAX, CompletedBlock, ModelReply, Settled, StreamProgress, ToolIds, complete_tool_use,
-    invalid_response, is_thinking, keep_trusted_blocks, other_fields, part_of_a_character,
-    read_value, stated_reason, text_of, too_many_blocks,
+    BLOCKS_MAX, CompletedBlock, ModelReply, StreamProgress, ToolIds, complete_tool_use,
+    invalid_response, is_thinking, other_fields, part_of_a_character, read_value, stated_reason,
+    text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
 use super::event_checks::{
@@ -253,25 +253,13 @@ impl ReplyAssembly {
             return Err(torn("the stream ended without a stop reason"));
         };
         let received = self.received.unwrap_or_default();
-        let sealed = self.slots.into_values().filter_map(|slot| match slot {
-            BlockSlot::Closed(sealed) => Some(sealed),
+        let blocks = self.slots.into_values().filter_map(|slot| match slot {
+            BlockSlot::Closed(block) => Some(block),
             BlockSlot::Open(_) => None,
         });
-        let Settled { content, cut_tool_call, malformed } =
-            keep_trusted_blocks(sealed.collect(), &stop_reason);
-        Ok(ModelReply {
-            id: self.id,
-            model: self.model,
-            content,
-            cut_tool_call,
-            malformed,
-            stop_reason,
-            has_end: self.ended,
-            usage: received.usage,
-            counts: received.counts,
-            request_id: None,
-            first_token: None,
-        })
+        let (ids, blocks) = ((self.id, self.model), blocks.collect());
+        let reply = ModelReply::of_blocks(ids, blocks, stop_reason, &received);
+        Ok(ModelReply { has_end: self.ended, ..reply })
     }
 
     /// The cost-relevant data, created when a message begins.
@@ -493,11 +481,11 @@ impl ReplyAssembly {
     ) -> Result<(), FaultKind> {
         let Some(slot) = self.slots.get_mut(&key) else { return Ok(()) };
         let BlockSlot::Open(growing) = slot else { return Ok(()) };
-        let sealed = growing.complete()?;
-        if let (CompletedBlock::Whole(block), Ok(index)) = (&sealed, usize::try_from(key)) {
+        let completed = growing.complete()?;
+        if let (CompletedBlock::Whole(block), Ok(index)) = (&completed, usize::try_from(key)) {
             progress(StreamProgress::Block { index, block: block.clone() });
         }
-        *slot = BlockSlot::Closed(sealed);
+        *slot = BlockSlot::Closed(completed);
         Ok(())
     }
 }

@@ -289,7 +289,6 @@ struct TimedBody<'a> {
     response: Response,
     /// The start of the attempt, plus the time for which the process was frozen.
     began: Instant,
-    /// Bytes read ahead.
     read_ahead: Vec<u8>,
     received: usize,
     last_byte: Option<Instant>,

@@ -13,6 +13,7 @@ use reqwest::Body;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 
+use crate::connect_error::REFUSED_TUNNEL;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, EndpointStatus, ErrorBody, ErrorClass, FailureStage, Fault,
     FaultKind, ModelCall, OptionalField, classify,
@@ -24,7 +25,7 @@ use super::base_url::EndpointError;
 use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, host};
 use super::error_body::truncate_message;
-use super::fault::{fault_without_client, is_refused_tunnel, redacted};
+use super::fault::{fault_without_client, redacted};
 use super::headers::{BETA, RateLimits, add_beta};
 use super::http2::{http2_only, speaks_http2};
 use super::limits::AccountKey;
@@ -215,7 +216,6 @@ impl ModelClient {
         }
     }
 
-    /// The HTTP client for a request.
     fn http(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, Box<Fault>> {
         self.transport.client(connection).map_err(|error| fault_without_client(&error))
     }
@@ -242,9 +242,8 @@ impl ModelClient {
     /// is final, like a 407; others may be temporary.
     async fn explain_tunnel(&self, mut fault: Fault) -> Fault {
         let FaultKind::Connection { detail } = &mut fault.kind else { return fault };
-        let Some(proxy) = self.transport.proxy().filter(|_| is_refused_tunnel(detail)) else {
-            return fault;
-        };
+        let is_refused = detail.ends_with(REFUSED_TUNNEL);
+        let Some(proxy) = self.transport.proxy().filter(|_| is_refused) else { return fault };
         let limit = self.timers.connect;
         let Some(refusal) = tunnel_refusal(proxy, self.urls.base(), limit).await else {
             *detail = proxy.tunnel_error_message(detail);

@@ -21,7 +21,10 @@ pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     }
     match number.or_else(|| implied_status(&label)).or_else(|| implied_status(&code)) {
         Some(status) => Some(FaultKind::Refused { status, label, code, message }),
-        None => Some(unknown_error(&message)),
+        None => {
+            let detail = format!("an error of unknown type: {message}");
+            Some(FaultKind::InvalidContent { detail })
+        }
     }
 }
 
@@ -225,10 +228,6 @@ fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
     let quoted =
         QUOTED_ERRORS.iter().find(|(words, _)| is_generic_label(label) && message.contains(words));
     quoted.map(|(_, label)| *label)
-}
-
-fn unknown_error(message: &str) -> FaultKind {
-    FaultKind::InvalidContent { detail: format!("an error of unknown type: {message}") }
 }
 
 pub(super) fn truncate_message(mut message: String) -> String {

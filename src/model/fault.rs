@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
-use crate::connect_error::{ConnectRefusal, REFUSED_TUNNEL, causes};
+use crate::connect_error::{ConnectRefusal, causes};
 use crate::json;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
 
@@ -154,11 +154,6 @@ pub(super) fn fault_without_response(
         FaultKind::Connection { detail }
     };
     Fault::new(kind, stage)
-}
-
-/// True if a failed connection has this text because a proxy refused a tunnel.
-pub(super) fn is_refused_tunnel(detail: &str) -> bool {
-    detail.ends_with(REFUSED_TUNNEL)
 }
 
 /// Converts an interrupted response body.

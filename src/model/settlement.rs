@@ -115,7 +115,6 @@ impl Received {
         }
     }
 
-    /// Adds bytes of content.
     pub(super) fn add_bytes(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         self.min_tokens = self.min_tokens.max(1);

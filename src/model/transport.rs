@@ -4,7 +4,6 @@ use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use reqwest::dns::Resolve;
@@ -12,8 +11,7 @@ use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Identity, Response, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tower_layer::Layer;
-use tower_service::Service;
+use tower::util::MapRequestLayer;
 
 use crate::json;
 use crate::process::file_reads;
@@ -92,7 +90,6 @@ pub(super) struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// Reads both files.
     pub(super) fn read(files: &IdentityFiles) -> Result<Self, InvalidBundle> {
         let certificates = read_bundle(&files.certificate)?;
         let invalid = |why: &dyn Display| InvalidBundle::new(&files.key, why);
@@ -178,7 +175,6 @@ impl Redirects {
     }
 }
 
-/// A name lookup.
 struct NameLookup(Arc<dyn Resolve>);
 
 impl fmt::Debug for NameLookup {
@@ -307,7 +303,7 @@ impl ClientConfig {
             .tcp_keepalive(dead * 5 / 11)
             .tcp_keepalive_interval(dead * 2 / 11)
             .tcp_keepalive_retries(PROBES)
-            .connector_layer(DialLayer);
+            .connector_layer(MapRequestLayer::new(record_dial));
         let builder = match &self.names {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),
             None => builder,
@@ -420,32 +416,9 @@ impl ConnectionMade {
     }
 }
 
-#[derive(Clone, Copy)]
-struct DialLayer;
-
-#[derive(Clone)]
-struct DialService<S>(S);
-
-impl<S> Layer<S> for DialLayer {
-    type Service = DialService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        DialService(inner)
-    }
-}
-
-impl<S: Service<To>, To> Service<To> for DialService<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, to: To) -> Self::Future {
-        // Outside of a tracked request, there is no flag.
-        let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
-        self.0.call(to)
-    }
+/// Sets the flag of the request that asks the connector for a connection to `target`.
+fn record_dial<T>(target: T) -> T {
+    // Outside of a tracked request, there is no flag.
+    let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
+    target
 }

@@ -148,7 +148,9 @@ impl AccessTokens {
                 timeout(RENEWAL_TIMEOUT, cached.renew(&source, challenge.as_deref())).await;
             // Released after the login is saved, so that the next process finds it.
             drop(lock);
-            (cached, renewed.unwrap_or_else(|_| Err(late())))
+            let seconds = RENEWAL_TIMEOUT.as_secs();
+            let late = format!("its authorization server gave no token within {seconds} s");
+            (cached, renewed.unwrap_or(Err(OAuthFault::Temporary(late))))
         };
         let Ok(ended) = tokio::spawn(renewal).await else {
             let cached = Arc::clone(&self.cached).lock_owned().await;
@@ -262,11 +264,6 @@ impl CachedLogin {
             Err(fault @ OAuthFault::Temporary(_)) => Err(fault),
         }
     }
-}
-
-fn late() -> OAuthFault {
-    let seconds = RENEWAL_TIMEOUT.as_secs();
-    OAuthFault::Temporary(format!("its authorization server gave no token within {seconds} s"))
 }
 
 impl TokenSource {

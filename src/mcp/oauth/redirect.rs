@@ -6,13 +6,10 @@ use reqwest::Url;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The path of the address.
 const PATH: &str = "/callback";
 
-/// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Listens for the redirected browser.
 pub(super) struct RedirectListener {
     listener: TcpListener,
     pub(super) address: Url,

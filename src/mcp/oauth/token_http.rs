@@ -1,7 +1,6 @@
 //! The HTTP client of the login protocol: the one of the run, with its proxies and certificates.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oauth2::{HttpRequest, HttpResponse};
@@ -35,10 +34,9 @@ pub(super) struct TokenHttp {
     /// The address of the MCP server.
     server: Url,
     redactor: Redactor,
-    /// True if the last request failed for a reason that may be temporary.
-    is_temporary: AtomicBool,
-    /// The reason that the last request failed: errors of the protocol do not repeat it.
-    failure: Mutex<Option<String>>,
+    /// The reason that the last request failed, if a retry may succeed: errors of the protocol do not
+    /// contain it.
+    temporary_failure: Mutex<Option<String>>,
 }
 
 /// The reason that there is no answer.
@@ -48,22 +46,14 @@ struct TokenHttpError(String);
 
 impl TokenHttp {
     pub(super) fn new(http: Arc<HttpClientFactory>, server: Url, redactor: Redactor) -> Self {
-        let (is_temporary, failure) = (AtomicBool::new(false), Mutex::default());
-        Self { http, server, redactor, is_temporary, failure }
+        Self { http, server, redactor, temporary_failure: Mutex::default() }
     }
 
     /// The reason of the last request's failure, if a retry may succeed.
     pub(super) fn temporary_failure(&self) -> Option<String> {
-        let failure = self.failure.lock();
-        failure.clone().filter(|_| self.is_temporary.load(Ordering::Relaxed))
+        self.temporary_failure.lock().clone()
     }
 
-    fn record(&self, failure: Option<String>, is_temporary: bool) {
-        *self.failure.lock() = failure;
-        self.is_temporary.store(is_temporary, Ordering::Relaxed);
-    }
-
-    /// Reads a document.
     pub(super) async fn read_document(&self, url: &Url) -> Result<Vec<u8>, OAuthHttpClientError> {
         let request = Request::new(reqwest::Method::GET, url.clone());
         let response = self.send(request, OAuthHttpRedirectPolicy::Follow).await?;
@@ -81,11 +71,11 @@ impl TokenHttp {
     ) -> Result<Response, OAuthHttpClientError> {
         let mut followed = 0;
         loop {
+            *self.temporary_failure.lock() = None;
             let url = request.url().clone();
             if request.body().is_some() && !is_protected(&url) {
                 let why = "its authorization server has no https:// address, and tokens are not \
                            sent over a network unencrypted";
-                self.record(Some(why.to_owned()), false);
                 return Err(TokenHttpError(why.to_owned()).into());
             }
             let client = (self.http)(url.as_str())?;
@@ -95,7 +85,7 @@ impl TokenHttp {
                 let fault = classify_client_error(&error, &self.redactor);
                 let host = url.host_str().unwrap_or_default();
                 let why = format!("its authorization server ({host}): {}", fault.text());
-                self.record(Some(why.clone()), true);
+                *self.temporary_failure.lock() = Some(why.clone());
                 TokenHttpError(why)
             })?;
             // With any other policy, a redirect could send a secret elsewhere.
@@ -130,9 +120,10 @@ impl TokenHttp {
 
     fn record_status(&self, response: &Response) {
         let (status, host) = (response.status(), response.url().host_str().unwrap_or_default());
-        let is_temporary = status.is_server_error() || matches!(status.as_u16(), 408 | 429);
-        let failure = format!("its authorization server ({host}) answered HTTP {status}");
-        self.record((!status.is_success()).then_some(failure), is_temporary);
+        if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+            let failure = format!("its authorization server ({host}) answered HTTP {status}");
+            *self.temporary_failure.lock() = Some(failure);
+        }
     }
 
     async fn body(&self, response: Response) -> Result<Vec<u8>, OAuthHttpClientError> {

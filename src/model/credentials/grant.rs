@@ -37,7 +37,6 @@ pub(super) struct TokenGrant {
     pub(super) lifetime: Option<Duration>,
 }
 
-/// The encoding of a request body.
 #[derive(Clone, Copy)]
 enum BodyEncoding {
     /// The form encoding that RFC 6749 requires.

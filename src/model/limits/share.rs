@@ -44,12 +44,10 @@ pub enum ProbeTurn {
 pub struct SharedLimits {
     folder: Option<PathBuf>,
     id: u64,
-    /// The request in flight.
     grant: Option<(PathBuf, RequestPermit)>,
     /// The write in progress.
     writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
     problem: Option<StateFileProblem>,
-    /// True if the problem was already reported.
     problem_reported: bool,
     /// Timeout of the next lock.
     lock_timeout: Duration,

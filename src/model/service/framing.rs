@@ -9,7 +9,6 @@ use super::event_stream::{DamagedFrame, EventStreamParser};
 /// The content type of AWS event streams.
 const AWS_EVENTS: &str = "application/vnd.amazon.eventstream";
 
-/// The parser of one stream.
 #[derive(Debug)]
 pub(in super::super) enum StreamParser {
     Sse(SseParser),

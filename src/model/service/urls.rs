@@ -18,7 +18,6 @@ const VERSION: &str = "anthropic-version";
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
-/// The URLs of a service.
 #[derive(Clone, Debug)]
 pub(in super::super) struct ServiceUrls {
     kind: ServiceKind,
@@ -26,7 +25,6 @@ pub(in super::super) struct ServiceUrls {
 }
 
 impl ServiceUrls {
-    /// Validates the base URL.
     pub(in super::super) fn new(kind: ServiceKind, base_url: &str) -> Result<Self, EndpointError> {
         let base = match kind {
             ServiceKind::Messages | ServiceKind::Foundry { .. } => {
@@ -111,7 +109,6 @@ impl ServiceUrls {
         url
     }
 
-    /// True if the service has fast mode.
     pub(in super::super) fn has_fast_mode(&self) -> bool {
         matches!(self.kind, ServiceKind::Messages)
     }

@@ -55,7 +55,6 @@ impl AwsService {
         }
     }
 
-    /// The public address.
     fn public_url(self, region: &str, variant: HostVariant) -> String {
         let (plain, dual_stack) = domains(region);
         let domain = if variant.dual_stack { dual_stack } else { plain };
@@ -67,7 +66,6 @@ impl AwsService {
     }
 }
 
-/// The variant of a service's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HostVariant {
     /// True for the host with validated cryptography (FIPS).

@@ -91,7 +91,7 @@ pub(super) struct SsoProfile {
 }
 
 /// A profile in the files.
-struct Profile<'a> {
+struct ProfileSection<'a> {
     files: &'a AwsFiles,
     name: &'a str,
     section: &'a Section,
@@ -150,7 +150,7 @@ impl AwsIdentity {
         name: &str,
         depth: u8,
     ) -> Result<Option<AwsSource>, Box<Fault>> {
-        let Some(profile) = Profile::find(files, name) else { return Ok(None) };
+        let Some(profile) = ProfileSection::find(files, name) else { return Ok(None) };
         let Some(depth) = depth.checked_sub(1) else {
             let message = format!("the profile {name:?} refers to too many others; correct it");
             return Err(no_credentials(message));
@@ -179,7 +179,7 @@ impl AwsIdentity {
     /// The source of a profile with a role.
     fn of_role(
         &self,
-        profile: &Profile<'_>,
+        profile: &ProfileSection<'_>,
         arn: String,
         depth: u8,
     ) -> Result<AwsSource, Box<Fault>> {
@@ -195,7 +195,8 @@ impl AwsIdentity {
             }
             (Some(source), None) if source == profile.name => profile.keys(),
             (Some(source), None) => {
-                match Profile::find(profile.files, &source).and_then(|source| source.keys()) {
+                match ProfileSection::find(profile.files, &source).and_then(|source| source.keys())
+                {
                     Some(keys) => Some(keys),
                     None => self.of_profile(profile.files, &source, depth)?,
                 }
@@ -211,7 +212,11 @@ impl AwsIdentity {
     }
 
     /// The source of a profile of IAM Identity Center.
-    fn of_sso(&self, profile: &Profile<'_>, account: String) -> Result<AwsSource, Box<Fault>> {
+    fn of_sso(
+        &self,
+        profile: &ProfileSection<'_>,
+        account: String,
+    ) -> Result<AwsSource, Box<Fault>> {
         let session = profile.value("sso_session");
         let section = session.as_ref().and_then(|session| profile.files.sso_session(session));
         let differs = |key: &str| {
@@ -324,7 +329,7 @@ impl AwsSource {
     }
 }
 
-impl<'a> Profile<'a> {
+impl<'a> ProfileSection<'a> {
     fn find(files: &'a AwsFiles, name: &'a str) -> Option<Self> {
         Some(Self { files, name, section: files.profile(name)? })
     }

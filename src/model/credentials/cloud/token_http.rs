@@ -23,8 +23,8 @@ use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a metadata server, for all requests together. If there is no such server, there may
-/// be no answer at all.
+/// Timeout of a metadata server, for all requests together. If there is no such server, requests may
+/// stay without an answer.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
