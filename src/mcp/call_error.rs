@@ -67,7 +67,7 @@ pub(super) enum RequestFault {
     Closed(Option<&'static str>),
 }
 
-/// A failed exchange, before it is related to a call or a connection attempt.
+/// The reason that an exchange of messages failed, for calls and connection attempts alike.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExchangeFault {
     NeedsAuth(String),

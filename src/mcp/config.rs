@@ -33,7 +33,7 @@ pub enum ServerAddress {
         command: String,
         arguments: Vec<String>,
         variables: BTreeMap<String, String>,
-        /// Its working folder, if it is not the one of the run.
+        /// The working folder of the program, if it differs from the run's.
         cwd: Option<String>,
     },
     Http(HttpAddress),

@@ -52,7 +52,7 @@ const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Connection {
     handle: ConnectionHandle,
     program: Option<ServerProcess>,
-    /// It is one stream of the first version of the protocol over HTTP.
+    /// True for the first version of the protocol over HTTP, which uses one stream.
     is_stream: bool,
     /// Ends the connection if it is dropped without being closed.
     _guard: DropGuard,

@@ -73,7 +73,7 @@ impl Elicitor {
         Self { host, server: server.to_owned(), limit, questions, open_requests }
     }
 
-    /// The capability declared to the server. `None`: it may not ask questions.
+    /// The capability declared to the server. `None`: the server may not ask questions.
     pub(super) fn capability(&self) -> Option<Value> {
         self.host.as_ref().map(|_| json!({ "form": {}, "url": {} }))
     }
@@ -153,7 +153,8 @@ impl Elicitor {
         self.withdraw_all(Withdrawal::ByServer, |question| question.id.as_ref() == Some(id));
     }
 
-    /// Withdraws the questions of the server's requests, because no request to it is in progress.
+    /// Withdraws the questions of the server's requests, since no request to the server is in
+    /// progress.
     pub(super) fn withdraw_without_call(&self) {
         self.withdraw_all(Withdrawal::WithoutCall, |question| question.id.is_some());
     }

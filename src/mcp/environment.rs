@@ -35,7 +35,7 @@ pub struct ServerEnvironment {
     /// The environment of programs. A server's own variables are added.
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
-    /// Masks secrets in server output before it is cut.
+    /// Masks secrets in the output of servers before the output is cut.
     pub redactor: Redactor,
     /// Receives secrets that become available only during the run, for redaction.
     pub secrets: KnownSecrets,

@@ -184,8 +184,9 @@ impl Peer {
         let _ = self.0.responses.try_send(ClientMessage::response(id, outcome));
     }
 
-    /// Passes a question of the server to the user on to the host. A question belongs to a request
-    /// in progress: without one it is cancelled. Its end counts as progress of the open requests.
+    /// Passes a question of the server to the host. A question belongs to a request in progress, and
+    /// is cancelled if there is none. The end of the question counts as progress of all open
+    /// requests.
     fn elicit(&self, id: Value, params: &Value) {
         let request = match self.0.elicitor.host_request(params) {
             Ok(request) => request,
@@ -250,7 +251,7 @@ impl Peer {
 
     /// Sets the information about the client that each further request contains.
     pub(super) fn set_context(&self, context: Map<String, Value>) {
-        // It is set once.
+        // There is one handshake.
         let _ = self.0.context.set(context);
     }
 

@@ -62,7 +62,7 @@ pub(super) struct ServerState {
     pub(super) connection: Option<ConnectionHandle>,
     /// Counts connections. A late failure of a call must not affect a later connection.
     pub(super) epoch: u64,
-    /// The tools as last listed, also while it is disconnected.
+    /// The tools as last listed, also while the server is disconnected.
     pub(super) tools: Arc<Vec<Arc<RemoteTool>>>,
     /// The prompts as last listed.
     pub(super) prompts: Arc<Vec<RemotePrompt>>,

@@ -74,8 +74,8 @@ impl Inbox {
         (Self { messages, free_bytes, closed: CancellationToken::new() }, received)
     }
 
-    /// Waits until there is room for a message of this size. It is called before the message is
-    /// parsed: the parsed value takes several times as much memory.
+    /// Waits until a message of this size may be queued. Called before the message is parsed, since
+    /// the parsed value takes several times as much memory.
     pub(super) async fn reserve(&self, bytes: usize) -> QueuePermit {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         // The semaphore is never closed.

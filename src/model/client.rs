@@ -220,7 +220,7 @@ impl ModelClient {
         self.transport.client(connection).map_err(|error| fault_without_client(&error))
     }
 
-    /// A fault as it is reported: the proxy is named, and the secret of the request redacted.
+    /// Prepares a fault for reports: names the proxy, and redacts the secret of the request.
     fn reported(&self, fault: Fault, secret: Option<&Secret>) -> Box<Fault> {
         Box::new(redacted(self.attribute_to_proxy(fault), secret))
     }

@@ -32,7 +32,7 @@ pub struct RequestContent<'a> {
 /// The beta that enables fast mode.
 pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 
-/// The body of a request. The conversation is written as it is, without a copy of it.
+/// The body of a request. The conversation is serialized in place, without a copy.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RequestBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

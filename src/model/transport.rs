@@ -285,7 +285,7 @@ impl ClientConfig {
     }
 
     fn builder(&self, connection: ConnectionChoice) -> ClientBuilder {
-        let kept = match connection {
+        let idle_max = match connection {
             ConnectionChoice::Pooled => usize::MAX,
             ConnectionChoice::Fresh => 0,
         };
@@ -297,7 +297,7 @@ impl ClientConfig {
             .retry(reqwest::retry::never())
             .redirect(self.redirects.policy())
             .connect_timeout(self.timers.connect)
-            .pool_max_idle_per_host(kept)
+            .pool_max_idle_per_host(idle_max)
             .pool_idle_timeout(POOL_IDLE)
             .tcp_nodelay(true)
             .tcp_keepalive(dead * 5 / 11)

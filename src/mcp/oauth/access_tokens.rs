@@ -48,7 +48,7 @@ pub(in crate::mcp) struct AccessTokens {
     cached: Arc<Mutex<CachedLogin>>,
 }
 
-/// A token as it is sent. It is never displayed.
+/// A token, which is sent but never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::mcp) struct BearerToken(String);
 

@@ -163,8 +163,8 @@ impl CredentialProvider {
         }
     }
 
-    /// Records that the service rejected this credential: it is not sent again if it can be
-    /// replaced.
+    /// Records that the service rejected this credential. A credential that can be replaced is not
+    /// sent again.
     pub(crate) async fn reject(&self, secret: &Secret) {
         if let ProviderKind::Helper(helper) = &self.0 {
             helper.reject(secret).await;

@@ -25,7 +25,7 @@ impl ServiceKind {
         }
     }
 
-    /// True if it is a cloud, with identities of its own.
+    /// True for a cloud, which has its own identities.
     pub fn is_cloud(&self) -> bool {
         *self != Self::Messages
     }

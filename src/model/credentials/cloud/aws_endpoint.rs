@@ -139,7 +139,8 @@ impl Profile<'_> {
         Some((value.clone(), format!("{name} of the profile {:?} in ~/.aws/config", self.name)))
     }
 
-    /// The place where a switch is turned on. `None` if it is off or not set.
+    /// The name of the variable or key that turns a switch on. `None` if the switch is off or not
+    /// set.
     fn switch(&self, name: &str, key: &str) -> Result<Option<String>, AwsEndpointError> {
         let Some((value, place)) = self.variable(name).or_else(|| self.key(key)) else {
             return Ok(None);

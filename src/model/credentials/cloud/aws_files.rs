@@ -39,14 +39,14 @@ pub(super) fn profile_name(variables: &Variables) -> String {
 impl AwsFiles {
     /// Reads both files. A file that does not exist is empty.
     pub(super) fn read(variables: &Variables, home: Option<&Path>) -> Result<Self, Box<Fault>> {
-        let place = |name: &str, usual: &str| -> Option<PathBuf> {
+        let path_of = |name: &str, usual: &str| -> Option<PathBuf> {
             match variable(variables, name) {
                 Some(named) => in_home(&named, home).or_else(|| Some(named.into())),
                 None => Some(home?.join(".aws").join(usual)),
             }
         };
         let mut files = Self::default();
-        if let Some(path) = place("AWS_CONFIG_FILE", "config") {
+        if let Some(path) = path_of("AWS_CONFIG_FILE", "config") {
             let sections = sections(&read_text(&path)?);
             let is_long = |title: &str| words(title) == ("profile", Some("default"));
             let has_long = sections.iter().any(|(title, _)| is_long(title));
@@ -65,7 +65,7 @@ impl AwsFiles {
                 }
             }
         }
-        if let Some(path) = place("AWS_SHARED_CREDENTIALS_FILE", "credentials") {
+        if let Some(path) = path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials") {
             for (name, section) in sections(&read_text(&path)?) {
                 files.add(&name, section);
             }
@@ -133,7 +133,7 @@ fn sections(text: &str) -> Vec<(String, Section)> {
             && let Some((_, section)) = sections.last_mut()
         {
             let comment =
-                [" #", " ;", "\t#", "\t;"].iter().filter_map(|mark| value.find(mark)).min();
+                [" #", " ;", "\t#", "\t;"].iter().filter_map(|start| value.find(start)).min();
             let value = value[..comment.unwrap_or(value.len())].trim();
             let name = name.trim().to_ascii_lowercase();
             let name = match &outer {

@@ -53,7 +53,7 @@ pub(super) struct TokenCall<'a> {
     pub(super) service: &'a str,
     pub(super) request: Request,
     pub(super) limit: Duration,
-    /// True if it is a metadata server, which is on this machine or its host.
+    /// True for a metadata server, which is on this machine or its host.
     pub(super) is_local: bool,
     /// The advice if the service refuses.
     pub(super) remedy: &'a str,
@@ -132,7 +132,7 @@ impl TokenHttp {
     /// The service cannot be reached (temporary), or refuses (permanent).
     pub(super) async fn send(&self, call: TokenCall<'_>) -> Result<Vec<u8>, Box<Fault>> {
         let TokenCall { service, mut request, limit, is_local, remedy } = call;
-        let place = format!("{service} at {}", host(request.url()));
+        let destination = format!("{service} at {}", host(request.url()));
         let none = Proxies::default();
         let proxies = if is_local { &none } else { &self.proxies };
         let timers = RequestTimers { connect: limit, ..RequestTimers::default() };
@@ -142,12 +142,12 @@ impl TokenHttp {
         request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
         let exchange = async {
             let sent = http.execute(request).await;
-            let mut response = sent.map_err(|error| unreachable(error, &place))?;
+            let mut response = sent.map_err(|error| unreachable(error, &destination))?;
             let (status, headers) = (response.status(), response.headers().clone());
             let mut body = Vec::new();
             let read = read_body(&mut response, &mut body, ANSWER_MAX).await;
             if status.is_success() {
-                return read.map(|()| body).map_err(|error| unreachable(error, &place));
+                return read.map(|()| body).map_err(|error| unreachable(error, &destination));
             }
             if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
                 let now = wall_clock();
@@ -156,12 +156,13 @@ impl TokenHttp {
                 return Err(Box::new(fault));
             }
             let quoted = quote(&body);
-            let message = format!("{place} refuses (HTTP {}{quoted}); {remedy}", status.as_u16());
+            let message =
+                format!("{destination} refuses (HTTP {}{quoted}); {remedy}", status.as_u16());
             Err(missing_credential("cloud_identity_refused", message))
         };
         timeout(limit, exchange).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
-            Err(issuer_unreachable(format!("{place} did not answer within {seconds} s")))
+            Err(issuer_unreachable(format!("{destination} did not answer within {seconds} s")))
         })
     }
 
@@ -180,10 +181,10 @@ pub(super) fn invalid_answer(service: &str) -> Box<Fault> {
     Box::new(Fault::new(FaultKind::InvalidContent { detail }, FailureStage::Unsent))
 }
 
-fn unreachable(error: reqwest::Error, place: &str) -> Box<Fault> {
-    let fault = fault_without_response(error, place, FailureStage::Unsent);
+fn unreachable(error: reqwest::Error, destination: &str) -> Box<Fault> {
+    let fault = fault_without_response(error, destination, FailureStage::Unsent);
     if matches!(fault.kind, FaultKind::Timeout { .. }) {
-        issuer_unreachable(format!("no connection to {place} in time"))
+        issuer_unreachable(format!("no connection to {destination} in time"))
     } else {
         Box::new(fault)
     }
