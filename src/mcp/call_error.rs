@@ -232,7 +232,7 @@ pub(super) fn classify_status(
     }
     if code.is_redirection() {
         why = format!(
-            "{why}, which is not followed: write the address to which it leads into its \"url\", \
+            "{why}, which is not followed: write the address that it leads to into its \"url\", \
              often the same with or without a \"/\" at the end"
         );
     }

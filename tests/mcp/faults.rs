@@ -54,7 +54,7 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         ),
         ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
         ("plain", vec!["it answered with text/plain", doubt], ServerStatus::Connected),
-        ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
+        ("words", vec!["not a message of the protocol", doubt], ServerStatus::Connected),
         ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
         (
             "torn",
@@ -112,7 +112,7 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("oauth", "it requires an OAuth login", ServerStatus::NeedsAuth),
         ("scope", "lacks the scope \"files:write\"", ServerStatus::NeedsAuth),
         ("page", "it answered with text/html", ServerStatus::Pending),
-        ("words", "no message of the protocol", ServerStatus::Pending),
+        ("words", "not a message of the protocol", ServerStatus::Pending),
         ("torn", "the connection broke", ServerStatus::Pending),
         ("cut", "the connection broke", ServerStatus::Pending),
     ];

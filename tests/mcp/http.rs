@@ -228,8 +228,8 @@ async fn a_headers_helper_that_fails_once_at_a_401_is_asked_again() {
 async fn a_headers_helper_that_fails_is_named_with_the_reason() {
     for (command, wanted) in [
         ("exit 3", "its \"headersHelper\" failed (exit status: 3)"),
-        ("echo token", "its \"headersHelper\" printed no JSON object of headers"),
-        ("echo '{\"A\": 1}'", "printed no JSON object of headers"),
+        ("echo token", "its \"headersHelper\" did not print a JSON object of headers"),
+        ("echo '{\"A\": 1}'", "did not print a JSON object of headers"),
     ] {
         let helper =
             |address: &mut HttpAddress, _: &Path| address.helper = Some(command.to_owned());

@@ -267,8 +267,8 @@ async fn each_failure_of_the_endpoint_has_its_class() {
     let cases = [
         (500, "", ErrorClass::ServerError, "said: "),
         (429, "", ErrorClass::RateLimit, "said: "),
-        (200, "<html>log in</html>", ErrorClass::BadResponse, "no JSON object"),
-        (200, "[]", ErrorClass::BadResponse, "no JSON object"),
+        (200, "<html>log in</html>", ErrorClass::BadResponse, "not a JSON object"),
+        (200, "[]", ErrorClass::BadResponse, "not a JSON object"),
         (200, "{}", ErrorClass::InvalidApiKey, "no usable access token"),
         (200, r#"{"access_token":"a\nb"}"#, ErrorClass::InvalidApiKey, "no usable access token"),
         (
