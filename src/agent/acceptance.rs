@@ -15,6 +15,7 @@ use crate::transcript::{Block, ToolCall};
 
 use super::messages::is_error;
 use super::run_event::{RunEvent, WaitingFor};
+use super::run_monitor::CancelReason;
 use super::tool_runner::{CompletedCall, ToolRunner};
 use super::world::RunWorld;
 
@@ -22,7 +23,7 @@ use super::world::RunWorld;
 const FILE_MAX: u64 = 8_000_000;
 
 /// Time limit for hashing a file. A file that takes longer counts as changed.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const HASH_LIMIT: Duration = Duration::from_secs(1);
 
 impl ToolRunner {
     /// Turns the results of a batch of tool calls into the next event.
@@ -32,7 +33,7 @@ impl ToolRunner {
         journal: &mut Journal,
         loops: LoopLimits,
     ) -> Event {
-        let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
+        let others = |done: &&CompletedCall<'_>| done.call.call().name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
         let others = if failed { OtherCalls::Failed } else { OtherCalls::Succeeded };
         match self.toolbox().settle_answers(others) {
@@ -57,17 +58,16 @@ impl ToolRunner {
 
 impl RunWorld<'_> {
     /// Runs the command of `--require`.
-    pub(super) async fn check(&mut self) -> Event {
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn check(&mut self) -> Result<Event, CancelReason> {
         let cancel = CancellationToken::new();
         let toolbox = Arc::clone(self.tools.toolbox());
         let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
         let waiting_for = WaitingFor::Tool { name: "--require".to_owned(), id: String::new() };
-        let check = match self.run_cancellable(waiting_for, &cancel, checking).await {
-            Ok(Some(check)) => check,
-            Ok(None) => {
-                return self.internal_error("a `--require` check was planned without a command");
-            }
-            Err(cut) => return cut.into(),
+        let Some(check) = self.run_cancellable(waiting_for, &cancel, checking).await? else {
+            return Ok(self.internal_error("a `--require` check was planned without a command"));
         };
         let passed = check.passed();
         let verified = self.tools.toolbox().acceptance().requirement;
@@ -75,7 +75,7 @@ impl RunWorld<'_> {
         let of = (u32::from(self.limits.budgets.requirement_tries) + 1).max(attempt);
         if !passed {
             let messages = self.conversation.messages();
-            self.failed_checks.take_in(&check, (attempt, of), messages);
+            self.failed_checks.record(&check, (attempt, of), messages);
             self.journal.failed_check(FailedCheck {
                 command: check.command.clone(),
                 end: check.end_phrase(),
@@ -84,7 +84,7 @@ impl RunWorld<'_> {
         }
         let check = Arc::new(check);
         self.monitor.emit(&RunEvent::RequirementEnds { check, attempt, of });
-        Event::Checked { passed }
+        Ok(Event::Checked { passed })
     }
 }
 
@@ -95,18 +95,14 @@ async fn edit_effect(path: &Path) -> Option<CallEffect> {
 }
 
 fn call_record(done: &CompletedCall<'_>, effect: CallEffect) -> ToolCallRecord {
-    let ToolCall { name, input, .. } = done.call;
+    let ToolCall { name, input, .. } = done.call.call();
     let mut arguments = input.clone();
     if let Some(arguments) = arguments.as_object_mut() {
         // Prose for people, which a model may vary while it repeats the same call.
         arguments.shift_remove("description");
     }
-    ToolCallRecord::new(
-        name,
-        arguments.to_string().as_bytes(),
-        comparable_text(done).as_bytes(),
-        effect,
-    )
+    let (arguments, text) = (arguments.to_string(), comparable_text(done));
+    ToolCallRecord::new(name, arguments.as_bytes(), text.as_bytes(), effect)
 }
 
 /// Returns the file that a call has written, as its tool reports.
@@ -117,8 +113,8 @@ fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
 /// Fingerprints a file's content. Regular files only: reading anything else could block.
 async fn content_fingerprint(path: &Path) -> Option<Fingerprint> {
     let path = path.to_owned();
-    let looking = tokio::task::spawn_blocking(move || fingerprint_file(&path));
-    tokio::time::timeout(LOOK_MAX, looking).await.ok()?.ok()?
+    let hashing = tokio::task::spawn_blocking(move || fingerprint_file(&path));
+    tokio::time::timeout(HASH_LIMIT, hashing).await.ok()?.ok()?
 }
 
 fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
@@ -135,16 +131,11 @@ fn fingerprint_file(path: &Path) -> Option<Fingerprint> {
 /// output and of a background command, which are new each time.
 fn comparable_text(done: &CompletedCall<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
-    let word = |block: &Block| {
-        if let Block::Text { text } = block {
-            text.clone()
-        } else {
-            serde_json::to_string(block).unwrap_or_default()
-        }
+    let text = |block: &Block| match block.as_text() {
+        Some(text) => text.to_owned(),
+        None => serde_json::to_string(block).unwrap_or_default(),
     };
-    let text = content.iter().map(word).collect::<Vec<_>>().join("\n");
-    let names = ["output_file", "backgroundTaskId"].into_iter();
-    names
-        .filter_map(|name| done.detail[name].as_str())
-        .fold(text, |text, name| text.replace(name, ""))
+    let text = content.iter().map(text).collect::<Vec<_>>().join("\n");
+    let names = ["output_file", "backgroundTaskId"].map(|field| done.detail[field].as_str());
+    names.into_iter().flatten().fold(text, |text, name| text.replace(name, ""))
 }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
@@ -16,10 +17,9 @@ use crate::recovery::{
 use crate::transcript::Message;
 
 use super::emitted_blocks::EmittedBlocks;
-use super::hook_runner::HookRunner;
 use super::housekeeping::Housekeeping;
-use super::model_caller::{ClassifiedFault, FixedContent};
-use super::run_event::{RunEvent, WaitingFor};
+use super::model_caller::{ClassifiedFault, ModelCaller};
+use super::run_event::{Heartbeat, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
 use super::world::RunWorld;
@@ -28,17 +28,17 @@ use super::world::RunWorld;
 const UNEVEN_CITATIONS: &str = "no citations are asked for: a request has them for all documents or \
                                 for none, and the conversation has a document without";
 
-/// The outcome of a call.
+/// The outcome of an attempt.
 enum AttemptOutcome {
     Answered(Box<ModelReply>),
     Failed(Box<Fault>),
     Cut(CancelReason),
 }
 
-/// The next progress of a call, or its end.
-enum AfterAttempt {
-    Step(StreamProgress),
-    Over(Result<ModelReply, Box<Fault>>),
+/// The next progress of an attempt, or its end.
+enum AttemptStep {
+    Progress(StreamProgress),
+    Ended(Result<ModelReply, Box<Fault>>),
 }
 
 impl From<Result<ModelReply, Box<Fault>>> for AttemptOutcome {
@@ -51,13 +51,15 @@ impl From<Result<ModelReply, Box<Fault>>> for AttemptOutcome {
 }
 
 impl RunWorld<'_> {
-    pub(super) async fn ask(&mut self, ask: ModelCall) -> Event {
-        let endpoint = self.caller.endpoint_at(ask.model_index);
-        let ask = self.streamed_arguments.adapt(ask, &self.limits, endpoint);
-        match self.caller.shared_limit_until(&ask, &mut self.monitor).await {
-            Ok(None) => {}
-            Ok(Some(until)) => return Event::SharedLimitMet { until },
-            Err(cut) => return cut.into(),
+    /// Sends one request.
+    ///
+    /// # Errors
+    /// The event that comes instead: the run was cut off, or a hook prevents the request.
+    pub(super) async fn ask(&mut self, call: ModelCall) -> Result<Event, Event> {
+        let endpoint = self.caller.endpoint_at(call.model_index);
+        let call = self.streamed_arguments.adapt(call, &self.limits, endpoint);
+        if let Some(until) = self.caller.shared_limit_until(&call, &mut self.monitor).await? {
+            return Ok(Event::SharedLimitMet { until });
         }
         self.context_view().leave_out_refused_images();
         if self.conversation.level_citations() {
@@ -65,105 +67,100 @@ impl RunWorld<'_> {
         }
         let repairs = self.conversation.repair_history(&mut self.journal, &mut self.monitor);
         self.caller.accounting.record_repairs(repairs);
-        let worst_case = self.context_view().worst_case(&ask);
+        let worst_case = self.context_view().worst_case(&call);
         if !self.caller.accounting.reserve(worst_case) {
-            return self.internal_error("the budget changed between weighing a call and making it");
+            return Ok(self.internal_error("the budget changed after the cost check"));
         }
-        if let CallPurpose::Summary(trigger) = ask.purpose
+        if let CallPurpose::Summary(trigger) = call.purpose
             && let Err(event) = self.before_compaction(trigger).await
         {
             self.caller.settle_broken(&mut self.journal, &mut self.monitor);
-            return event;
+            return Err(event);
         }
         let began = self.monitor.now();
-        let end = self.call(ask).await;
+        let outcome = self.attempt(call).await;
         self.caller.accounting.record_request_time(began.until(self.monitor.now()));
-        match end {
-            AttemptOutcome::Answered(answer) => self.handle_answer(*answer, &ask).await,
-            AttemptOutcome::Failed(fault) => self.handle_fault(*fault, &ask).await,
+        match outcome {
+            AttemptOutcome::Answered(answer) => Ok(self.handle_answer(*answer, &call).await),
+            AttemptOutcome::Failed(fault) => Ok(self.handle_fault(*fault, &call).await),
             AttemptOutcome::Cut(cut) => {
                 self.drop_reply();
                 self.caller.settle_broken(&mut self.journal, &mut self.monitor);
-                cut.into()
+                Err(cut.into())
             }
         }
     }
 
-    async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
-        let progress = self.caller.progress();
-        let endpoint = self.caller.endpoint_at(ask.model_index).clone();
-        let summary =
-            (ask.purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
+    /// Sends a request until its reply is complete, it fails, or the run is cut off.
+    async fn attempt(&mut self, call: ModelCall) -> AttemptOutcome {
+        let endpoint = self.caller.endpoint_at(call.model_index).clone();
+        let is_reply = call.purpose == CallPurpose::Reply;
+        let summary = (!is_reply).then(|| self.context_view().summary_messages());
         let reasoning = self.caller.reasoning_for(&endpoint, &self.conversation);
+        let (progress, fixed) = (self.caller.progress(), self.caller.fixed());
         let (messages, emitted) = self.conversation.streaming();
-        let fixed = self.caller.fixed();
         let model = endpoint.facts.name.as_str();
         // Not every model of the chain has fast mode.
-        let fast = ask.fast && endpoint.facts.fast.is_some();
-        let prompt = if let Some(messages) = &summary {
-            summary_prompt(model, messages, fast)
-        } else {
-            let FixedContent { system, tools, search } = &*fixed;
-            let (search, source) = (search.as_ref(), self.context.source.as_deref());
-            let messages = &messages;
-            RequestContent { model, system, tools, messages, reasoning, search, fast, source }
+        let fast = call.fast && endpoint.facts.fast.is_some();
+        let content = match &summary {
+            Some(messages) => RequestContent { fast, ..summary_content(model, messages) },
+            None => RequestContent {
+                search: fixed.search.as_ref(),
+                fast,
+                source: self.context.source.as_deref(),
+                ..fixed.content(model, &messages, reasoning)
+            },
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
         let mut send = move |step| drop(sender.send(step));
-        let call = endpoint.client.attempt(&prompt, &ask, &mut send);
-        tokio::pin!(call);
-        let mut timer = self.monitor.begin();
-        let (mut is_sent, mut last_byte): (bool, Option<Moment>) = (false, None);
+        let attempt = endpoint.client.attempt(&content, &call, &mut send);
+        tokio::pin!(attempt);
         // A summary is not part of the conversation, so it is not streamed to the observer.
-        let streams = self.caller.streams_events() && ask.purpose == CallPurpose::Reply;
-        let end = loop {
-            let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-                let silence = last_byte.map(|then| then.until(monitor.now()));
+        let streams = self.caller.streams_events() && is_reply;
+        let mut receiver = ProgressReceiver {
+            stream: streams.then_some((emitted, &*messages)),
+            caller: &mut self.caller,
+            tools: &mut self.tools,
+            starts_tools: !self.hooks.listen_to(HookEvent::PreToolUse),
+            housekeeping: &self.context.deps.housekeeping,
+            monitor: &mut self.monitor,
+            is_sent: false,
+            last_byte: None,
+        };
+        let mut timer = receiver.monitor.begin();
+        let outcome = loop {
+            let (is_sent, last_byte) = (receiver.is_sent, receiver.last_byte);
+            let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+                let since_last_byte = last_byte.map(|then| then.until(monitor.now()));
                 let waiting_for = if is_sent {
                     WaitingFor::Model(endpoint.label.clone())
                 } else {
                     WaitingFor::Credentials
                 };
-                monitor.emit_heartbeat(timer, waiting_for, progress, silence);
+                let heartbeat = monitor.heartbeat(timer, waiting_for, progress);
+                Some(Heartbeat { since_last_byte, ..heartbeat })
             };
-            let next = next_step(&mut steps, call.as_mut());
-            match self.monitor.wait_for(&mut timer, show, next).await {
-                Ok(AfterAttempt::Step(StreamProgress::Sending)) => is_sent = true,
-                Ok(AfterAttempt::Step(step)) => {
-                    last_byte = Some(self.monitor.now());
-                    let housekeeping = &self.context.deps.housekeeping;
-                    start_early_work(&step, &mut self.tools, &self.hooks, housekeeping);
-                    self.caller.record_progress(&step);
-                    if streams {
-                        forward_progress(step, emitted, &messages, &mut self.monitor);
-                    }
-                }
-                Ok(AfterAttempt::Over(result)) => break result.into(),
-                Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => {
-                    break AttemptOutcome::Cut(cut);
-                }
+            let next = next_step(&mut steps, attempt.as_mut());
+            match receiver.monitor.wait_for(&mut timer, heartbeat, next).await {
+                Ok(AttemptStep::Progress(progress)) => receiver.receive(progress),
+                Ok(AttemptStep::Ended(result)) => break result.into(),
                 // A complete answer is kept even if the deadline was noticed first.
                 Err(cut @ CancelReason::Deadline) => {
-                    break tokio::select! {
-                        biased;
-                        result = &mut call => result.into(),
-                        () = std::future::ready(()) => AttemptOutcome::Cut(cut),
-                    };
+                    let ended = attempt.as_mut().now_or_never();
+                    break ended.map_or(AttemptOutcome::Cut(cut), AttemptOutcome::from);
                 }
+                Err(cut) => break AttemptOutcome::Cut(cut),
             }
         };
         // A reply that arrives at once may overtake its own progress events.
-        while let Ok(step) = steps.try_recv() {
-            self.caller.record_progress(&step);
-            if streams {
-                forward_progress(step, emitted, &messages, &mut self.monitor);
-            }
+        while let Ok(progress) = steps.try_recv() {
+            receiver.receive(progress);
         }
-        end
+        outcome
     }
 
-    async fn handle_answer(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
+    async fn handle_answer(&mut self, mut answer: ModelReply, call: &ModelCall) -> Event {
         self.caller.record_reply(&mut answer, &mut self.journal, &mut self.monitor);
         if StopKind::classify(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
@@ -173,7 +170,7 @@ impl RunWorld<'_> {
                 code: String::new(),
                 message,
             };
-            return self.handle_fault(Fault::new(kind, FailureStage::Block), ask).await;
+            return self.handle_fault(Fault::new(kind, FailureStage::Block), call).await;
         }
         let end_words = if self.limits.strict_stop_reasons {
             EndWords::OfMessagesApi
@@ -181,18 +178,18 @@ impl RunWorld<'_> {
             EndWords::OfAnyApi
         };
         let reply = classify_reply(&answer, end_words);
-        if ask.purpose == CallPurpose::Reply {
-            self.conversation.remove_omitted(&mut self.journal);
-        }
-        let reply = match ask.purpose {
-            CallPurpose::Reply => self.check_final_reply(&answer, reply),
+        let reply = match call.purpose {
+            CallPurpose::Reply => {
+                self.conversation.remove_omitted(&mut self.journal);
+                self.check_final_reply(&answer, reply)
+            }
             CallPurpose::Summary(_) => self.check_summary(&answer, reply),
         };
         if let ReplyKind::Incomplete(why) = reply {
             let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
             self.caller.keep_fault(fault, self.monitor.clock());
         }
-        if matches!(ask.purpose, CallPurpose::Summary(_)) {
+        if matches!(call.purpose, CallPurpose::Summary(_)) {
             let toolbox = Arc::clone(self.tools.toolbox());
             self.context_view().hold_summary(answer, &toolbox).await;
             return Event::Replied(reply);
@@ -204,22 +201,22 @@ impl RunWorld<'_> {
         self.tools.check_background_work(Event::Replied(reply))
     }
 
-    async fn handle_fault(&mut self, fault: Fault, ask: &ModelCall) -> Event {
+    async fn handle_fault(&mut self, fault: Fault, call: &ModelCall) -> Event {
         self.drop_reply();
         self.caller.settle_broken(&mut self.journal, &mut self.monitor);
         let fault = ClassifiedFault::new(fault);
         if fault.fault.is_filtered_output() {
-            // It is of the reply, although it came as a refusal.
+            // The filter stopped the reply, though the service reported it as a refusal.
             self.caller.keep_fault(fault, self.monitor.clock());
             return Event::Replied(ReplyKind::Incomplete(Incomplete::Filtered));
         }
         let mut view = self.context_view();
-        let contradicted = view.contradicts(&fault, ask);
+        let contradicted = view.contradicts(&fault, call);
         if !contradicted {
-            view.learn_from_overflow(&fault, ask);
+            view.learn_from_overflow(&fault, call);
         }
-        view.learn_output_limit(&fault.fault, ask);
-        let mitigations = view.mitigations(&fault.fault, ask);
+        view.learn_output_limit(&fault.fault, call);
+        let mitigations = view.mitigations(&fault.fault, call);
         let endpoint_status = self.caller.endpoint().client.endpoint_status();
         let failure = Failure { mitigations, endpoint_status, contradicted, ..fault.failure };
         self.caller.keep_fault(fault, self.monitor.clock());
@@ -233,23 +230,20 @@ impl RunWorld<'_> {
     }
 }
 
-/// Waits for the next progress event or the end of a call. Cancel-safe.
+/// Waits for the next progress or the end of an attempt. Cancel-safe.
 async fn next_step(
     steps: &mut mpsc::UnboundedReceiver<StreamProgress>,
-    call: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
-) -> AfterAttempt {
+    attempt: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
+) -> AttemptStep {
     tokio::select! {
         biased;
-        Some(step) = steps.recv() => AfterAttempt::Step(step),
-        result = call => AfterAttempt::Over(result),
+        Some(progress) = steps.recv() => AttemptStep::Progress(progress),
+        result = attempt => AttemptStep::Ended(result),
     }
 }
 
-pub(super) fn summary_prompt<'a>(
-    model: &'a str,
-    messages: &'a [Message],
-    fast: bool,
-) -> RequestContent<'a> {
+/// Returns the content of a request for a summary.
+pub(super) fn summary_content<'a>(model: &'a str, messages: &'a [Message]) -> RequestContent<'a> {
     RequestContent {
         model,
         system: SUMMARISE.system,
@@ -257,7 +251,7 @@ pub(super) fn summary_prompt<'a>(
         messages,
         reasoning: Reasoning::LEAST,
         search: None,
-        fast,
+        fast: false,
         source: None,
     }
 }
@@ -281,43 +275,51 @@ fn incomplete_reply_fault(answer: &ModelReply, why: Incomplete) -> Fault {
 /// The maximum length of a stop reason in a message, in characters.
 const LONGEST_REASON: usize = 60;
 
-/// Starts work while a reply arrives: read-only calls, the preparation for commands, and the
-/// housekeeping.
-fn start_early_work(
-    step: &StreamProgress,
-    tools: &mut ToolRunner,
-    hooks: &HookRunner,
-    housekeeping: &Housekeeping,
-) {
-    if matches!(step, StreamProgress::Accepted(_)) {
-        // Not before: nothing should delay the first request.
-        tools.start_supervisor();
-        housekeeping.begin();
-    } else if let StreamProgress::Block { block, .. } = step
-        && !hooks.listen_to(HookEvent::PreToolUse)
-    {
-        // No tool starts before its PreToolUse hooks have run.
-        tools.start_early(block);
-    }
+/// Receives the progress of an attempt: counts it, starts early work, and reports it.
+struct ProgressReceiver<'a, 'm> {
+    caller: &'a mut ModelCaller,
+    tools: &'a mut ToolRunner,
+    /// False if hooks have to run before each tool.
+    starts_tools: bool,
+    housekeeping: &'a Housekeeping,
+    monitor: &'a mut RunMonitor<'m>,
+    /// The blocks that were reported and the history, if the reply is streamed to the observer.
+    stream: Option<(&'a mut EmittedBlocks, &'a [Message])>,
+    is_sent: bool,
+    last_byte: Option<Moment>,
 }
 
-/// Forwards the progress of a reply: a completed block before the event that ends it.
-fn forward_progress(
-    step: StreamProgress,
-    emitted: &mut EmittedBlocks,
-    messages: &[Message],
-    monitor: &mut RunMonitor<'_>,
-) {
-    match step {
-        StreamProgress::Block { block, .. } => {
-            if let Some((block, id)) = emitted.add(&block, messages) {
-                monitor.emit(&RunEvent::Block { block, id });
-            }
+impl ProgressReceiver<'_, '_> {
+    fn receive(&mut self, progress: StreamProgress) {
+        if matches!(progress, StreamProgress::Sending) {
+            self.is_sent = true;
+            return;
         }
-        StreamProgress::Event(event) => monitor.emit(&RunEvent::StreamEvent(event)),
-        StreamProgress::Sending
-        | StreamProgress::Received(_)
-        | StreamProgress::Accepted(_)
-        | StreamProgress::Bytes(_) => {}
+        self.last_byte = Some(self.monitor.now());
+        self.caller.record_progress(&progress);
+        match progress {
+            StreamProgress::Accepted(_) => {
+                // Not before: nothing should delay the first request.
+                self.tools.start_supervisor();
+                self.housekeeping.begin();
+            }
+            // Emitted before the event that ends the block.
+            StreamProgress::Block { block, .. } => {
+                if self.starts_tools {
+                    self.tools.start_early(&block);
+                }
+                let emitted = self.stream.as_mut();
+                if let Some((block, id)) = emitted.and_then(|(known, all)| known.add(&block, all)) {
+                    self.monitor.emit(&RunEvent::Block { block, id });
+                }
+            }
+            StreamProgress::Event(event) if self.stream.is_some() => {
+                self.monitor.emit(&RunEvent::StreamEvent(event));
+            }
+            StreamProgress::Event(_)
+            | StreamProgress::Sending
+            | StreamProgress::Received(_)
+            | StreamProgress::Bytes(_) => {}
+        }
     }
 }

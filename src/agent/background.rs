@@ -10,32 +10,34 @@ use crate::recovery::{
     Event, FOLDER_CHANGED, Moment, StopReason, WORK_ENDED_SINCE, WORK_GONE, WorkStatus,
 };
 use crate::text::words_joined;
-use crate::tools::{BackgroundKind, BackgroundTask, ToolRefusal, Toolbox};
+use crate::tools::{BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::ToolCall;
 
 use super::messages::join_list;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, RunEvent, WaitingFor};
 use super::run_monitor::{CANCEL_GRACE, CancelReason, LATE_CANCEL_GRACE, RunMonitor, WaitTimer};
 use super::setup::MovedFolder;
+use super::tool_hooks::NotPermitted;
 use super::world::RunWorld;
 
 impl RunWorld<'_> {
     /// Waits for a change in background work, until `until` at most.
-    pub(super) async fn await_work(&mut self, until: Moment) -> Event {
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn await_work(&mut self, until: Moment) -> Result<Event, CancelReason> {
         self.report_outcome_so_far();
-        self.release_permit();
-        let event = self.await_background_work(until).await;
-        match self.acquire_permit().await {
-            Ok(()) => event,
-            Err(cut) => cut.into(),
-        }
+        self.release_slot();
+        let waited = self.await_background_work(until).await;
+        self.acquire_slot().await?;
+        waited.map(Event::BackgroundWaited)
     }
 
     /// Reports the outcome so far, once for each answer, if sub-agents go on in the background.
     /// With `--require` nothing is reported, since its command has yet to accept the answer.
     fn report_outcome_so_far(&mut self) {
         let turn = Some(self.caller.accounting.stats().turns);
-        let is_answer = self.context.mark.is_none()
+        let is_answer = self.context.is_root()
             && self.tools.toolbox().background().has_unreported_agents()
             && self.tools.toolbox().acceptance().requirement.is_none();
         if is_answer && std::mem::replace(&mut self.yielded_in_turn, turn) != turn {
@@ -44,32 +46,25 @@ impl RunWorld<'_> {
         }
     }
 
-    async fn await_background_work(&mut self, until: Moment) -> Event {
+    async fn await_background_work(&mut self, until: Moment) -> Result<WorkStatus, CancelReason> {
         let toolbox = Arc::clone(self.tools.toolbox());
-        let update = toolbox.background().wait_for_work();
-        let over = self.monitor.clock();
-        let over = async move { over.sleep_until(until).await };
+        let clock = self.monitor.clock();
         let update = async {
             tokio::select! {
                 biased;
-                work = update => work,
-                () = over => WorkStatus::StillRunning,
+                work = toolbox.background().wait_for_work() => work,
+                () = clock.sleep_until(until) => WorkStatus::StillRunning,
             }
         };
         let mut timer = self.monitor.begin();
         let progress = self.caller.turn_progress();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            let running = toolbox.background().running();
-            let left = monitor.now().until(until);
-            monitor.emit_heartbeat_until(timer, WaitingFor::Work { running }, progress, left);
+        let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+            let waiting_for = WaitingFor::Work { running: toolbox.background().running() };
+            let ends_in = Some(monitor.now().until(until));
+            Some(Heartbeat { ends_in, ..monitor.heartbeat(timer, waiting_for, progress) })
         };
-        match self.monitor.wait_for(&mut timer, show, update).await {
-            Ok(work) => Event::BackgroundWaited(work),
-            Err(cut) => {
-                self.start_shutdown(cut);
-                cut.into()
-            }
-        }
+        let waited = self.monitor.wait_for(&mut timer, heartbeat, update).await;
+        waited.inspect_err(|cut| self.start_shutdown(*cut))
     }
 
     /// Waits for work that ends by itself once it is cancelled. It is cancelled when the run is cut
@@ -81,12 +76,8 @@ impl RunWorld<'_> {
         work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
         tokio::pin!(work);
-        let mut timer = self.monitor.begin();
         let progress = self.caller.turn_progress();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, waiting_for.clone(), progress, None);
-        };
-        let cut = match self.monitor.wait_for(&mut timer, show, work.as_mut()).await {
+        let cut = match self.monitor.wait_as(waiting_for, progress, work.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(cut) => cut,
         };
@@ -98,25 +89,15 @@ impl RunWorld<'_> {
 
     /// Performs a check of a call, with heartbeats, since its paths may be on a file system that does
     /// not answer.
-    ///
-    /// # Errors
-    /// The run was cut.
     pub(super) async fn check_call<T: Send + 'static>(
         &mut self,
         call: &ToolCall,
         check: impl FnOnce(&Toolbox) -> T + Send + 'static,
-    ) -> Result<Result<T, ToolRefusal>, CancelReason> {
+    ) -> Result<T, NotPermitted> {
         let (toolbox, progress) = (Arc::clone(self.tools.toolbox()), self.caller.turn_progress());
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            let (name, id) = (call.name.clone(), call.id.clone());
-            monitor.emit_heartbeat(timer, WaitingFor::Tool { name, id }, progress, None);
-        };
-        let mut timer = self.monitor.begin();
-        let checked = self.monitor.wait_for(&mut timer, show, toolbox.check(check)).await;
-        if let Err(cut) = checked {
-            self.start_shutdown(cut);
-        }
-        checked
+        let waiting_for = WaitingFor::Tool { name: call.name.clone(), id: call.id.clone() };
+        let checked = self.monitor.wait_as(waiting_for, progress, toolbox.check(check)).await;
+        Ok(checked.inspect_err(|cut| self.start_shutdown(*cut))??)
     }
 
     /// Begins to end hooks and background commands as soon as the run is cut off, in parallel with
@@ -198,7 +179,7 @@ impl RunWorld<'_> {
         let lost = self.tools.take_lost_work();
         let is_reported = !lost.is_empty();
         if is_reported {
-            let names = lost_work_list(&lost, |id| self.context.deps.registry.known_of(id));
+            let names = lost_work_list(&lost, |id| self.context.deps.registry.past_report(id));
             self.add_text(join_list(WORK_GONE, &names));
             let reported = lost.iter().map(|work| work.id().to_owned()).collect();
             self.journal.background(BackgroundChanges { reported, ..Default::default() });

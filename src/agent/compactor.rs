@@ -580,7 +580,7 @@ mod tests {
     #[test]
     fn only_replies_of_a_web_search_are_estimated_with_the_cost_of_searches() {
         let both = |purpose| {
-            let searching = caller().searching(WebSearch::default());
+            let searching = caller().with_web_search(WebSearch::default());
             [measure(caller(), purpose), measure(searching, purpose)]
         };
         let [without, with] = both(CallPurpose::Summary(CompactionTrigger::Threshold));

@@ -18,13 +18,13 @@ use crate::transcript::{
 
 use super::context_gauge::{ContextGauge, ContextSize};
 use super::emitted_blocks::EmittedBlocks;
-use super::messages::{knows_call, says_something};
+use super::messages::{is_substantial, knows_call};
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
 
-/// The conversation: its messages, and the parts of a reply that were reported. What changes them
-/// takes the journal, so that it has the change, too.
+/// The conversation: its messages, and the parts of a reply that were reported. Every method that
+/// changes them takes the journal and records the change.
 pub(super) struct Conversation {
     history: History,
     secrets: KnownSecrets,
@@ -34,8 +34,8 @@ pub(super) struct Conversation {
     emitted_blocks: EmittedBlocks,
     /// True if the last reply was a `pause_turn`, which is sent back as the last message.
     paused: bool,
-    /// True if thinking was removed from the history, here or in an earlier process.
-    thinking_stripped: bool,
+    /// True if thinking may have been removed from the history, here or in an earlier process.
+    may_lack_thinking: bool,
     refused: RefusedParts,
     /// The content that requests omit although the conversation has it, until an answer shows that
     /// the service refused it.
@@ -64,7 +64,7 @@ impl Conversation {
         Self::restore(RestoredConversation::default(), secrets, "")
     }
 
-    /// Continues a conversation. `model` answers next: thinking that another one has signed is
+    /// Continues a conversation. `model` answers next: the signed thinking of another model is
     /// removed.
     pub(super) fn restore(
         restored: RestoredConversation,
@@ -81,7 +81,7 @@ impl Conversation {
         Self {
             refused: RefusedParts::default(),
             omitted: None,
-            thinking_stripped: !messages.is_empty(),
+            may_lack_thinking: !messages.is_empty(),
             history: History::resume(messages, last_usage),
             secrets,
             pending: None,
@@ -93,11 +93,10 @@ impl Conversation {
     }
 
     /// Publishes its size to a host.
-    pub(super) fn shown_by(self, gauge: ContextGauge) -> Self {
+    pub(super) fn with_gauge(self, gauge: ContextGauge) -> Self {
         Self { gauge, ..self }
     }
 
-    /// Returns the history, for questions about its size.
     pub(super) fn history(&self) -> &History {
         &self.history
     }
@@ -124,7 +123,7 @@ impl Conversation {
         self.omitted = self.next_omitted().or(self.omitted);
     }
 
-    /// Sends the added content again: other content is about to be removed.
+    /// Includes the added content again: other content is about to be removed.
     pub(super) fn keep_added(&mut self) {
         self.omitted = None;
     }
@@ -153,7 +152,6 @@ impl Conversation {
         self.history.set_fixed_bytes(fixed);
     }
 
-    /// Records the tokens that the service has counted.
     pub(super) fn record_count(&mut self, tokens: u64) {
         self.history.record_count(tokens);
     }
@@ -167,7 +165,7 @@ impl Conversation {
         self.pending.take()
     }
 
-    /// Adds a reply to the history. One that says nothing only improves the estimate of the size.
+    /// Adds a reply to the history. An empty reply only improves the estimate of the size.
     pub(super) fn add_reply(
         &mut self,
         mut reply: ModelReply,
@@ -183,7 +181,7 @@ impl Conversation {
             reply.content.pop();
         }
         self.paused = is_paused;
-        if !reply.content.iter().any(says_something) {
+        if !reply.content.iter().any(is_substantial) {
             self.history.observe_usage(&reply.usage);
             return self.drop_emitted_blocks(monitor);
         }
@@ -215,7 +213,7 @@ impl Conversation {
     }
 
     /// Returns true if thinking without a signature is left out: the service signs its thinking, or
-    /// has refused some. Others want back what they have not signed.
+    /// has refused some. Other services require unsigned thinking to be returned.
     fn drops_unsigned(&self, reply: &[Block]) -> bool {
         let earlier = self.history.messages().iter().flat_map(|message| &message.content);
         self.refused.thinking || earlier.chain(reply).any(Block::is_signed_thinking)
@@ -235,21 +233,20 @@ impl Conversation {
         }
     }
 
-    /// Removes what the model that answers next did not make: all thinking, and ids that it may
-    /// refuse.
+    /// Removes what the next model may refuse, since another model wrote it: all thinking, and ids.
     pub(super) fn adapt_to_other_model(&mut self) {
         self.history.edit(|messages| {
             strip_thinking(messages);
             make_calls_portable(messages);
         });
-        self.thinking_stripped = true;
+        self.may_lack_thinking = true;
         self.refused = RefusedParts::default();
         self.omitted = None;
     }
 
-    /// Returns true if thinking was removed from the history, here or in an earlier process.
-    pub(super) fn lacks_former_thinking(&self) -> bool {
-        self.thinking_stripped
+    /// Returns true if thinking may have been removed from the history, here or in an earlier process.
+    pub(super) fn may_lack_thinking(&self) -> bool {
+        self.may_lack_thinking
     }
 
     /// Replaces the conversation in the journal by the history.
@@ -314,28 +311,26 @@ impl Conversation {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Returns the text of a hook for the model, redacted.
-    pub(super) fn hook_words(&self, text: &str) -> String {
+    /// Returns the redacted text of a hook, for the model.
+    pub(super) fn hook_text(&self, text: &str) -> String {
         self.redactor_for_model().redact(text)
     }
 
     /// Returns the text of a hook as a block of its own, which compaction recognises by its
     /// beginning.
     pub(super) fn hook_block(&self, text: &str) -> Block {
-        Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
+        Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_text(text)))
     }
 
-    pub(super) fn hook_blocks(&self, verdict: &HookDecision) -> Vec<Block> {
-        verdict.context.iter().map(|text| self.hook_block(text)).collect()
+    pub(super) fn hook_blocks(&self, decision: &HookDecision) -> Vec<Block> {
+        decision.context.iter().map(|text| self.hook_block(text)).collect()
     }
 
     /// Returns true if a text of the conversation begins with `head`: an earlier process may have
     /// added it.
     pub(super) fn holds_text(&self, head: &str) -> bool {
-        let blocks = self.history.messages().iter().flat_map(|message| &message.content);
-        blocks
-            .into_iter()
-            .any(|block| matches!(block, Block::Text { text } if text.starts_with(head)))
+        let mut blocks = self.messages().iter().flat_map(|message| &message.content);
+        blocks.any(|block| block.as_text().is_some_and(|text| text.starts_with(head)))
     }
 
     /// Edits the history and strips its signed thinking, whose signatures cover the conversation
@@ -350,7 +345,7 @@ impl Conversation {
             strip_signed_thinking(messages);
             outcome
         });
-        self.thinking_stripped = true;
+        self.may_lack_thinking = true;
         journal.rewrite(self.history.messages());
         outcome
     }
@@ -378,16 +373,16 @@ impl Conversation {
         repairs.len()
     }
 
-    /// Replaces images by notes: the model takes none. The journal keeps them, for other models; a
-    /// resumed session leaves them out again.
+    /// Replaces images by notes, for a model without images. The journal keeps them, for other models;
+    /// a resumed session leaves them out again.
     pub(super) fn leave_out_images(&mut self) {
         if has_images(self.messages()) {
             self.history.edit(|messages| strip_media(messages, StripTarget::ImagesOfAnySize));
         }
     }
 
-    /// Asks for citations of no document if some document has none: services refuse a mixture.
-    /// Returns true if there was one.
+    /// Removes the citation option from all documents if one lacks it: services refuse a mixture.
+    /// Returns true if there was a mixture.
     pub(super) fn level_citations(&mut self) -> bool {
         let is_uneven = has_uneven_citations(self.messages());
         if is_uneven {
@@ -397,8 +392,8 @@ impl Conversation {
     }
 
     /// Renames tool calls whose id was used before. Some servers restart their numbering with each
-    /// reply, but the API requires unique ids. Also makes calls portable where the service has
-    /// refused what it had made. Returns the old and the new id of each.
+    /// reply, but the API requires unique ids. Also makes calls portable if the service has refused
+    /// ids or fields of its own calls. Returns the old and the new id of each renamed call.
     pub(super) fn rename_repeated_calls(
         &mut self,
         answer: &mut ModelReply,

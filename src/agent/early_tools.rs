@@ -17,41 +17,40 @@ pub(super) type EarlyTask = JoinSet<Option<ToolOutcome>>;
 /// they are read-only, so nothing has changed.
 #[derive(Debug)]
 pub(super) struct EarlyTools {
-    /// Concurrency permits of all tools.
-    places: Arc<Semaphore>,
-    /// By id of the call: the one task of each set ends when the set is dropped.
+    /// The concurrency slots of all tools.
+    slots: Arc<Semaphore>,
+    /// By id of the call. Each set has one task, which ends when the set is dropped.
     running: HashMap<String, (CancellationToken, EarlyTask)>,
-    /// True if a call that changes something was seen: later calls might depend on it.
-    held: bool,
+    /// True after a call that changes something: later calls might depend on it.
+    has_change: bool,
 }
 
 impl EarlyTools {
-    pub(super) fn new(places: Arc<Semaphore>) -> Self {
-        Self { places, running: HashMap::new(), held: false }
+    pub(super) fn new(slots: Arc<Semaphore>) -> Self {
+        Self { slots, running: HashMap::new(), has_change: false }
     }
 
-    /// Returns the concurrency permits of tools.
-    pub(super) fn places(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.places)
+    /// Returns the concurrency slots of tools.
+    pub(super) fn slots(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.slots)
     }
 
     /// Starts the call in a completed block, if it may start early.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
+    pub(super) fn start_if_read_only(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input, .. } = block else { return };
         let effect = toolbox.effect(name);
-        self.held |= effect == Effect::Changes;
-        if self.held || effect != Effect::ReadOnly {
+        self.has_change |= effect == Effect::Changes;
+        if self.has_change || effect != Effect::ReadOnly {
             return;
         }
         let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
         let cancel = CancellationToken::new();
         let mut task = JoinSet::new();
-        let (toolbox, token, places) =
-            (Arc::clone(toolbox), cancel.clone(), Arc::clone(&self.places));
+        let (toolbox, token, slots) = (Arc::clone(toolbox), cancel.clone(), self.slots());
         task.spawn(async move {
             // Before the check, so that calls begin in their order.
-            let _place = places.acquire().await;
+            let _slot = slots.acquire().await;
             let permit = tokio::select! {
                 biased;
                 () = token.cancelled() => return None,
@@ -74,9 +73,9 @@ impl EarlyTools {
         }
     }
 
-    /// Discards everything that was started for a reply.
+    /// Discards all calls that were started for a reply.
     pub(super) fn discard(&mut self) {
-        self.held = false;
+        self.has_change = false;
         for (_, (cancel, _task)) in self.running.drain() {
             cancel.cancel();
         }

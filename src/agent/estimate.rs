@@ -4,28 +4,26 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::model::RequestContent;
 use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Money, Timer, TokenEstimate,
 };
 
-use super::ask::summary_prompt;
+use super::ask::summary_content;
 use super::model_caller::ClassifiedFault;
 use super::run_event::WaitingFor;
-use super::run_monitor::{RunMonitor, WaitTimer};
 use super::world::RunWorld;
 
 /// The time limit of a token count.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
 
-/// True if the budget does not even allow the output of a request, whatever its input is.
-fn is_too_dear(estimate: TokenEstimate, floor: u32) -> bool {
+/// Returns true if the budget does not even allow the output of a request, whatever its input is.
+fn exceeds_budget(estimate: TokenEstimate, floor: u32) -> bool {
     TokenEstimate { input: Money::ZERO, ..estimate }.shortfall(floor).is_some()
 }
 
 impl RunWorld<'_> {
-    /// Estimates the next request. One that would be refused for its size or its cost is counted by
-    /// the service first, where it does that: a token covers at least one byte, but seldom only one.
+    /// Estimates the next request. The service counts the tokens of one that would be refused for its
+    /// size or its cost, if it can: the bound of one token per byte is usually far too high.
     ///
     /// # Errors
     /// The event that comes instead: the run was cut off, or the count failed for now and nothing
@@ -41,19 +39,9 @@ impl RunWorld<'_> {
         let summary =
             (purpose != CallPurpose::Reply).then(|| self.context_view().summary_messages());
         let model = endpoint.facts.name.as_str();
-        let content = if let Some(messages) = &summary {
-            summary_prompt(model, messages, false)
-        } else {
-            RequestContent {
-                model,
-                system: &fixed.system,
-                tools: &fixed.tools,
-                messages: self.conversation.messages(),
-                reasoning: self.caller.reasoning(),
-                search: None,
-                fast: false,
-                source: None,
-            }
+        let content = match &summary {
+            Some(messages) => summary_content(model, messages),
+            None => fixed.content(model, self.conversation.messages(), self.caller.reasoning()),
         };
         let counting = async {
             let counted = timeout(COUNT_LIMIT, endpoint.client.count_tokens(&content)).await;
@@ -62,19 +50,13 @@ impl RunWorld<'_> {
                 .unwrap_or_else(|_| Err(Box::new(Fault::new(late, FailureStage::FreshConnection))))
         };
         let progress = self.caller.progress();
-        let mut timer = self.monitor.begin();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(
-                timer,
-                WaitingFor::Model(endpoint.label.clone()),
-                progress,
-                None,
-            );
-        };
+        let waiting_for = WaitingFor::Model(endpoint.label.clone());
         let floor = self.limits.caps.floor;
-        match self.monitor.wait_for(&mut timer, show, counting).await? {
+        match self.monitor.wait_as(waiting_for, progress, counting).await? {
             Ok(Some(tokens)) => self.context_view().record_count(purpose, tokens),
-            Err(fault) if estimate.shortfall(floor).is_some() && !is_too_dear(estimate, floor) => {
+            Err(fault)
+                if estimate.shortfall(floor).is_some() && !exceeds_budget(estimate, floor) =>
+            {
                 let endpoint_status = endpoint.client.endpoint_status();
                 let fault = ClassifiedFault::new(*fault);
                 let failure = Failure { endpoint_status, ..fault.failure };
@@ -89,35 +71,31 @@ impl RunWorld<'_> {
     /// Estimates the next request. Where several agents share one budget, most of the amount that
     /// others have reserved for running calls comes back: this waits for it rather than end the run
     /// or ask for a shorter answer.
-    pub(super) async fn estimate_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
+    ///
+    /// # Errors
+    /// Those of [`Self::estimate`].
+    pub(super) async fn estimate_in_turn(
+        &mut self,
+        purpose: CallPurpose,
+        fast: bool,
+    ) -> Result<TokenEstimate, Event> {
         if !self.caller.accounting.is_bounded() {
-            return match self.estimate(purpose, fast).await {
-                Ok(estimate) => Event::Estimated(estimate),
-                Err(event) => event,
-            };
+            return self.estimate(purpose, fast).await;
         }
         let mut timer = self.monitor.begin();
         loop {
             let mut settled = self.caller.accounting.ledger().settlements();
-            if let Err(cut) = self.caller.take_turn(&mut timer, &mut self.monitor).await {
-                return cut.into();
-            }
-            let estimate = match self.estimate(purpose, fast).await {
-                Ok(estimate) => estimate,
-                Err(event) => return event,
-            };
+            self.caller.take_turn(&mut timer, &mut self.monitor).await?;
+            let estimate = self.estimate(purpose, fast).await?;
             let cap = self.limits.caps.first.min(estimate.ceiling);
             let most = estimate.input + estimate.token * u64::from(cap);
             let fits = estimate.left.is_none_or(|left| most <= left);
             if fits || !self.caller.accounting.ledger().has_reservations() {
-                return Event::Estimated(estimate);
+                return Ok(estimate);
             }
             self.caller.accounting.release_turn();
-            if let Err(cut) =
-                self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await
-            {
-                return cut.into();
-            }
+            // A closed channel counts as a settlement.
+            let _ = self.caller.until(settled.changed(), &mut timer, &mut self.monitor).await?;
         }
     }
 }

@@ -25,7 +25,7 @@ impl FailedChecks {
     }
 
     /// Records one more failed check: attempt `attempt` of `most`.
-    pub(super) fn take_in(
+    pub(super) fn record(
         &mut self,
         check: &RequirementCheck,
         (attempt, most): (u32, u32),

@@ -56,7 +56,7 @@ impl RunWorld<'_> {
                         format!("{FOLDER_INSTRUCTIONS}{path}. Follow them below its folder:");
                     if !self.conversation.holds_text(&head) {
                         let text = format!("{head}\n\n{}", text.trim());
-                        self.hooks.add_aside(Block::text(text));
+                        self.hooks.add_notice(Block::text(text));
                     }
                 }
                 FolderNote::Warning(warning) => self.monitor.emit(&RunEvent::Warning(warning)),

@@ -1,6 +1,6 @@
 //! The hook runner: passes the events of a run to the user's hooks and records their answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ use super::setup::HookStats;
 use super::tool_runner::ToolRunner;
 
 /// The hooks of a run, with the state of their answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HookRunner {
     hooks: Option<Arc<Hooks>>,
     stats: HookStats,
@@ -34,21 +34,17 @@ pub(super) struct HookRunner {
     /// The reason of a hook that stops the run. It stops as soon as every call has its result.
     halt: Option<String>,
     /// Blocks that the model reads beside the next results.
-    asides: Vec<Block>,
-    /// True if a hook has replaced a result that the journal already has.
-    replaced: bool,
-    /// The stage of a compaction, for the hooks.
+    pending_notices: Vec<Block>,
     compaction: CompactionStage,
     /// Events of single hooks that are still to be reported.
-    hook_progress: Option<UnboundedReceiver<HookProgress>>,
+    hook_progress: UnboundedReceiver<HookProgress>,
 }
 
 /// The objection of a Stop hook to the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StopObjection {
-    words: String,
-    /// Number of tool calls that the run had made by then: more of them mean that work was done
-    /// since.
+    text: String,
+    /// Number of tool calls that the run had made by then. More calls mean that work was done since.
     tool_calls: u32,
 }
 
@@ -60,9 +56,8 @@ impl StopObjection {
 }
 
 /// The stage of a compaction, for the hooks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CompactionStage {
-    #[default]
     No,
     /// The `PreCompact` hooks have agreed to it.
     Begun(CompactionTrigger),
@@ -90,9 +85,17 @@ impl HookRunner {
     /// a Stop hook.
     pub(super) fn new(hooks: Option<Hooks>, has_objection: bool) -> Self {
         let (sender, hook_progress) = unbounded_channel();
-        let hooks = hooks.map(|hooks| Arc::new(hooks.with_progress(sender)));
-        let hook_progress = hooks.is_some().then_some(hook_progress);
-        Self { hooks, has_objection, hook_progress, ..Self::default() }
+        Self {
+            hooks: hooks.map(|hooks| Arc::new(hooks.with_progress(sender))),
+            stats: HookStats::default(),
+            reported_failures: BTreeSet::new(),
+            has_objection,
+            objection: None,
+            halt: None,
+            pending_notices: Vec::new(),
+            compaction: CompactionStage::No,
+            hook_progress,
+        }
     }
 
     /// Returns true if a hook stops the run.
@@ -107,7 +110,7 @@ impl HookRunner {
 
     /// Returns the last objection of a Stop hook.
     pub(super) fn objection(&self) -> Option<&str> {
-        self.objection.as_ref().map(|objection| objection.words.as_str())
+        self.objection.as_ref().map(|objection| objection.text.as_str())
     }
 
     /// Takes the reason of the hook that stopped the run, or that objects to its end.
@@ -116,8 +119,8 @@ impl HookRunner {
     }
 
     /// Adds a block that the model reads beside the next results.
-    pub(super) fn add_aside(&mut self, block: Block) {
-        self.asides.push(block);
+    pub(super) fn add_notice(&mut self, block: Block) {
+        self.pending_notices.push(block);
     }
 
     /// Adds texts of hooks that the model reads beside the next results.
@@ -126,21 +129,11 @@ impl HookRunner {
         texts: impl IntoIterator<Item = &'t String>,
         conversation: &Conversation,
     ) {
-        self.asides.extend(texts.into_iter().map(|text| conversation.hook_block(text)));
+        self.pending_notices.extend(texts.into_iter().map(|text| conversation.hook_block(text)));
     }
 
-    pub(super) fn take_asides(&mut self) -> Vec<Block> {
-        std::mem::take(&mut self.asides)
-    }
-
-    /// Records that a hook has replaced a result that the journal already has.
-    pub(super) fn record_replaced(&mut self) {
-        self.replaced = true;
-    }
-
-    /// Returns true if a hook has replaced such a result since the last call.
-    pub(super) fn take_replaced(&mut self) -> bool {
-        std::mem::take(&mut self.replaced)
+    pub(super) fn take_notices(&mut self) -> Vec<Block> {
+        std::mem::take(&mut self.pending_notices)
     }
 
     /// Records that the `PreCompact` hooks have agreed to a compaction.
@@ -156,8 +149,8 @@ impl HookRunner {
     /// Returns true if the session hooks have to run again: a compaction was done, and they have not
     /// run since. A sub-agent has only one start.
     pub(super) fn take_restart(&mut self) -> bool {
-        let is_done = std::mem::take(&mut self.compaction) == CompactionStage::Done;
-        is_done && self.opening() == HookEvent::SessionStart
+        let stage = std::mem::replace(&mut self.compaction, CompactionStage::No);
+        stage == CompactionStage::Done && self.opening() == HookEvent::SessionStart
     }
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
@@ -167,12 +160,12 @@ impl HookRunner {
     /// Records the objection of Stop hooks after `tool_calls` tool calls.
     pub(super) fn record_objection(
         &mut self,
-        words: Option<String>,
+        text: Option<String>,
         tool_calls: u32,
     ) -> StopHookDecision {
-        self.has_objection = words.is_some();
-        self.stats.why.clone_from(&words);
-        let objection = words.map(|words| StopObjection { words, tool_calls });
+        self.has_objection = text.is_some();
+        self.stats.why.clone_from(&text);
+        let objection = text.map(|text| StopObjection { text, tool_calls });
         let before = std::mem::replace(&mut self.objection, objection);
         self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.decide(before.as_ref()))
     }
@@ -195,7 +188,7 @@ impl HookRunner {
         self.hooks.as_ref().map_or(HookEvent::Stop, |hooks| hooks.stop_event())
     }
 
-    /// Returns the type of the sub-agent whose hooks they are; empty for the run's own.
+    /// Returns the type of the sub-agent that the hooks belong to; empty for the run itself.
     pub(super) fn kind(&self) -> &str {
         self.hooks.as_ref().and_then(|hooks| hooks.agent_type()).unwrap_or_default()
     }
@@ -245,7 +238,7 @@ impl HookInput {
 impl HookRunner {
     /// Records that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
-        let line = format!("{}: {}", event.name(), conversation.hook_words(which));
+        let line = format!("{}: {}", event.name(), conversation.hook_text(which));
         self.stats.cut.push(line);
     }
 
@@ -271,27 +264,25 @@ impl HookRunner {
 
     /// Reports the pending events of single hooks.
     pub(super) fn emit_hook_events(&mut self, monitor: &mut RunMonitor<'_>) {
-        while let Some(hook_progress) =
-            self.hook_progress.as_mut().and_then(|hook_progress| hook_progress.try_recv().ok())
-        {
-            monitor.emit(&RunEvent::Hook(Box::new(hook_progress)));
+        while let Ok(progress) = self.hook_progress.try_recv() {
+            monitor.emit(&RunEvent::Hook(Box::new(progress)));
         }
     }
 
     /// Counts the outcomes of the hooks, and shows their messages to the user.
-    pub(super) fn record_verdict(
+    pub(super) fn record_decision(
         &mut self,
         event: HookEvent,
-        verdict: &HookDecision,
+        decision: &HookDecision,
         conversation: &Conversation,
         monitor: &mut RunMonitor<'_>,
     ) {
         self.emit_hook_events(monitor);
-        let HookRuns { ran, failures, cancelled } = &verdict.runs;
+        let HookRuns { ran, failures, cancelled } = &decision.runs;
         let stats = &mut self.stats;
         stats.ran += ran;
         stats.failed += u32::try_from(failures.len()).unwrap_or(u32::MAX);
-        stats.blocked += u32::from(verdict.halt.is_some() || verdict.denial().is_some());
+        stats.blocked += u32::from(decision.halt.is_some() || decision.denial().is_some());
         for (command, failure) in failures {
             if self.reported_failures.insert(command.clone()) {
                 let warning = format!(
@@ -305,22 +296,22 @@ impl HookRunner {
         for command in cancelled {
             self.note_cut(event, command, conversation);
         }
-        for text in &verdict.messages {
+        for text in &decision.messages {
             monitor.emit(&RunEvent::HookSays { event, text: text.clone() });
         }
     }
 
-    /// Records that a hook stops the run, if its verdict does. Returns true if so.
+    /// Records that a hook stops the run, if its decision does. Returns true if so.
     pub(super) fn record_halt(
         &mut self,
         event: HookEvent,
-        verdict: &HookDecision,
+        decision: &HookDecision,
         conversation: &Conversation,
     ) -> bool {
-        if let Some(why) = &verdict.halt {
+        if let Some(why) = &decision.halt {
             self.halt(event, why, conversation);
         }
-        verdict.halt.is_some()
+        decision.halt.is_some()
     }
 
     /// Records that a hook stops the run.
@@ -328,7 +319,7 @@ impl HookRunner {
         let why = if why.is_empty() {
             format!("a hook of {} stopped the run without a reason", event.name())
         } else {
-            conversation.hook_words(why)
+            conversation.hook_text(why)
         };
         self.halt.get_or_insert(why.clone());
         self.stats.why.get_or_insert(why);
@@ -362,7 +353,7 @@ impl HookRunner {
         }
     }
 
-    /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
+    /// Runs the hooks of an event for several inputs in parallel. Returns a decision for each.
     ///
     /// # Errors
     /// The run was cut off meanwhile. No hook runs any more.
@@ -372,59 +363,76 @@ impl HookRunner {
         inputs: Vec<HookInput>,
         peers: HookPeers<'_, '_>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
+        let count = inputs.len();
         if !self.listen_to(event) {
-            return Ok(vec![HookDecision::default(); inputs.len()]);
+            return Ok(vec![HookDecision::default(); count]);
         }
         let HookPeers { tools, conversation, monitor, progress } = peers;
-        let mut verdicts: Vec<Option<HookDecision>> = vec![None; inputs.len()];
         let (cancel, began) = (CancellationToken::new(), monitor.now());
         let mut running = self.spawn_all(inputs, &cancel, tools.toolbox());
-        let mut timer = monitor.begin();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, WaitingFor::Hook { event }, progress, None);
-        };
-        loop {
-            let next = next_signal(&mut self.hook_progress, &mut running);
-            match monitor.wait_for(&mut timer, show, next).await {
-                Ok(HookSignal::Progress(hook_progress)) => {
-                    monitor.emit(&RunEvent::Hook(Box::new(hook_progress)));
+        let mut decisions = BTreeMap::new();
+        let collected = self.collect(event, &mut running, &mut decisions, monitor, progress).await;
+        if let Err(cut) = collected {
+            cancel.cancel();
+            self.prepare_kill();
+            tools.start_shutdown(cut, monitor);
+            let rest = async {
+                while let Some(decided) = running.join_next().await {
+                    decisions.extend(decided.ok());
                 }
-                Ok(HookSignal::Decided(decided)) => verdicts[decided.0] = Some(decided.1),
-                Ok(HookSignal::Lost) => {}
-                Ok(HookSignal::Silence) => break,
-                Err(cut) => {
-                    cancel.cancel();
-                    self.prepare_kill();
-                    tools.start_shutdown(cut, monitor);
-                    let ended = async {
-                        while let Some(decided) = running.join_next().await {
-                            verdicts.extend(decided.ok().map(|(_, verdict)| Some(verdict)));
-                        }
-                    };
-                    // Hooks that do not end in time are killed when they are dropped.
-                    let in_time = timeout(cut.grace(), ended).await.is_ok();
-                    self.stats.waited += began.until(monitor.now());
-                    self.emit_hook_events(monitor);
-                    for verdict in verdicts.iter().flatten() {
-                        self.record_verdict(event, verdict, conversation, monitor);
-                    }
-                    if !in_time {
-                        self.note_cut(event, "one that did not end by itself", conversation);
-                    }
-                    return Err(cut);
-                }
+            };
+            // Hooks that do not end in time are killed when they are dropped.
+            let in_time = timeout(cut.grace(), rest).await.is_ok();
+            self.stats.waited += began.until(monitor.now());
+            self.emit_hook_events(monitor);
+            for decision in decisions.values() {
+                self.record_decision(event, decision, conversation, monitor);
             }
+            if !in_time {
+                self.note_cut(event, "one that did not end by itself", conversation);
+            }
+            return Err(cut);
         }
         self.stats.waited += began.until(monitor.now());
-        let hooks = self.hooks.clone();
-        let after_crash =
-            || hooks.as_ref().map(|hooks| hooks.decision_after_crash(event)).unwrap_or_default();
-        let verdicts: Vec<HookDecision> =
-            verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(after_crash)).collect();
-        for verdict in &verdicts {
-            self.record_verdict(event, verdict, conversation, monitor);
+        if let Some(hooks) = &self.hooks {
+            for index in 0..count {
+                decisions.entry(index).or_insert_with(|| hooks.decision_after_crash(event));
+            }
         }
-        Ok(verdicts)
+        let decisions: Vec<HookDecision> = decisions.into_values().collect();
+        for decision in &decisions {
+            self.record_decision(event, decision, conversation, monitor);
+        }
+        Ok(decisions)
+    }
+
+    /// Collects the decisions of running hooks, by the index of their input, until all have ended.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    async fn collect(
+        &mut self,
+        event: HookEvent,
+        running: &mut JoinSet<(usize, HookDecision)>,
+        decisions: &mut BTreeMap<usize, HookDecision>,
+        monitor: &mut RunMonitor<'_>,
+        progress: ProgressSnapshot,
+    ) -> Result<(), CancelReason> {
+        let mut timer = monitor.begin();
+        let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+            Some(monitor.heartbeat(timer, WaitingFor::Hook { event }, progress))
+        };
+        loop {
+            let next = next_signal(&mut self.hook_progress, running);
+            match monitor.wait_for(&mut timer, heartbeat, next).await? {
+                HookSignal::Progress(progress) => {
+                    monitor.emit(&RunEvent::Hook(Box::new(progress)));
+                }
+                HookSignal::Decided(decided) => decisions.extend([*decided]),
+                HookSignal::Lost => {}
+                HookSignal::AllEnded => return Ok(()),
+            }
+        }
     }
 
     /// Runs hooks until `end` at most, when the run is ending.
@@ -442,10 +450,10 @@ impl HookRunner {
         let cancel = CancellationToken::new();
         let mut running = self.spawn_all(vec![input], &cancel, tools.toolbox());
         match timeout_at(end, running.join_next()).await {
-            Ok(Some(Ok((_, verdict)))) => {
-                self.record_verdict(event, &verdict, conversation, monitor);
+            Ok(Some(Ok((_, decision)))) => {
+                self.record_decision(event, &decision, conversation, monitor);
             }
-            // No call is left that a hook could deny.
+            // No call is left that the hook could deny.
             Ok(Some(Err(_)) | None) => {}
             Err(_) => self.note_cut(
                 event,
@@ -461,37 +469,26 @@ impl HookRunner {
 /// A signal that can arrive while hooks run.
 enum HookSignal {
     Progress(HookProgress),
-    /// A verdict for one of the inputs.
+    /// The decision for the input of this index.
     Decided(Box<(usize, HookDecision)>),
-    /// A hook task ended without a verdict: a bug of outlast.
+    /// A hook task ended without a decision: a bug of outlast.
     Lost,
-    /// All hooks have ended.
-    Silence,
+    AllEnded,
 }
 
 /// Waits for the next signal of a running hook. Cancel-safe.
 async fn next_signal(
-    hook_progress: &mut Option<UnboundedReceiver<HookProgress>>,
+    hook_progress: &mut UnboundedReceiver<HookProgress>,
     running: &mut JoinSet<(usize, HookDecision)>,
 ) -> HookSignal {
     tokio::select! {
         biased;
-        Some(hook_progress) = next_progress(hook_progress) => HookSignal::Progress(hook_progress),
+        Some(progress) = hook_progress.recv() => HookSignal::Progress(progress),
         decided = running.join_next() => match decided {
             Some(Ok(decided)) => HookSignal::Decided(Box::new(decided)),
             Some(Err(_)) => HookSignal::Lost,
-            None => HookSignal::Silence,
+            None => HookSignal::AllEnded,
         },
-    }
-}
-
-/// Returns the next event of a single hook, if events are reported.
-async fn next_progress(
-    hook_progress: &mut Option<UnboundedReceiver<HookProgress>>,
-) -> Option<HookProgress> {
-    match hook_progress {
-        Some(hook_progress) => hook_progress.recv().await,
-        None => None,
     }
 }
 
@@ -501,23 +498,18 @@ mod tests {
 
     #[test]
     fn an_objection_is_repeated_only_if_no_tool_was_called_in_between() {
-        let say = |words: &str| Some(words.to_owned());
-        let mut hooks = HookRunner::default();
-        let story = [
-            (say("tests fail"), 0, StopHookDecision::Block),
-            (say("tests fail"), 1, StopHookDecision::Block),
-            (say("tests fail"), 1, StopHookDecision::BlockAgain),
-            (say("lint fails"), 1, StopHookDecision::Block),
+        let mut hooks = HookRunner::new(None, false);
+        for (text, tool_calls, wanted) in [
+            (Some("tests fail"), 0, StopHookDecision::Block),
+            (Some("tests fail"), 1, StopHookDecision::Block),
+            (Some("tests fail"), 1, StopHookDecision::BlockAgain),
+            (Some("lint fails"), 1, StopHookDecision::Block),
             (None, 1, StopHookDecision::Pass),
-            (say("lint fails"), 1, StopHookDecision::Block),
-        ];
-        for (words, tool_calls, wanted) in story {
-            assert_eq!(
-                hooks.record_objection(words.clone(), tool_calls),
-                wanted,
-                "{words:?} {tool_calls}"
-            );
-            assert_eq!(hooks.has_objection, words.is_some());
+            (Some("lint fails"), 1, StopHookDecision::Block),
+        ] {
+            let decision = hooks.record_objection(text.map(str::to_owned), tool_calls);
+            assert_eq!(decision, wanted, "{text:?} {tool_calls}");
+            assert_eq!(hooks.has_objection, text.is_some());
         }
     }
 }

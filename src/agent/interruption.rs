@@ -4,8 +4,9 @@ use crate::recovery::{INTERRUPTED, Interrupt, StopReason};
 
 use super::world::RunWorld;
 
-/// The notice for the model in a conversation that a host has interrupted, in the words of the
-/// protocol. A signal is no wish of the user: the session may go on with its prompt.
+/// Returns the notice for the model in a conversation that a host has interrupted, in the words of
+/// the protocol. A signal does not mean that the user rejected the prompt: the session may continue
+/// with it.
 fn notice(reason: StopReason) -> Option<String> {
     if reason == StopReason::AbortedStreaming(Interrupt::HostRequest) {
         Some(format!("{INTERRUPTED}]"))
@@ -18,12 +19,11 @@ fn notice(reason: StopReason) -> Option<String> {
 
 impl RunWorld<'_> {
     /// Adds the notice of an interruption to the conversation. Without it, the model would take the
-    /// next prompt as a part of the one that was interrupted.
+    /// next prompt as a part of the interrupted one.
     pub(super) fn add_interruption_notice(&mut self, reason: StopReason) {
-        let is_begun = !self.conversation.messages().is_empty();
         if let Some(notice) = notice(reason)
-            && is_begun
-            && self.context.mark.is_none()
+            && self.context.is_root()
+            && !self.conversation.messages().is_empty()
         {
             self.add_text(notice);
         }

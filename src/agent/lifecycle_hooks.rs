@@ -54,13 +54,13 @@ impl<'a> RunWorld<'a> {
             let text = texts.join("\n");
             let event = HookEvent::UserPromptSubmit;
             let input = HookInput::of(event, "", json!({ "prompt": text }));
-            let verdict = self.run_hooks(input).await.map_err(Event::from)?;
-            if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
+            let decision = self.run_hooks(input).await.map_err(Event::from)?;
+            if let Some(why) = decision.halt.as_ref().or(decision.objection.as_ref()) {
                 self.hooks.halt(event, why, &self.conversation);
                 return Err(Event::HookStopped);
             }
-            blocks.extend(self.conversation.hook_blocks(&verdict));
-            let hidden = verdict.hides_prompt && !blocks.is_empty();
+            blocks.extend(self.conversation.hook_blocks(&decision));
+            let hidden = decision.hides_prompt && !blocks.is_empty();
             let content = if hidden { Vec::new() } else { prompt.content };
             let attached = if hidden { Vec::new() } else { prompt.attached };
             let attached = attached.into_iter().chain(blocks).collect();
@@ -97,16 +97,16 @@ impl<'a> RunWorld<'a> {
             let model = self.caller.endpoint().label.clone();
             HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
-        let verdict = self.run_hooks(input).await.map_err(Event::from)?;
-        if self.hooks.record_halt(event, &verdict, &self.conversation) {
+        let decision = self.run_hooks(input).await.map_err(Event::from)?;
+        if self.hooks.record_halt(event, &decision, &self.conversation) {
             return Err(Event::HookStopped);
         }
-        match &verdict.exports {
+        match &decision.exports {
             Some(Ok(text)) => self.take_exports(event, text).await?,
             Some(Err(why)) => self.skip_exports(&why.to_string()),
             None => {}
         }
-        Ok(self.conversation.hook_blocks(&verdict))
+        Ok(self.conversation.hook_blocks(&decision))
     }
 
     /// Passes the variables that hooks have exported on to later commands.
@@ -140,7 +140,7 @@ impl<'a> RunWorld<'a> {
     }
 
     fn skip_exports(&mut self, why: &str) {
-        let why = self.conversation.hook_words(why);
+        let why = self.conversation.hook_text(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
         self.monitor.emit(&RunEvent::Warning(warning));
     }
@@ -174,14 +174,14 @@ impl<'a> RunWorld<'a> {
         }
         let event = HookEvent::PreCompact;
         let fields = json!({ "trigger": "auto", "custom_instructions": "" });
-        let verdict = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
-        if self.hooks.record_halt(event, &verdict, &self.conversation) {
+        let decision = self.run_hooks(HookInput::of(event, "auto", fields)).await?;
+        if self.hooks.record_halt(event, &decision, &self.conversation) {
             return Err(Event::HookStopped);
         }
-        if let Some(why) = &verdict.objection {
+        if let Some(why) = &decision.objection {
             let warning = format!(
                 "a PreCompact hook objects, so the conversation is not compacted: {}",
-                self.conversation.hook_words(why)
+                self.conversation.hook_text(why)
             );
             self.monitor.emit(&RunEvent::Warning(warning));
             return Err(Event::SummaryPrevented);
@@ -191,7 +191,10 @@ impl<'a> RunWorld<'a> {
     }
 
     /// Runs the Stop hooks.
-    pub(super) async fn run_stop_hooks(&mut self) -> Event {
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn run_stop_hooks(&mut self) -> Result<Event, CancelReason> {
         let event = self.hooks.closing();
         let fields = json!({
             "stop_hook_active": self.hooks.has_objection(),
@@ -200,19 +203,15 @@ impl<'a> RunWorld<'a> {
             "session_crons": [],
         });
         let kind = self.hooks.kind().to_owned();
-        let verdict = match self.run_hooks(HookInput::of(event, &kind, fields)).await {
-            Ok(verdict) => verdict,
-            Err(cut) => return cut.into(),
-        };
-        if self.hooks.record_halt(event, &verdict, &self.conversation) {
-            return Event::Consulted(StopHookDecision::Halt);
+        let decision = self.run_hooks(HookInput::of(event, &kind, fields)).await?;
+        if self.hooks.record_halt(event, &decision, &self.conversation) {
+            return Ok(Event::Consulted(StopHookDecision::Halt));
         }
-        let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
-        let words =
-            words.into_iter().map(|text| self.conversation.hook_words(text)).collect::<Vec<_>>();
-        let objection = (!words.is_empty()).then(|| words.join("\n\n"));
+        let texts = decision.objection.iter().chain(&decision.context);
+        let texts: Vec<_> = texts.map(|text| self.conversation.hook_text(text)).collect();
+        let objection = (!texts.is_empty()).then(|| texts.join("\n\n"));
         let tool_calls = self.journal.recorded().tools().calls;
-        Event::Consulted(self.hooks.record_objection(objection, tool_calls))
+        Ok(Event::Consulted(self.hooks.record_objection(objection, tool_calls)))
     }
 
     /// Returns the background commands that are running.
@@ -235,9 +234,9 @@ impl<'a> RunWorld<'a> {
     pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CancelReason> {
         let event = HookEvent::Notification;
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
-        let verdict = self.run_hooks(HookInput::of(event, kind, fields)).await?;
-        self.hooks.record_halt(event, &verdict, &self.conversation);
-        self.hooks.add_context(&verdict.context, &self.conversation);
+        let decision = self.run_hooks(HookInput::of(event, kind, fields)).await?;
+        self.hooks.record_halt(event, &decision, &self.conversation);
+        self.hooks.add_context(&decision.context, &self.conversation);
         Ok(())
     }
 
@@ -278,28 +277,28 @@ impl<'a> RunWorld<'a> {
         input: HookInput,
     ) -> Result<HookDecision, CancelReason> {
         let event = input.context.event;
-        let mut verdicts = self.run_hooks_for_all(event, vec![input]).await?;
-        Ok(verdicts.pop().unwrap_or_default())
+        let mut decisions = self.run_hooks_for_all(event, vec![input]).await?;
+        Ok(decisions.pop().unwrap_or_default())
     }
 
-    /// Runs the hooks of an event for several inputs in parallel. Returns a verdict for each.
+    /// Runs the hooks of an event for several inputs in parallel. Returns a decision for each.
     pub(super) async fn run_hooks_for_all(
         &mut self,
         event: HookEvent,
         inputs: Vec<HookInput>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let (hooks, peers) = self.hooks_and_peers();
-        let mut verdicts = hooks.run_all(event, inputs, peers).await?;
-        for text in verdicts.iter_mut().flat_map(HookDecision::texts_for_model) {
+        let mut decisions = hooks.run_all(event, inputs, peers).await?;
+        for text in decisions.iter_mut().flat_map(HookDecision::texts_for_model) {
             if text.chars().nth(HOOK_TEXT_MAX).is_some() {
-                let words = self.conversation.hook_words(text);
+                let words = self.conversation.hook_text(text);
                 let saved = self.tools.toolbox().beginning(&words, HOOK_TEXT_MAX);
                 *text = tokio::time::timeout(SAVE_LIMIT, saved).await.unwrap_or_else(|_| {
                     shortened(&words, HOOK_TEXT_MAX, " [… the rest was not saved in time]")
                 });
             }
         }
-        Ok(verdicts)
+        Ok(decisions)
     }
 
     fn hooks_and_peers(&mut self) -> (&mut HookRunner, HookPeers<'_, 'a>) {

@@ -29,18 +29,27 @@ pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
     Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
 }
 
-/// Returns true if a block justifies a message in the history. Thinking alone does not: a message
-/// of nothing else would be refused.
-pub(super) fn says_something(block: &Block) -> bool {
+/// Returns true if a block justifies a message in the history. Thinking does not: the service refuses
+/// a message that has nothing else.
+pub(super) fn is_substantial(block: &Block) -> bool {
     !block.is_thinking() && block.as_text().is_none_or(|text| !text.trim().is_empty())
 }
 
-/// Returns true if a result is an error.
 pub(super) fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
+/// Returns an error for the model, with the tags of an error.
+pub(super) fn with_error_tags(error: &str) -> String {
+    format!("<tool_use_error>{error}</tool_use_error>")
+}
+
+/// Returns the text of a failed result without the tags of an error.
+pub(super) fn without_error_tags(text: &str) -> &str {
+    text.trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>")
+}
+
 /// Joins a text and a list in one block, so that compaction recognises it by its beginning.
-pub(super) fn join_list(words: &str, list: &str) -> String {
-    format!("{words}\n\n{list}")
+pub(super) fn join_list(text: &str, list: &str) -> String {
+    format!("{text}\n\n{list}")
 }

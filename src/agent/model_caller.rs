@@ -10,18 +10,20 @@ use std::time::Duration;
 
 use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
+use crate::model::{
+    ModelReply, Reasoning, Renewal, RequestContent, StreamProgress, ThinkingMode, WebSearch,
+};
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
     Transition, classify,
 };
-use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
+use crate::transcript::{Message, ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
 use super::accounting::{Accounting, CallCost};
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
-use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
+use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
 use super::setup::ModelEndpoint;
 
 /// A fault with its classification. Every fault of a run is classified here, once.
@@ -43,6 +45,20 @@ pub(super) struct FixedContent {
     pub(super) tools: Vec<ToolDefinition>,
     /// The search tool of the service, for an agent that searches the web.
     pub(super) search: Option<WebSearch>,
+}
+
+impl FixedContent {
+    /// Returns the content of a request for a reply, without options that only some requests have.
+    pub(super) fn content<'a>(
+        &'a self,
+        model: &'a str,
+        messages: &'a [Message],
+        reasoning: Reasoning,
+    ) -> RequestContent<'a> {
+        let Self { system, tools, .. } = self;
+        let (search, fast, source) = (None, false, None);
+        RequestContent { model, system, tools, messages, reasoning, search, fast, source }
+    }
 }
 
 /// The model chain, with the limits of each model as far as they are known or learned.
@@ -168,7 +184,7 @@ impl ModelCaller {
     }
 
     /// Offers the search tool of the service instead of tools.
-    pub(super) fn searching(mut self, search: WebSearch) -> Self {
+    pub(super) fn with_web_search(mut self, search: WebSearch) -> Self {
         Arc::make_mut(&mut self.fixed).search = Some(search);
         self
     }
@@ -317,7 +333,7 @@ impl ModelCaller {
         endpoint: &ModelEndpoint,
         conversation: &Conversation,
     ) -> Reasoning {
-        let bare = conversation.lacks_former_thinking()
+        let bare = conversation.may_lack_thinking()
             && endpoint.facts.requires_prior_thinking()
             && lacks_thinking(conversation.messages());
         let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
@@ -341,10 +357,6 @@ impl ModelCaller {
     /// Returns the facts of the last failure.
     pub(super) fn last_fault(&self) -> Option<&Fault> {
         self.fault.as_ref().map(|last| &last.fault)
-    }
-
-    pub(super) fn take_fault(&mut self) -> Option<Fault> {
-        self.fault.take().map(|last| last.fault)
     }
 
     /// Returns the time at which the service accepts requests again after its last fault, in seconds
@@ -425,24 +437,23 @@ impl ModelCaller {
         }
     }
 
-    pub(super) async fn refresh(&mut self, monitor: &mut RunMonitor<'_>) -> Event {
-        let mut timer = monitor.begin();
-        let progress = self.progress();
+    /// Fetches a new credential.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn refresh(
+        &mut self,
+        monitor: &mut RunMonitor<'_>,
+    ) -> Result<Event, CancelReason> {
         let client = Arc::clone(&self.endpoint().client);
-        let refreshing = client.refresh();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, WaitingFor::Credentials, progress, None);
-        };
-        let renewal = match monitor.wait_for(&mut timer, show, refreshing).await {
-            Ok(renewal) => renewal,
-            Err(cut) => return cut.into(),
-        };
+        let (progress, refreshing) = (self.progress(), client.refresh());
+        let renewal = monitor.wait_as(WaitingFor::Credentials, progress, refreshing).await?;
         // The run keeps reporting the rejection that led here, unless the new fault says more.
         let rejection = self.fault.as_ref().map(|last| last.failure);
         let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         let (class, body) = (rejection.class, rejection.body);
         let endpoint_status = client.endpoint_status();
-        match renewal {
+        Ok(match renewal {
             Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
             Renewal::Unchanged => {
                 Event::Failed(Failure { body, endpoint_status, ..Failure::of(class) })
@@ -456,7 +467,7 @@ impl ModelCaller {
                 let class = if final_too { class } else { failure.class };
                 Event::Failed(Failure { class, endpoint_status, ..failure })
             }
-        }
+        })
     }
 
     /// Returns the end of the wait for a rate limit that is known on this host. `None`: the request
@@ -475,7 +486,7 @@ impl ModelCaller {
         let progress = self.progress();
         let Some(shared) = &mut self.shared else { return Ok(None) };
         let claiming = shared.claim(&name, !ask.may_wait_for_shared_limit);
-        let wait = unless_cut(monitor, &label, progress, claiming).await?;
+        let wait = monitor.wait_as(WaitingFor::Model(label), progress, claiming).await?;
         self.report_sharing_loss(monitor);
         Ok(wait.map(|wait| monitor.now().after(wait)))
     }
@@ -492,8 +503,8 @@ impl ModelCaller {
             && failure.class == ErrorClass::RateLimit
         {
             shared.refused(failure.retry_after.map(|hint| hint.wait));
-            // The next wait will see the cut, too.
-            let _ = unless_cut(monitor, &label, progress, shared.flush()).await;
+            // The next wait returns an interrupt again.
+            let _ = monitor.wait_as(WaitingFor::Model(label), progress, shared.flush()).await;
         }
     }
 
@@ -522,18 +533,4 @@ impl ModelCaller {
         let note = format!("rate limits are not shared with other runs: {trouble}");
         monitor.emit(&RunEvent::Note(note));
     }
-}
-
-/// Waits for the shared rate-limit file, unless the run is cut off before.
-async fn unless_cut<T>(
-    monitor: &mut RunMonitor<'_>,
-    model: &str,
-    progress: ProgressSnapshot,
-    file: impl Future<Output = T>,
-) -> Result<T, CancelReason> {
-    let mut timer = monitor.begin();
-    let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-        monitor.emit_heartbeat(timer, WaitingFor::Model(model.to_owned()), progress, None);
-    };
-    monitor.wait_for(&mut timer, show, file).await
 }

@@ -16,8 +16,10 @@ use crate::transcript::{Block, ToolCall};
 use crate::types::{HostError, PermissionMode, PermissionPrompt};
 
 use super::hook_runner::HookInput;
+use super::messages::without_error_tags;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
+use super::tool_hooks::NotPermitted;
 use super::world::RunWorld;
 
 /// A hook, in messages for the model.
@@ -47,33 +49,32 @@ enum RefusedUpdate {
 }
 
 impl RunWorld<'_> {
-    /// Asks hooks, the prompt tool or the host about a refused call, if there is one and it may decide: a
+    /// Asks hooks, the prompt tool or the host about a refused call, if there is one that may decide: a
     /// denial by a rule or a hook is final. An input that it changes is checked as if the model had
-    /// chosen it.
-    ///
-    /// # Errors
-    /// The run was cut meanwhile, or the host ends it.
+    /// written it.
     pub(super) async fn prompt_for_permission(
         &mut self,
         prepared: &Arc<PreparedCall>,
-        verdict: &HookDecision,
+        decision: &HookDecision,
         refusal: ToolRefusal,
-    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
-        let by_hook = verdict.halt.is_some()
-            || verdict.denial().is_some()
-            || matches!(verdict.permission, Some((HookPermission::Deny, _)));
+    ) -> Result<Permit, NotPermitted> {
+        let by_hook = decision.halt.is_some()
+            || decision.denial().is_some()
+            || matches!(decision.permission, Some((HookPermission::Deny, _)));
         let reason = match &refusal {
             ToolRefusal::Denied { reason, .. } if !by_hook => reason.clone(),
-            ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Ok(Err(refusal)),
+            ToolRefusal::Denied { .. } | ToolRefusal::Invalid(_) => return Err(refusal.into()),
         };
-        if self.authorize(prepared, GrantSource::Prompt).await?.is_err() {
-            return Ok(Err(refusal));
+        match self.authorize(prepared, GrantSource::Prompt).await {
+            Ok(_) => {}
+            Err(NotPermitted::Refused(_)) => return Err(refusal.into()),
+            Err(cut @ NotPermitted::Cut(_)) => return Err(cut),
         }
         let call = prepared.call();
         let prompt = self.tools.toolbox().prompt_tool().cloned();
         let (name, answer) = match (self.ask_hooks(prepared).await?, prompt) {
             (Some(answer), _) => (HOOK.to_owned(), answer),
-            (None, None) => return Ok(Err(refusal)),
+            (None, None) => return Err(refusal.into()),
             (None, Some(PermissionPrompt::Tool(tool))) => {
                 let reply = self.ask_tool(&tool, call).await?;
                 let answer = parse_tool_answer(&tool, &reply);
@@ -85,22 +86,24 @@ impl RunWorld<'_> {
         };
         let why = match answer {
             PermissionAnswer::Deny(why) => why,
-            PermissionAnswer::End => return Err(CancelReason::Interrupt(Interrupt::HostRequest)),
+            PermissionAnswer::End => {
+                return Err(CancelReason::Interrupt(Interrupt::HostRequest).into());
+            }
             PermissionAnswer::Allow(input) => {
                 let toolbox = self.tools.toolbox();
                 let changed = input.map(|input| ToolCall { input, ..call.clone() });
                 let changed = changed.map(|call| toolbox.prepare(call));
                 let prepared = changed.as_ref().unwrap_or(prepared);
-                match self.authorize(prepared, GrantSource::Prompt).await? {
-                    Ok(permit) => return Ok(Ok(permit)),
-                    Err(ToolRefusal::Denied { reason, .. }) => reason,
-                    Err(ToolRefusal::Invalid(_)) => {
+                match self.authorize(prepared, GrantSource::Prompt).await {
+                    Err(NotPermitted::Refused(ToolRefusal::Denied { reason, .. })) => reason,
+                    Err(NotPermitted::Refused(ToolRefusal::Invalid(_))) => {
                         format!("{name} allowed this with an input that does not fit the tool")
                     }
+                    permit => return permit,
                 }
             }
         };
-        Ok(Err(ToolRefusal::by_prompt(&self.conversation.hook_words(&why))))
+        Err(ToolRefusal::by_prompt(&self.conversation.hook_text(&why)).into())
     }
 
     /// Asks the hooks of `PermissionRequest`. `None`: they leave it open.
@@ -114,14 +117,14 @@ impl RunWorld<'_> {
         }
         let fields = [("permission_suggestions".to_owned(), suggestions(prepared.call()))];
         let input = HookInput::about(event, prepared, Map::from_iter(fields));
-        let verdict = self.run_hooks(input).await?;
-        self.hooks.record_halt(event, &verdict, &self.conversation);
-        self.apply_updates(&verdict.updates);
-        if let Some(why) = &verdict.objection {
+        let decision = self.run_hooks(input).await?;
+        self.hooks.record_halt(event, &decision, &self.conversation);
+        self.apply_updates(&decision.updates);
+        if let Some(why) = &decision.objection {
             return Ok(Some(PermissionAnswer::Deny(why.clone())));
         }
-        Ok(verdict.permission.map(|(permission, why)| match permission {
-            HookPermission::Allow => PermissionAnswer::Allow(verdict.input),
+        Ok(decision.permission.map(|(permission, why)| match permission {
+            HookPermission::Allow => PermissionAnswer::Allow(decision.input),
             HookPermission::Ask | HookPermission::Defer | HookPermission::Deny => {
                 PermissionAnswer::Deny(format!("{HOOK} was asked, and does not allow this: {why}"))
             }
@@ -146,7 +149,7 @@ impl RunWorld<'_> {
             "permission_suggestions": suggestions(call),
             "decision_reason": reason,
         });
-        if let Some(agent) = &self.context.mark {
+        if let Some(agent) = &self.context.identity {
             question["agent_id"] = json!(agent.id);
         }
         let waiting_for = WaitingFor::Permission { tool: call.name.clone(), id: call.id.clone() };
@@ -201,7 +204,7 @@ impl RunWorld<'_> {
     }
 }
 
-/// Changes of permissions that the host may offer to the user (PROTOCOL 4.12).
+/// Returns the changes of permissions that the host may offer to the user.
 fn suggestions(call: &ToolCall) -> Value {
     match (call.name.as_str(), call.input["command"].as_str()) {
         ("Bash", Some(command)) => json!([{
@@ -221,16 +224,15 @@ fn suggestions(call: &ToolCall) -> Value {
 
 /// Parses the answer of a tool: JSON in a text.
 fn parse_tool_answer(tool: &str, reply: &CallReply) -> PermissionAnswer {
-    let texts = reply.parts.iter().filter_map(|piece| match piece {
+    let texts = reply.parts.iter().filter_map(|part| match part {
         ContentPart::Block(Block::Text { text }) => Some(text.as_str()),
         ContentPart::Block(_) | ContentPart::Data { .. } => None,
     });
     let text = texts.collect::<Vec<_>>().join("\n");
     if reply.is_error {
-        let bare = text.trim_start_matches("<tool_use_error>");
-        let bare = bare.trim_end_matches("</tool_use_error>");
+        let error = without_error_tags(&text);
         return PermissionAnswer::Deny(format!(
-            "{tool} was asked whether this is allowed, and failed: {bare}"
+            "{tool} was asked whether this is allowed, and failed: {error}"
         ));
     }
     parse_answer(tool, &json::read_str(text.trim()).unwrap_or_default())
@@ -268,16 +270,15 @@ mod tests {
 
     #[test]
     fn permission_prompt_allows_only_on_a_clear_allow() {
-        assert_eq!(
-            parse_tool_answer("t", &text_reply(r#"{"behavior":"allow"}"#)),
-            PermissionAnswer::Allow(None)
-        );
-        let changed =
-            parse_tool_answer("t", &text_reply(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
-        assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
-        let empty = text_reply(r#"{"behavior":"allow","updatedInput":{}}"#);
-        assert_eq!(parse_tool_answer("t", &empty), PermissionAnswer::Allow(None));
-        let odd = [
+        let answer = |text: &str| parse_tool_answer("t", &text_reply(text));
+        for (text, input) in [
+            (r#"{"behavior":"allow"}"#, None),
+            (r#" {"behavior":"allow","updatedInput":{"a":1}}"#, Some(json!({ "a": 1 }))),
+            (r#"{"behavior":"allow","updatedInput":{}}"#, None),
+        ] {
+            assert_eq!(answer(text), PermissionAnswer::Allow(input), "{text}");
+        }
+        for text in [
             "",
             "allow",
             "true",
@@ -288,12 +289,8 @@ mod tests {
             r#"{"behavior":["allow"]}"#,
             r#"{"behavior":"deny","message":"no"}"#,
             r#"{"behavior":"deny"}"#,
-        ];
-        for text in odd {
-            assert!(
-                matches!(parse_tool_answer("t", &text_reply(text)), PermissionAnswer::Deny(_)),
-                "{text}"
-            );
+        ] {
+            assert!(matches!(answer(text), PermissionAnswer::Deny(_)), "{text}");
         }
         let failed = CallReply { is_error: true, ..text_reply(r#"{"behavior":"allow"}"#) };
         assert!(matches!(parse_tool_answer("t", &failed), PermissionAnswer::Deny(_)));

@@ -117,21 +117,24 @@ fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) ->
     })
 }
 
-/// Runs a sub-agent's session to its end. Resources that it shares with the run stay open.
+/// Runs the session of a sub-agent or a web search to its end. Resources that it shares with the run
+/// stay open.
 pub(super) async fn run_subagent(
     world: &mut RunWorld<'_>,
-    prompt: Prompt,
-    machine: Run,
-    limits: &Limits,
+    prompt: String,
+    seed: u64,
 ) -> StopReason {
+    let (prompt, limits) = (Prompt::text(prompt), world.limits);
     let run = async {
         let event = world.begin(prompt, "startup").await.err().unwrap_or(Event::Begin);
-        drive(machine, event, limits, world).await
+        drive(Run::new(seed, &limits), event, &limits, world).await
     };
-    let broken = flatten_result(catch_async_panic(Box::pin(run)).await);
-    let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
+    let ended = flatten_result(catch_async_panic(Box::pin(run)).await);
+    let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
     let _ = catch_async_panic(world.end_work(reason)).await;
-    close(world, broken)
+    let reason = close(world, ended);
+    world.caller.accounting.settle_broken();
+    reason
 }
 
 fn machine(setup: &Setup) -> Run {
@@ -229,13 +232,12 @@ fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer
     )
     .stoppable_by(setup.toolbox.task_stops().clone());
     let toolbox = with_mcp_tools(setup.toolbox, &setup.servers);
-    let may_start = registry.has_depth();
-    let toolbox = if may_start { toolbox.with_agents(&registry.definitions) } else { toolbox };
+    let toolbox =
+        if registry.allows_agents() { toolbox.with_agents(&registry.definitions) } else { toolbox };
     let mut monitor =
-        RunMonitor::new(observer, setup.clock, interrupts, limits.deadline, limits.heartbeat)
-            .alarmed_by(registry.alarm());
+        RunMonitor::new(observer, setup.clock, interrupts, &limits).with_denials(registry.alarm());
     if let Some(takeovers) = journal.takeovers() {
-        monitor = monitor.stopped_by(takeovers);
+        monitor = monitor.with_interrupts(takeovers);
     }
     let context = AgentContext::of_run(Arc::new(RunDeps {
         registry,
@@ -261,9 +263,9 @@ fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer
         .forwarding_events(stream_events);
     let model = &caller.endpoint().label;
     let conversation = Conversation::restore(conversation, setup.secrets, model);
-    let tools = ToolRunner::new(toolbox, setup.servers, work).moved(setup.moved_folder);
+    let tools = ToolRunner::new(toolbox, setup.servers, work).with_moved_folder(setup.moved_folder);
     let hooks = HookRunner::new(setup.hooks, has_objection);
-    let conversation = conversation.shown_by(setup.gauge);
+    let conversation = conversation.with_gauge(setup.gauge);
     RunWorld::new(context, limits, (conversation, journal), caller, tools, hooks, monitor)
 }
 
@@ -301,7 +303,7 @@ impl RunWorld<'_> {
     /// Records the calls of sub-agents that were denied since the last time.
     pub(super) fn record_agents_denials(&mut self) {
         // The run alone reports them, not another of its sub-agents or searches.
-        if self.context.mark.is_none() && !self.caller.searches() {
+        if self.context.is_root() && !self.caller.searches() {
             let of_agents = self.context.deps.registry.take_denials();
             let undone = UndoneCalls { of_agents, ..UndoneCalls::default() };
             self.journal.undone_calls(undone);

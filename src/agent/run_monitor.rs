@@ -6,7 +6,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::journal::JournalHealth;
-use crate::recovery::{Event, Fault, Interrupt, Moment, Pause, Spending, Transition};
+use crate::recovery::{Event, Fault, Interrupt, Limits, Moment, Pause, Spending, Transition};
 
 use super::clock::Clock;
 use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
@@ -52,8 +52,8 @@ struct AnnouncedWait {
     until: Moment,
 }
 
-/// Time for a cancelled tool to end: two seconds of grace before it is killed, and a moment to
-/// notice.
+/// Time for a cancelled tool to end: two seconds of grace before it is killed, and half a second to
+/// report its end.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(2_500);
 
 /// Time for a cancelled tool to end after the deadline or a denial: the whole run has two seconds
@@ -97,19 +97,12 @@ enum WaitInterrupt {
     Heartbeat,
 }
 
-/// The progress of the run, for a heartbeat.
-#[derive(Clone, Copy, Debug)]
+/// The progress of the run, for a heartbeat. By default, that before the first turn.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProgressSnapshot {
     pub(super) turn: u32,
     pub(super) waited: Duration,
     pub(super) spent: Spending,
-}
-
-impl ProgressSnapshot {
-    /// Returns the progress before the first turn.
-    pub(super) fn none() -> Self {
-        Self { turn: 0, waited: Duration::ZERO, spent: Spending::default() }
-    }
 }
 
 /// The timer of one wait.
@@ -123,34 +116,33 @@ impl<'a> RunMonitor<'a> {
         observer: &'a mut dyn Observer,
         clock: Clock,
         interrupts: InterruptReceiver,
-        deadline: Option<Moment>,
-        heartbeat: Duration,
+        limits: &Limits,
     ) -> Self {
-        let (last_emitted, observer_panicked) = (Instant::now(), false);
         let (post, inbox) = mpsc::unbounded_channel();
+        let deadline = limits.deadline;
         Self {
             observer,
             clock,
             sources: CancelSources { interrupts, stop: None, alarm: None, deadline },
-            heartbeat,
+            heartbeat: limits.heartbeat,
             waiting: None,
             inbox,
             post,
-            observer_panicked,
-            last_emitted,
+            observer_panicked: false,
+            last_emitted: Instant::now(),
             journal_loss_reported: false,
             cut: None,
         }
     }
 
     /// Adds interrupts for this run alone.
-    pub(super) fn stopped_by(mut self, stop: InterruptReceiver) -> Self {
+    pub(super) fn with_interrupts(mut self, stop: InterruptReceiver) -> Self {
         self.sources.stop = Some(stop);
         self
     }
 
     /// Adds the denial signal.
-    pub(super) fn alarmed_by(mut self, alarm: DenialReceiver) -> Self {
+    pub(super) fn with_denials(mut self, alarm: DenialReceiver) -> Self {
         self.sources.alarm = Some(alarm);
         self
     }
@@ -180,34 +172,46 @@ impl<'a> RunMonitor<'a> {
     pub(super) fn begin_soon(&self, first: Duration) -> WaitTimer {
         let mut timer = self.begin();
         let period = timer.ticks.period();
-        let began = Instant::now();
-        timer.ticks = interval_at((self.last_emitted + period).min(began + first), period);
-        timer.ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        timer.ticks.reset_at((self.last_emitted + period).min(Instant::now() + first));
         timer
     }
 
-    /// Waits for `other`, unless the run is cut off first. `show` reports a heartbeat each time
-    /// that one is due.
+    /// Waits for `work`, unless the run is cut off first. `heartbeat` is called each time that a
+    /// heartbeat is due; with `None`, nothing is reported.
     ///
     /// # Errors
-    /// The reason that cut the run off. `other` is dropped unless it is borrowed.
+    /// The reason that cut the run off. `work` is dropped unless it is borrowed.
     pub(super) async fn wait_for<T>(
         &mut self,
         timer: &mut WaitTimer,
-        mut show: impl FnMut(&mut Self, &WaitTimer),
-        other: impl Future<Output = T>,
+        mut heartbeat: impl FnMut(&Self, &WaitTimer) -> Option<Heartbeat>,
+        work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
-        tokio::pin!(other);
+        tokio::pin!(work);
         loop {
             tokio::select! {
                 biased;
-                disturbance = self.next_interrupt(timer) => match disturbance {
+                interrupt = self.next_interrupt(timer) => match interrupt {
                     WaitInterrupt::Cut(cut) => return Err(cut),
-                    WaitInterrupt::Heartbeat => show(self, timer),
+                    WaitInterrupt::Heartbeat => self.emit_heartbeat(heartbeat(self, timer)),
                 },
-                done = &mut other => return Ok(done),
+                done = &mut work => return Ok(done),
             }
         }
+    }
+
+    /// Waits for `work` like [`Self::wait_for`], with heartbeats that name `waiting_for`.
+    pub(super) async fn wait_as<T>(
+        &mut self,
+        waiting_for: WaitingFor,
+        progress: ProgressSnapshot,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CancelReason> {
+        let mut timer = self.begin();
+        let heartbeat = |monitor: &Self, timer: &WaitTimer| {
+            Some(monitor.heartbeat(timer, waiting_for.clone(), progress))
+        };
+        self.wait_for(&mut timer, heartbeat, work).await
     }
 
     /// Waits for the next cut or heartbeat. Cancel-safe.
@@ -244,15 +248,18 @@ impl<'a> RunMonitor<'a> {
         self.cut
     }
 
-    /// Waits until `until`, or until the run is cut off. The machine cuts long waits into pieces no
-    /// longer than a heartbeat.
-    pub(super) async fn wait(&mut self, until: Moment, progress: ProgressSnapshot) -> Event {
+    /// Waits until `until`. The machine cuts long waits into pieces no longer than a heartbeat.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
+    pub(super) async fn wait(
+        &mut self,
+        until: Moment,
+        progress: ProgressSnapshot,
+    ) -> Result<Event, CancelReason> {
         let clock = self.clock;
-        let ended = clock.sleep_until(until);
-        match self.wait_for_part(progress, ended).await {
-            Ok(()) => Event::WaitEnded,
-            Err(cut) => cut.into(),
-        }
+        self.wait_for_part(progress, clock.sleep_until(until)).await?;
+        Ok(Event::WaitEnded)
     }
 
     /// Waits for a part of the announced retry wait, which goes on with its heartbeats.
@@ -262,8 +269,7 @@ impl<'a> RunMonitor<'a> {
         part: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
         let mut timer = self.begin();
-        let show = |monitor: &mut Self, _: &WaitTimer| monitor.emit_wait_heartbeat(progress);
-        self.wait_for(&mut timer, show, part).await
+        self.wait_for(&mut timer, |monitor, _| monitor.retry_heartbeat(progress), part).await
     }
 
     /// Returns the duration of the announced retry wait so far.
@@ -283,7 +289,7 @@ impl<'a> RunMonitor<'a> {
         if let Some(waiting) = self.waiting {
             if paused.is_some_and(|(until, _)| until == waiting.until) {
                 if transition.event == Event::WaitEnded && self.is_silent() {
-                    self.emit_wait_heartbeat(progress);
+                    self.emit_heartbeat(self.retry_heartbeat(progress));
                 }
                 return;
             }
@@ -302,12 +308,12 @@ impl<'a> RunMonitor<'a> {
         });
     }
 
-    /// Reports that a retry wait goes on.
-    fn emit_wait_heartbeat(&mut self, progress: ProgressSnapshot) {
-        let Some(AnnouncedWait { pause, since, until }) = self.waiting else { return };
+    /// Returns a heartbeat of the announced retry wait, if there is one.
+    fn retry_heartbeat(&self, progress: ProgressSnapshot) -> Option<Heartbeat> {
+        let AnnouncedWait { pause, since, until } = self.waiting?;
         let now = self.clock.now();
         let elapsed = since.until(now);
-        self.emit(&RunEvent::Heartbeat(Heartbeat {
+        Some(Heartbeat {
             waiting_for: WaitingFor::Retry(pause),
             elapsed,
             ends_in: Some(now.until(until)),
@@ -315,7 +321,7 @@ impl<'a> RunMonitor<'a> {
             waited_in_all: progress.waited + elapsed,
             spent: progress.spent,
             since_last_byte: None,
-        }));
+        })
     }
 
     /// Returns true if a heartbeat is due, or nearly so.
@@ -323,44 +329,28 @@ impl<'a> RunMonitor<'a> {
         self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }
 
-    pub(super) fn emit_heartbeat(
-        &mut self,
+    /// Returns a heartbeat of the wait with this timer.
+    pub(super) fn heartbeat(
+        &self,
         timer: &WaitTimer,
         waiting_for: WaitingFor,
         progress: ProgressSnapshot,
-        since_last_byte: Option<Duration>,
-    ) {
-        self.show(timer, waiting_for, progress, (None, since_last_byte));
-    }
-
-    /// Reports a heartbeat of a wait whose end is known.
-    pub(super) fn emit_heartbeat_until(
-        &mut self,
-        timer: &WaitTimer,
-        waiting_for: WaitingFor,
-        progress: ProgressSnapshot,
-        left: Duration,
-    ) {
-        self.show(timer, waiting_for, progress, (Some(left), None));
-    }
-
-    fn show(
-        &mut self,
-        timer: &WaitTimer,
-        waiting_for: WaitingFor,
-        progress: ProgressSnapshot,
-        (ends_in, since_last_byte): (Option<Duration>, Option<Duration>),
-    ) {
-        let heartbeat = Heartbeat {
+    ) -> Heartbeat {
+        Heartbeat {
             waiting_for,
             elapsed: timer.began.until(self.clock.now()),
-            ends_in,
+            ends_in: None,
             turn: progress.turn,
             waited_in_all: progress.waited,
             spent: progress.spent,
-            since_last_byte,
-        };
-        self.emit(&RunEvent::Heartbeat(heartbeat));
+            since_last_byte: None,
+        }
+    }
+
+    fn emit_heartbeat(&mut self, heartbeat: Option<Heartbeat>) {
+        if let Some(heartbeat) = heartbeat {
+            self.emit(&RunEvent::Heartbeat(heartbeat));
+        }
     }
 
     pub(super) fn emit(&mut self, event: &RunEvent) {
@@ -404,7 +394,7 @@ impl<'a> RunMonitor<'a> {
     }
 }
 
-/// Waits for the denial signal; for ever, where there is none.
+/// Waits for the denial signal; forever without one.
 async fn alarmed(alarm: &mut Option<DenialReceiver>) {
     if let Some(alarm) = alarm
         && alarm.wait_for(|raised| *raised).await.is_ok()
@@ -414,7 +404,7 @@ async fn alarmed(alarm: &mut Option<DenialReceiver>) {
     std::future::pending::<()>().await;
 }
 
-/// Waits for an interrupt of this run alone; for ever, where there is no sender.
+/// Waits for an interrupt of this run alone; forever without a sender.
 async fn stopped(stop: &mut Option<InterruptReceiver>) -> Interrupt {
     match stop {
         Some(stop) => interrupted(stop).await,

@@ -15,7 +15,7 @@ use crate::recovery::{SERVERS_CHANGED, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition};
 
-use super::run_event::{Init, RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::tool_runner::ServerChanges;
 use super::world::RunWorld;
@@ -143,18 +143,14 @@ impl RunWorld<'_> {
         let settled = servers.wait_for_first_attempts(limit);
         let began = Instant::now();
         let mut timer = self.monitor.begin_soon(FIRST_SIGN);
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            let names = servers.starting().join(", ");
-            let left = limit.saturating_sub(began.elapsed());
-            monitor.emit_heartbeat_until(
-                timer,
-                WaitingFor::Servers { names },
-                ProgressSnapshot::none(),
-                left,
-            );
+        let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+            let waiting_for = WaitingFor::Servers { names: servers.starting().join(", ") };
+            let ends_in = Some(limit.saturating_sub(began.elapsed()));
+            let heartbeat = monitor.heartbeat(timer, waiting_for, ProgressSnapshot::default());
+            Some(Heartbeat { ends_in, ..heartbeat })
         };
-        if self.monitor.wait_for(&mut timer, show, settled).await.is_err() {
-            // The next wait will see the cut, too.
+        if self.monitor.wait_for(&mut timer, heartbeat, settled).await.is_err() {
+            // The next wait returns the interrupt again.
             return self.join_tools();
         }
         let instructions = servers.instructions();
@@ -215,8 +211,8 @@ impl RunWorld<'_> {
         let servers = Arc::clone(self.tools.servers());
         let mut timer = self.monitor.begin();
         let listed = servers.wait_for_listings(LISTING_WAIT);
-        // The next wait will see a cut, too.
-        let _ = self.monitor.wait_for(&mut timer, |_, _| {}, listed).await;
+        // The next wait returns an interrupt again.
+        let _ = self.monitor.wait_for(&mut timer, |_, _| None, listed).await;
     }
 
     /// Adds the tools that servers offer by now, and reports the servers' warnings.
@@ -271,7 +267,7 @@ impl RunWorld<'_> {
         let closing = servers.close(END_MAX);
         tokio::pin!(closing);
         let mut timer = self.monitor.begin();
-        if self.monitor.wait_for(&mut timer, |_, _| {}, closing.as_mut()).await.is_err() {
+        if self.monitor.wait_for(&mut timer, |_, _| None, closing.as_mut()).await.is_err() {
             let _ = tokio::time::timeout(END_LATE, closing).await;
         }
     }

@@ -22,7 +22,7 @@ pub fn interrupt(interrupter: &InterruptSender, meaning: Interrupt) {
     });
 }
 
-/// Waits for an interrupt; for ever once every sender is gone.
+/// Waits for an interrupt; forever once all senders are dropped.
 pub(super) async fn interrupted(interrupts: &mut InterruptReceiver) -> Interrupt {
     if let Ok(value) = interrupts.wait_for(Option::is_some).await
         && let Some(meaning) = *value

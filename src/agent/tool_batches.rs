@@ -9,19 +9,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::hooks::HookDecision;
 use crate::journal::{Denial, UndoneCalls};
 use crate::recovery::{Event, Interrupt};
 use crate::tools::{
-    DelegatedCall, OnFailure, PreparedCall, ToolOutcome, ToolRefusal, Toolbox, end_tasks,
-    is_agent_tool,
+    DelegatedCall, OnFailure, PreparedCall, ToolOutcome, Toolbox, end_tasks, is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::delegate::PendingSubagent;
-use super::messages::{open_calls, synthetic};
+use super::messages::{is_error, open_calls, synthetic};
 use super::run_event::{EndedCall, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
-use super::tool_hooks::{ExecutedTool, ReplacedResult};
+use super::tool_hooks::{NotPermitted, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall, groups};
 use super::world::RunWorld;
 
@@ -31,23 +31,31 @@ const TAIL_LINES: usize = 10;
 /// The slot for one result.
 struct ResultSlot {
     /// The call as the model wrote it.
-    asked: ToolCall,
+    written: ToolCall,
     /// That call, prepared.
-    first: Arc<PreparedCall>,
+    original: Arc<PreparedCall>,
     /// The call as hooks and the permission prompt have changed it.
     prepared: Arc<PreparedCall>,
     result: Option<(Block, Value)>,
-    /// True if it was started.
-    began: bool,
+    is_started: bool,
     /// Its duration, if it was run.
     took: Option<Duration>,
+    /// True if a hook has replaced the result. The journal has it as it came from the tool.
+    is_replaced: bool,
 }
 
 impl ResultSlot {
-    fn of(asked: ToolCall, toolbox: &Toolbox) -> Self {
-        let first = toolbox.prepare(asked.clone());
-        let prepared = Arc::clone(&first);
-        Self { asked, first, prepared, result: None, began: false, took: None }
+    fn of(written: ToolCall, toolbox: &Toolbox) -> Self {
+        let original = toolbox.prepare(written.clone());
+        Self {
+            written,
+            prepared: Arc::clone(&original),
+            original,
+            result: None,
+            is_started: false,
+            took: None,
+            is_replaced: false,
+        }
     }
 
     fn call(&self) -> &ToolCall {
@@ -56,17 +64,18 @@ impl ResultSlot {
 
     /// Returns true if a hook or the permission prompt has changed the call.
     fn is_changed(&self) -> bool {
-        self.call().input != self.first.call().input
+        self.call().input != self.original.call().input
     }
 
     /// Returns the call for lists: in the model's own form, unless it was changed.
     fn listed(&self) -> &ToolCall {
-        if self.is_changed() { self.call() } else { &self.asked }
+        if self.is_changed() { self.call() } else { &self.written }
     }
 
-    fn done(&self) -> Option<CompletedCall<'_>> {
+    /// Returns the call with its result, if it has one.
+    fn completed(&self) -> Option<CompletedCall<'_>> {
         let (result, detail) = self.result.as_ref()?;
-        Some(CompletedCall { call: self.call(), result, detail })
+        Some(CompletedCall { call: &self.prepared, result, detail, took: self.took })
     }
 
     fn is_agent_at_work(&self) -> bool {
@@ -79,17 +88,11 @@ impl ResultSlot {
         policy == Some(OnFailure::CancelSiblings)
     }
 
-    /// Returns the call, if it succeeded.
-    fn succeeded(&self) -> Option<Arc<PreparedCall>> {
-        let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
-            return None;
-        };
-        Some(Arc::clone(&self.prepared))
-    }
-
-    fn ran(&self) -> Option<ExecutedTool<'_>> {
-        let (result, detail) = self.result.as_ref()?;
-        Some(ExecutedTool { call: &self.prepared, result, detail, took: self.took? })
+    /// Converts an outcome to the result of the call.
+    fn result_of(&self, outcome: ToolOutcome) -> (Block, Value) {
+        let ToolOutcome { content, is_error, detail, .. } = outcome;
+        let tool_use_id = self.written.id.clone();
+        (Block::ToolResult { tool_use_id, content, is_error }, detail)
     }
 }
 
@@ -101,12 +104,13 @@ impl RunWorld<'_> {
         let mut cut = None;
         let mut next = 0;
         let calls_in_reply = calls.len();
-        let goes_on = |it: &Self| {
-            !it.hooks.is_halted() && !it.fails_for_denial() && it.tools.deferred().is_none()
+        let continues = |world: &Self| {
+            let is_deferred = world.tools.deferred().is_some();
+            !world.hooks.is_halted() && !world.fails_for_denial() && !is_deferred
         };
-        while next < calls_in_reply && cut.is_none() && goes_on(self) {
+        while next < calls_in_reply && cut.is_none() && continues(self) {
             let end = self.prepare_batch(&mut slots, next, &mut calls);
-            cut = self.run_batch(&mut slots[next..end], calls_in_reply).await;
+            cut = self.run_batch(&mut slots[next..end], calls_in_reply).await.err();
             next = end;
         }
         self.tools.early.discard();
@@ -117,16 +121,18 @@ impl RunWorld<'_> {
             // The call stays without a result, so that a resume finds it.
             None if self.tools.deferred().is_some() => return Event::Deferred,
             None => {
-                let done: Vec<_> = slots.iter().filter_map(ResultSlot::done).collect();
+                let completed: Vec<_> = slots.iter().filter_map(ResultSlot::completed).collect();
                 let (journal, loops) = (&mut self.journal, self.limits.loops);
-                self.tools.finish_batch(&done, journal, loops).await
+                self.tools.finish_batch(&completed, journal, loops).await
             }
         };
         if cut.is_none() {
-            let done: Vec<_> = slots.iter().filter_map(ResultSlot::succeeded).collect();
-            self.add_folder_notes(&done).await;
+            let completed = slots.iter().filter_map(ResultSlot::completed);
+            let succeeded = completed.filter(|completed| !is_error(completed.result));
+            let calls: Vec<_> = succeeded.map(|completed| Arc::clone(completed.call)).collect();
+            self.add_folder_notes(&calls).await;
         }
-        // News goes along where a turn follows, and is kept for later where none does.
+        // Ended background work is reported only if another turn follows.
         let work_update =
             if matches!(event, Event::ToolsDone(_)) { self.tools.ended_work() } else { None };
         slots.extend(calls.map(|call| ResultSlot::of(call, self.tools.toolbox())));
@@ -137,8 +143,8 @@ impl RunWorld<'_> {
     /// Returns true if a call of the run or of a sub-agent was denied in this process, and the run
     /// must end because of it.
     fn fails_for_denial(&self) -> bool {
-        let is_root = self.context.mark.is_none();
-        self.tools.fails_for_denial() || (is_root && self.context.deps.registry.is_alarmed())
+        let is_alarmed = self.context.is_root() && self.context.deps.registry.is_alarmed();
+        self.tools.fails_for_denial() || is_alarmed
     }
 
     /// Prepares the batch that starts at `start`, and returns its end: read-only calls run in
@@ -152,7 +158,7 @@ impl RunWorld<'_> {
         let toolbox = self.tools.toolbox();
         let mut end = start;
         loop {
-            // The call that ended the batch before is prepared already.
+            // The call that ended the previous batch is prepared already.
             if end == slots.len() {
                 let Some(call) = calls.next() else { break };
                 slots.push(ResultSlot::of(call, toolbox));
@@ -165,93 +171,93 @@ impl RunWorld<'_> {
         end.max(start + 1)
     }
 
-    /// Runs a batch, with its hooks before and after. Returns early, with nothing left running,
-    /// when the run was cut.
+    /// Runs a batch, with its hooks before and after.
+    ///
+    /// # Errors
+    /// The run was cut off. Nothing of the batch is left running.
     async fn run_batch(
         &mut self,
         batch: &mut [ResultSlot],
         calls_in_reply: usize,
-    ) -> Option<CancelReason> {
-        let calls: Vec<Arc<PreparedCall>> =
-            batch.iter().map(|slot| Arc::clone(&slot.prepared)).collect();
-        let verdicts = match self.before_tools(&calls).await {
-            Ok(verdicts) => verdicts,
-            Err(cut) => return Some(cut),
-        };
-        if let ([slot], [verdict]) = (&*batch, &verdicts[..])
-            // A hook may defer the only call of a reply, and only of the run itself.
-            && calls_in_reply == 1
-            && self.context.mark.is_none()
-            && let Some(reason) = verdict.deferral()
+    ) -> Result<(), CancelReason> {
+        let calls: Vec<_> = batch.iter().map(|slot| Arc::clone(&slot.prepared)).collect();
+        let decisions = self.before_tools(&calls).await?;
+        // A hook may defer the only call of a reply, and only of the run itself.
+        if calls_in_reply == 1
+            && self.context.is_root()
+            && let ([slot], [decision]) = (&*batch, &decisions[..])
+            && let Some(reason) = decision.deferral()
         {
-            self.tools.defer(slot.call().clone(), self.conversation.hook_words(reason));
-            return None;
+            self.tools.defer(slot.call().clone(), self.conversation.hook_text(reason));
+            return Ok(());
         }
-        let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
-        for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
-            let decided = match self.admit(&mut slot.prepared, &verdict).await {
-                Ok(Err(refusal)) => {
-                    self.prompt_for_permission(&slot.prepared, &verdict, refusal).await
+        let admitted = self.admit_batch(batch, decisions).await?;
+        if self.fails_for_denial() {
+            return Ok(());
+        }
+        let waits = admitted.iter().any(|(_, permit)| self.waits_for(permit.prepared()));
+        if waits {
+            self.release_slot();
+        }
+        for group in groups(admitted) {
+            self.run_admitted(batch, group).await?;
+        }
+        if waits {
+            self.acquire_slot().await?;
+        }
+        let completed = batch.iter().filter_map(ResultSlot::completed);
+        let ran: Vec<_> = completed.filter(|completed| completed.took.is_some()).collect();
+        for ReplacedResult { id, result, detail } in self.after_tools(&ran).await? {
+            if let Some(slot) = batch.iter_mut().find(|slot| slot.written.id == id) {
+                slot.result = Some((result, detail));
+                slot.is_replaced = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides which calls of a batch may run, by the hooks, the rules and the permission prompt. The
+    /// others are answered by refusals.
+    async fn admit_batch(
+        &mut self,
+        batch: &mut [ResultSlot],
+        decisions: Vec<HookDecision>,
+    ) -> Result<Vec<Admitted>, CancelReason> {
+        let (mut admitted, mut notices) = (Vec::new(), Vec::new());
+        for (index, (slot, decision)) in batch.iter_mut().zip(decisions).enumerate() {
+            let permit = match self.admit(&mut slot.prepared, &decision).await {
+                Err(NotPermitted::Refused(refusal)) => {
+                    self.prompt_for_permission(&slot.prepared, &decision, refusal).await
                 }
-                decided => decided,
+                permit => permit,
             };
-            let decided = match decided {
-                Ok(decided) => decided,
-                Err(cut) => return Some(cut),
-            };
-            match decided {
+            match permit {
                 Ok(permit) => {
                     slot.prepared = Arc::clone(permit.prepared());
                     admitted.push((index, permit));
                 }
-                Err(refusal) => {
-                    if let (ToolRefusal::Denied { reason, .. }, true) = (&refusal, verdict.allows())
-                    {
-                        unasked.push(reason.clone());
+                Err(NotPermitted::Cut(cut)) => return Err(cut),
+                Err(NotPermitted::Refused(refusal)) => {
+                    let outcome = refusal.into_outcome();
+                    if let Some(reason) = &outcome.denied {
+                        notices.extend(decision.allows().then(|| reason.clone()));
+                        self.record_denial(slot, reason);
                     }
-                    let refused = self.refuse(slot, refusal);
-                    slot.result = Some(refused);
+                    slot.result = Some(slot.result_of(outcome));
                 }
             }
         }
-        for message in unasked {
-            if let Err(cut) = self.notify("permission_prompt", &message).await {
-                return Some(cut);
-            }
+        for notice in notices {
+            self.notify("permission_prompt", &notice).await?;
         }
-        if self.fails_for_denial() {
-            return None;
-        }
-        let waits = admitted.iter().any(|(_, permit)| self.waits_for(permit.prepared()));
-        if waits {
-            self.release_permit();
-        }
-        for group in groups(admitted) {
-            if let Some(cut) = self.run_admitted(batch, group).await {
-                return Some(cut);
-            }
-        }
-        if waits && let Err(cut) = self.acquire_permit().await {
-            return Some(cut);
-        }
-        let ran: Vec<ExecutedTool<'_>> = batch.iter().filter_map(ResultSlot::ran).collect();
-        match self.after_tools(&ran).await {
-            Ok(replaced) => {
-                for ReplacedResult { id, result, detail } in replaced {
-                    if let Some(slot) = batch.iter_mut().find(|slot| slot.asked.id == id) {
-                        slot.result = Some((result, detail));
-                    }
-                }
-                None
-            }
-            Err(cut) => Some(cut),
-        }
+        Ok(admitted)
     }
 
     /// Writes the calls that are about to run to the journal, and reports inputs that a hook or the
     /// permission prompt has changed.
     fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
-        let intent = |(at, permit): &Admitted| (permit.call().clone(), batch[*at].is_changed());
+        let intent =
+            |(index, permit): &Admitted| (permit.call().clone(), batch[*index].is_changed());
         let calls: Vec<(ToolCall, bool)> = admitted.iter().map(intent).collect();
         self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
@@ -260,24 +266,28 @@ impl RunWorld<'_> {
         }
     }
 
+    /// Runs calls in parallel until all have ended.
+    ///
+    /// # Errors
+    /// The run was cut off. The calls were cancelled, and have ended.
     async fn run_admitted(
         &mut self,
         batch: &mut [ResultSlot],
         admitted: Vec<Admitted>,
-    ) -> Option<CancelReason> {
+    ) -> Result<(), CancelReason> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(batch, &admitted);
         if self.is_taken_over() {
-            return Some(CancelReason::Interrupt(Interrupt::SessionTakenOver));
+            return Err(CancelReason::Interrupt(Interrupt::SessionTakenOver));
         }
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         // Cancels the remaining sub-agents of a batch, and nothing else of it.
         let siblings = cancel.child_token();
         for (index, permit) in admitted {
-            batch[index].began = true;
+            batch[index].is_started = true;
             let stops = if is_agent_tool(&permit.call().name) { &siblings } else { &cancel };
             tasks.spawn(self.start((index, permit), stops, finish.clone()));
         }
@@ -295,21 +305,17 @@ impl RunWorld<'_> {
                     self.record_searches();
                     let ended = self.ended_call(slot.call(), took, &outcome);
                     self.monitor.emit(&RunEvent::ToolEnds(Box::new(ended)));
-                    let finished = self.finish(slot, outcome);
-                    slot.result = Some(finished);
+                    self.finish(slot, outcome);
                 }
-                Ok(None) => return None,
+                Ok(None) => return Ok(()),
                 Err(cut) => {
                     cancel.cancel();
                     self.start_shutdown(cut);
-                    for (index, outcome) in
-                        drain_cancelled(self.tools.toolbox(), cut, tasks, finished).await
-                    {
-                        let slot: &mut ResultSlot = &mut batch[index];
-                        let finished = self.finish(slot, outcome);
-                        slot.result = Some(finished);
+                    let toolbox = self.tools.toolbox();
+                    for (index, outcome) in drain_cancelled(toolbox, cut, tasks, finished).await {
+                        self.finish(&mut batch[index], outcome);
                     }
-                    return Some(cut);
+                    return Err(cut);
                 }
             }
         }
@@ -324,20 +330,20 @@ impl RunWorld<'_> {
     ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
         let (progress, context) = (self.caller.turn_progress(), &self.context);
         let servers = self.tools.servers();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            if batch.iter().any(ResultSlot::is_agent_at_work) {
-                let running = context.activities(monitor.now());
-                monitor.emit_heartbeat(timer, WaitingFor::Agents { running }, progress, None);
-            } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                let ToolCall { name, id, .. } = slot.call().clone();
-                let waiting_for = match servers.asking_host(&name) {
+        let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+            let waiting_for = if batch.iter().any(ResultSlot::is_agent_at_work) {
+                WaitingFor::Agents { running: context.activities(monitor.now()) }
+            } else {
+                let running = batch.iter().find(|slot| slot.result.is_none())?;
+                let ToolCall { name, id, .. } = running.call().clone();
+                match servers.asking_host(&name) {
                     Some(server) => WaitingFor::Elicitation { server },
                     None => WaitingFor::Tool { name, id },
-                };
-                monitor.emit_heartbeat(timer, waiting_for, progress, None);
-            }
+                }
+            };
+            Some(monitor.heartbeat(timer, waiting_for, progress))
         };
-        self.monitor.wait_for(timer, show, finished.recv()).await
+        self.monitor.wait_for(timer, heartbeat, finished.recv()).await
     }
 
     /// Returns the work of one call, to be spawned.
@@ -383,17 +389,14 @@ impl RunWorld<'_> {
         }
     }
 
-    fn finish(&mut self, slot: &ResultSlot, outcome: ToolOutcome) -> (Block, Value) {
+    /// Records the outcome of a call that was run.
+    fn finish(&mut self, slot: &mut ResultSlot, outcome: ToolOutcome) {
         if let Some(reason) = &outcome.denied {
-            self.note_denial(slot, reason);
+            self.record_denial(slot, reason);
         }
-        let block = Block::ToolResult {
-            tool_use_id: slot.asked.id.clone(),
-            content: outcome.content,
-            is_error: outcome.is_error,
-        };
-        self.journal.outcome(&block, &outcome.detail);
-        (block, outcome.detail)
+        let (block, detail) = slot.result_of(outcome);
+        self.journal.outcome(&block, &detail);
+        slot.result = Some((block, detail));
     }
 
     /// Counts the costs of web searches. The shared ledger was charged when each request ended.
@@ -402,41 +405,25 @@ impl RunWorld<'_> {
         for line in &lines {
             self.journal.spend(line.cost, &line.usage, &line.model);
         }
-        self.caller.accounting.record_searches(lines, self.context.mark.is_none());
+        self.caller.accounting.record_searches(lines, self.context.is_root());
     }
 
-    fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
-        let outcome = match refusal {
-            ToolRefusal::Invalid(outcome) => outcome,
-            ToolRefusal::Denied { outcome, reason } => {
-                self.note_denial(slot, &reason);
-                outcome
-            }
-        };
-        let block = Block::ToolResult {
-            tool_use_id: slot.asked.id.clone(),
-            content: outcome.content,
-            is_error: true,
-        };
-        (block, outcome.detail)
-    }
-
-    fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
-        let call = slot.listed();
+    fn record_denial(&mut self, slot: &ResultSlot, reason: &str) {
         self.tools.record_denial();
-        if self.context.mark.is_some() && self.fails_for_denial() {
+        if !self.context.is_root() && self.fails_for_denial() {
             self.context.deps.registry.raise_alarm();
         }
-        let ToolCall { name: tool, id, input } = call.clone();
+        let ToolCall { name: tool, id, input: tool_input } = slot.listed().clone();
+        let reason = reason.to_owned();
         let denial = Denial {
             tool_name: tool.clone(),
             tool_use_id: id.clone(),
-            tool_input: input,
-            reason: reason.to_owned(),
+            tool_input,
+            reason: reason.clone(),
         };
         let denied = UndoneCalls { denied: vec![denial], ..UndoneCalls::default() };
         self.journal.undone_calls(denied);
-        self.monitor.emit(&RunEvent::Denied { tool, id, reason: reason.to_owned() });
+        self.monitor.emit(&RunEvent::Denied { tool, id, reason });
     }
 
     /// Adds the results to the conversation, in the order in which the model made the calls.
@@ -452,31 +439,33 @@ impl RunWorld<'_> {
             Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
             None if self.hooks.is_halted() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
-            None => "The tool broke down without a result",
+            None => "The tool ended without a result: a defect of outlast",
         };
         let without_result = slots.iter().filter(|slot| slot.result.is_none());
-        let abandoned = without_result.map(|slot| slot.asked.id.clone()).collect();
+        let abandoned = without_result.map(|slot| slot.written.id.clone()).collect();
+        let is_replaced = slots.iter().any(|slot| slot.is_replaced);
         self.journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
         self.record_agents_denials();
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
-                    let cut = slot.began.then(|| describe_unknown_outcome(slot.prepared.call()));
+                    let cut =
+                        slot.is_started.then(|| describe_unknown_outcome(slot.prepared.call()));
                     self.caller.accounting.record_cut(cut.into_iter());
-                    (synthetic(slot.asked.id, missing), Value::String(format!("Error: {missing}")))
+                    let detail = Value::String(format!("Error: {missing}"));
+                    (synthetic(slot.written.id, missing), detail)
                 })
             })
             .unzip();
         self.record_searches();
-        blocks.extend(self.hooks.take_asides());
+        blocks.extend(self.hooks.take_notices());
         blocks.extend(work_update);
         self.record_effects();
         if !blocks.is_empty() {
             self.add_user_message(blocks, details);
         }
-        if self.hooks.take_replaced() {
-            // The journal has the results as they came from the tools.
+        if is_replaced {
             self.conversation.rewrite_journal(&mut self.journal);
         }
     }
@@ -500,7 +489,7 @@ async fn drain_cancelled(
         }
     };
     if tokio::time::timeout(cut.grace(), ended).await.is_err() {
-        // Dropping a command kills its process group; the hunt finds what has left the group.
+        // Dropping a command kills its process group; the search finds processes that left the group.
         end_tasks(tasks).await;
         toolbox.kill_remaining_processes().await;
     }

@@ -1,7 +1,6 @@
 //! Tool hooks: denials, changes and additions by hooks before and after tool calls.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -11,17 +10,29 @@ use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 use super::hook_runner::HookInput;
-use super::messages::{is_error, text_of};
+use super::messages::{is_error, text_of, without_error_tags};
 use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
+use super::tool_runner::CompletedCall;
 use super::world::RunWorld;
 
-/// A tool that ran, for the hooks that run afterwards.
-pub(super) struct ExecutedTool<'a> {
-    pub(super) call: &'a Arc<PreparedCall>,
-    pub(super) result: &'a Block,
-    pub(super) detail: &'a Value,
-    pub(super) took: Duration,
+/// The reason that a call does not have a permit.
+pub(super) enum NotPermitted {
+    Refused(ToolRefusal),
+    /// The run was cut off during the check.
+    Cut(CancelReason),
+}
+
+impl From<ToolRefusal> for NotPermitted {
+    fn from(refusal: ToolRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<CancelReason> for NotPermitted {
+    fn from(cut: CancelReason) -> Self {
+        Self::Cut(cut)
+    }
 }
 
 /// A replacement of a result by a hook.
@@ -32,104 +43,98 @@ pub(super) struct ReplacedResult {
 }
 
 impl RunWorld<'_> {
-    /// Runs the hooks before tools. Returns a verdict for each call, in their order.
+    /// Runs the hooks before tools. Returns a decision for each call, in their order.
     pub(super) async fn before_tools(
         &mut self,
         calls: &[Arc<PreparedCall>],
     ) -> Result<Vec<HookDecision>, CancelReason> {
         let event = HookEvent::PreToolUse;
-        let mut verdicts = vec![HookDecision::default(); calls.len()];
+        let mut decisions = vec![HookDecision::default(); calls.len()];
         if !self.hooks.listen_to(event) {
-            return Ok(verdicts);
+            return Ok(decisions);
         }
         // Hooks do not see malformed calls.
-        let fits = |call: &PreparedCall| {
+        let is_valid = |call: &PreparedCall| {
             self.tools.refusal_of_malformed(call.call()).is_none() && !call.is_invalid()
         };
-        let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(&calls[index])).collect();
+        let mut inputs: Vec<(usize, Arc<PreparedCall>)> =
+            calls.iter().cloned().enumerate().filter(|(_, call)| is_valid(call)).collect();
+        let valid_count = inputs.len();
         // A hook that guards a file guards it under each of its names, as permission rules do.
-        let mut linked: Vec<(usize, Arc<PreparedCall>)> = Vec::new();
-        for &index in &fitting {
-            let prepared = Arc::clone(&calls[index]);
+        for (index, call) in inputs.clone() {
+            let prepared = Arc::clone(&call);
             let resolve = move |toolbox: &Toolbox| toolbox.with_real_path(&prepared);
-            // A path that cannot be resolved in time is not permitted, either.
-            let resolved = self.check_call(calls[index].call(), resolve).await?.ok().flatten();
-            linked.extend(resolved.map(|call| (index, call)));
+            match self.check_call(call.call(), resolve).await {
+                Ok(resolved) => inputs.extend(resolved.map(|call| (index, call))),
+                // A path that cannot be resolved in time is not permitted, either.
+                Err(NotPermitted::Refused(_)) => {}
+                Err(NotPermitted::Cut(cut)) => return Err(cut),
+            }
         }
-        let input = |call: &Arc<PreparedCall>| HookInput::about(event, call, Map::new());
-        let named = fitting.iter().map(|&index| input(&calls[index]));
-        let inputs = named.chain(linked.iter().map(|(_, call)| input(call))).collect();
-        let mut decisions = self.run_hooks_for_all(event, inputs).await?.into_iter();
-        for (index, verdict) in fitting.into_iter().zip(decisions.by_ref()) {
-            verdicts[index] = verdict;
+        let of_call = |(_, call): &(usize, _)| HookInput::about(event, call, Map::new());
+        let decided = self.run_hooks_for_all(event, inputs.iter().map(of_call).collect()).await?;
+        for (nth, ((index, _), decision)) in inputs.into_iter().zip(decided).enumerate() {
+            if nth < valid_count {
+                decisions[index] = decision;
+            } else {
+                decisions[index].restrict(decision);
+            }
         }
-        for ((index, _), verdict) in linked.into_iter().zip(decisions) {
-            verdicts[index].restrict(verdict);
-        }
-        Ok(verdicts)
+        Ok(decisions)
     }
 
-    /// Decides on a call by the hooks' verdicts and by the rules, which no hook overrides. A
-    /// changed input is checked as if the model had chosen it.
-    ///
-    /// # Errors
-    /// The run was cut.
+    /// Decides on a call by the hooks' decision and by the rules, which no hook overrides. A changed
+    /// input is checked as if the model had written it.
     pub(super) async fn admit(
         &mut self,
         prepared: &mut Arc<PreparedCall>,
-        verdict: &HookDecision,
-    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
-        let grant = match self.grant_of(prepared, verdict) {
-            Ok(grant) => grant,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        decision: &HookDecision,
+    ) -> Result<Permit, NotPermitted> {
+        let grant = self.grant_of(prepared, decision)?;
         self.authorize(prepared, grant).await
     }
 
     /// Checks the permission of a call.
-    ///
-    /// # Errors
-    /// The run was cut.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) async fn authorize(
         &mut self,
         prepared: &Arc<PreparedCall>,
         grant: GrantSource,
-    ) -> Result<Result<Permit, ToolRefusal>, CancelReason> {
+    ) -> Result<Permit, NotPermitted> {
         let checked = Arc::clone(prepared);
         let check = move |toolbox: &Toolbox| toolbox.authorize(&checked, grant);
-        Ok(self.check_call(prepared.call(), check).await?.and_then(|permit| permit))
+        Ok(self.check_call(prepared.call(), check).await??)
     }
 
-    /// Returns what may permit a call by the hooks' verdicts, and changes its input as they say.
+    /// Returns what may permit a call by the hooks' decision, and changes its input as they require.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn grant_of(
         &mut self,
         prepared: &mut Arc<PreparedCall>,
-        verdict: &HookDecision,
+        decision: &HookDecision,
     ) -> Result<GrantSource, ToolRefusal> {
         if let Some(refusal) = self.tools.refusal_of_malformed(prepared.call()) {
             return Err(refusal);
         }
-        self.hooks.add_context(&verdict.context, &self.conversation);
-        if let Some(why) = &verdict.halt {
+        self.hooks.add_context(&decision.context, &self.conversation);
+        let refuse = |what: &str, why: &str| {
+            let why = self.conversation.hook_text(why);
+            Err(ToolRefusal::by_hook(&format!("{what}: {why}")))
+        };
+        if let Some(why) = &decision.halt {
             self.hooks.halt(HookEvent::PreToolUse, why, &self.conversation);
-            let why = self.conversation.hook_words(why);
-            return Err(ToolRefusal::by_hook(&format!(
-                "A hook stopped the run before this call: {why}"
-            )));
+            return refuse("A hook stopped the run before this call", why);
         }
-        if let Some(why) = verdict.denial() {
-            let why = self.conversation.hook_words(why);
-            return Err(ToolRefusal::by_hook(&format!("A hook does not allow this: {why}")));
+        if let Some(why) = decision.denial() {
+            return refuse("A hook does not allow this", why);
         }
-        if let Some(input) = &verdict.input {
+        if let Some(input) = &decision.input {
             let call = ToolCall { input: input.clone(), ..prepared.call().clone() };
             *prepared = self.tools.toolbox().prepare(call);
         }
-        Ok(match &verdict.permission {
+        Ok(match &decision.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,
-            Some((HookPermission::Defer, _)) if self.context.mark.is_none() => {
+            Some((HookPermission::Defer, _)) if self.context.is_root() => {
                 let warning = format!(
                     "a hook defers a call of {}, which has no effect: it is not the only call of its \
                      reply",
@@ -139,10 +144,7 @@ impl RunWorld<'_> {
                 GrantSource::Rules
             }
             Some((HookPermission::Ask | HookPermission::Defer | HookPermission::Deny, why)) => {
-                let why = self.conversation.hook_words(why);
-                return Err(ToolRefusal::by_hook(&format!(
-                    "A hook wants this to be asked about: {why}"
-                )));
+                return refuse("A hook wants this to be asked about", why);
             }
             None => GrantSource::Rules,
         })
@@ -151,37 +153,32 @@ impl RunWorld<'_> {
     /// Runs the hooks after tools. Their output is added beside the results, or replaces some.
     pub(super) async fn after_tools(
         &mut self,
-        ran: &[ExecutedTool<'_>],
+        ran: &[CompletedCall<'_>],
     ) -> Result<Vec<ReplacedResult>, CancelReason> {
         let mut replaced = Vec::new();
         for (event, failed) in
             [(HookEvent::PostToolUse, false), (HookEvent::PostToolUseFailure, true)]
         {
-            let is_of_it = |ran: &&ExecutedTool<'_>| is_error(ran.result) == failed;
-            let decisions: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
-            let inputs: Vec<HookInput> =
-                decisions.iter().map(|ran| afterwards(event, ran)).collect();
-            if inputs.is_empty() {
+            let ran: Vec<_> = ran.iter().filter(|ran| is_error(ran.result) == failed).collect();
+            if ran.is_empty() {
                 continue;
             }
-            let verdicts = self.run_hooks_for_all(event, inputs).await?;
-            for (ran, verdict) in decisions.into_iter().zip(verdicts) {
-                if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
+            let inputs = ran.iter().map(|ran| input_after(event, ran)).collect();
+            let decisions = self.run_hooks_for_all(event, inputs).await?;
+            for (ran, decision) in ran.into_iter().zip(decisions) {
+                if let (HookEvent::PostToolUse, Some(output)) = (event, &decision.output) {
                     replaced.extend(self.replace(ran, output).await);
                 }
-                self.hooks.record_halt(event, &verdict, &self.conversation);
-                let texts = verdict.objection.iter().chain(&verdict.context);
+                self.hooks.record_halt(event, &decision, &self.conversation);
+                let texts = decision.objection.iter().chain(&decision.context);
                 self.hooks.add_context(texts, &self.conversation);
             }
-        }
-        if !replaced.is_empty() {
-            self.hooks.record_replaced();
         }
         Ok(replaced)
     }
 
     /// Replaces the result of a tool by the output of a hook, if it has the same shape.
-    async fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
+    async fn replace(&mut self, ran: &CompletedCall<'_>, output: &Value) -> Option<ReplacedResult> {
         let ToolCall { id, name, .. } = ran.call.call().clone();
         let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
             let warning = format!(
@@ -191,7 +188,7 @@ impl RunWorld<'_> {
             return None;
         };
         self.conversation.redactor_for_model().redact_json(&mut detail);
-        let text = self.conversation.hook_words(&text);
+        let text = self.conversation.hook_text(&text);
         let content = vec![Block::text(self.tools.toolbox().within_limit(&text).await)];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(ReplacedResult { id, result, detail })
@@ -206,16 +203,16 @@ fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
         (Value::Object(known), Value::Object(given)) => {
             let mut fields = known.clone();
             let mut count = 0;
-            for (name, place) in &mut fields {
+            for (name, field) in &mut fields {
                 let Some(value) = given.get(name) else { continue };
-                let empty = value.is_null() || place.is_null();
-                if !empty && std::mem::discriminant(value) != std::mem::discriminant(place) {
+                let is_null = value.is_null() || field.is_null();
+                if !is_null && std::mem::discriminant(value) != std::mem::discriminant(field) {
                     return None;
                 }
                 count += 1;
-                value.clone_into(place);
+                value.clone_into(field);
             }
-            (count > 0).then(|| (words_of(&fields), Value::Object(fields)))
+            (count > 0).then(|| (text_of_fields(&fields), Value::Object(fields)))
         }
         (Value::Array(_), Value::Array(blocks)) => {
             let texts = blocks.iter().map(|block| block.get("text").and_then(Value::as_str));
@@ -227,7 +224,7 @@ fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
 }
 
 /// Returns the text of a structured result: the output of a command, or the whole result.
-fn words_of(fields: &Map<String, Value>) -> String {
+fn text_of_fields(fields: &Map<String, Value>) -> String {
     let streams = ["stdout", "stderr"].map(|name| fields.get(name).and_then(Value::as_str));
     if streams.iter().all(Option::is_none) {
         return Value::Object(fields.clone()).to_string();
@@ -236,18 +233,14 @@ fn words_of(fields: &Map<String, Value>) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {
-    let millis = millis(ran.took);
+/// Returns the input of hooks after a tool.
+fn input_after(event: HookEvent, ran: &CompletedCall<'_>) -> HookInput {
+    let millis = millis(ran.took.unwrap_or_default());
     let mut more = Map::from_iter([("duration_ms".to_owned(), json!(millis))]);
     if event == HookEvent::PostToolUse {
         more.insert("tool_response".to_owned(), ran.detail.clone());
-    } else {
-        let Block::ToolResult { content, .. } = ran.result else {
-            return HookInput::about(event, ran.call, more);
-        };
-        let text = text_of(content);
-        let bare = text.trim_start_matches("<tool_use_error>");
-        more.insert("error".to_owned(), json!(bare.trim_end_matches("</tool_use_error>")));
+    } else if let Block::ToolResult { content, .. } = ran.result {
+        more.insert("error".to_owned(), json!(without_error_tags(&text_of(content))));
         more.insert("is_interrupt".to_owned(), json!(false));
     }
     HookInput::about(event, ran.call, more)

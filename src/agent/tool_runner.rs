@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -15,7 +16,8 @@ use crate::recovery::{
     ToolCallRecord, WorkStatus, is_wait,
 };
 use crate::tools::{
-    DeferredTools, DelegatedCall, OnDenied, Permit, TOOL_SEARCH, ToolOutcome, ToolRefusal, Toolbox,
+    DeferredTools, DelegatedCall, OnDenied, Permit, PreparedCall, TOOL_SEARCH, ToolOutcome,
+    ToolRefusal, Toolbox,
 };
 use crate::transcript::{Block, Message, ToolCall, ToolDefinition};
 
@@ -27,14 +29,16 @@ use super::run_monitor::{CancelReason, RunMonitor};
 use super::setup::{DeferredCall, MovedFolder};
 
 /// Maximum number of read-only tools that run in parallel.
-const SIDE_BY_SIDE: usize = 10;
+const PARALLEL_MAX: usize = 10;
 
 /// A tool call with its result.
 pub(super) struct CompletedCall<'a> {
-    pub(super) call: &'a ToolCall,
+    pub(super) call: &'a Arc<PreparedCall>,
     pub(super) result: &'a Block,
     /// The structured result, for programs.
     pub(super) detail: &'a Value,
+    /// Its duration, if it was run.
+    pub(super) took: Option<Duration>,
 }
 
 /// A call that may run, with its index in its batch.
@@ -45,13 +49,13 @@ pub(super) type Admitted = (usize, Permit);
 pub(super) fn groups(admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
     let mut groups: Vec<Vec<Admitted>> = Vec::new();
     let mut joins = false;
-    for one in admitted {
-        let beside = one.1.runs_in_parallel();
-        match groups.last_mut().filter(|_| joins && beside) {
-            Some(group) => group.push(one),
-            None => groups.push(vec![one]),
+    for call in admitted {
+        let is_parallel = call.1.runs_in_parallel();
+        match groups.last_mut().filter(|_| joins && is_parallel) {
+            Some(group) => group.push(call),
+            None => groups.push(vec![call]),
         }
-        joins = beside;
+        joins = is_parallel;
     }
     groups
 }
@@ -60,7 +64,7 @@ pub(super) fn groups(admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
 pub(super) struct ToolRunner {
     toolbox: Arc<Toolbox>,
     servers: Arc<Servers>,
-    /// The calls of the streaming reply, with the concurrency permits of all tools.
+    /// The calls of the streaming reply, with the concurrency slots of all tools.
     pub(super) early: EarlyTools,
     /// Calls of the last reply that are answered without being run.
     malformed: Vec<MalformedCall>,
@@ -79,7 +83,7 @@ pub(super) struct ToolRunner {
     announced: Announced,
 }
 
-/// Changes since an earlier process of the session, until the model is told of them.
+/// Changes since an earlier process of the session that the model has not been informed of.
 #[derive(Default)]
 struct ChangesSince {
     /// The background work of that process.
@@ -88,7 +92,7 @@ struct ChangesSince {
     folder: Option<MovedFolder>,
 }
 
-/// What was announced already.
+/// The facts that the model or the user was informed of.
 #[derive(Default)]
 struct Announced {
     /// The servers that were reported to the model as not connected yet.
@@ -99,7 +103,7 @@ struct Announced {
     work_stop: bool,
 }
 
-/// A change of servers that the model is told of.
+/// A change of servers, for the model.
 pub(super) struct ServerChanges {
     /// The servers that are connected by now, or have failed.
     pub(super) reports: Vec<ServerReport>,
@@ -115,7 +119,7 @@ impl ToolRunner {
             deferred_tools: toolbox.deferred_tools(),
             toolbox: Arc::new(toolbox),
             servers,
-            early: EarlyTools::new(Arc::new(Semaphore::new(SIDE_BY_SIDE))),
+            early: EarlyTools::new(Arc::new(Semaphore::new(PARALLEL_MAX))),
             malformed: Vec::new(),
             denied: false,
             supervisor_started: false,
@@ -127,8 +131,8 @@ impl ToolRunner {
         }
     }
 
-    /// Has the model told that the working directory is another one than before.
-    pub(super) fn moved(mut self, folder: Option<MovedFolder>) -> Self {
+    /// Adds a notice that the working directory has changed.
+    pub(super) fn with_moved_folder(mut self, folder: Option<MovedFolder>) -> Self {
         self.since.folder = folder;
         self
     }
@@ -145,11 +149,11 @@ impl ToolRunner {
 
     /// Starts the call in a completed block of a streaming reply, if it may start early.
     pub(super) fn start_early(&mut self, block: &Block) {
-        self.early.consider(block, &self.toolbox);
+        self.early.start_if_read_only(block, &self.toolbox);
     }
 
-    /// Takes the calls of a reply that cannot be run. `has_calls` is false for one whose calls are
-    /// not run at all.
+    /// Takes the calls of a reply that cannot be run. `has_calls` is false if none of its calls is
+    /// run.
     pub(super) fn take_malformed(&mut self, reply: &mut ModelReply, has_calls: bool) {
         self.malformed = std::mem::take(&mut reply.malformed);
         if !has_calls {
@@ -159,12 +163,12 @@ impl ToolRunner {
 
     /// Returns the refusal of a call whose arguments cannot be used.
     pub(super) fn refusal_of_malformed(&self, call: &ToolCall) -> Option<ToolRefusal> {
-        let problem = &self.malformed.iter().find(|one| one.id == call.id)?.problem;
+        let problem = &self.malformed.iter().find(|known| known.id == call.id)?.problem;
         Some(ToolRefusal::of_malformed_call(&call.name, problem))
     }
 
     /// Returns the work of a call, to be spawned. `delegated` does it for a call that the toolbox
-    /// does not run. `None`: the work broke down.
+    /// does not run. The work returns `None` if it panicked.
     pub(super) fn work(
         &mut self,
         permit: Permit,
@@ -173,10 +177,10 @@ impl ToolRunner {
     ) -> impl Future<Output = Option<ToolOutcome>> + Send + use<> {
         let early = self.early.take(&permit.call().id);
         let is_search = matches!(permit.delegated(), Some(DelegatedCall::WebSearch(_)));
-        let (toolbox, places) = (Arc::clone(&self.toolbox), self.early.places());
+        let (toolbox, slots) = (Arc::clone(&self.toolbox), self.early.slots());
         async move {
             if let Some(delegated) = delegated {
-                let _place = if is_search { places.acquire().await.ok() } else { None };
+                let _slot = if is_search { slots.acquire().await.ok() } else { None };
                 return Some(delegated.await);
             }
             if let Some((token, mut task)) = early {
@@ -189,12 +193,12 @@ impl ToolRunner {
                     return Some(outcome);
                 }
             }
-            let _place = places.acquire().await;
+            let _slot = slots.acquire().await;
             Some(toolbox.run(permit, cancel).await)
         }
     }
 
-    /// Returns where a web search adds its costs.
+    /// Returns the sum to which web searches add their cost.
     pub(super) fn search_costs(&self) -> SearchCosts {
         self.search_costs.clone()
     }
@@ -228,8 +232,8 @@ impl ToolRunner {
 
     // --- MCP servers ------------------------------------------------------------------------
 
-    /// Returns the servers that are not connected yet, of which the model is told, and later again
-    /// once they are.
+    /// Returns the servers that are still connecting. The model is informed now, and again when they
+    /// are connected.
     pub(super) fn announce_pending_servers(&mut self) -> &[String] {
         let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
         self.announced.pending_servers =
@@ -243,7 +247,7 @@ impl ToolRunner {
         let mut reports = self.servers.reports();
         reports.retain(|report| announced.contains(&report.name));
         let has = |name: &str, status: ServerStatus| {
-            reports.iter().any(|one| one.name == name && one.status == status)
+            reports.iter().any(|report| report.name == name && report.status == status)
         };
         let instructions =
             self.servers.instructions_of(&|name: &str| has(name, ServerStatus::Connected));
@@ -263,7 +267,7 @@ impl ToolRunner {
         self.loop_detector.observe(records, limits)
     }
 
-    /// Records that a compaction removed the results of earlier calls.
+    /// Records that a compaction has removed the results of earlier calls.
     pub(super) fn record_compaction(&mut self) {
         self.loop_detector.record_compaction();
     }
@@ -274,13 +278,13 @@ impl ToolRunner {
         self.announced.folder_notes.insert(note)
     }
 
-    /// Takes the change of the working directory that the model has not been told of.
+    /// Takes the change of the working directory that the model has not been informed of.
     pub(super) fn take_moved_folder(&mut self) -> Option<MovedFolder> {
         self.since.folder.take()
     }
 
-    /// Takes the background work that was lost with an earlier process, and goes on in the folder of
-    /// its shell. The model is told if that is not possible.
+    /// Takes the background work that was lost with an earlier process, and continues in the folder
+    /// of its shell. If that is not possible, the model gets a notice.
     pub(super) fn take_lost_work(&mut self) -> Vec<BackgroundWork> {
         let PastBackground { commands, mut lost, folder } =
             std::mem::take(&mut self.since.background);
@@ -304,7 +308,7 @@ impl ToolRunner {
 
     /// Classifies the effect of a call, as far as possible without reading the file it has written.
     pub(super) fn call_effect(&self, done: &CompletedCall<'_>) -> CallEffect {
-        let ToolCall { name, input, .. } = done.call;
+        let ToolCall { name, input, .. } = done.call.call();
         let command = input.get("command").and_then(Value::as_str);
         if is_wait(name, command) {
             CallEffect::Waited

@@ -101,34 +101,7 @@ impl World for RunWorld<'_> {
         if self.is_taken_over() {
             return Event::Interrupted(Interrupt::SessionTakenOver);
         }
-        match action {
-            Action::Estimate { purpose, fast, .. } => {
-                match self.run_post_compaction_hooks(purpose).await {
-                    Ok(()) => {
-                        self.await_tool_lists().await;
-                        self.join_tools();
-                        if purpose == CallPurpose::Reply {
-                            self.report_late_servers();
-                        }
-                        self.estimate_in_turn(purpose, fast).await
-                    }
-                    Err(event) => event,
-                }
-            }
-            Action::Ask(ask) => self.ask(ask).await,
-            Action::Refresh => self.caller.refresh(&mut self.monitor).await,
-            Action::RunTools => self.run_tools().await,
-            Action::RunStopHooks => self.run_stop_hooks().await,
-            Action::RunRequirement => self.check().await,
-            Action::AwaitWork { until } => self.await_work(until).await,
-            Action::Wait { until } => self.monitor.wait(until, self.caller.progress()).await,
-            Action::Probe { model_index } => {
-                self.caller
-                    .probe(model_index, &self.limits, &mut self.journal, &mut self.monitor)
-                    .await
-            }
-            Action::Finish(_) => Event::InternalError,
-        }
+        self.perform_unless_cut(action).await.unwrap_or_else(|event| event)
     }
 }
 
@@ -178,6 +151,36 @@ fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
 }
 
 impl RunWorld<'_> {
+    /// Performs an action.
+    ///
+    /// # Errors
+    /// The event that comes instead of a result: the run was cut off, or a hook prevents the action.
+    async fn perform_unless_cut(&mut self, action: Action) -> Result<Event, Event> {
+        Ok(match action {
+            Action::Estimate { purpose, fast, .. } => {
+                self.run_post_compaction_hooks(purpose).await?;
+                self.await_tool_lists().await;
+                self.join_tools();
+                if purpose == CallPurpose::Reply {
+                    self.report_late_servers();
+                }
+                Event::Estimated(self.estimate_in_turn(purpose, fast).await?)
+            }
+            Action::Ask(call) => self.ask(call).await?,
+            Action::Refresh => self.caller.refresh(&mut self.monitor).await?,
+            Action::RunTools => self.run_tools().await,
+            Action::RunStopHooks => self.run_stop_hooks().await?,
+            Action::RunRequirement => self.check().await?,
+            Action::AwaitWork { until } => self.await_work(until).await?,
+            Action::Wait { until } => self.monitor.wait(until, self.caller.progress()).await?,
+            Action::Probe { model_index } => {
+                let Self { caller, limits, journal, monitor, .. } = self;
+                Event::Probed(caller.probe(model_index, limits, journal, monitor).await?)
+            }
+            Action::Finish(_) => Event::InternalError,
+        })
+    }
+
     /// Publishes the size of the conversation to a host.
     fn show_size(&self) {
         self.conversation.publish_size(&self.caller.endpoint().label, self.caller.window());

@@ -238,7 +238,7 @@ async fn concurrent_agents_are_capped_and_the_others_queue() {
     let starts: Vec<Duration> = requests(&server, "agent:").iter().map(|one| one.at).collect();
     let gaps = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
     assert!(gaps.clone().all(|gap| gap >= Duration::from_millis(400)), "{starts:?}");
-    assert!(ended.stderr.contains("waiting in line for one of 1 places"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("waiting for one of 1 slots"), "{}", ended.stderr);
     let beats = messages(&ended, "heartbeat");
     assert!(beats.iter().any(|beat| beat["waiting_for"]["kind"] == "agents"));
 }

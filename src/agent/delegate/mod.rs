@@ -1,7 +1,7 @@
 //! Sub-agents: a run inside a run.
 //!
 //! ```text
-//! call ─► ParentRun::perform ─► a permit ─► open ─► drive ─► SubagentReport ─► its result
+//! call ─► ParentRun::perform ─► a slot ─► run_subagent ─► SubagentReport ─► its result
 //! ```
 //! A sub-agent has its own conversation, machine, tools and journal. It shares the
 //! dependencies of the run (`RunDeps`), its clients, its deadline and its interrupts.

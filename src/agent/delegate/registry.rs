@@ -8,15 +8,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::journal::Denial;
-use crate::journal::{PastAgent, SubagentJournal};
+use crate::journal::{Denial, PastAgent, SubagentJournal};
 use crate::recovery::Moment;
 use crate::tools::{AgentCall, AgentDefinition, TaskStops};
 
 use super::super::shared_ledger::SharedLedger;
 use super::super::signals::{DenialReceiver, InterruptReceiver};
 use super::Delegation;
-use super::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
+use super::concurrency::{ConcurrencyLimiter, ConcurrencySlot};
 use super::spawn_error::SpawnError;
 use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
@@ -29,7 +28,7 @@ pub(in super::super) struct AgentRegistry {
     /// The location of the journals of sub-agents, if they are kept.
     pub(super) location: Option<SubagentJournal>,
     session_id: String,
-    places: Arc<ConcurrencyLimiter>,
+    limiter: Arc<ConcurrencyLimiter>,
     state: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
     /// The tasks that a host can stop: these sub-agents are among them.
@@ -50,7 +49,7 @@ struct RegistryState {
 struct AgentRecord {
     task: AgentTask,
     began: Moment,
-    doing: String,
+    activity: String,
 }
 
 /// Returns the kinds of sub-agents: these, and the built-in one unless they replace it.
@@ -72,17 +71,17 @@ impl AgentRegistry {
         session_id: &str,
         past: Vec<PastAgent>,
     ) -> Self {
-        let places = ConcurrencyLimiter::new(delegation.limits.live);
+        let limiter = ConcurrencyLimiter::new(delegation.limits.live);
         let started = location.as_ref().map_or(0, SubagentJournal::highest_number);
         let mut entries: Vec<AgentRecord> = Vec::new();
-        let mut untold = BTreeMap::new();
+        let mut past_reports = BTreeMap::new();
         for agent in past {
             let parent = agent.meta.parent_agent_id.as_ref();
-            let above = entries.iter().find(|it| Some(&it.task.mark.id) == parent);
-            let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
-            untold.insert(agent.meta.agent_id.clone(), agent.describe());
+            let parent = entries.iter().find(|record| Some(&record.task.mark.id) == parent);
+            let depth = parent.map_or(0, |parent| parent.task.depth).saturating_add(1);
+            past_reports.insert(agent.meta.agent_id.clone(), agent.describe());
             let task = AgentTask::past(agent, depth, session_id);
-            entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
+            entries.push(AgentRecord { task, began: Moment::default(), activity: String::new() });
         }
         Self {
             definitions: agent_kinds(definitions),
@@ -90,9 +89,9 @@ impl AgentRegistry {
             interrupts,
             location,
             session_id: session_id.to_owned(),
-            places,
+            limiter,
             state: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
-            past_reports: untold,
+            past_reports,
             alarm: watch::channel(false).0,
             stops: TaskStops::default(),
         }
@@ -122,8 +121,7 @@ impl AgentRegistry {
         !call.run_in_background.unwrap_or_else(by_kind)
     }
 
-    /// Returns true if any sub-agents are allowed.
-    pub(in super::super) fn has_depth(&self) -> bool {
+    pub(in super::super) fn allows_agents(&self) -> bool {
         self.delegation.limits.depth > 0
     }
 
@@ -160,26 +158,27 @@ impl AgentRegistry {
         state.started += 1;
         task.mark.id = format!("a{}", state.started);
         task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
-        let doing = "starting".to_owned();
-        state.entries.push(AgentRecord { task: task.clone(), began: at, doing });
+        let activity = "starting".to_owned();
+        state.entries.push(AgentRecord { task: task.clone(), began: at, activity });
         Ok(task)
     }
 
-    /// Records the current activity of a sub-agent.
-    pub(super) fn set_activity(&self, id: &str, doing: String) {
-        if let Some(entry) = self.state.lock().entries.iter_mut().find(|it| it.task.mark.id == id) {
-            entry.doing = doing;
+    fn update(&self, id: &str, change: impl FnOnce(&mut AgentRecord)) {
+        let mut state = self.state.lock();
+        if let Some(record) = state.entries.iter_mut().find(|it| it.task.mark.id == id) {
+            change(record);
         }
+    }
+
+    /// Records the current activity of a sub-agent.
+    pub(super) fn set_activity(&self, id: &str, activity: String) {
+        self.update(id, |record| record.activity = activity);
     }
 
     /// Records the end of a sub-agent, with the calls that were denied to it.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
-        let mut state = self.state.lock();
-        state.denials.extend(denials);
-        let entry = state.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id);
-        if let Some(entry) = entry {
-            entry.task = task.clone();
-        }
+        self.state.lock().denials.extend(denials);
+        self.update(&task.mark.id, |record| record.task = task.clone());
     }
 
     /// Returns the activities of the sub-agents that `parent` has started, a line each; empty
@@ -196,7 +195,7 @@ impl AgentRegistry {
             let took = Duration::from_secs(entry.began.until(now).as_secs());
             let took = humantime::format_duration(took);
             // Writing to a string cannot fail.
-            let _ = write!(list, "{gap}- {id} ({kind}) for {took}, {}", entry.doing);
+            let _ = write!(list, "{gap}- {id} ({kind}) for {took}, {}", entry.activity);
         }
         list
     }
@@ -222,18 +221,18 @@ impl AgentRegistry {
     }
 
     /// Returns the report on a sub-agent of an earlier process.
-    pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
+    pub(in super::super) fn past_report(&self, id: &str) -> Option<&str> {
         self.past_reports.get(id).map(String::as_str)
     }
 
     /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
-        if let Some(entry) = self.state.lock().entries.iter_mut().find(|it| it.task.mark.id == id) {
-            let usage = &mut entry.task.usage;
+        self.update(id, |record| {
+            let usage = &mut record.task.usage;
             usage.turns += 1;
             usage.tokens += tokens;
             usage.tool_calls += calls;
-        }
+        });
     }
 
     /// Ends the whole run because a call of a sub-agent was denied.
@@ -256,14 +255,13 @@ impl AgentRegistry {
         std::mem::take(&mut self.state.lock().denials)
     }
 
-    /// Returns a concurrency permit that is not taken yet.
-    pub(super) fn permit(&self) -> ConcurrencyPermit {
-        self.places.permit()
+    /// Returns a concurrency slot that is not taken yet.
+    pub(super) fn slot(&self) -> ConcurrencySlot {
+        self.limiter.slot()
     }
 
-    /// The concurrency limiter.
-    pub(super) fn places(&self) -> &ConcurrencyLimiter {
-        &self.places
+    pub(super) fn limiter(&self) -> &ConcurrencyLimiter {
+        &self.limiter
     }
 }
 
@@ -275,7 +273,7 @@ mod tests {
     use super::*;
     use crate::types::AgentLimits;
 
-    fn tree(total: u32) -> AgentRegistry {
+    fn registry(total: u32) -> AgentRegistry {
         let limits = AgentLimits { total, ..AgentLimits::default() };
         let delegation = Delegation { limits, ..Delegation::default() };
         AgentRegistry::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())
@@ -285,11 +283,11 @@ mod tests {
     fn concurrent_registrations_never_exceed_the_limit() {
         const THREADS: u32 = 4;
         for _ in 0..2_000 {
-            let (tree, start) = (tree(THREADS / 2), Barrier::new(4));
+            let (registry, start) = (registry(THREADS / 2), Barrier::new(4));
             let enter = || {
                 let task = AgentTask::past(PastAgent::default(), 1, "s");
                 start.wait();
-                tree.register(task, Moment::default()).is_ok()
+                registry.register(task, Moment::default()).is_ok()
             };
             let entered: u32 = thread::scope(|scope| {
                 let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();

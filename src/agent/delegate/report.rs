@@ -8,22 +8,21 @@ use crate::journal::Denial;
 use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::secrets::Redactor;
 use crate::text::{millis, shortened};
-use crate::tools::ToolOutcome;
-use crate::transcript::Block;
+use crate::tools::{ToolOutcome, Toolbox};
 
-use super::super::messages;
+use super::super::messages::with_error_tags;
 use super::super::run_monitor::CancelReason;
 use super::super::setup::RunStats;
 use super::task::{AgentTask, CUT, SubagentUsage};
 
 /// Most characters of its final text in the report of a failure.
-const LAST_WORDS: usize = 4_000;
+const FINAL_TEXT_MAX: usize = 4_000;
 
 /// Most characters of a message of a hook or a rule.
-const OBJECTION: usize = 1_000;
+const REASON_MAX: usize = 1_000;
 
-/// Most calls in a list of denied or cut ones.
-const LISTED: usize = 20;
+/// Most calls in a list of denied calls, or of calls that were cut off.
+const LISTED_MAX: usize = 20;
 
 /// The report on a sub-agent that has ended.
 pub(super) struct SubagentReport {
@@ -42,10 +41,10 @@ pub(super) struct SubagentReport {
 
 impl SubagentReport {
     /// Redacts texts before they are shortened: a truncated secret would not be recognised.
-    pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
+    pub(super) fn hide_secrets(&mut self, redactor: &Redactor) {
         let reasons = self.stats.denials.iter_mut().map(|denial| &mut denial.reason);
         for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
-            mask.redact_in_place(text);
+            redactor.redact_in_place(text);
         }
     }
 
@@ -104,10 +103,10 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         let _ = write!(text, " It was the second try, after {before} had failed.");
     }
     if let Some(objection) = objection(report) {
-        let _ = write!(text, "\nThe hook said: {}", shortened(&objection, OBJECTION, CUT));
+        let _ = write!(text, "\nThe hook said: {}", shortened(&objection, REASON_MAX, CUT));
     }
     let denied = |denial: &Denial| {
-        format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION, CUT))
+        format!("{}: {}", denial.tool_name, shortened(&denial.reason, REASON_MAX, CUT))
     };
     let denials = bounded(report.stats.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
@@ -130,11 +129,11 @@ pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
         list(&mut text, "What it had finished, each tool that ran without an error:", done);
     }
     list(&mut text, "What was cut off, so check before doing it again:", &unknown(&report.cut));
-    let words = report.text.trim();
-    if words.is_empty() {
+    let last_text = report.text.trim();
+    if last_text.is_empty() {
         text.push_str("\nIt had written nothing yet.");
     } else {
-        let _ = write!(text, "\nIts last words:\n{}", shortened(words, LAST_WORDS, CUT));
+        let _ = write!(text, "\nIts last words:\n{}", shortened(last_text, FINAL_TEXT_MAX, CUT));
     }
     text
 }
@@ -147,9 +146,9 @@ fn unknown(cut: &[String]) -> Vec<String> {
 
 /// Returns the first lines, followed by a line with the number of the others.
 fn bounded(mut lines: Vec<String>) -> Vec<String> {
-    let more = lines.len().saturating_sub(LISTED);
+    let more = lines.len().saturating_sub(LISTED_MAX);
     if more > 0 {
-        lines.truncate(LISTED);
+        lines.truncate(LISTED_MAX);
         lines.push(format!("(and {more} more)"));
     }
     lines
@@ -195,12 +194,10 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     })
 }
 
-/// Returns the text of an outcome.
-pub(super) fn text_of(outcome: &ToolOutcome) -> String {
-    let blocks: Vec<Block> = outcome.content.clone();
-    let text = messages::text_of(&blocks);
-    let bare = text.trim_start_matches("<tool_use_error>");
-    bare.trim_end_matches("</tool_use_error>").to_owned()
+/// Returns the outcome of a call that failed for this reason.
+pub(super) async fn failed_outcome(toolbox: &Toolbox, why: &str) -> ToolOutcome {
+    let detail = Value::String(format!("Error: {why}"));
+    toolbox.agent_outcome(with_error_tags(why), true, detail).await
 }
 
 #[cfg(test)]
@@ -309,17 +306,6 @@ mod tests {
             assert!(advice.ends_with('.') && advice.len() > 20, "{reason:?}");
         }
         assert_eq!(seen, 25);
-    }
-
-    #[test]
-    fn the_text_of_a_failed_outcome_has_no_error_tags() {
-        let outcome = ToolOutcome {
-            content: vec![Block::text("<tool_use_error>It ended as stalled.</tool_use_error>")],
-            is_error: true,
-            detail: Value::Null,
-            denied: None,
-        };
-        assert_eq!(text_of(&outcome), "It ended as stalled.");
     }
 
     #[test]

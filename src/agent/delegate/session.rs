@@ -6,7 +6,7 @@ use crate::tools::PreparedCall;
 
 use super::super::run_monitor::CancelReason;
 use super::super::world::RunWorld;
-use super::subagent_run::{ParentRun, take_place};
+use super::subagent_run::{ParentRun, acquire_slot};
 
 impl RunWorld<'_> {
     /// Returns the parts of this run that its sub-agents share.
@@ -14,7 +14,7 @@ impl RunWorld<'_> {
         let context = &self.context;
         ParentRun {
             deps: Arc::clone(&context.deps),
-            mark: context.mark.clone(),
+            identity: context.identity.clone(),
             depth: context.depth.saturating_add(1),
             endpoints: self.caller.remaining_endpoints(),
             limits: self.limits,
@@ -30,17 +30,17 @@ impl RunWorld<'_> {
         prepared.agent_call().is_some_and(|call| registry.waits_for(call))
     }
 
-    /// Gives up this sub-agent's permit while it waits for its own sub-agents.
-    pub(in super::super) fn release_permit(&mut self) {
-        if let Some(permit) = &mut self.context.permit {
-            permit.release();
+    /// Releases this sub-agent's concurrency slot while it waits for its own sub-agents.
+    pub(in super::super) fn release_slot(&mut self) {
+        if let Some(slot) = &mut self.context.slot {
+            slot.release();
         }
     }
 
-    /// Takes a permit again.
-    pub(in super::super) async fn acquire_permit(&mut self) -> Result<(), CancelReason> {
-        match &mut self.context.permit {
-            Some(permit) => take_place(permit, &mut self.monitor).await,
+    /// Takes a concurrency slot again.
+    pub(in super::super) async fn acquire_slot(&mut self) -> Result<(), CancelReason> {
+        match &mut self.context.slot {
+            Some(slot) => acquire_slot(slot, &mut self.monitor).await,
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,11 +14,11 @@ use crate::tools::{
 };
 use crate::transcript::Block;
 
+use super::super::messages::{with_error_tags, without_error_tags};
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;
-use super::report;
-use super::report::SubagentReport;
+use super::report::{self, SubagentReport, failed_outcome};
 use super::spawn_error::SpawnError;
 use super::subagent_run::{ParentRun, SubagentRun, run_boxed};
 use super::task::{AgentIdentity, AgentStatus, AgentTask, SubagentUsage, shown_error};
@@ -43,8 +43,8 @@ struct SubagentOutcome {
 }
 
 impl ParentRun {
-    /// Performs the call with this id. Never fails: an error is an outcome, too. The sub-agent has its id when
-    /// this returns, so that ids follow the order of the calls.
+    /// Performs the call with this id. Never fails: an error is an outcome, too. The sub-agent has its
+    /// id when this returns, so that ids follow the order of the calls.
     pub(in super::super) fn perform(
         self,
         id: &str,
@@ -66,17 +66,11 @@ impl ParentRun {
                     let ended = self.wait_for_end(&plan, child, stop).await;
                     self.outcome(&ended).await
                 }
-                Err(why) => self.refused(&why.to_string()).await,
+                Err(why) => failed_outcome(&self.toolbox, &why.to_string()).await,
             };
             outcome.content.extend(note.map(Block::text));
             outcome
         })
-    }
-
-    async fn refused(&self, why: &str) -> ToolOutcome {
-        let text = format!("<tool_use_error>{why}</tool_use_error>");
-        let detail = Value::String(format!("Error: {why}"));
-        self.toolbox.agent_outcome(text, true, detail).await
     }
 
     /// Resolves a call into the specification of a sub-agent.
@@ -136,17 +130,14 @@ impl ParentRun {
         let AgentIdentity { id, call, kind, description } = task.mark.clone();
         let (parent, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
-            let mut ended = parent.follow(child, token.clone()).await;
-            if let Some(again) = parent.again(&plan, &ended, &token) {
-                ended = parent.follow(again, token).await;
-            }
+            let ended = parent.wait_for_end(&plan, child, token).await;
             let completed = ended.task.status == AgentStatus::Completed;
-            let outcome = parent.outcome(&ended).await;
-            AgentEnded { completed, final_text: report::text_of(&outcome) }
+            let text = parent.outcome(&ended).await.visible_text();
+            AgentEnded { completed, final_text: without_error_tags(&text).to_owned() }
         });
-        let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
-        if let Err(why) = self.toolbox.start_background_agent(adopted) {
-            return self.refused(&why.to_string()).await;
+        let agent = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
+        if let Err(why) = self.toolbox.start_background_agent(agent) {
+            return failed_outcome(&self.toolbox, &why.to_string()).await;
         }
         let text = format!(
             "{}{id}. You are notified when it ends. BashOutput shows how it stands, and KillShell \
@@ -157,7 +148,7 @@ impl ParentRun {
         self.toolbox.agent_outcome(text, false, detail).await
     }
 
-    /// Waits for the end of a sub-agent.
+    /// Waits for the end of a sub-agent and, if it is tried again, of the second attempt.
     async fn wait_for_end(
         &self,
         plan: &SubagentPlan,
@@ -207,7 +198,7 @@ impl ParentRun {
                 kind: kind.name.clone(),
                 description: plan.call.description.clone(),
             },
-            parent: self.mark.as_ref().map(|mark| mark.id.clone()),
+            parent: self.identity.as_ref().map(|identity| identity.id.clone()),
             depth: self.depth,
             retries,
             background: plan.background,
@@ -278,8 +269,7 @@ impl ParentRun {
         let completed = task.status == AgentStatus::Completed;
         let text = if completed { report::answer(report) } else { report::failure(task, report) };
         let detail = report::detail(task, &text);
-        let text =
-            if completed { text } else { format!("<tool_use_error>{text}</tool_use_error>") };
+        let text = if completed { text } else { with_error_tags(&text) };
         self.toolbox.agent_outcome(text, !completed, detail).await
     }
 }

@@ -13,21 +13,21 @@ use super::task::AgentIdentity;
 
 /// Observes a sub-agent on behalf of the observer of the run.
 pub(super) struct SubagentObserver {
-    mark: Arc<AgentIdentity>,
+    identity: Arc<AgentIdentity>,
     deps: Arc<RunDeps>,
     post: UnboundedSender<RunEvent>,
-    /// The era of its request, as counted by the
+    /// The epoch of its request, as counted by the
     /// [`ConcurrencyLimiter`](super::concurrency::ConcurrencyLimiter).
     epoch: u32,
 }
 
 impl SubagentObserver {
     pub(super) fn new(
-        mark: Arc<AgentIdentity>,
+        identity: Arc<AgentIdentity>,
         deps: Arc<RunDeps>,
         post: UnboundedSender<RunEvent>,
     ) -> Self {
-        Self { mark, deps, post, epoch: 0 }
+        Self { identity, deps, post, epoch: 0 }
     }
 
     fn send(&self, event: RunEvent) {
@@ -37,19 +37,19 @@ impl SubagentObserver {
 
     /// Lowers the concurrency limit while the service throttles, and raises it once it answers.
     fn adapt_concurrency(&mut self, transition: &Transition) {
-        let places = self.deps.registry.places();
+        let limiter = self.deps.registry.limiter();
         let change = if let Event::Failed(Failure { class, .. }) = transition.event
             && class.info().is_throttling
         {
-            let limits = places.throttled(self.epoch);
+            let limits = limiter.throttled(self.epoch);
             limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
         } else if matches!(transition.event, Event::Replied(_)) {
-            places.answered().map(|now| format!("{now} again"))
+            limiter.answered().map(|now| format!("{now} again"))
         } else {
             None
         };
         if matches!(transition.action, Action::Ask(_)) {
-            self.epoch = places.epoch();
+            self.epoch = limiter.epoch();
         }
         if let Some(change) = change {
             self.send(RunEvent::Note(format!("agents at work at a time: {change}")));
@@ -63,25 +63,21 @@ impl Observer for SubagentObserver {
             self.adapt_concurrency(transition);
         }
         if let RunEvent::Assistant { message, usage, .. } = event {
-            let calls = message.content.iter().filter(|it| matches!(it, Block::ToolUse { .. }));
-            let calls = u32::try_from(calls.count()).unwrap_or(u32::MAX);
-            self.deps.registry.count_reply(
-                &self.mark.id,
-                usage.input() + usage.output_tokens,
-                calls,
-            );
+            let calls = message.content.iter().filter_map(Block::as_call).count();
+            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+            let tokens = usage.input() + usage.output_tokens;
+            self.deps.registry.count_reply(&self.identity.id, tokens, calls);
         }
         if let Some(doing) = activity_of(event) {
-            self.deps.registry.set_activity(&self.mark.id, doing);
+            self.deps.registry.set_activity(&self.identity.id, doing);
         }
         if !is_forwarded(event) {
             return;
         }
-        // An event about another sub-agent is not this one's.
         let is_own = !matches!(event, RunEvent::Agent(_) | RunEvent::OfAgent { .. });
         let event = event.clone();
         self.send(if is_own {
-            RunEvent::OfAgent { agent: Arc::clone(&self.mark), event: Box::new(event) }
+            RunEvent::OfAgent { agent: Arc::clone(&self.identity), event: Box::new(event) }
         } else {
             event
         });
@@ -123,7 +119,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
     }
     let WaitingFor::Agents { running } = waiting_for else { return None };
     let list = running.trim_start_matches("- ").replace("\n- ", "; ");
-    // With an empty list it waits for a permit again, which was reported before.
+    // With an empty list it waits for a slot again, which was reported before.
     (!running.is_empty()).then(|| format!("waiting for {list}"))
 }
 

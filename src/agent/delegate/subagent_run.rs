@@ -1,4 +1,4 @@
-//! One sub-agent, from its wait for a permit to its report.
+//! One sub-agent, from its wait for a concurrency slot to its report.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::hooks::{HookEvent, Hooks};
+use crate::hooks::HookEvent;
 use crate::journal::{Journal, SubagentHeader, WorkInProgress};
 use crate::model::Reasoning;
 use crate::process::{Panic, catch_async_panic};
-use crate::recovery::{Limits, Moment, Run};
+use crate::recovery::{Limits, Moment};
 use crate::tools::{
     AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, StoppableTask, Toolbox,
 };
@@ -24,12 +24,12 @@ use super::super::model_caller::ModelCaller;
 use super::super::run::run_subagent;
 use super::super::run_deps::RunDeps;
 use super::super::run_event::{RunEvent, WaitingFor};
-use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
-use super::super::setup::{ModelEndpoint, Prompt};
+use super::super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
+use super::super::setup::ModelEndpoint;
 use super::super::signals::{InterruptReceiver, InterruptSender};
 use super::super::tool_runner::ToolRunner;
 use super::super::world::RunWorld;
-use super::concurrency::ConcurrencyPermit;
+use super::concurrency::ConcurrencySlot;
 use super::report::SubagentReport;
 use super::subagent_observer::SubagentObserver;
 use super::task::{AgentIdentity, AgentTask};
@@ -39,7 +39,7 @@ use super::task::{AgentIdentity, AgentTask};
 pub(in super::super) struct ParentRun {
     pub(in super::super) deps: Arc<RunDeps>,
     /// Its identity, if it is a sub-agent itself.
-    pub(in super::super) mark: Option<Arc<AgentIdentity>>,
+    pub(in super::super) identity: Option<Arc<AgentIdentity>>,
     /// Their nesting depth.
     pub(in super::super) depth: u8,
     /// The model chain from the model in use on.
@@ -66,11 +66,11 @@ pub(super) struct SubagentRun {
 pub(in super::super) struct AgentContext {
     pub(in super::super) deps: Arc<RunDeps>,
     /// The sub-agent's identity. `None`: the run itself.
-    pub(in super::super) mark: Option<Arc<AgentIdentity>>,
+    pub(in super::super) identity: Option<Arc<AgentIdentity>>,
     /// The nesting depth. 0: the run itself.
     pub(in super::super) depth: u8,
-    /// A sub-agent's concurrency permit.
-    pub(in super::super) permit: Option<ConcurrencyPermit>,
+    /// A sub-agent's concurrency slot.
+    pub(in super::super) slot: Option<ConcurrencySlot>,
     /// The query source in requests to the service.
     pub(in super::super) source: Option<String>,
 }
@@ -78,18 +78,55 @@ pub(in super::super) struct AgentContext {
 impl AgentContext {
     /// Returns the position of the run itself.
     pub(in super::super) fn of_run(deps: Arc<RunDeps>) -> Self {
-        Self { deps, mark: None, depth: 0, permit: None, source: None }
+        Self { deps, identity: None, depth: 0, slot: None, source: None }
+    }
+
+    /// Returns true for the run itself and its web searches, false for sub-agents.
+    pub(in super::super) fn is_root(&self) -> bool {
+        self.identity.is_none()
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.identity.as_ref().map(|identity| identity.id.as_str())
     }
 
     /// Creates the accounts of this agent.
     pub(in super::super) fn accounting(&self) -> Accounting {
-        let agent = self.mark.as_ref().map(|mark| mark.id.clone());
+        let agent = self.id().map(str::to_owned);
         Accounting::new(self.deps.ledger.clone(), agent, self.deps.stop_after)
+    }
+
+    /// Creates the model caller of an agent that begins.
+    pub(super) fn caller(
+        &self,
+        system: String,
+        endpoints: Vec<ModelEndpoint>,
+        reasoning: Reasoning,
+        seed: u64,
+    ) -> ModelCaller {
+        let shared = self.deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed));
+        ModelCaller::new(system, endpoints, reasoning, shared, self.accounting())
+    }
+
+    /// Builds the world of an agent that begins.
+    pub(super) fn into_world(
+        self,
+        limits: Limits,
+        journal: Journal,
+        caller: ModelCaller,
+        toolbox: Toolbox,
+        hooks: HookRunner,
+        monitor: RunMonitor<'_>,
+    ) -> RunWorld<'_> {
+        let (servers, work) = (Arc::clone(&self.deps.servers), WorkInProgress::default());
+        let tools = ToolRunner::new(toolbox, servers, work);
+        let session = (Conversation::new(self.deps.secrets.clone()), journal);
+        RunWorld::new(self, limits, session, caller, tools, hooks, monitor)
     }
 
     /// Returns the current activities of this run's sub-agents, a line each.
     pub(in super::super) fn activities(&self, now: Moment) -> String {
-        self.deps.registry.activities(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
+        self.deps.registry.activities(self.id(), now)
     }
 }
 
@@ -98,57 +135,52 @@ pub(super) fn run_boxed(
     child: SubagentRun,
 ) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
     Box::pin(async move {
-        // A panic becomes a report, too: the parent waits for nothing else.
+        // A panic becomes a report, too, since the parent waits for one.
         let broken = |panic: Panic| SubagentReport::broken(panic.summary());
         catch_async_panic(Box::pin(run(child))).await.unwrap_or_else(broken)
     })
 }
 
 async fn run(child: SubagentRun) -> SubagentReport {
-    let SubagentRun { parent, task, definition, toolbox, interrupts: own_interrupts, .. } = child;
+    let SubagentRun { parent, task, definition, toolbox, interrupts, .. } = child;
     let _until_the_end = (child.interrupter, child.stoppable);
-    let (deps, mark) = (Arc::clone(&parent.deps), Arc::new(task.mark.clone()));
-    let tree = &deps.registry;
-    let mut relay =
-        SubagentObserver::new(Arc::clone(&mark), Arc::clone(&deps), parent.post.clone());
+    let (deps, identity) = (Arc::clone(&parent.deps), Arc::new(task.mark.clone()));
+    let registry = &deps.registry;
+    let mut observer =
+        SubagentObserver::new(Arc::clone(&identity), Arc::clone(&deps), parent.post.clone());
     let limits = limits(&parent, &definition);
-    let interrupts = tree.interrupts.clone();
-    let monitor =
-        RunMonitor::new(&mut relay, deps.clock, interrupts, limits.deadline, limits.heartbeat);
-    let mut monitor = monitor.stopped_by(own_interrupts);
-    let mut permit = tree.permit();
-    let live = tree.places().limit();
-    tree.set_activity(&mark.id, format!("waiting in line for one of {live} places"));
-    if let Err(cut) = take_place(&mut permit, &mut monitor).await {
+    let mut monitor =
+        RunMonitor::new(&mut observer, deps.clock, registry.interrupts.clone(), &limits)
+            .with_interrupts(interrupts);
+    let mut slot = registry.slot();
+    let limit = registry.limiter().limit();
+    registry.set_activity(&identity.id, format!("waiting for one of {limit} slots"));
+    if let Err(cut) = acquire_slot(&mut slot, &mut monitor).await {
         return SubagentReport::unbegun(cut);
     }
-    tree.set_activity(&mark.id, "starting".to_owned());
+    registry.set_activity(&identity.id, "starting".to_owned());
     let journal = journal(&parent, &task, &limits);
-    let own = |hooks: &Hooks| hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf());
+    let transcript = journal.path().to_path_buf();
+    let hooks = deps.hooks.as_ref();
+    let hooks = hooks.map(|hooks| hooks.for_agent(&identity.id, &identity.kind, transcript));
     let seed = Uuid::new_v4().as_u64_pair().0;
-    let facts = &tree.delegation.facts;
     let reasoning =
         Reasoning { effort: definition.effort.or(parent.reasoning.effort), ..parent.reasoning };
     let context = AgentContext {
         deps: Arc::clone(&deps),
         depth: task.depth,
-        permit: Some(permit),
-        source: Some(format!("agent:{}", mark.kind)),
-        mark: Some(Arc::clone(&mark)),
+        slot: Some(slot),
+        source: Some(format!("agent:{}", identity.kind)),
+        identity: Some(identity),
     };
-    let system = [definition.prompt.trim_end(), facts.trim()].join("\n\n").trim().to_owned();
-    let shared = deps.shared_limits.as_ref().map(|shared| shared.for_another_run(seed));
-    let (endpoints, accounting) = (parent.endpoints, context.accounting());
-    let caller = ModelCaller::new(system, endpoints, reasoning, shared, accounting);
-    let hooks = HookRunner::new(deps.hooks.as_ref().map(own), false);
-    let tools = ToolRunner::new(toolbox, Arc::clone(&deps.servers), WorkInProgress::default());
-    let session = (Conversation::new(deps.secrets.clone()), journal);
-    let mut world = RunWorld::new(context, limits, session, caller, tools, hooks, monitor);
+    let facts = registry.delegation.facts.trim();
+    let system = [definition.prompt.trim_end(), facts].join("\n\n").trim().to_owned();
+    let caller = context.caller(system, parent.endpoints, reasoning, seed);
+    let hooks = HookRunner::new(hooks, false);
+    let mut world = context.into_world(limits, journal, caller, toolbox, hooks, monitor);
     world.join_tools();
     world.name_pending_servers();
-    let (machine, prompt) = (Run::new(seed, &limits), Prompt::text(task.prompt));
-    let reason = Box::pin(run_subagent(&mut world, prompt, machine, &limits)).await;
-    world.caller.accounting.settle_broken();
+    let reason = Box::pin(run_subagent(&mut world, task.prompt, seed)).await;
     let ended_with_it = world.tools.toolbox().background().tasks().into_iter().filter(is_cut);
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
     let mut cut = world.caller.accounting.stats().cut.clone();
@@ -169,21 +201,13 @@ fn is_cut(task: &BackgroundTask) -> bool {
     task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::RunEnded)
 }
 
-/// Waits for a concurrency permit.
-pub(in super::super) async fn take_place(
-    permit: &mut ConcurrencyPermit,
+/// Waits for a concurrency slot.
+pub(super) async fn acquire_slot(
+    slot: &mut ConcurrencySlot,
     monitor: &mut RunMonitor<'_>,
 ) -> Result<(), CancelReason> {
-    let mut timer = monitor.begin();
-    let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-        monitor.emit_heartbeat(
-            timer,
-            WaitingFor::Agents { running: String::new() },
-            ProgressSnapshot::none(),
-            None,
-        );
-    };
-    monitor.wait_for(&mut timer, show, permit.acquire()).await
+    let waiting_for = WaitingFor::Agents { running: String::new() };
+    monitor.wait_as(waiting_for, ProgressSnapshot::default(), slot.acquire()).await
 }
 
 /// Returns the limits of a sub-agent: those of its parent, its own number of turns where that is
@@ -194,20 +218,21 @@ pub(super) fn limits(parent: &ParentRun, definition: &AgentDefinition) -> Limits
     limits.effort = None;
     limits.structured = false;
     limits.requirement = false;
-    let own = |hooks: &Hooks| hooks.for_agent("", &definition.name, PathBuf::new());
-    let hooks = parent.deps.hooks.as_ref().map(own);
-    limits.stop_hooks = hooks.is_some_and(|hooks| hooks.has_hooks_for(HookEvent::SubagentStop));
+    limits.stop_hooks = parent.deps.hooks.as_ref().is_some_and(|hooks| {
+        let hooks = hooks.for_agent("", &definition.name, PathBuf::new());
+        hooks.has_hooks_for(HookEvent::SubagentStop)
+    });
     let switches = parent.endpoints.len().saturating_sub(1);
     limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
-    limits.endpoint_changes = elsewhere(&parent.endpoints);
+    limits.endpoint_changes = endpoint_changes(&parent.endpoints);
     limits
 }
 
 /// Returns a bit for each step of a chain that leads to another endpoint.
-fn elsewhere(endpoints: &[ModelEndpoint]) -> u32 {
-    let apart = |pair: &[ModelEndpoint]| !Arc::ptr_eq(&pair[0].client, &pair[1].client);
-    let bits = endpoints.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
-    bits.fold(0, |bits, (step, _)| bits | (1 << step))
+fn endpoint_changes(endpoints: &[ModelEndpoint]) -> u32 {
+    let differs = |pair: &[ModelEndpoint]| !Arc::ptr_eq(&pair[0].client, &pair[1].client);
+    let steps = endpoints.windows(2).take(32).enumerate().filter(|(_, pair)| differs(pair));
+    steps.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 
 /// Creates the journal of a sub-agent. A sub-agent whose conversation cannot be stored still works.

@@ -9,7 +9,7 @@ use crate::journal::PastAgent;
 use crate::recovery::{Money, Spending, StopReason};
 use crate::text::shortened;
 
-/// The mark where a text was cut.
+/// Marks the place where a text was cut.
 pub(super) const CUT: &str = " [...]";
 
 /// The maximum length of an error, in characters.
@@ -33,7 +33,7 @@ pub struct AgentIdentity {
 #[strum(serialize_all = "snake_case", const_into_str)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
-    /// Waiting for a permit, or at work.
+    /// Waiting for a concurrency slot, or at work.
     Running,
     Completed,
     Failed,
@@ -67,7 +67,7 @@ pub struct SubagentUsage {
     pub tokens: u64,
     pub tool_calls: u32,
     pub requests: u32,
-    /// The time from its first step to its last one, without the wait for a permit.
+    /// The time from its first step to its last one, without the wait for a concurrency slot.
     pub took: Duration,
 }
 

@@ -8,9 +8,8 @@ use tokio::time::timeout;
 use crate::journal::Journal;
 use crate::model::limits::{ProbeEnd, ProbeTurn};
 use crate::model::{Bounds, ModelReply, Reasoning, RequestContent};
-use crate::recovery::Limits;
 use crate::recovery::{
-    CallPurpose, ConnectionChoice, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind,
+    CallPurpose, ConnectionChoice, ErrorClass, Failure, FailureStage, Fault, FaultKind, Limits,
     ModelCall, Probed, ReplyMode, Timer,
 };
 use crate::transcript::{Block, Message};
@@ -30,44 +29,29 @@ const SOURCE: &str = "probe";
 
 impl ModelCaller {
     /// Probes the service, unless another run on this host does.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile.
     pub(in super::super) async fn probe(
         &mut self,
         model_index: u8,
         limits: &Limits,
         journal: &mut Journal,
         monitor: &mut RunMonitor<'_>,
-    ) -> Event {
-        match self.try_probe(model_index, limits, journal, monitor).await {
-            Ok(probed) => Event::Probed(probed),
-            Err(cut) => cut.into(),
-        }
-    }
-
-    async fn try_probe(
-        &mut self,
-        model_index: u8,
-        limits: &Limits,
-        journal: &mut Journal,
-        monitor: &mut RunMonitor<'_>,
     ) -> Result<Probed, CancelReason> {
-        let at = self.endpoint_at(model_index);
-        let name = at.client.limit_of(&at.facts.name);
-        if let Some(instead) = self.shared_probe(&name, limits, monitor).await? {
-            return Ok(instead);
+        let endpoint = self.endpoint_at(model_index);
+        let name = endpoint.client.limit_of(&endpoint.facts.name);
+        if let Some(shared) = self.shared_probe(&name, limits, monitor).await? {
+            return Ok(shared);
         }
         let probed = self.pay_and_probe(model_index, journal, monitor).await;
-        let end = if let Ok(Probed::Answered) = probed {
-            ProbeEnd::Answered
-        } else if let Ok(Probed::Failed(Failure {
-            class: ErrorClass::RateLimit,
-            retry_after: hint,
-            ..
-        })) = probed
-        {
-            let wait = hint.map(|hint| hint.wait.as_millis());
-            ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
-        } else {
-            ProbeEnd::Failed
+        let end = match probed {
+            Ok(Probed::Answered) => ProbeEnd::Answered,
+            Ok(Probed::Failed(Failure { class: ErrorClass::RateLimit, retry_after, .. })) => {
+                let wait = retry_after.map(|hint| hint.wait.as_millis());
+                ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
+            }
+            _ => ProbeEnd::Failed,
         };
         if let Some(shared) = &mut self.shared {
             shared.probe_ended(&name, end);
@@ -125,7 +109,7 @@ impl ModelCaller {
                 Ok(Probed::Answered)
             }
             Ok(Err(fault)) => {
-                // No message began, so nothing was billed.
+                // No progress was recorded, so nothing is charged.
                 self.accounting.settle_broken();
                 let fault = ClassifiedFault::new(*fault);
                 let failure = fault.failure;
@@ -160,12 +144,12 @@ impl ModelCaller {
         monitor: &mut RunMonitor<'_>,
     ) -> Result<Result<ModelReply, Box<Fault>>, CancelReason> {
         let progress = self.progress();
-        let at = self.endpoint_at(model_index);
-        let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
+        let endpoint = self.endpoint_at(model_index);
+        let (client, model) = (Arc::clone(&endpoint.client), endpoint.facts.name.clone());
         monitor
             .wait_for_part(progress, async move {
                 let messages = [Message::user(vec![Block::text("Hi")])];
-                let prompt = RequestContent {
+                let content = RequestContent {
                     model: &model,
                     system: "",
                     tools: &[],
@@ -176,9 +160,9 @@ impl ModelCaller {
                     source: Some(SOURCE),
                 };
                 let mut ignore = |_| {};
-                let ask = request(model_index);
-                let asking = client.attempt(&prompt, &ask, &mut ignore);
-                timeout(PROBE_LIMIT, asking).await.unwrap_or_else(|_| {
+                let call = request(model_index);
+                let attempt = client.attempt(&content, &call, &mut ignore);
+                timeout(PROBE_LIMIT, attempt).await.unwrap_or_else(|_| {
                     let kind = FaultKind::Timeout { timer: Timer::Whole };
                     Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
                 })

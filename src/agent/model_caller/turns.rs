@@ -27,9 +27,9 @@ impl ModelCaller {
         monitor: &mut RunMonitor<'_>,
     ) -> Result<T, CancelReason> {
         let progress = self.progress();
-        let show = |monitor: &mut RunMonitor<'_>, timer: &WaitTimer| {
-            monitor.emit_heartbeat(timer, WaitingFor::Money, progress, None);
+        let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
+            Some(monitor.heartbeat(timer, WaitingFor::Money, progress))
         };
-        monitor.wait_for(timer, show, other).await
+        monitor.wait_for(timer, heartbeat, other).await
     }
 }
