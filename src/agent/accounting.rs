@@ -106,7 +106,6 @@ impl Accounting {
         &self.stats
     }
 
-    /// Returns the ledger that is shared with sub-agents.
     pub(super) fn ledger(&self) -> &SharedLedger {
         &self.ledger
     }
@@ -125,18 +124,15 @@ impl Accounting {
         self.turn = None;
     }
 
-    /// Counts a turn that `model` answered.
     pub(super) fn record_turn(&mut self, model: &str) {
         self.stats.turns += 1;
         self.stats.answered_by(model);
     }
 
-    /// Counts repairs of the history before a request.
     pub(super) fn record_repairs(&mut self, repairs: usize) {
         self.stats.repairs += u32::try_from(repairs).unwrap_or(u32::MAX);
     }
 
-    /// Adds the time that a request took.
     pub(super) fn record_request_time(&mut self, took: Duration) {
         self.stats.api_duration += took;
     }
@@ -214,7 +210,6 @@ impl Accounting {
         self.reserved.is_some()
     }
 
-    /// Records the data that the current call has received so far.
     pub(super) fn receive(&mut self, received: Received) {
         if let Some(reserved) = &mut self.reserved {
             reserved.received = Some(received);

@@ -36,14 +36,14 @@ use super::refused_fields::{CACHE_MARKS, REASONING, STREAMING};
 const SUMMARY_ROOM: (u64, u64) = (3, 4);
 /// Most input of a summary, in tokens: none of it is in the service's prompt cache, and more text
 /// of long results adds little to a summary.
-const SUMMARY_INPUT: u64 = 150_000;
-/// Time limit for reading files back after a summary, for all of them. They are optional.
-const READING_BACK: Duration = Duration::from_secs(2);
+const SUMMARY_INPUT_MAX: u64 = 150_000;
+/// Time limit for reading all files back after a summary. They are optional.
+const READ_BACK_LIMIT: Duration = Duration::from_secs(2);
 /// The text in place of a summary that the model did not write.
 const NO_SUMMARY: &str = "No summary could be made of the older messages, which were removed. Check \
                           the present state of the work before you go on.";
 /// Number of the largest contributors to an overflow that are reported.
-const NAMED: usize = 5;
+const CONTRIBUTORS_MAX: usize = 5;
 /// A request below so many tokens fits into the smallest window of a model that can use tools, so a
 /// refusal of it as too long is implausible.
 const SMALL_REQUEST: u64 = 16_000;
@@ -52,8 +52,6 @@ const SMALL_REQUEST: u64 = 16_000;
 #[derive(Default)]
 pub(super) struct Compactor {
     summarising: Option<SummaryInProgress>,
-    /// True if compaction had stopped helping when the run ended.
-    thrashed: bool,
 }
 
 impl Compactor {
@@ -71,25 +69,14 @@ impl Compactor {
         self.summarising.is_some()
     }
 
-    /// Records whether compaction has stopped helping.
-    pub(super) fn record_thrashing(&mut self, thrashed: bool) {
-        self.thrashed = thrashed;
-    }
-
-    /// Returns true if compaction had stopped helping when the run ended.
-    pub(super) fn has_thrashed(&self) -> bool {
-        self.thrashed
-    }
-
     /// Drops the cached summarising request: another model may have another window.
     pub(super) fn forget_summary_request(&mut self) {
-        if let Some(summarising) = &mut self.summarising {
-            summarising.request = None;
-        }
+        self.summarising.iter_mut().for_each(|summarising| summarising.request = None);
     }
 }
 
 /// A summary that is being requested.
+#[derive(Default)]
 struct SummaryInProgress {
     /// The part of the conversation that it will replace. Always present if a summary was offered
     /// to the state machine as a mitigation.
@@ -127,15 +114,16 @@ impl ContextView<'_> {
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.history().fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
-            counted: self.is_counted(purpose),
+            counted: self.request(purpose).is_counted(),
             mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
         }
     }
 
-    fn is_counted(&mut self, purpose: CallPurpose) -> bool {
+    /// Returns the messages of the next request, for questions about their size.
+    fn request(&mut self, purpose: CallPurpose) -> &History {
         match purpose {
-            CallPurpose::Reply => self.history().is_counted(),
-            CallPurpose::Summary(_) => self.summary_request().is_counted(),
+            CallPurpose::Reply => self.history(),
+            CallPurpose::Summary(_) => self.summary_request(),
         }
     }
 
@@ -159,7 +147,6 @@ impl ContextView<'_> {
         }
     }
 
-    /// Returns the worst-case cost of a request.
     pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
         let prices = self.caller.endpoint().facts.prices_at(ask.fast);
@@ -186,13 +173,8 @@ impl ContextView<'_> {
 
     /// Returns an upper bound of the next request's input, in tokens.
     fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
-        match purpose {
-            CallPurpose::Reply => {
-                let results = u64::from(self.searches(purpose)) * WebSearch::RESULT_TOKENS_MAX;
-                self.history().upper_bound().saturating_add(results)
-            }
-            CallPurpose::Summary(_) => self.summary_request().upper_bound(),
-        }
+        let results = u64::from(self.searches(purpose)) * WebSearch::RESULT_TOKENS_MAX;
+        self.request(purpose).upper_bound().saturating_add(results)
     }
 
     fn history(&self) -> &History {
@@ -233,44 +215,37 @@ impl ContextView<'_> {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         // A smaller limit was learned from this refusal.
         let refused_cap = self.caller.output_limit() < ask.cap;
-        let streaming = ask.mode == ReplyMode::Streaming && fault.refuses(OptionalField::Streaming);
-        match ask.purpose {
-            CallPurpose::Summary(_) => {
-                let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
-                AvailableMitigations {
-                    rounds: drops < DROPS_MAX,
-                    output: output || refused_cap,
-                    thinking: self.is_refused_for(REASONING, fault, ask.purpose),
-                    cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
-                    streaming,
-                    ..AvailableMitigations::NONE
-                }
-            }
-            CallPurpose::Reply => {
-                let messages = self.conversation.messages();
-                let block = fault.rejected_content().is_some_and(|poison| {
-                    can_repair_rejected(messages, rejected_path(fault), repair_reason(poison))
-                });
-                let makers = self.room_mitigations();
-                // Lowering the output cap does not help above the compaction threshold.
-                let crowded = self.history().estimate() >= self.threshold();
-                let output = output && (!crowded || makers == AvailableMitigations::NONE);
-                let found = AvailableMitigations {
-                    media: has_media(messages),
-                    block: block || self.caller.refused_tool(fault).is_some(),
-                    output: output || refused_cap,
-                    thinking: self.is_refused_for(REASONING, fault, ask.purpose),
-                    cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
-                    streaming,
-                    ..makers
-                };
-                let is_explained =
-                    found.output || found.thinking || found.cache_marks || found.streaming;
-                let may_omit = matches!(fault.kind, FaultKind::Refused { .. })
-                    && self.conversation.next_omitted().is_some();
-                AvailableMitigations { added: may_omit && !is_explained, ..found }
-            }
+        let common = AvailableMitigations {
+            output: output || refused_cap,
+            thinking: self.is_refused_for(REASONING, fault, ask.purpose),
+            cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
+            streaming: ask.mode == ReplyMode::Streaming && fault.refuses(OptionalField::Streaming),
+            ..AvailableMitigations::NONE
+        };
+        if ask.purpose != CallPurpose::Reply {
+            let drops = self.compactor.summarising.as_ref().map_or(0, |summary| summary.drops);
+            return AvailableMitigations { rounds: drops < DROPS_MAX, ..common };
         }
+        let messages = self.conversation.messages();
+        let block = fault.rejected_content().is_some_and(|content| {
+            can_repair_rejected(messages, rejected_path(fault), repair_reason(content))
+        });
+        let for_room = self.room_mitigations();
+        // Lowering the output cap does not help above the compaction threshold.
+        let is_crowded = self.history().estimate() >= self.threshold();
+        let output = output && (!is_crowded || for_room == AvailableMitigations::NONE);
+        let found = AvailableMitigations {
+            folds: for_room.folds,
+            rounds: for_room.rounds,
+            media: has_media(messages),
+            block: block || self.caller.refused_tool(fault).is_some(),
+            output: output || refused_cap,
+            ..common
+        };
+        let is_explained = found.output || found.thinking || found.cache_marks || found.streaming;
+        let may_omit = matches!(fault.kind, FaultKind::Refused { .. })
+            && self.conversation.next_omitted().is_some();
+        AvailableMitigations { added: may_omit && !is_explained, ..found }
     }
 
     /// Returns true if the request contradicts its refusal, and the request before was not refused
@@ -295,8 +270,8 @@ impl ContextView<'_> {
 
     /// Returns true if a refusal as too long contradicts the known window: the request is far
     /// smaller. A window that the refusal does not name may be smaller than the known one, so only
-    /// a small request contradicts it. If it may be the output that does not fit, less of it is
-    /// asked for.
+    /// a small request contradicts it. If the output may be what does not fit, the next request asks
+    /// for less of it.
     fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let (output, unnamed) = if fault.counts_output() {
             (u64::from(ask.cap), 0)
@@ -344,10 +319,7 @@ impl ContextView<'_> {
 
     /// Returns the approximate size of the current request, in tokens.
     pub(super) fn size_of(&mut self, purpose: CallPurpose) -> u64 {
-        match purpose {
-            CallPurpose::Reply => self.history().estimate(),
-            CallPurpose::Summary(_) => self.summary_request().estimate(),
-        }
+        self.request(purpose).estimate()
     }
 
     /// Returns true if the request fits but leaves less room for output than was asked for: the
@@ -361,14 +333,11 @@ impl ContextView<'_> {
 
     /// Returns the request that asks for a summary: the older part as text, as much of it as fits.
     fn summary_request(&mut self) -> &History {
-        let mut summarising =
-            self.compactor.summarising.take().unwrap_or_else(|| SummaryInProgress {
-                cut: self.cut(),
-                drops: 0,
-                request: None,
-                answer: None,
-                restored: Vec::new(),
-            });
+        let mut summarising = self
+            .compactor
+            .summarising
+            .take()
+            .unwrap_or_else(|| SummaryInProgress { cut: self.cut(), ..Default::default() });
         let request = summarising.request.take().unwrap_or_else(|| {
             let messages = self.conversation.messages();
             let older = summarising.cut.map_or(messages, |cut| cut.older(messages));
@@ -385,7 +354,7 @@ impl ContextView<'_> {
         let window = self.caller.window();
         let room = window.saturating_sub(reserved).max(window / 2);
         let (part, of) = SUMMARY_ROOM;
-        let room = (room / of * part).min(SUMMARY_INPUT);
+        let room = (room / of * part).min(SUMMARY_INPUT_MAX);
         compaction::render(older, room, self.history().density(), drops)
     }
 
@@ -394,8 +363,8 @@ impl ContextView<'_> {
         self.summary_request().messages().to_vec()
     }
 
-    /// Holds a summary until the machine has decided about it, and reads back the files that it
-    /// removes.
+    /// Keeps a summary until the machine has decided about it, and reads back the files whose content
+    /// it removes from the conversation.
     pub(super) async fn hold_summary(&mut self, answer: ModelReply, toolbox: &Arc<Toolbox>) {
         let Some(mut summarising) = self.compactor.summarising.take() else { return };
         summarising.restored.clear();
@@ -409,7 +378,7 @@ impl ContextView<'_> {
                 }
             };
             // Files that take longer are left out.
-            let _ = tokio::time::timeout(READING_BACK, reading_back).await;
+            let _ = tokio::time::timeout(READ_BACK_LIMIT, reading_back).await;
         }
         summarising.answer = Some(answer);
         self.compactor.summarising = Some(summarising);
@@ -470,10 +439,10 @@ impl ContextView<'_> {
         let (room, density) = (self.room(), self.history().density());
         self.conversation.edit_history(self.journal, |messages| {
             let folds = folding::foldable(messages);
-            let none = folds.is_empty();
+            let is_empty = folds.is_empty();
             folding::apply_folds(messages, folds);
             // Truncation was offered as a mitigation where there was nothing to fold.
-            if none || density.of(messages) > room {
+            if is_empty || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
             }
         });
@@ -481,10 +450,11 @@ impl ContextView<'_> {
 
     fn repair_block(&mut self) {
         let Some(fault) = self.caller.last_fault() else { return };
-        let (Some(poison), spot) = (fault.rejected_content(), rejected_path(fault)) else { return };
-        let repair = self.conversation.edit_history(self.journal, |messages| {
-            repair_rejected(messages, spot, repair_reason(poison))
-        });
+        let Some(content) = fault.rejected_content() else { return };
+        let (path, reason) = (rejected_path(fault), repair_reason(content));
+        let repair = self
+            .conversation
+            .edit_history(self.journal, |messages| repair_rejected(messages, path, reason));
         self.conversation.record_refusal(repair);
     }
 
@@ -492,17 +462,17 @@ impl ContextView<'_> {
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let (fixed, density) = (self.caller.fixed(), self.history().density());
         let messages = self.conversation.messages();
-        largest_parts(messages, &fixed.system, &fixed.tools, density, NAMED)
+        largest_parts(messages, &fixed.system, &fixed.tools, density, CONTRIBUTORS_MAX)
     }
 }
 
 pub(super) fn rejected_path(fault: &Fault) -> Option<BlockPath> {
-    let place = fault.rejected_block()?;
-    Some(BlockPath { message: place.message, block: place.block, inner: place.inner })
+    let path = fault.rejected_block()?;
+    Some(BlockPath { message: path.message, block: path.block, inner: path.inner })
 }
 
-fn repair_reason(poison: RejectedContent) -> RejectedBlock {
-    match poison {
+fn repair_reason(content: RejectedContent) -> RejectedBlock {
+    match content {
         RejectedContent::Media => RejectedBlock::Media,
         RejectedContent::Thinking => RejectedBlock::Thinking,
         RejectedContent::Pairs => RejectedBlock::Pairs,

@@ -59,7 +59,6 @@ impl Conversation {
         self.history.messages()
     }
 
-    /// Creates a conversation without messages.
     pub(super) fn new(secrets: KnownSecrets) -> Self {
         Self::restore(RestoredConversation::default(), secrets, "")
     }
@@ -147,7 +146,6 @@ impl Conversation {
         });
     }
 
-    /// Updates the size of the system prompt and the tools.
     pub(super) fn set_fixed_bytes(&mut self, fixed: u64) {
         self.history.set_fixed_bytes(fixed);
     }
@@ -288,7 +286,6 @@ impl Conversation {
         }
     }
 
-    /// Adds a user message to the history.
     pub(super) fn add_user_message(
         &mut self,
         blocks: Vec<Block>,

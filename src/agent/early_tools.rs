@@ -30,7 +30,6 @@ impl EarlyTools {
         Self { slots, running: HashMap::new(), has_change: false }
     }
 
-    /// Returns the concurrency slots of tools.
     pub(super) fn slots(&self) -> Arc<Semaphore> {
         Arc::clone(&self.slots)
     }

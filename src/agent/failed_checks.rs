@@ -6,7 +6,7 @@ use crate::tools::RequirementCheck;
 use crate::transcript::{Block, Message, Role, succeeded_calls};
 
 const FINISHED_NOTHING: &str =
-    "Since the attempt before, no tool call succeeded, so the work is as it was.";
+    "Since the attempt before, no tool call succeeded, so nothing has changed.";
 const SAME_OUTPUT: &str = "The output is exactly the same as at the attempt before.";
 
 /// The failed checks of a run.
@@ -19,7 +19,6 @@ pub(super) struct FailedChecks {
 }
 
 impl FailedChecks {
-    /// Takes the report that the model has not received yet.
     pub(super) fn take_report(&mut self) -> Option<String> {
         self.report.take()
     }
@@ -33,15 +32,15 @@ impl FailedChecks {
     ) {
         let mut lines = vec![format!("This was attempt {attempt} of {most}.")];
         if let Some(before) = self.output.replace(check.output.clone()) {
-            lines.push(tried(messages));
+            lines.push(describe_progress(messages));
             lines.extend((before == check.output).then(|| SAME_OUTPUT.to_owned()));
         }
         self.report = Some(format!("{}\n\n{}", lines.join(" "), check.report()));
     }
 }
 
-/// Returns the tool calls that succeeded since the report of the check before.
-fn tried(messages: &[Message]) -> String {
+/// Describes the tool calls that have succeeded since the report of the previous check.
+fn describe_progress(messages: &[Message]) -> String {
     let reported_at = messages.iter().rposition(is_failed_check_report);
     let calls = succeeded_calls(&messages[reported_at.map_or(0, |at| at + 1)..]);
     if calls.is_empty() {
@@ -54,7 +53,8 @@ fn tried(messages: &[Message]) -> String {
 }
 
 fn is_failed_check_report(message: &Message) -> bool {
-    let words = [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast].map(Nudge::text);
-    let tells = |block: &Block| matches!(block, Block::Text { text } if words.iter().any(|words| text.starts_with(words)));
-    message.role == Role::User && message.content.iter().any(tells)
+    let heads = [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast].map(Nudge::text);
+    let texts = message.content.iter().filter_map(Block::as_text);
+    let mut reports = texts.filter(|text| heads.iter().any(|head| text.starts_with(head)));
+    message.role == Role::User && reports.next().is_some()
 }

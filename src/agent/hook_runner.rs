@@ -98,17 +98,14 @@ impl HookRunner {
         }
     }
 
-    /// Returns true if a hook stops the run.
     pub(super) fn is_halted(&self) -> bool {
         self.halt.is_some()
     }
 
-    /// Returns true if a Stop hook has objected to the end and no later stop was agreed to.
     pub(super) fn has_objection(&self) -> bool {
         self.has_objection
     }
 
-    /// Returns the last objection of a Stop hook.
     pub(super) fn objection(&self) -> Option<&str> {
         self.objection.as_ref().map(|objection| objection.text.as_str())
     }
@@ -118,12 +115,10 @@ impl HookRunner {
         self.stats.why.take()
     }
 
-    /// Adds a block that the model reads beside the next results.
     pub(super) fn add_notice(&mut self, block: Block) {
         self.pending_notices.push(block);
     }
 
-    /// Adds texts of hooks that the model reads beside the next results.
     pub(super) fn add_context<'t>(
         &mut self,
         texts: impl IntoIterator<Item = &'t String>,
@@ -200,7 +195,6 @@ impl HookRunner {
             if self.compaction == begun { CompactionStage::Done } else { CompactionStage::No };
     }
 
-    /// Returns the statistics of hooks for the result.
     pub(super) fn stats(&self) -> HookStats {
         let hooks = self.hooks.as_ref();
         let logged = hooks.filter(|hooks| hooks.past_failures() > 0 || self.stats.failed > 0);
@@ -314,7 +308,6 @@ impl HookRunner {
         decision.halt.is_some()
     }
 
-    /// Records that a hook stops the run.
     pub(super) fn halt(&mut self, event: HookEvent, why: &str, conversation: &Conversation) {
         let why = if why.is_empty() {
             format!("a hook of {} stopped the run without a reason", event.name())

@@ -89,8 +89,9 @@ impl ModelChain {
         usize::from(model_index).min(self.endpoints.len() - 1)
     }
 
-    fn endpoint(&self) -> &ModelEndpoint {
-        &self.endpoints[self.position(self.in_use)]
+    /// Returns the position of the model in use.
+    fn current(&self) -> usize {
+        self.position(self.in_use)
     }
 
     /// Takes over the limits that earlier processes have learned.
@@ -137,6 +138,8 @@ pub(super) struct LimitsMet {
     pub(super) quota_ended: bool,
     /// The amount that the budget lacked, if the request could not be paid.
     pub(super) shortfall: Option<Shortfall>,
+    /// True if compaction had stopped helping when the run ended.
+    pub(super) thrashed: bool,
 }
 
 impl ModelCaller {
@@ -178,7 +181,6 @@ impl ModelCaller {
         self
     }
 
-    /// Forwards the raw events of the stream to the observer.
     pub(super) fn forwarding_events(self, stream_events: bool) -> Self {
         Self { stream_events, ..self }
     }
@@ -189,17 +191,14 @@ impl ModelCaller {
         self
     }
 
-    /// Returns the content that all requests have in common.
     pub(super) fn fixed(&self) -> Arc<FixedContent> {
         Arc::clone(&self.fixed)
     }
 
-    /// Returns the bytes of the system prompt and the tools.
     pub(super) fn fixed_bytes(&self) -> u64 {
         fixed_bytes(&self.fixed.system, &self.fixed.tools)
     }
 
-    /// Adds a text to the system prompt.
     pub(super) fn extend_system(&mut self, text: &str) {
         Arc::make_mut(&mut self.fixed).system.push_str(text);
     }
@@ -229,12 +228,12 @@ impl ModelCaller {
 
     /// Returns the model chain from the model in use on.
     pub(super) fn remaining_endpoints(&self) -> Vec<ModelEndpoint> {
-        self.chain.endpoints[self.chain.position(self.chain.in_use)..].to_vec()
+        self.chain.endpoints[self.chain.current()..].to_vec()
     }
 
     /// Returns the model in use.
     pub(super) fn endpoint(&self) -> &ModelEndpoint {
-        self.chain.endpoint()
+        &self.chain.endpoints[self.chain.current()]
     }
 
     pub(super) fn endpoint_at(&self, model_index: u8) -> &ModelEndpoint {
@@ -260,7 +259,7 @@ impl ModelCaller {
 
     /// Counts a turn that the model in use answered.
     pub(super) fn record_turn(&mut self) {
-        self.accounting.record_turn(&self.chain.endpoint().label);
+        self.accounting.record_turn(&self.chain.endpoints[self.chain.current()].label);
     }
 
     /// Records a transition of the machine, with the limits that the run meets. Returns the
@@ -271,13 +270,13 @@ impl ModelCaller {
         smallest_cap: u32,
     ) -> Vec<RecoveryRecord> {
         self.met.quota_ended = transition.next.quota_ended;
+        self.met.thrashed = transition.next.gave_up_compacting();
         if let Event::Estimated(estimate) = transition.event {
             self.met.shortfall = estimate.shortfall(smallest_cap);
         }
         self.accounting.record_transition(transition)
     }
 
-    /// Returns the limits that the run has met with its last request.
     pub(super) fn limits_met(&self) -> LimitsMet {
         self.met
     }
@@ -297,10 +296,9 @@ impl ModelCaller {
 
     /// Returns the context window of the model in use, as known or as learned from overflows.
     pub(super) fn window(&self) -> u64 {
-        self.chain.windows[self.chain.position(self.chain.in_use)]
+        self.chain.windows[self.chain.current()]
     }
 
-    /// Returns the context window of each model of the chain.
     pub(super) fn windows(&self) -> &[u64] {
         &self.chain.windows
     }
@@ -308,21 +306,20 @@ impl ModelCaller {
     /// Returns the output limit of the model in use, as known or as learned from a refusal, in
     /// tokens.
     pub(super) fn output_limit(&self) -> u32 {
-        self.chain.output_limits[self.chain.position(self.chain.in_use)]
+        self.chain.output_limits[self.chain.current()]
     }
 
-    /// Lowers the context window of the model in use, in the journal too.
+    /// Sets the context window of the model in use, in the journal too.
     pub(super) fn learn_window(&mut self, window: u64, journal: &mut Journal) {
-        let model = self.chain.position(self.chain.in_use);
-        self.chain.windows[model] = window;
+        let current = self.chain.current();
+        self.chain.windows[current] = window;
         journal.window(&self.endpoint().label, window);
     }
 
-    /// Changes the output limit of the model in use, in the journal too.
+    /// Sets the output limit of the model in use, in the journal too.
     pub(super) fn learn_output_limit(&mut self, limit: u32, journal: &mut Journal) {
-        let model = self.chain.position(self.chain.in_use);
-        let limit = limit.max(1);
-        self.chain.output_limits[model] = limit;
+        let (current, limit) = (self.chain.current(), limit.max(1));
+        self.chain.output_limits[current] = limit;
         journal.output_limit(&self.endpoint().label, limit);
     }
 
@@ -333,10 +330,10 @@ impl ModelCaller {
         endpoint: &ModelEndpoint,
         conversation: &Conversation,
     ) -> Reasoning {
-        let bare = conversation.may_lack_thinking()
+        let is_missing = conversation.may_lack_thinking()
             && endpoint.facts.requires_prior_thinking()
             && lacks_thinking(conversation.messages());
-        let thinking = if bare { ThinkingMode::Off } else { self.reasoning.thinking };
+        let thinking = if is_missing { ThinkingMode::Off } else { self.reasoning.thinking };
         Reasoning { thinking, ..self.reasoning }
     }
 
@@ -354,7 +351,6 @@ impl ModelCaller {
         self.fault.as_ref()
     }
 
-    /// Returns the facts of the last failure.
     pub(super) fn last_fault(&self) -> Option<&Fault> {
         self.fault.as_ref().map(|last| &last.fault)
     }
@@ -463,8 +459,8 @@ impl ModelCaller {
                 let failure = fault.failure;
                 self.keep_fault(fault, monitor.clock());
                 // A failed credential fetch does not contradict the rejection.
-                let final_too = failure.class == ErrorClass::InvalidApiKey;
-                let class = if final_too { class } else { failure.class };
+                let is_final = failure.class == ErrorClass::InvalidApiKey;
+                let class = if is_final { class } else { failure.class };
                 Event::Failed(Failure { class, endpoint_status, ..failure })
             }
         })
@@ -527,10 +523,9 @@ impl ModelCaller {
 
     /// Reports once that rate limits are not shared. This run is not affected.
     fn report_sharing_loss(&mut self, monitor: &mut RunMonitor<'_>) {
-        let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::take_problem) else {
-            return;
-        };
-        let note = format!("rate limits are not shared with other runs: {trouble}");
-        monitor.emit(&RunEvent::Note(note));
+        if let Some(problem) = self.shared.as_mut().and_then(SharedLimits::take_problem) {
+            let note = format!("rate limits are not shared with other runs: {problem}");
+            monitor.emit(&RunEvent::Note(note));
+        }
     }
 }

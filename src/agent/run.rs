@@ -1,11 +1,12 @@
 //! A run from its setup to its outcome.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::journal::{RestoredConversation, RestoredSession, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
-use crate::recovery::{Event, InvalidEvent, LeftOff, Limits, Phase, Run, StopReason};
+use crate::recovery::{Event, InvalidEvent, LeftOff, Phase, Run, StopReason};
 use crate::tools::{Acceptance, GENERAL_PURPOSE, Toolbox};
 
 use super::conversation::Conversation;
@@ -36,20 +37,17 @@ const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 /// and so does a panic of the run itself; a panic during setup or while the outcome is built is the
 /// caller's to catch. No process that tools have started is left when it returns or is dropped.
 pub async fn run(
-    setup: Setup,
+    mut setup: Setup,
     observer: &mut dyn Observer,
     interrupts: InterruptReceiver,
 ) -> RunOutcome {
-    let limits = setup.limits;
     setup.servers.start();
-    let init = init(&setup);
-    let machine = machine(&setup);
+    let (init, machine) = (initial_event(&setup), initial_machine(&setup));
     let left_off = setup.resumed.conversation.left_off;
     let finished = left_off.and_then(LeftOff::end);
     let ended = setup.resumed.work.ended;
     let was_full = matches!(ended, Some(StopReason::PromptTooLong | StopReason::BlockingLimit));
     let source = start_source(&setup.resumed.conversation);
-    let mut setup = setup;
     let prompt = std::mem::take(&mut setup.prompt);
     let mut world = open(setup, interrupts, observer);
     let leftovers = Leftovers(Arc::clone(world.tools.toolbox()));
@@ -58,15 +56,18 @@ pub async fn run(
     }
     let state = if finished.is_some() { Finished::Yes } else { Finished::No };
     let init = world.complete(init, state).await;
-    let driven = if let Some(reason) = finished {
+    let session = async {
         world.monitor.emit(&RunEvent::Init(Box::new(init)));
-        Ok(Ok(reason))
-    } else {
-        let begun = (prompt, source, left_off);
-        catch_async_panic(Box::pin(drive_session(&mut world, init, begun, machine, &limits))).await
+        match finished {
+            Some(reason) => Ok(reason),
+            None => {
+                let beginning = Beginning { prompt, source, left_off, machine };
+                drive_session(&mut world, beginning).await
+            }
+        }
     };
-    let broken = flatten_result(driven);
-    let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
+    let ended = flatten_result(catch_async_panic(Box::pin(session)).await);
+    let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the rest is ended all the same.
     let _ = catch_async_panic(world.end_work(reason)).await;
     if finished.is_none() {
@@ -74,9 +75,19 @@ pub async fn run(
     }
     let _ = catch_async_panic(world.end_servers(reason, state)).await;
     drop(leftovers);
-    let reason = close(&mut world, broken);
+    let reason = close(&mut world, ended);
     settle_shared_work(&mut world).await;
     world.outcome(reason)
+}
+
+/// The start of a session, or its continuation.
+struct Beginning {
+    prompt: Prompt,
+    /// The reason of the start, for hooks.
+    source: &'static str,
+    /// The position of the session, if its last prompt is continued.
+    left_off: Option<LeftOff>,
+    machine: Run,
 }
 
 /// Waits for work that serves other runs only, within one time limit.
@@ -111,7 +122,7 @@ fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) ->
     });
     closed.unwrap_or_else(|error| {
         world.broken = Some(error.to_string());
-        // The same panic may come again; the outcome is still needed.
+        // The same panic may happen again; the outcome is still needed.
         let _ = catch_panic(|| world.close(StopReason::InternalError));
         StopReason::InternalError
     })
@@ -137,7 +148,7 @@ pub(super) async fn run_subagent(
     reason
 }
 
-fn machine(setup: &Setup) -> Run {
+fn initial_machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
     let run = setup.resumed.work.run.map_or_else(fresh, Run::resumed);
     if setup.resumed.conversation.deferred { run.awaiting_tools() } else { run }
@@ -152,16 +163,15 @@ fn start_source(restored: &RestoredConversation) -> &'static str {
     }
 }
 
+/// Drives a session that is not finished.
 async fn drive_session(
     world: &mut RunWorld<'_>,
-    init: Init,
-    (prompt, source, left_off): (Prompt, &'static str, Option<LeftOff>),
-    machine: Run,
-    limits: &Limits,
+    beginning: Beginning,
 ) -> Result<StopReason, InvalidEvent> {
-    world.monitor.emit(&RunEvent::Init(Box::new(init)));
+    let Beginning { prompt, source, left_off, machine } = beginning;
+    let limits = world.limits;
     world.hooks.report_crash_log(&mut world.monitor);
-    let is_reported = world.report_lost_work();
+    let has_lost_work = world.report_lost_work();
     world.report_ended_work();
     if machine.phase == Phase::Working {
         let mut event = world.run_tools().await;
@@ -172,16 +182,15 @@ async fn drive_session(
         {
             event = stopped;
         }
-        return drive(machine, event, limits, world).await;
+        return drive(machine, event, &limits, world).await;
     }
-    let is_done = left_off.is_some_and(|left| left.end().is_some());
-    let is_reported = is_reported | (!is_done && world.report_moved_folder());
-    let left_off = left_off.map(|left| if is_reported { left.after_message() } else { left });
+    let has_message = world.report_moved_folder() || has_lost_work;
+    let left_off = left_off.map(|left| if has_message { left.after_message() } else { left });
     let event = match world.begin(prompt, source).await {
         Err(event) => event,
         Ok(()) => left_off.map_or(Event::Begin, Event::Resumed),
     };
-    drive(machine, event, limits, world).await
+    drive(machine, event, &limits, world).await
 }
 
 /// Kills the processes that commands have left behind, however the run ends.
@@ -193,12 +202,10 @@ impl Drop for Leftovers {
     }
 }
 
-fn init(setup: &Setup) -> Init {
+fn initial_event(setup: &Setup) -> Init {
     let definitions = setup.toolbox.definitions();
-    let mut agents = vec![GENERAL_PURPOSE.to_owned()];
-    for kind in setup.agents.iter().filter(|kind| kind.name != GENERAL_PURPOSE) {
-        agents.push(kind.name.clone());
-    }
+    let others = setup.agents.iter().map(|kind| kind.name.as_str());
+    let agents = iter::once(GENERAL_PURPOSE).chain(others.filter(|name| *name != GENERAL_PURPOSE));
     Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
@@ -211,14 +218,14 @@ fn init(setup: &Setup) -> Init {
         sandbox: setup.toolbox.sandbox().clone(),
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
-        agents,
+        agents: agents.map(str::to_owned).collect(),
         cost_before: setup.resumed.totals.cost_before(),
         recorded: setup.journal.recorded().clone(),
     }
 }
 
-/// Makes the run itself of its setup: each owner takes its part of the restored state, and its
-/// sub-agents will share the dependencies.
+/// Builds the run from its setup, and distributes the restored state. Sub-agents will share the
+/// dependencies.
 fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer) -> RunWorld<'_> {
     let (limits, journal) = (setup.limits, setup.journal);
     let RestoredSession { conversation, totals, learned_facts, mut work, .. } = setup.resumed;
@@ -302,7 +309,7 @@ impl RunWorld<'_> {
 
     /// Records the calls of sub-agents that were denied since the last time.
     pub(super) fn record_agents_denials(&mut self) {
-        // The run alone reports them, not another of its sub-agents or searches.
+        // Only the run itself reports them, not a sub-agent or a search.
         if self.context.is_root() && !self.caller.searches() {
             let of_agents = self.context.deps.registry.take_denials();
             let undone = UndoneCalls { of_agents, ..UndoneCalls::default() };
@@ -327,7 +334,7 @@ impl RunWorld<'_> {
         let is_awaited = fault.is_some() && reason != StopReason::Deadline;
         RunOutcome {
             contributors,
-            thrashed: self.compactor.has_thrashed(),
+            thrashed: met.thrashed,
             quota_ended: met.quota_ended,
             shortfall: met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
             tasks: self.tools.toolbox().background().tasks(),

@@ -141,7 +141,6 @@ impl<'a> RunMonitor<'a> {
         self
     }
 
-    /// Adds the denial signal.
     pub(super) fn with_denials(mut self, alarm: DenialReceiver) -> Self {
         self.sources.alarm = Some(alarm);
         self

@@ -235,7 +235,6 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Adds a text to the system prompt.
     fn extend_system(&mut self, text: &str) {
         self.caller.extend_system(text);
         self.conversation.set_fixed_bytes(self.caller.fixed_bytes());

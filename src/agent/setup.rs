@@ -278,15 +278,15 @@ pub struct ModelStats {
 
 impl ModelStats {
     /// Adds the counts of `more` to those of the same models.
-    pub fn merge(lines: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
-        for one in more {
-            match lines.iter_mut().find(|line| line.model == one.model) {
-                Some(line) => {
-                    line.usage += one.usage;
+    pub fn merge(totals: &mut Vec<Self>, more: impl IntoIterator<Item = Self>) {
+        for stats in more {
+            match totals.iter_mut().find(|total| total.model == stats.model) {
+                Some(total) => {
+                    total.usage += stats.usage;
                     // The sum is known only if both are.
-                    line.cost = line.cost.zip(one.cost).map(|(one, other)| one + other);
+                    total.cost = total.cost.zip(stats.cost).map(|(one, other)| one + other);
                 }
-                None => lines.push(one),
+                None => totals.push(stats),
             }
         }
     }

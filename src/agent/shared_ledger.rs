@@ -30,7 +30,7 @@ struct LedgerState {
 #[derive(Debug)]
 struct SpendTotals {
     ledger: Ledger,
-    /// Calls under way for which something is reserved.
+    /// Number of calls in progress for which an amount is reserved.
     reservations: u32,
     /// Usage and cost of sub-agents, by model.
     of_agents: Vec<ModelStats>,
@@ -79,16 +79,10 @@ impl SharedLedger {
 
     /// Settles a call. `uncounted` is the amount that it may have cost beyond `cost`.
     pub(super) fn settle(&self, reservation: Reservation, cost: Money, uncounted: Money) {
-        self.close(|ledger| {
-            ledger.settle(reservation, cost);
-            ledger.charge_uncounted(uncounted);
-        });
-    }
-
-    fn close(&self, close: impl FnOnce(&mut Ledger)) {
         let mut sums = self.0.sums.lock();
         sums.reservations = sums.reservations.saturating_sub(1);
-        close(&mut sums.ledger);
+        sums.ledger.settle(reservation, cost);
+        sums.ledger.charge_uncounted(uncounted);
         drop(sums);
         self.0.settled.send_modify(|count| *count += 1);
     }
@@ -120,24 +114,16 @@ impl SharedLedger {
     }
 }
 
-/// Adds usage to a model's line.
+/// Adds usage to the totals of a model.
 pub(super) fn bill(
-    lines: &mut Vec<ModelStats>,
+    totals: &mut Vec<ModelStats>,
     endpoint: &ModelEndpoint,
     usage: Usage,
     cost: Option<Money>,
 ) {
-    let model = &endpoint.facts;
-    let line = lines.iter().position(|line| line.model == endpoint.label).unwrap_or_else(|| {
-        lines.push(ModelStats {
-            model: endpoint.label.clone(),
-            usage: Usage::default(),
-            cost: Some(Money::ZERO),
-            context_window: model.context_window,
-            max_output: model.max_output,
-        });
-        lines.len() - 1
-    });
-    lines[line].usage += usage;
-    lines[line].cost = lines[line].cost.zip(cost).map(|(one, other)| one + other);
+    let ModelEndpoint { label, facts, .. } = endpoint;
+    let (context_window, max_output) = (facts.context_window, facts.max_output);
+    let model = label.clone();
+    let call = ModelStats { model, usage, cost, context_window, max_output };
+    ModelStats::merge(totals, [call]);
 }

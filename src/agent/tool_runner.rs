@@ -203,7 +203,6 @@ impl ToolRunner {
         self.search_costs.clone()
     }
 
-    /// Records that a call was denied.
     pub(super) fn record_denial(&mut self) {
         self.denied = true;
     }
@@ -213,12 +212,10 @@ impl ToolRunner {
         self.denied && self.toolbox.on_denied() == OnDenied::Fail
     }
 
-    /// Records the call that a hook has deferred.
     pub(super) fn defer(&mut self, call: ToolCall, reason: String) {
         self.deferred = Some(DeferredCall { call, reason });
     }
 
-    /// Returns the call that a hook has deferred.
     pub(super) fn deferred(&self) -> Option<&DeferredCall> {
         self.deferred.as_ref()
     }
@@ -262,7 +259,6 @@ impl ToolRunner {
 
     // --- the state of the work --------------------------------------------------------------
 
-    /// Records the results of a batch of calls for the loop detector.
     pub(super) fn observe(&mut self, records: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
         self.loop_detector.observe(records, limits)
     }

@@ -64,28 +64,26 @@ impl World for RunWorld<'_> {
         self.monitor.now()
     }
 
+    /// Records a transition, in this order: older events of sub-agents are reported first; the edits of
+    /// the conversation are in the journal before the transition, and the transition before its action
+    /// is performed; then the observer receives the step, and the state for the action is set.
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
         self.journal.begin_step();
         self.edit(transition);
-        self.show_size();
-        let smallest_cap = self.limits.caps.floor;
-        let ended = self.caller.record_transition(transition, smallest_cap);
+        self.conversation.publish_size(&self.caller.endpoint().label, self.caller.window());
+        let ended = self.caller.record_transition(transition, self.limits.caps.floor);
         self.warn_of_kept_answer(transition);
         self.journal.transition(transition);
         self.record_reported_ends();
         self.monitor.report_journal_health(self.journal.health());
-        let fault =
-            matches!(transition.event, Event::Failed(_)).then_some(self.caller.last_fault());
-        self.monitor.emit(&RunEvent::Step {
-            transition: Box::new(*transition),
-            fault: fault.flatten().cloned().map(Box::new),
-        });
+        let is_failure = matches!(transition.event, Event::Failed(_));
+        let fault = self.caller.last_fault().filter(|_| is_failure).cloned().map(Box::new);
+        self.monitor.emit(&RunEvent::Step { transition: Box::new(*transition), fault });
         self.switch_model(transition.next.model_index);
         if matches!(transition.action, Action::Estimate { purpose: CallPurpose::Reply, .. }) {
             self.compactor.end_summary();
         }
-        self.compactor.record_thrashing(transition.next.gave_up_compacting());
         if transition.disables_compaction() {
             self.monitor.emit(&RunEvent::Warning(COMPACTION_OFF.to_owned()));
         }
@@ -141,11 +139,11 @@ impl<'a> RunWorld<'a> {
 
 /// Reports the background commands of the run.
 fn report_commands(toolbox: &Toolbox, monitor: &RunMonitor<'_>) {
-    let post = monitor.sender();
+    let sender = monitor.sender();
     toolbox.background().report_to(move |task| {
         if task.kind == BackgroundKind::Command {
             // The receiver is gone once the run is over.
-            let _ = post.send(RunEvent::Task(Box::new(task)));
+            let _ = sender.send(RunEvent::Task(Box::new(task)));
         }
     });
 }
@@ -179,11 +177,6 @@ impl RunWorld<'_> {
             }
             Action::Finish(_) => Event::InternalError,
         })
-    }
-
-    /// Publishes the size of the conversation to a host.
-    fn show_size(&self) {
-        self.conversation.publish_size(&self.caller.endpoint().label, self.caller.window());
     }
 
     /// Applies the changes that a step makes to the conversation.
@@ -262,7 +255,6 @@ impl RunWorld<'_> {
         self.tools.early.discard();
     }
 
-    /// Adds a nudge for the model.
     fn add_nudge(&mut self, nudge: Nudge) {
         let report = match nudge {
             Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.failed_checks.take_report(),
@@ -288,7 +280,8 @@ impl RunWorld<'_> {
         self.add_text(text);
     }
 
-    /// Switches to another model, unless it is in use. It did not sign the thinking in the history, which is removed.
+    /// Switches to another model, unless it is in use. The thinking in the history is removed: another
+    /// model has signed it.
     fn switch_model(&mut self, model_index: u8) {
         let Some((from, to)) = self.caller.switch_to(model_index) else { return };
         self.conversation.adapt_to_other_model();
@@ -297,19 +290,16 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 
-    /// Returns true if another process has taken the session over, so that nothing may be done for
-    /// it here.
+    /// Returns true if another process has taken the session over, so that this one must not act for it.
     pub(super) fn is_taken_over(&self) -> bool {
         matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
 
-    /// Adds a user message to the history.
     pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: Vec<Value>) {
         let Self { conversation, journal, monitor, .. } = self;
         conversation.add_user_message(blocks, details, journal, monitor);
     }
 
-    /// Adds a user message of one text to the history.
     pub(super) fn add_text(&mut self, text: String) {
         self.add_user_message(vec![Block::text(text)], Vec::new());
     }
@@ -322,7 +312,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Leaves the history valid and the journal closed.
+    /// Answers open calls, so that the history is valid, and closes the journal.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.warn_of_open_work(reason);
         self.tools.early.discard();
@@ -330,7 +320,7 @@ impl RunWorld<'_> {
         self.caller.accounting.release_turn();
         let mut open = open_calls(self.conversation.messages());
         if reason == StopReason::ToolDeferred {
-            // A resume decides on it.
+            // The deferred call stays open: the resumed run decides on it.
             open.clear();
         }
         if !open.is_empty() {
@@ -338,7 +328,7 @@ impl RunWorld<'_> {
             let undone = UndoneCalls { abandoned, ..UndoneCalls::default() };
             self.journal.undone_calls(undone);
             let text = if reason == StopReason::InternalError {
-                // They may have begun: the internal error does not show it.
+                // The calls may have begun: the internal error does not show it.
                 self.caller.accounting.record_cut(open.iter().map(describe_unknown_outcome));
                 "Outcome unknown: outlast broke while this was asked for. Check before doing it \
                  again."
@@ -362,9 +352,9 @@ impl RunWorld<'_> {
     pub(super) fn end_error(&self, reason: StopReason) -> Option<String> {
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
         let error = last.map(|last| last.fault.summary()).or_else(|| self.broken.clone());
-        // Before it is cut: a part of a secret would not be recognized.
-        let mask = Redactor::new(self.context.deps.secrets.clone());
-        let error = mask.redact(&error.filter(|error| !error.is_empty())?);
+        // Redacted before it is cut: a part of a secret would not be recognized.
+        let redactor = Redactor::new(self.context.deps.secrets.clone());
+        let error = redactor.redact(&error.filter(|error| !error.is_empty())?);
         Some(shortened(&error, END_ERROR_MAX, "..."))
     }
 }

@@ -170,7 +170,6 @@ impl AgentRegistry {
         }
     }
 
-    /// Records the current activity of a sub-agent.
     pub(super) fn set_activity(&self, id: &str, activity: String) {
         self.update(id, |record| record.activity = activity);
     }
@@ -220,12 +219,10 @@ impl AgentRegistry {
         lost.map(|entry| entry.task.clone()).collect()
     }
 
-    /// Returns the report on a sub-agent of an earlier process.
     pub(in super::super) fn past_report(&self, id: &str) -> Option<&str> {
         self.past_reports.get(id).map(String::as_str)
     }
 
-    /// Counts a reply of a running sub-agent.
     pub(super) fn count_reply(&self, id: &str, tokens: u64, calls: u32) {
         self.update(id, |record| {
             let usage = &mut record.task.usage;
@@ -240,17 +237,14 @@ impl AgentRegistry {
         self.alarm.send_replace(true);
     }
 
-    /// Returns true if the denial signal was raised.
     pub(in super::super) fn is_alarmed(&self) -> bool {
         *self.alarm.borrow()
     }
 
-    /// Returns the denial signal for the run.
     pub(in super::super) fn alarm(&self) -> DenialReceiver {
         self.alarm.subscribe()
     }
 
-    /// Takes the denials of sub-agents.
     pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
         std::mem::take(&mut self.state.lock().denials)
     }

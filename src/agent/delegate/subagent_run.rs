@@ -76,7 +76,6 @@ pub(in super::super) struct AgentContext {
 }
 
 impl AgentContext {
-    /// Returns the position of the run itself.
     pub(in super::super) fn of_run(deps: Arc<RunDeps>) -> Self {
         Self { deps, identity: None, depth: 0, slot: None, source: None }
     }
@@ -90,7 +89,6 @@ impl AgentContext {
         self.identity.as_ref().map(|identity| identity.id.as_str())
     }
 
-    /// Creates the accounts of this agent.
     pub(in super::super) fn accounting(&self) -> Accounting {
         let agent = self.id().map(str::to_owned);
         Accounting::new(self.deps.ledger.clone(), agent, self.deps.stop_after)
