@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -59,7 +60,7 @@ pub trait SettingValue: Serialize + DeserializeOwned {
 }
 
 /// Reads the last value of a flag.
-fn last<T>(
+pub(super) fn last<T>(
     texts: &[String],
     read: impl Fn(&str) -> Result<T, InvalidValue>,
 ) -> Result<T, InvalidValue> {
@@ -97,10 +98,13 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-/// Kinds that need no more than words, a parser of one text, and a schema.
-macro_rules! plain_kinds {
-    ($($kind:ty: $takes:expr, $read:expr, $schema:expr;)+) => {$(
+/// Implements [`SettingValue`] for kinds, each with a description of its values, a parser and a schema.
+/// The parser reads the text of the last flag; that of a `repeated` kind, the texts of all flags.
+macro_rules! kinds {
+    (@$kind:ty: $takes:expr, $from_texts:expr, $schema:expr; $($constant:tt)*) => {
         impl SettingValue for $kind {
+            $($constant)*
+
             fn takes() -> Cow<'static, str> {
                 $takes.into()
             }
@@ -110,13 +114,25 @@ macro_rules! plain_kinds {
             }
 
             fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-                last(texts, $read)
+                let from_texts: fn(&[String]) -> Result<Self, InvalidValue> = $from_texts;
+                from_texts(texts)
             }
         }
+    };
+    (repeated: $($kind:ty: $takes:expr, $read:expr, $schema:expr;)+) => {$(
+        kinds! { @$kind: $takes, $read, $schema; const FLAG: FlagForm = FlagForm::Repeated; }
+    )+};
+    (duration: $($kind:ty: $takes:expr, $read:expr, $schema:expr;)+) => {$(
+        kinds! { @$kind: $takes, |texts| last(texts, $read), $schema; const IS_DURATION: bool = true; }
+    )+};
+    ($($kind:ty: $takes:expr, $read:expr, $schema:expr;)+) => {$(
+        kinds! { @$kind: $takes, |texts| last(texts, $read), $schema; }
     )+};
 }
 
-plain_kinds! {
+pub(super) use kinds;
+
+kinds! {
     String: "a text", |text| Ok(text.to_owned()), json!({ "type": "string" });
     u8: "a whole number from 0 to 255", number, whole(0, u8::MAX.into());
     u16: "a whole number from 0 to 65535", number, whole(0, u16::MAX.into());
@@ -157,23 +173,37 @@ plain_kinds! {
          \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", parsed, servers();
 }
 
-impl SettingValue for bool {
+kinds! { @bool: "true or false", |_| Ok(true), json!({ "type": "boolean" });
     const FLAG: FlagForm = FlagForm::Switch;
-
-    fn takes() -> Cow<'static, str> {
-        "true or false".into()
-    }
-
-    fn json_schema() -> Value {
-        json!({ "type": "boolean" })
-    }
-
-    fn from_texts(_: &[String]) -> Result<Self, InvalidValue> {
-        Ok(true)
-    }
 }
 
-/// Kinds that are one of some names.
+kinds! {
+    duration:
+    Span: DURATION, |text| values::duration(text).map(Span),
+        json!({
+            "type": ["string", "number"],
+            "exclusiveMinimum": 0,
+            "maximum": values::LONGEST.as_secs(),
+        });
+    DeadPathSpan: format!("{DURATION}; at least {}s", SHORTEST_PROBING.as_secs()),
+        |text| values::dead_path(text).map(DeadPathSpan),
+        json!({
+            "type": ["string", "number"],
+            "minimum": SHORTEST_PROBING.as_secs(),
+            "maximum": values::LONGEST.as_secs(),
+        });
+}
+
+kinds! {
+    repeated:
+    NameList: "a name, or a list of names", |texts| Ok(Self(values::list(texts))),
+        json!({ "type": ["string", "array"], "items": String::json_schema() });
+    Vec<String>: "a list of texts", |texts| Ok(values::list(texts)), list(&String::json_schema());
+    Vec<PathBuf>: "a list of folders", |texts| Ok(texts.iter().map(PathBuf::from).collect()),
+        list(&String::json_schema());
+}
+
+/// Kinds whose value is one of some names.
 macro_rules! choices {
     ($($kind:ty),+) => {$(
         impl SettingValue for $kind {
@@ -226,11 +256,10 @@ pub enum BudgetMode {
     After,
 }
 
-/// That the permission mode `bypassPermissions` is forbidden.
+/// The prohibition of the permission mode `bypassPermissions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BypassProhibition {
-    /// It is forbidden.
     Disable,
 }
 
@@ -253,7 +282,7 @@ pub enum UnattendedRetry {
 pub struct Times(pub u32);
 
 impl Times {
-    /// Returns it as a limit: `u32::MAX` for never.
+    /// Returns the number as a limit: `u32::MAX` for never.
     pub fn or_never(self) -> u32 {
         if self.0 == 0 { u32::MAX } else { self.0 }
     }
@@ -361,49 +390,9 @@ pub struct Span(pub Duration);
 
 const DURATION: &str = "a duration such as \"90s\" or \"1h30m\", or a number of seconds";
 
-impl SettingValue for Span {
-    const IS_DURATION: bool = true;
-
-    fn takes() -> Cow<'static, str> {
-        DURATION.into()
-    }
-
-    fn json_schema() -> Value {
-        json!({
-            "type": ["string", "number"],
-            "exclusiveMinimum": 0,
-            "maximum": values::LONGEST.as_secs(),
-        })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        last(texts, values::duration).map(Span)
-    }
-}
-
 /// The longest silence of a connection before it counts as lost: long enough for its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadPathSpan(pub Duration);
-
-impl SettingValue for DeadPathSpan {
-    const IS_DURATION: bool = true;
-
-    fn takes() -> Cow<'static, str> {
-        format!("{DURATION}; at least {}s", SHORTEST_PROBING.as_secs()).into()
-    }
-
-    fn json_schema() -> Value {
-        json!({
-            "type": ["string", "number"],
-            "minimum": SHORTEST_PROBING.as_secs(),
-            "maximum": values::LONGEST.as_secs(),
-        })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        last(texts, values::dead_path).map(DeadPathSpan)
-    }
-}
 
 /// Kinds of durations: texts and numbers in JSON.
 macro_rules! durations {
@@ -443,7 +432,7 @@ fn exact_duration(duration: Duration) -> String {
     }
 }
 
-/// Reads a text, or a number or boolean as its text. Holds the expectation for error messages.
+/// Reads a text, or a number or boolean as its text. The field is the expectation for error messages.
 pub(super) struct Scalar(pub(super) &'static str);
 
 impl Visitor<'_> for Scalar {
@@ -493,80 +482,52 @@ impl<'de> Deserialize<'de> for VariableText {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NameList(pub Vec<String>);
 
-impl SettingValue for NameList {
-    const FLAG: FlagForm = FlagForm::Repeated;
-
-    fn takes() -> Cow<'static, str> {
-        "a name, or a list of names".into()
-    }
-
-    fn json_schema() -> Value {
-        json!({ "type": ["string", "array"], "items": String::json_schema() })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Ok(Self(values::list(texts)))
-    }
-}
-
 impl<'de> Deserialize<'de> for NameList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrList).map(Self)
+        deserializer.deserialize_any(TextOrList(|text| Ok(values::list(&[text])))).map(Self)
     }
 }
 
-/// Reads a list of texts, or one text with commas.
-struct TextOrList;
+/// Reads a list, or one text by the function.
+pub(super) struct TextOrList<T>(pub(super) fn(&str) -> Result<Vec<T>, InvalidValue>);
 
-impl<'de> Visitor<'de> for TextOrList {
-    type Value = Vec<String>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrList<T> {
+    type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name or a list of names")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<String>, E> {
-        Ok(values::list(&[text]))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+        (self.0)(text).map_err(E::custom)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
-        let mut names = Vec::new();
-        while let Some(item) = items.next_element::<String>()? {
-            names.push(item);
-        }
-        Ok(names)
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Vec<T>, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(items))
     }
 }
 
-impl SettingValue for Vec<String> {
-    const FLAG: FlagForm = FlagForm::Repeated;
-
-    fn takes() -> Cow<'static, str> {
-        "a list of texts".into()
-    }
-
-    fn json_schema() -> Value {
-        list(&String::json_schema())
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Ok(values::list(texts))
-    }
+/// Reads an object, or a text, and converts it.
+pub(super) struct TextOrObject<T, O> {
+    pub(super) expected: &'static str,
+    pub(super) from_text: fn(&str) -> Result<T, InvalidValue>,
+    pub(super) from_object: fn(O) -> Result<T, InvalidValue>,
 }
 
-impl SettingValue for Vec<PathBuf> {
-    const FLAG: FlagForm = FlagForm::Repeated;
+impl<'de, T, O: Deserialize<'de>> Visitor<'de> for TextOrObject<T, O> {
+    type Value = T;
 
-    fn takes() -> Cow<'static, str> {
-        "a list of folders".into()
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
     }
 
-    fn json_schema() -> Value {
-        list(&String::json_schema())
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.from_text)(text).map_err(E::custom)
     }
 
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Ok(texts.iter().map(PathBuf::from).collect())
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        let object = O::deserialize(MapAccessDeserializer::new(map))?;
+        (self.from_object)(object).map_err(de::Error::custom)
     }
 }
 

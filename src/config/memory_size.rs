@@ -6,11 +6,11 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Value, json};
 
-use super::kinds::{Scalar, SettingValue};
+use super::kinds::{Scalar, SettingValue, kinds, last};
 use super::values::InvalidValue;
 
-/// The units, largest first: those of 1024 before those of 1000, so that an amount which both can
-/// express is shown in the usual ones.
+/// The units, largest first: those of 1024 before those of 1000, so that an amount that both can
+/// express is shown in the former.
 const UNITS: [(&str, u64); 8] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -22,7 +22,7 @@ const UNITS: [(&str, u64); 8] = [
     ("KB", 1_000),
 ];
 
-/// The least memory that commands may be held to: shells and compilers need that much.
+/// The smallest memory limit of commands: shells and compilers need that much.
 const LEAST: u64 = 64 << 20;
 
 /// An amount of memory in bytes.
@@ -49,7 +49,7 @@ impl MemorySize {
 }
 
 impl fmt::Display for MemorySize {
-    /// Writes the amount in the first of the units of which it is a whole number.
+    /// Writes the amount as a whole number of the largest unit possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)) {
             Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),
@@ -58,19 +58,9 @@ impl fmt::Display for MemorySize {
     }
 }
 
-impl SettingValue for MemorySize {
-    fn takes() -> Cow<'static, str> {
-        format!("an amount of memory such as \"4GiB\" or \"512MB\"; at least {}", Self(LEAST))
-            .into()
-    }
-
-    fn json_schema() -> Value {
-        json!({ "type": ["string", "integer"], "minimum": LEAST })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Self::parse(texts.last().map_or("", String::as_str))
-    }
+kinds! {
+    MemorySize: format!("an amount of memory such as \"4GiB\" or \"512MB\"; at least {}", Self(LEAST)),
+        Self::parse, json!({ "type": ["string", "integer"], "minimum": LEAST });
 }
 
 impl Serialize for MemorySize {

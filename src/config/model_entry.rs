@@ -16,16 +16,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU32;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::clouds::CloudPlace;
-use super::kinds::{FlagForm, SettingValue};
+use super::kinds::{FlagForm, SettingValue, TextOrList, TextOrObject, kinds};
 use super::schema_parts::{nullable, whole};
 use super::values::{self, InvalidValue};
 use crate::model::BaseUrl;
@@ -34,7 +31,7 @@ use crate::model::BaseUrl;
 pub const SMALLEST_WINDOW: u32 = 1024;
 
 /// A model, and its address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelEntry {
     /// A name or an alias.
     pub model: String,
@@ -136,17 +133,6 @@ impl ModelEntry {
             .map_err(|why| if model.is_empty() { why } else { about(why) })
     }
 
-    fn default() -> Self {
-        Self {
-            model: String::new(),
-            cloud: None,
-            base_url: None,
-            key: None,
-            headers: BTreeMap::new(),
-            context_window: None,
-        }
-    }
-
     fn with(
         self,
         model: &str,
@@ -156,7 +142,7 @@ impl ModelEntry {
         if model.trim().is_empty() {
             return Err("an entry names no model".into());
         }
-        // The path of a cloud's address is used as it is.
+        // A path in the address of a cloud is kept.
         let base_url = match &self.cloud {
             Some(_) => base_url.map(whole_base).transpose()?,
             None => base_url.map(base_of).transpose()?,
@@ -259,9 +245,7 @@ impl ModelEntry {
         }
         Some(text).filter(|text| Self::parse(text).as_ref() == Ok(self))
     }
-}
 
-impl ModelEntry {
     /// Returns the entry as an object of a settings file.
     pub fn to_object(&self) -> Value {
         json!(ModelEntryObject::from(self))
@@ -317,21 +301,11 @@ impl TryFrom<ModelEntryObject> for ModelEntry {
 
 impl<'de> Deserialize<'de> for ModelEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = ModelEntry;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model, MODEL@URL#KEY_VARIABLE, or an object with \"model\"")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelEntry, E> {
-                ModelEntry::parse(text).map_err(E::custom)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelEntry, A::Error> {
-                let object = ModelEntryObject::deserialize(MapAccessDeserializer::new(map))?;
-                ModelEntry::try_from(object).map_err(de::Error::custom)
-            }
-        }
-        deserializer.deserialize_any(Form)
+        deserializer.deserialize_any(TextOrObject {
+            expected: "a model, MODEL@URL#KEY_VARIABLE, or an object with \"model\"",
+            from_text: Self::parse,
+            from_object: |object: ModelEntryObject| Self::try_from(object),
+        })
     }
 }
 
@@ -339,26 +313,15 @@ impl<'de> Deserialize<'de> for ModelEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelEntryList(pub Vec<ModelEntry>);
 
-impl SettingValue for ModelEntryList {
-    const FLAG: FlagForm = FlagForm::Repeated;
-
-    fn takes() -> Cow<'static, str> {
-        "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and perhaps \
+kinds! {
+    repeated:
+    ModelEntryList: "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and perhaps \
          \"service\", \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or one \
-         text with commas"
-            .into()
-    }
-
-    fn json_schema() -> Value {
+         text with commas", Self::parse,
         json!({
             "type": ["string", "array"],
             "items": { "anyOf": [String::json_schema(), ModelEntryObject::json_schema()] },
-        })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        Self::parse(texts)
-    }
+        });
 }
 
 impl ModelEntryList {
@@ -390,26 +353,7 @@ impl ModelEntryList {
 
 impl<'de> Deserialize<'de> for ModelEntryList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = ModelEntryList;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name or a list of names")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelEntryList, E> {
-                ModelEntryList::parse(&[text]).map_err(E::custom)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(
-                self,
-                mut items: A,
-            ) -> Result<ModelEntryList, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = items.next_element()? {
-                    entries.push(entry);
-                }
-                Ok(ModelEntryList(entries))
-            }
-        }
-        deserializer.deserialize_any(List)
+        let list = TextOrList(|text| Self::parse(&[text]).map(|list| list.0));
+        deserializer.deserialize_any(list).map(Self)
     }
 }

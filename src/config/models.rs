@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::kinds::{FlagForm, SettingValue};
+use super::kinds::{FlagForm, SettingValue, kinds};
 use super::model_entry::SMALLEST_WINDOW;
 use super::schema_parts::{nullable, whole};
 use super::values::{self, InvalidValue};
@@ -55,49 +55,64 @@ impl PriceMap {
     }
 }
 
-impl SettingValue for PriceMap {
-    const FLAG: FlagForm = FlagForm::Repeated;
+kinds! {
+    repeated:
+    PriceMap: "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" and \
+         \"cacheWrite\", in US dollars per million tokens",
+        |texts| {
+            let mistake = "is not a price; write [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE] in US dollars \
+                           per million tokens, for example my-model=3/15";
+            by_model(texts, FilePrice::parse, mistake).map(Self)
+        },
+        price_schema();
+    WindowSizes: "a number of tokens, at least 1024, or an object of such by model",
+        |texts| {
+            let mistake = format!("is not a context window; write it like 200k or my-model=32k, and at \
+                                   least {SMALLEST_WINDOW}");
+            by_model(texts, window_size, &mistake).map(Self::ByModel)
+        },
+        {
+            let size = whole(SMALLEST_WINDOW, u32::MAX);
+            json!({ "anyOf": [size, { "type": "object", "additionalProperties": size }] })
+        };
+}
 
-    fn takes() -> Cow<'static, str> {
-        "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" and \
-         \"cacheWrite\", in US dollars per million tokens"
-            .into()
-    }
+/// Reads texts of the form `[MODEL=]VALUE`.
+fn by_model<T>(
+    texts: &[String],
+    read: impl Fn(&str) -> Option<T>,
+    mistake: &str,
+) -> Result<BTreeMap<String, T>, InvalidValue> {
+    let entry = |text: &String| {
+        let (model, value) = text.rsplit_once('=').unwrap_or(("", text));
+        let value = read(value).ok_or_else(|| format!("{text:?} {mistake}"))?;
+        Ok((model.trim().to_owned(), value))
+    };
+    texts.iter().map(entry).collect()
+}
 
-    fn json_schema() -> Value {
-        let price = json!({ "type": "number", "minimum": 0 });
-        let optional = nullable(price.clone());
-        json!({
+fn window_size(text: &str) -> Option<u32> {
+    values::tokens(text).map(u32::from).ok().filter(|size| *size >= SMALLEST_WINDOW)
+}
+
+fn price_schema() -> Value {
+    let price = json!({ "type": "number", "minimum": 0 });
+    let optional = nullable(price.clone());
+    json!({
+        "type": "object",
+        "additionalProperties": {
             "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "description": "US dollars per million tokens.",
-                "properties": {
-                    "input": price,
-                    "output": price,
-                    "cacheRead": optional,
-                    "cacheWrite": optional,
-                },
-                "required": ["input", "output"],
-                "additionalProperties": false,
+            "description": "US dollars per million tokens.",
+            "properties": {
+                "input": price,
+                "output": price,
+                "cacheRead": optional,
+                "cacheWrite": optional,
             },
-        })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        let mut prices = BTreeMap::new();
-        for text in texts {
-            let (model, amounts) = text.rsplit_once('=').unwrap_or(("", text));
-            let price = FilePrice::parse(amounts).ok_or_else(|| {
-                format!(
-                    "{text:?} is no price; write [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE] in US \
-                     dollars per million tokens, for example my-model=3/15"
-                )
-            })?;
-            prices.insert(model.trim().to_owned(), price);
-        }
-        Ok(Self(prices))
-    }
+            "required": ["input", "output"],
+            "additionalProperties": false,
+        },
+    })
 }
 
 /// The setting `contextWindow`: one number for every model, or one for each, in tokens.
@@ -127,34 +142,5 @@ impl WindowSizes {
             Self::Every(size) => BTreeMap::from([(String::new(), *size)]),
             Self::ByModel(sizes) => sizes.clone(),
         }
-    }
-}
-
-impl SettingValue for WindowSizes {
-    const FLAG: FlagForm = FlagForm::Repeated;
-
-    fn takes() -> Cow<'static, str> {
-        "a number of tokens, at least 1024, or an object of such by model".into()
-    }
-
-    fn json_schema() -> Value {
-        let size = whole(SMALLEST_WINDOW, u32::MAX);
-        json!({ "anyOf": [size, { "type": "object", "additionalProperties": size }] })
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        let mut sizes = BTreeMap::new();
-        for text in texts {
-            let (model, size) = text.rsplit_once('=').unwrap_or(("", text));
-            let size = values::tokens(size).map(u32::from).ok();
-            let size = size.filter(|size| *size >= SMALLEST_WINDOW).ok_or_else(|| {
-                format!(
-                    "{text:?} is no context window; write it like 200k or my-model=32k, and at \
-                     least {SMALLEST_WINDOW}"
-                )
-            })?;
-            sizes.insert(model.trim().to_owned(), size);
-        }
-        Ok(Self::ByModel(sizes))
     }
 }

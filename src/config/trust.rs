@@ -1,14 +1,11 @@
 //! The user's trust in repositories.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -19,7 +16,7 @@ use crate::tools::check_glob;
 
 use super::comments::written_json;
 use super::file::FILE_BYTES_MAX;
-use super::kinds::SettingValue;
+use super::kinds::{SettingValue, TextOrObject, kinds};
 use super::named_scripts::named_scripts;
 use super::schema_parts::{list, nullable};
 use super::values::InvalidValue;
@@ -30,7 +27,7 @@ pub struct TrustedProject {
     /// Absolute, or below `~`; perhaps with wildcards.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// SHA-256 of the files that are trusted, in small letters. Empty: all of them are.
+    /// The SHA-256 digests of the trusted files, in lower case. Empty: all files are trusted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sha256: Vec<String>,
 }
@@ -40,22 +37,13 @@ pub struct TrustedProject {
 #[serde(transparent)]
 pub struct TrustedProjects(pub Vec<TrustedProject>);
 
-impl SettingValue for TrustedProjects {
-    fn takes() -> Cow<'static, str> {
-        "a list of folders, or of objects with \"path\", \"sha256\" or both".into()
-    }
-
-    fn json_schema() -> Value {
-        list(&json!({ "anyOf": [String::json_schema(), TrustEntryFields::json_schema()] }))
-    }
-
-    fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-        let folder = |path: &String| {
-            let fields = TrustEntryFields { path: Some(path.clone()), ..Default::default() };
-            TrustedProject::of(fields)
-        };
-        texts.iter().map(folder).collect::<Result<_, _>>().map(Self)
-    }
+kinds! {
+    @TrustedProjects: "a list of folders, or of objects with \"path\", \"sha256\" or both",
+        |texts| {
+            let entries = texts.iter().map(|path| TrustedProject::folder(path));
+            entries.collect::<Result<_, _>>().map(Self)
+        },
+        list(&json!({ "anyOf": [String::json_schema(), TrustEntryFields::json_schema()] }));
 }
 
 /// The extent of the trust in a repository's settings files.
@@ -76,9 +64,9 @@ pub enum UntrustedScript {
 }
 
 impl Trust {
-    /// Determines the trust from the entries for `cwd`. Those with the content of files may also
-    /// name the root of its repository; those without do not cover files that were added below a
-    /// root later. Links are resolved first.
+    /// Determines the trust from the entries for `cwd`, after resolving links. Entries with digests may
+    /// also name the root of its repository. Entries without digests must name `cwd` itself, so that
+    /// they do not cover folders that are added below a root later.
     pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
             fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)]);
@@ -114,7 +102,7 @@ impl Trust {
     pub fn covers_settings(&self, content: &[u8], cwd: &Path) -> Result<bool, UntrustedScript> {
         // The reader decodes UTF-16, too.
         let text = written_json(&json::decode(content));
-        // A file that is no JSON is rejected where it is read.
+        // A file that is not JSON is rejected where it is read.
         let settings = serde_json::from_str(&text).unwrap_or_default();
         self.covers_commands(content, &settings, cwd)
     }
@@ -224,6 +212,10 @@ impl Default for Digests {
 }
 
 impl TrustedProject {
+    fn folder(path: &str) -> Result<Self, InvalidValue> {
+        Self::of(TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() })
+    }
+
     fn of(fields: TrustEntryFields) -> Result<Self, InvalidValue> {
         let TrustEntryFields { path, sha256 } = fields;
         let sha256 = match sha256 {
@@ -233,17 +225,22 @@ impl TrustedProject {
         if let Some(path) = &path {
             let rooted = path.starts_with('/') || path == "~" || path.starts_with("~/");
             if !rooted || path.split('/').any(|part| part == "..") {
-                return Err(format!("{path:?} is no absolute path; begin it with / or ~/").into());
+                return Err(
+                    format!("{path:?} is not an absolute path; begin it with / or ~/").into()
+                );
             }
             check_glob(path).map_err(|error| error.to_string())?;
-            glob(path).map_err(|error| format!("{path:?} is no pattern: {error}"))?;
+            glob(path).map_err(|error| format!("{path:?} is not a pattern: {error}"))?;
         } else if sha256.is_empty() {
             return Err("an entry needs a \"path\", a \"sha256\", or both".into());
         }
         let is_digest =
             |text: &String| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some(wrong) = sha256.iter().find(|text| !is_digest(text)) {
-            return Err(format!("{wrong:?} is no SHA-256, which has 64 hexadecimal digits").into());
+            return Err(format!(
+                "{wrong:?} is not a SHA-256 digest, which has 64 hexadecimal digits"
+            )
+            .into());
         }
         let sha256 = sha256.iter().map(|text| text.to_ascii_lowercase()).collect();
         Ok(Self { path, sha256 })
@@ -252,22 +249,10 @@ impl TrustedProject {
 
 impl<'de> Deserialize<'de> for TrustedProject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entry;
-        impl<'de> Visitor<'de> for Entry {
-            type Value = TrustedProject;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a folder, or an object with \"path\" and \"sha256\"")
-            }
-            fn visit_str<E: de::Error>(self, path: &str) -> Result<TrustedProject, E> {
-                let fields =
-                    TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() };
-                TrustedProject::of(fields).map_err(E::custom)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TrustedProject, A::Error> {
-                let fields = TrustEntryFields::deserialize(MapAccessDeserializer::new(map))?;
-                TrustedProject::of(fields).map_err(de::Error::custom)
-            }
-        }
-        deserializer.deserialize_any(Entry)
+        deserializer.deserialize_any(TextOrObject {
+            expected: "a folder, or an object with \"path\" and \"sha256\"",
+            from_text: Self::folder,
+            from_object: Self::of,
+        })
     }
 }
