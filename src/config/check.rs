@@ -9,7 +9,7 @@ use strsim::osa_distance;
 use super::model_entry::{ModelEntryList, SMALLEST_WINDOW};
 use super::models::{PriceMap, WindowSizes};
 use super::registry;
-use super::rule_names::{self, RuleComplaint, check_listed_rule};
+use super::rule_names::{RuleMistake, check_listed_rule, check_rule_name};
 use super::setting::Setting;
 use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
@@ -24,11 +24,10 @@ const REPORTED_MAX: usize = 20;
 pub(super) struct ValidSettings {
     /// The settings as written.
     pub value: Value,
-    /// The values that it assigns, in canonical form.
+    /// The values that the text assigns, in canonical form.
     pub values: Vec<FileValue>,
-    /// Warnings about it.
     pub warnings: Vec<String>,
-    /// Warnings about keys without effect that the user relies on.
+    /// Warnings about keys that have no effect, although the user probably relies on them.
     relied_on: Vec<String>,
 }
 
@@ -40,8 +39,8 @@ pub(super) struct FileValue {
 }
 
 impl FileValue {
-    /// The value of a setting that is `null`. Lists and objects are joined with those of other
-    /// files, so theirs adds nothing.
+    /// Returns the assignment of `null`, which unsets a setting. Lists and objects are joined with
+    /// those of other files, so `null` adds nothing to them.
     fn null(setting: &'static Setting) -> Option<Self> {
         setting.is_unset_by_null().then_some(Self { setting, value: Value::Null })
     }
@@ -59,15 +58,15 @@ pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>
 
 /// The mistakes of a file that belongs to another program.
 pub enum ForeignMistakes {
-    /// It is no JSON object.
+    /// The file is not a JSON object.
     Unreadable(String),
-    /// Among them is one in a value that restricts the run: without it, the run could do more than
-    /// its user wants.
+    /// At least one of them is in a value that restricts the run: without the value, the run could
+    /// do more than its user wants.
     Restricting(Vec<String>),
 }
 
-/// Checks a text that was written for another program, perhaps a later version: leaves out invalid
-/// values, with a warning for each, so that the others apply.
+/// Checks a text that was written for another program, perhaps a later version. Invalid values are
+/// left out, with a warning for each, so that the others apply.
 pub(super) fn check_foreign(name: &str, text: &str) -> Result<ValidSettings, ForeignMistakes> {
     let (mut valid, mut found) = search(name, text).map_err(ForeignMistakes::Unreadable)?;
     let (restricting, others): (Vec<Mistake>, _) =
@@ -115,7 +114,7 @@ fn remove(value: &mut Value, path: &[String]) {
 /// Finds all mistakes of a text, and the values that it assigns.
 ///
 /// # Errors
-/// It is no JSON object.
+/// The text is not a JSON object.
 fn search(name: &str, text: &str) -> Result<(ValidSettings, Vec<Mistake>), String> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| syntax_error(name, text, &error))?;
@@ -158,7 +157,7 @@ struct Mistake {
     /// Line and column.
     at: (usize, usize),
     why: String,
-    /// The path of the part that has to be left out. `None`: all of it is used.
+    /// The path of the part that has to be left out. `None`: nothing has to be left out.
     part: Option<Vec<String>>,
     /// True if a run could do more without the value.
     restricts: bool,
@@ -215,8 +214,8 @@ pub fn syntax_error(name: &str, text: &str, error: &serde_json::Error) -> String
     format!("{name}:{line}:{column}: not valid JSON: {why}")
 }
 
-/// An error of `serde_json` without the position at its end, in words for those that name parts of
-/// the parser.
+/// Returns the message of a `serde_json` error without the position at its end. Terms of the parser
+/// are replaced by ordinary words.
 pub fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let why = text.split(" at line ").next().unwrap_or_default();
@@ -224,7 +223,7 @@ pub fn without_position(error: &serde_json::Error) -> String {
     found.map_or(why, |(_, words)| words).to_owned()
 }
 
-/// The beginnings of messages of the parser, each with the words that replace the message.
+/// The beginnings of parser messages, each with the text that replaces the message.
 const IN_WORDS: [(&str, &str); 7] = [
     (
         "expected ident",
@@ -248,7 +247,7 @@ pub(super) const NEITHER: &str = "something else";
 struct MistakeSearch<'a> {
     text: &'a str,
     places: &'a JsonPaths<'a>,
-    /// The values that the file assigns; of invalid ones, their valid members.
+    /// The values that the file assigns. An invalid value is reduced to its valid members.
     values: Vec<FileValue>,
     unknown: Vec<UnknownKey>,
     found: Vec<Mistake>,
@@ -271,7 +270,7 @@ impl MistakeSearch<'_> {
             let why = format!(
                 "duplicate key \"{path}\", which line {line} has already; make one of the two"
             );
-            // The last one counts.
+            // The last of the values counts.
             let restricts = restricts(&self.places.path(*again));
             let at = self.places.start(*again);
             self.found.push(Mistake { at, why, part: None, restricts });
@@ -291,7 +290,7 @@ impl MistakeSearch<'_> {
             let setting = registry::find(&key);
             let is_known = setting.is_some() || registry::is_group(&key);
             if is_known && self.text_of(child) == "null" {
-                // Programs write it where there is nothing to set.
+                // Programs write `null` where there is nothing to set.
                 self.values.extend(setting.and_then(FileValue::null));
             } else if let Some(setting) = setting {
                 self.read_setting(setting, child);
@@ -322,7 +321,7 @@ impl MistakeSearch<'_> {
     }
 
     /// Finds the innermost values of the wrong type within the value of a setting, at `root`.
-    /// Returns whether there are any.
+    /// Returns true if there are any.
     fn find_type_errors(&mut self, setting: &Setting, root: usize, index: usize) -> bool {
         let value = self.text_of(index).to_owned();
         let Some(why) = self.type_error(setting, root, index, &value) else { return false };
@@ -370,7 +369,7 @@ impl MistakeSearch<'_> {
         let alone = before + value + &after;
         let error = setting.from_json(&alone).err()?;
         let why = without_position(&error);
-        // Errors after it are about its emptied parents.
+        // Errors after the value are about its emptied parents.
         let beside = spans::offset(&alone, error.line(), error.column()) >= end;
         let aside = why.starts_with("missing field") && beside;
         // Duplicates were already reported.
@@ -421,14 +420,14 @@ impl MistakeSearch<'_> {
             let rules = value.pointer(&format!("/{}", list.key().replace('.', "/")));
             for (index, rule) in rules.and_then(Value::as_array).into_iter().flatten().enumerate() {
                 let Some(rule) = rule.as_str() else { continue };
-                let Some(RuleComplaint { why, is_mistake }) = check_listed_rule(rule, list) else {
+                let Some(RuleMistake { why, is_error }) = check_listed_rule(rule, list) else {
                     continue;
                 };
                 let index = index.to_string();
                 let path = list.key().split('.').chain([index.as_str()]);
                 let place = self.places.nearest(path);
                 let at = self.places.start(place);
-                if is_mistake {
+                if is_error {
                     self.add(place, at, why);
                 } else {
                     self.notes.push((at, why));
@@ -444,7 +443,7 @@ impl MistakeSearch<'_> {
             let known = HookEvent::ALL.into_iter().map(HookEvent::name);
             let near = known.clone().find(|known| is_mistyped(event, known));
             let is_known = known.clone().any(|known| known == event) || is_foreign_event(event);
-            // One that was taken out is reported like any other unknown one.
+            // An event that was commented out is reported like any other unknown event.
             let is_meant = !is_known && !is_comment_name(event);
             let Some(meant) = near.filter(|_| is_meant) else { return true };
             let place = self.places.nearest(["hooks", event]);
@@ -457,7 +456,7 @@ impl MistakeSearch<'_> {
         });
     }
 
-    /// Parses hooks repeatedly, each time without the mistakes found so far.
+    /// Parses hooks repeatedly, each time without the parts in which a mistake was found.
     fn hooks(&mut self, mut hooks: Value) {
         self.events(&mut hooks);
         while let Err(BadHook { place, why }) = read_hooks(&hooks) {
@@ -492,7 +491,7 @@ fn in_order(name: &str, mut found: Vec<Mistake>) -> Vec<String> {
 /// The maximum edit distance of a mistyped event. Known events differ by more.
 const EVENT_TYPO_MAX: usize = 2;
 
-/// Returns whether a word is a likely typo of another.
+/// Returns true if a word is a likely typo of another.
 fn is_mistyped(word: &str, meant: &str) -> bool {
     osa_distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
@@ -507,13 +506,11 @@ fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };
         if let Err(why) = check_rule(rule, RuleList::Deny, root, Some(root)) {
-            let why = format!("`{rule:.200}` is no permission rule: {why}");
+            let why = format!("`{rule:.200}` is not a permission rule: {why}");
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }
-        if let Some(misnomer) =
-            rule_names::check_rule_name(rule).filter(|misnomer| misnomer.is_near)
-        {
-            let why = format!("`{rule}` {}", misnomer.why);
+        if let Some(bad) = check_rule_name(rule).filter(|bad| bad.is_near) {
+            let why = format!("`{rule}` {}", bad.why);
             return Err(BadHook { place: format!("{}.if", handler.place), why });
         }
     }
@@ -564,8 +561,7 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
             if standard.is_some() {
                 return format!("\"{path}\" takes {takes}; found {found}");
             }
-            // Our own messages are sentences: the finding, the mistake, and the remedy, which is
-            // already stated.
+            // Messages of outlast's own parsers end with the remedy, which `takes` already states.
             let wrong = found.split("; ").next().unwrap_or_default();
             format!("\"{path}\" takes {takes}; {wrong}")
         }

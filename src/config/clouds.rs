@@ -16,7 +16,7 @@ const SELECTING: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_FOUNDRY", "foundry"),
 ];
 
-/// The folder below that of the settings for tokens that runs share.
+/// The folder of tokens that runs share, in the folder of settings.
 const TOKENS: &str = "cloud-tokens";
 
 /// A cloud as the place of a model: `bedrock:us-east-1`, `vertex:global/PROJECT`,
@@ -82,7 +82,7 @@ impl CloudPlace {
         };
         if let Some(part) = parts.into_iter().flatten().find(|part| !is_name(part)) {
             return Err(format!(
-                "{part:?} is no name; write bedrock:REGION, vertex:REGION/PROJECT or \
+                "{part:?} is not a valid name; write bedrock:REGION, vertex:REGION/PROJECT or \
                  foundry:RESOURCE"
             )
             .into());
@@ -111,7 +111,7 @@ fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
 }
 
-/// The sources of clouds.
+/// The sources of the choice of a cloud, of its address and of its credential.
 #[derive(Clone, Copy, Debug)]
 pub struct CloudSources<'a> {
     pub variables: &'a Variables,
@@ -280,12 +280,12 @@ impl CloudSources<'_> {
         }
         if !is_name(&resource) {
             return Err(format!(
-                "{resource:?} is no name of a Microsoft Foundry resource; correct \
+                "{resource:?} cannot be the name of a Microsoft Foundry resource; correct \
                  ANTHROPIC_FOUNDRY_RESOURCE"
             )
             .into());
         }
-        // The address in the variable is that of one resource, and not of others.
+        // The variable holds the address of one resource, which a model entry may replace.
         Ok((ServiceKind::Foundry { resource }, own_url.filter(|_| named.is_none())))
     }
 
@@ -294,14 +294,15 @@ impl CloudSources<'_> {
         (!value.is_empty()).then(|| value.to_owned())
     }
 
-    /// Returns the variables of one cloud, so that an identity changes with these only.
+    /// Returns the variables of one cloud, so that other variables do not change an identity.
     fn variables_of(&self, prefixes: &[&str]) -> Variables {
-        let is_of_it = |name: &OsStr| {
+        let has_prefix = |name: &OsStr| {
             let name = name.to_string_lossy();
             prefixes.iter().any(|prefix| name.starts_with(prefix))
         };
-        let all = self.variables.iter().filter(|(name, _)| is_of_it(name));
-        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let mut variables = self.variables.clone();
+        variables.retain(|name, _| has_prefix(name));
+        variables
     }
 }
 

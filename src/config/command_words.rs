@@ -24,7 +24,7 @@ const ROOT: [&str; 2] = ["$(git rev-parse --show-toplevel)", "`git rev-parse --s
 /// Placeholder for a value that is not known.
 const UNKNOWN: char = '\0';
 
-/// The maximum number of words of one command: more have too many parts to look each up.
+/// The maximum number of words of one command, so that its parts are few enough to look up each.
 const WORDS_MAX: usize = 200;
 
 /// Returns the parts of a command that may name files: all that start and end at the boundaries of
@@ -44,7 +44,7 @@ pub(super) fn file_names(command: &str, root: &str) -> Option<Vec<String>> {
         .enumerate()
         .flat_map(|(first, &(start, _))| words[first..].iter().map(move |&(_, end)| (start, end)));
     let mut names: Vec<String> = parts.map(|(start, end)| unquoted[start..end].into()).collect();
-    // A name may hold quotes itself.
+    // A name may contain quotes itself.
     names.extend(QUOTES.iter().flat_map(|quote| resolved.split(*quote)).map(ToOwned::to_owned));
     names.retain(|name| !name.is_empty() && !name.contains(UNKNOWN));
     Some(names)
@@ -85,8 +85,8 @@ fn value(text: &str) -> Option<(char, &str)> {
     match name {
         "CLAUDE_PROJECT_DIR" | "PWD" => Some(('.', rest)),
         "" if text.starts_with('(') => Some((UNKNOWN, rest)),
-        // A text with escapes, such as `$'\143heck.sh'`. The end of a text, as in `'\.ts$'`, is not
-        // one.
+        // A quoted text with escapes, such as `$'\143heck.sh'`, unlike a `$` at the end of a quoted
+        // text, as in `'\.ts$'`.
         "" if text.starts_with(QUOTES) && begins_word(text.trim_start_matches(QUOTES)) => None,
         "" => Some(('$', rest)),
         _ => Some((UNKNOWN, rest)),
@@ -130,7 +130,7 @@ fn joins_results(unquoted: &str) -> bool {
     let places = |sign: char| unquoted.match_indices(sign).map(|(at, _)| at);
     let is_followed = |sign: char| places(sign).any(|at| begins_word(&unquoted[at + 1..]));
     let opens_within = places('{').any(|at| unquoted[..at].ends_with(|one| !is_between(one)));
-    // In other languages, more text follows the arguments of a function.
+    // Other languages than that of the shell also have text after the arguments of a function.
     let has_output = unquoted.contains("\0(");
     opens_within || is_followed('}') || (has_output && is_followed(')'))
 }

@@ -3,8 +3,8 @@
 
 use crate::json;
 
-/// Rewrites what a user wrote as strict JSON, for parsers that find the positions of values. These stay the
-/// same, counted from after a byte order mark. Text that is no JSON keeps its mistakes.
+/// Rewrites the text of a user as strict JSON. The positions of values stay the same, counted from
+/// after a byte order mark. Invalid JSON is returned unrepaired.
 pub fn written_json(text: &str) -> String {
     json::to_strict(&blank_comments(without_mark(text))).into_owned()
 }
@@ -13,14 +13,14 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Returns true if the value of a flag is JSON, rather than the name of a file: its first character that
-/// is neither blank nor in a comment is `{`.
+/// Returns true if the value of a flag is JSON, rather than the name of a file: its first character
+/// that is neither blank nor in a comment is `{`.
 pub fn is_inline(given: &str) -> bool {
     blank_comments(without_mark(given.trim_start())).trim_start().starts_with('{')
 }
 
 /// Returns JSON of the same length in characters: comments, and commas before the end of an object
-/// or a list, become spaces. So the position of everything else stays the same.
+/// or a list, become spaces.
 fn blank_comments(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -51,7 +51,7 @@ fn blank_comments(text: &str) -> String {
                 let mut before = ' ';
                 for (index, inner) in rest.by_ref().enumerate() {
                     json.push(blank(inner));
-                    // The star that begins it does not end it.
+                    // In `/*/`, the star does not end the comment that it begins.
                     if index > 1 && before == '*' && inner == '/' {
                         break;
                     }
@@ -65,7 +65,7 @@ fn blank_comments(text: &str) -> String {
                 json.push(one);
             }
             (',', _) => {
-                // Two in a row are a mistake.
+                // Two commas in a row are a mistake, which the parser reports.
                 comma = comma.is_none().then_some(json.len());
                 json.push(one);
             }

@@ -71,20 +71,20 @@ pub struct ProcessEnv {
     pub ca_files: Vec<(&'static str, PathBuf)>,
     /// The variable that names the file of the client certificate, with that file.
     pub client_certificate: Option<(&'static str, PathBuf)>,
-    /// The variable that names the file of its key, with that file.
+    /// The variable that names the file of the key of this certificate, with that file.
     pub client_key: Option<(&'static str, PathBuf)>,
     /// The models that the aliases stand for.
     pub aliases: BTreeMap<String, String>,
     pub mcp_wait: Option<Duration>,
     pub mcp_start: Option<Duration>,
-    /// The run ends after this many blocks in a row by Stop hooks.
+    /// The number of blocks in a row by Stop hooks at which the run ends.
     pub stop_block_cap: Option<NonZeroU8>,
     /// The time limit of `SessionEnd` hooks that have none of their own.
     pub session_end_timeout: Option<Duration>,
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,
     pub no_memory: bool,
-    /// Commands get no secrets, whatever the permission mode.
+    /// True if commands get no secrets, whatever the permission mode.
     pub scrubs_commands: bool,
     pub proxies: Proxies,
     /// True if the terminal cannot move its cursor.
@@ -106,31 +106,35 @@ pub enum ColorChoice {
 
 pub use crate::secrets::Variables;
 
-/// Returns the name of this machine in leases, if one is given.
+/// Returns the value of a variable that is set and not empty.
+fn non_empty<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsString> {
+    variables.get(OsStr::new(name)).filter(|value| !value.is_empty())
+}
+
+/// Returns the name of this machine in leases, if a variable sets one.
 pub fn host_id(variables: &Variables) -> Option<String> {
     let name = variables.get(OsStr::new("OUTLAST_HOST_ID"))?.to_string_lossy().into_owned();
     Some(name).filter(|name| !name.trim().is_empty())
 }
 
-/// Returns whether this is a CI job. A cancelled job may kill only the shell that started outlast.
+/// Returns true if this is a CI job. A cancelled job may kill only the shell that started outlast.
 pub fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(|name| is_enabled(variables, name))
 }
 
 /// Returns the summary file of the step of GitHub Actions that this process runs in, if it does.
 pub fn step_summary_file(variables: &Variables) -> Option<PathBuf> {
-    let value = |name: &str| variables.get(OsStr::new(name)).filter(|value| !value.is_empty());
-    value("GITHUB_ACTIONS").filter(|value| *value == "true")?;
-    value("GITHUB_STEP_SUMMARY").map(PathBuf::from)
+    non_empty(variables, "GITHUB_ACTIONS").filter(|value| *value == "true")?;
+    non_empty(variables, "GITHUB_STEP_SUMMARY").map(PathBuf::from)
 }
 
-/// Returns whether errors are annotated for the list of errors of a CI job, according to variables:
-/// the setting `stepSummary` decides, once settings are read.
+/// Returns true if errors are to be annotated for the list of errors of a CI job. Applies until the
+/// settings are read; then the setting `stepSummary` decides.
 pub fn annotates_errors(variables: &Variables) -> bool {
     step_summary_file(variables).is_some() && !is_enabled(variables, "OUTLAST_NO_STEP_SUMMARY")
 }
 
-/// Returns whether a variable is set to something other than a false value.
+/// Returns true if a variable is set to something other than a false value.
 pub(super) fn is_enabled(variables: &Variables, name: &str) -> bool {
     let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
     value.is_some_and(|value| {
@@ -183,9 +187,8 @@ pub fn hook_depth(variables: &Variables) -> Result<u8, ConfigError> {
 
 /// Returns the user's home folder, from the environment or the user database.
 pub fn home(variables: &Variables) -> Option<PathBuf> {
-    let named = variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty());
     let listed = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
-    named.map(PathBuf::from).or_else(listed)
+    non_empty(variables, "HOME").map(PathBuf::from).or_else(listed)
 }
 
 /// Returns the `PATH` that settings give. As in a shell, it may refer to the one that outlast was
@@ -210,8 +213,7 @@ const CONFIG_DIR: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
 
 /// Returns the variable that names the folder of settings and sessions, if one is set.
 pub fn config_dir_variable(variables: &Variables) -> Option<&'static str> {
-    let is_set = |name: &&str| variables.get(OsStr::new(name)).is_some_and(|it| !it.is_empty());
-    CONFIG_DIR.into_iter().find(is_set)
+    CONFIG_DIR.into_iter().find(|name| non_empty(variables, name).is_some())
 }
 
 /// The name of the folder of settings and sessions in the home folder.
@@ -239,8 +241,8 @@ pub fn shared_folder(variables: &Variables) -> Option<PathBuf> {
     home.map(|home| home.join(SHARED_FOLDER))
 }
 
-/// The folder that a variable names. A `~` at its start is left in it by all that set variables
-/// without a shell, such as files for containers and services.
+/// Returns the folder that a variable names. A `~` at its start is the home folder: no shell expands
+/// it in variables from files for containers and services.
 fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
     let at_home = value.to_str().and_then(|text| in_home(text, home(variables).as_deref()));
     at_home.unwrap_or_else(|| PathBuf::from(value))
@@ -249,8 +251,8 @@ fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
 /// Returns the folders of the user's own agents, commands and skills, highest precedence first:
 /// outlast's own folder, then the one shared with other tools.
 pub fn own_folders(variables: &Variables) -> Vec<PathBuf> {
-    let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
     let shared = || home(variables).map(|home| home.join(SHARED_FOLDER));
+    let moved = non_empty(variables, "CLAUDE_CONFIG_DIR");
     let shared = moved.map(|moved| named_folder(moved, variables)).or_else(shared);
     [config_dir(variables)].into_iter().chain(shared).collect()
 }
@@ -294,10 +296,7 @@ impl ProcessEnv {
     pub fn parse(variables: &Variables) -> Result<Self, ConfigError> {
         let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
-        let file = |name| {
-            let path = variables.get(OsStr::new(name)).filter(|path| !path.is_empty())?;
-            Some((name, PathBuf::from(path)))
-        };
+        let file = |name| Some((name, PathBuf::from(non_empty(variables, name)?)));
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
             auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
@@ -347,9 +346,9 @@ impl EnvReader<'_> {
 
     /// Reads the variables about colours. The first that is set decides.
     fn colors(&self) -> Result<ColorChoice, ConfigError> {
-        let own = self.text(COLOR)?.and_then(|word| ColorChoice::from_str(&word, true).ok());
-        Ok(if let Some(own) = own {
-            own
+        let choice = self.text(COLOR)?.and_then(|word| ColorChoice::from_str(&word, true).ok());
+        Ok(if let Some(choice) = choice {
+            choice
         } else if self.text("NO_COLOR")?.is_some() {
             ColorChoice::Never
         } else if self.text("CLICOLOR_FORCE")?.is_some_and(|value| value != "0") {
@@ -421,7 +420,7 @@ impl EnvReader<'_> {
                     Ok((key.trim().to_owned(), value.trim().to_owned()))
                 }
                 Some(_) | None => Err(ConfigError::new(format!(
-                    "the variable {name}: a line is no header; write Name: value, one a line"
+                    "the variable {name}: a line is not a header; write Name: value, one a line"
                 ))),
             })
             .collect()

@@ -119,27 +119,10 @@ mod tests {
     use crate::config::Config;
     use crate::config::registry::settings;
 
-    /// Values of which each setting takes one that is not its default.
+    /// Values: each setting takes at least one of them that is not its default.
     fn values() -> Vec<Value> {
-        let texts = [
-            "7s",
-            "10m",
-            "512MB",
-            "on",
-            "off",
-            "low",
-            "plan",
-            "read-only",
-            "after",
-            "all",
-            "summarized",
-            "fail",
-            "inherit",
-            "subscription",
-            "auto",
-            "disable",
-            "x",
-        ];
+        let texts = "7s 10m 512MB on off low plan read-only after all summarized fail inherit \
+                     subscription auto disable x";
         let others = [
             json!(true),
             json!(false),
@@ -154,7 +137,7 @@ mod tests {
             json!({ "x": { "input": 1, "output": 2 } }),
             json!({ "x": { "command": "y" } }),
         ];
-        texts.map(Value::from).into_iter().chain(others).collect()
+        texts.split_whitespace().map(Value::from).chain(others).collect()
     }
 
     #[test]

@@ -30,13 +30,12 @@ pub struct ParsedSettings {
     pub name: String,
     /// The settings as written.
     pub value: Value,
-    /// The values that it assigns, in canonical form.
+    /// The values that the file assigns, in canonical form.
     pub(super) values: Vec<FileValue>,
     /// The original text, to locate positions.
     pub text: String,
-    /// Warnings about it.
     pub warnings: Vec<String>,
-    /// The value of `CLAUDE_PROJECT_DIR` for its hooks, if that is not the working folder.
+    /// The value of `CLAUDE_PROJECT_DIR` for the hooks of the file, if it is not the working folder.
     pub project: Option<PathBuf>,
 }
 
@@ -59,13 +58,13 @@ impl ParsedSettings {
         serde_json::from_value(found.value.clone()).ok()
     }
 
-    /// Returns the keys of the settings that it sets, also of those that it sets in another form.
+    /// Returns the keys of the settings that the file sets, also of those set in another form.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         let set = self.values.iter().filter(|it| !it.setting.is_unset_by(&it.value));
         set.flat_map(|it| [Some(it.setting.key), it.setting.form_of]).flatten()
     }
 
-    /// Removes a setting.
+    /// Removes a setting. Returns true if the file set it.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let before = self.values.len();
         self.values.retain(|value| value.setting.key != key);
@@ -93,8 +92,9 @@ impl ParsedSettings {
         self
     }
 
-    /// Resolves the paths of a file above the working folder: `/x` in a rule is below `root`. What
-    /// restricts also means `x` and `./x` below `root`, and not only below the working folder.
+    /// Resolves the paths of a file above the working folder: `/x` in a rule is below `root`. In
+    /// settings that only restrict, `x` and `./x` are below `root` as well as below the working
+    /// folder.
     #[must_use]
     pub fn anchored_above(mut self, root: &Path) -> Self {
         for FileValue { setting, value } in &mut self.values {
@@ -169,13 +169,13 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
     }
 }
 
-/// Returns true if an error says that there is no file, rather than that it is closed.
+/// Returns true if an error means that there is no file, rather than that it cannot be read.
 pub fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Reads JSON that a flag gives, or the file or pipe that it names. Returns its name for messages, and the
-/// text.
+/// Reads JSON that a flag gives, or the file or pipe that the flag names. Returns the name for
+/// messages, and the text.
 ///
 /// # Errors
 /// The file cannot be read, or is not UTF-8.
@@ -200,8 +200,8 @@ pub fn inline_or_file(
     Ok((given.to_owned(), utf8(given, &bytes)?.to_owned()))
 }
 
-/// Returns true if an error of reading a file says that there is none. What a dangling link on the
-/// way names is not absent: the disk with it may not be mounted, and it may hold deny rules.
+/// Returns true if an error of reading a file means that there is no file. A target of a dangling
+/// link does not count as absent: its disk may not be mounted, and the file may contain deny rules.
 pub fn is_absent(path: &Path, error: &io::Error) -> bool {
     is_missing(error) && dangling_link(path).is_none()
 }
@@ -212,8 +212,8 @@ fn dangling_link(path: &Path) -> Option<&Path> {
     found.filter(|part| part.metadata().is_err_and(|error| is_missing(&error)))
 }
 
-/// Reads the settings that a flag such as `--settings` names: JSON, or the name of
-/// a file or a pipe, which must exist.
+/// Reads the settings that a flag such as `--settings` gives: JSON, or the name of a file or a pipe,
+/// which must exist.
 ///
 /// # Errors
 /// The mistakes in it, one line each.
@@ -257,7 +257,7 @@ fn parse_with<E>(
 /// a warning for each.
 ///
 /// # Errors
-/// Its mistakes, if that would weaken its restrictions, or if it is no JSON object.
+/// Its mistakes, if leaving them out would weaken its restrictions, or if it is not a JSON object.
 pub fn parse_foreign(name: &str, text: &str) -> Result<ParsedSettings, ForeignMistakes> {
     parse_with(name, text, check::check_foreign)
 }

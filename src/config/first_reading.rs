@@ -1,5 +1,5 @@
-//! The files of a repository as a session of a host has read them first. Commands of its turns can
-//! write such files, and what hooks in them start is not confined as these commands are.
+//! The files of a repository as a session of a host first read them. Commands of a turn can write
+//! such files, and programs that hooks in them start are not confined as these commands are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum DefinitionOwner {
     Plugin,
 }
 
-/// What was read first. Clones share it.
+/// The contents of files at the first reading. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct FirstReading(Arc<Mutex<FirstFiles>>);
 
@@ -42,7 +42,7 @@ struct FirstFiles {
 }
 
 impl FirstReading {
-    /// Returns the settings of a file as they were read first, and a warning if they differ now.
+    /// Returns the settings of a file as of the first reading, and a warning if they differ now.
     pub fn settings(&self, name: &str, read: ReadSettings) -> (ReadSettings, Option<String>) {
         let FirstFiles { settings, is_complete, .. } = &mut *self.0.lock();
         let Some(known) = settings.get(name) else {
@@ -63,7 +63,7 @@ impl FirstReading {
         (Ok(known.clone()), Some(change_warning(name)))
     }
 
-    /// Returns the hooks of the plugin in `folder` as they were read first, and a warning if they
+    /// Returns the hooks of the plugin in `folder` as of the first reading, and a warning if they
     /// differ now.
     pub fn plugin_hooks<E>(
         &self,
@@ -99,7 +99,7 @@ impl FirstReading {
         false
     }
 
-    /// Ends the first reading: what is read from here on may have been written by commands.
+    /// Ends the first reading: files that are read later may have been written by commands.
     pub fn complete(&self) {
         self.0.lock().is_complete = true;
     }

@@ -7,7 +7,6 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::{Value, json};
 
-use super::ConfigError;
 use super::kinds::FlagForm;
 use super::registry::{find, settings};
 use super::setting::{Setting, SettingFlag};
@@ -125,26 +124,16 @@ impl SettingFlags {
         }
     }
 
-    /// Reads one flag of a setting.
-    ///
-    /// # Errors
-    /// The mistake in it, after the name of the flag.
-    fn read(&self, setting: &'static Setting) -> Result<Option<FlagValue>, ConfigError> {
-        let Some(SettingFlag { long, .. }) = setting.flag else { return Ok(None) };
-        let Some(texts) = self.given.get(long) else { return Ok(None) };
-        let value = setting.from_texts(texts);
-        let value = value.map_err(|why| ConfigError::new(format!("--{long}: {why}")))?;
-        Ok(Some(FlagValue { setting, flag: long, value }))
-    }
-
-    /// Returns the values of all flags, those that outrank others after them. Collects the mistakes
+    /// Returns the values of all flags. Flags that outrank others follow them. Collects the mistakes
     /// in them.
     pub fn values(&self, mistakes: &mut Vec<String>) -> Vec<FlagValue> {
         let mut values = Vec::new();
         for setting in settings() {
-            match self.read(setting) {
-                Ok(value) => values.extend(value),
-                Err(mistake) => mistakes.push(mistake.to_string()),
+            let Some(SettingFlag { long, .. }) = setting.flag else { continue };
+            let Some(texts) = self.given.get(long) else { continue };
+            match setting.from_texts(texts) {
+                Ok(value) => values.push(FlagValue { setting, flag: long, value }),
+                Err(why) => mistakes.push(format!("--{long}: {why}")),
             }
         }
         for shorthand in SHORTHANDS.iter().filter(|shorthand| self.has(shorthand.long)) {
@@ -157,8 +146,8 @@ impl SettingFlags {
         values
     }
 
-    /// Returns the flags of settings that a session does not keep, each with its values; `None`: it
-    /// takes none.
+    /// Returns the flags of settings that a session does not keep, each with its values; `None`: the
+    /// flag takes no value.
     pub fn not_kept(&self) -> Vec<(&'static str, Option<String>)> {
         let is_kept = |key: &str| find(key).is_some_and(|setting| setting.kept.is_some());
         let own = settings().iter().filter(|setting| setting.kept.is_none());
@@ -181,8 +170,8 @@ impl SettingFlags {
     }
 }
 
-/// Returns the budget that a mode of `--thinking` sets. `has_budget` is true if there already is
-/// one.
+/// Returns the budget that a mode of `--thinking` sets. `has_budget` is true if another source sets
+/// a budget.
 pub fn thinking_budget(mode: &str, has_budget: bool) -> Option<FlagValue> {
     let tokens = match mode {
         "disabled" => 0,

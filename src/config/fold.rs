@@ -44,8 +44,7 @@ struct Folded {
 /// The values of all sources so far.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
-    /// The values by path. The members of an object stand in its place, so that each has its own
-    /// source.
+    /// The values by path. An object is represented by its members, so that each has its own source.
     values: BTreeMap<Vec<String>, Folded>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,
@@ -98,8 +97,9 @@ impl Fold {
         }
     }
 
-    /// Adds the hooks of a plugin, with variables of their own. Other keys of the file have no effect,
-    /// and are reported only if there are no hooks: such a file describes itself.
+    /// Adds the hooks of a plugin, with variables of their own. Other keys of the file have no
+    /// effect. Warnings about them are left out if there are hooks, since such a file may contain
+    /// keys that describe it.
     pub fn add_plugin_hooks(&mut self, parsed: &ParsedSettings, variables: &[(String, String)]) {
         if parsed.value.get("hooks").is_none() {
             self.warnings.extend(parsed.warnings.iter().cloned());
@@ -156,7 +156,7 @@ impl Fold {
         self.insert(setting, setting.path(), value, origin);
     }
 
-    /// Adds items before those of a list, so that the order is stable when they are added again.
+    /// Adds items before those of a list, so that adding them again keeps the order.
     pub fn prepend(&mut self, setting: &Setting, items: Value, origin: &str) {
         let below = self.values.remove(&setting.path());
         self.replace(setting, items, origin);
@@ -191,7 +191,7 @@ impl Fold {
         if value.as_object().is_some_and(Map::is_empty) && self.within(&path).next().is_some() {
             return;
         }
-        // A value that is no longer an object, or has become one.
+        // Values at and below one path exclude each other.
         if self.within(&path).any(|(known, _)| *known != path) {
             self.remove(&path);
         }
@@ -260,7 +260,7 @@ impl Fold {
     /// Returns the settings in force.
     ///
     /// # Errors
-    /// A setting does not accept its value: the sources did not check it.
+    /// A setting does not accept its value, which the sources should have checked.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         for setting in settings() {
@@ -314,7 +314,7 @@ pub fn variable_origin(name: &str, file: Option<&str>) -> String {
     }
 }
 
-/// Formats a path as a dotted name. A star is for the entry of every model without one of its own.
+/// Formats a path as a dotted name. A star stands for all models without an entry of their own.
 fn shown(path: &[String]) -> String {
     let names = path.iter().map(|name| if name.is_empty() { "*" } else { name.as_str() });
     names.collect::<Vec<_>>().join(".")

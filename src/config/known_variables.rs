@@ -136,7 +136,7 @@ pub fn without_effect(variables: &Variables) -> impl Iterator<Item = &'static st
     WITHOUT_EFFECT.into_iter().filter(is_set).map(|(name, _)| name)
 }
 
-/// Variables of the reference whose 0 counts as not set: it cannot be obeyed.
+/// Variables of the reference whose 0 cannot be obeyed, and counts as not set.
 const DEFAULT_AT_ZERO: [&str; 12] = [
     "API_TIMEOUT_MS",
     "BASH_DEFAULT_TIMEOUT_MS",

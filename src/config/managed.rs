@@ -62,7 +62,7 @@ pub struct ManagedSettings {
 }
 
 impl ManagedSettings {
-    /// Merges them over all other files.
+    /// Merges the managed files over all other files.
     pub fn add_to(&self, fold: &mut Fold) {
         if self.is_true("allowManagedHooksOnly") {
             fold.hooks = HookSettings::default();
@@ -78,7 +78,7 @@ impl ManagedSettings {
         }
     }
 
-    /// Removes the flags and variables that they outrank. A variable that they set themselves stays.
+    /// Removes the flags and variables that these settings outrank, except variables that they set.
     pub fn remove_outranked(&self, flags: &mut SettingFlags, variables: &mut Variables) {
         for setting in registry::settings().iter().filter(|it| self.determines(it)) {
             for variable in setting.variables.iter().filter(|it| !self.sets(it.name)) {
@@ -112,8 +112,9 @@ impl ManagedSettings {
         if self.is_true("disableAllHooks") {
             return Vec::new();
         }
-        let own = |hook: &HookHandler| self.files.iter().any(|file| file.name == hook.source);
-        hooks.into_iter().filter(own).collect()
+        let is_managed =
+            |hook: &HookHandler| self.files.iter().any(|file| file.name == hook.source);
+        hooks.into_iter().filter(is_managed).collect()
     }
 
     /// Returns true if lists of allowed hosts count in managed files only.

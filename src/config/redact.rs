@@ -37,11 +37,11 @@ fn without_headers(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_headers).collect(),
         Value::Object(members) => {
-            let veil = |(key, value): (String, Value)| match key.as_str() {
+            let redact = |(key, value): (String, Value)| match key.as_str() {
                 "headers" => (key, NOT_SHOWN.into()),
                 _ => (key, without_headers(value)),
             };
-            Value::Object(members.into_iter().map(veil).collect::<Map<_, _>>())
+            Value::Object(members.into_iter().map(redact).collect::<Map<_, _>>())
         }
         Value::String(text) if text.starts_with("http") => redacted_url(&text),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::comments::written_json;
-use super::file::{FILE_BYTES_MAX, ParsedSettings};
+use super::file::{FILE_BYTES_MAX, ParsedSettings, is_missing};
 use super::registry;
 use super::setting::{Setting, Untrusted};
 use super::trust::{Trust, UntrustedScript, root};
@@ -34,7 +34,8 @@ const COMMAND_CHARS_MAX: usize = 120;
 /// The maximum number of ignored settings that are listed; further ones are counted.
 const LISTED_MAX: usize = 100;
 
-/// Further rules of an untrusted repository are ignored: each call is matched against all rules.
+/// The maximum number of rules of an untrusted repository, since each call is matched against all
+/// rules. Further rules are ignored.
 const RULES_MAX: usize = 1000;
 
 /// The reason given for the ignored settings of an untrusted repository.
@@ -67,16 +68,12 @@ pub fn read_file(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     });
     match read {
         Ok(content) => RepositoryFile::Content(content),
-        Err(error) if is_absent(&error) => RepositoryFile::Nothing,
+        Err(error) if is_missing(&error) => RepositoryFile::Nothing,
         Err(error) if error.kind() == io::ErrorKind::Other => {
             RepositoryFile::Unusable(error.to_string())
         }
         Err(error) => RepositoryFile::Unusable(format!("it cannot be read ({})", error.kind())),
     }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
@@ -113,8 +110,7 @@ impl IgnoredSettings {
     }
 
     /// Returns the settings of an untrusted file that only restrict rights, and records the rest as
-    /// ignored.
-    /// `below` is the value of a setting that is in force without the file.
+    /// ignored. `below` returns the value of a setting that is in force without the file.
     pub fn strip_untrusted(
         &mut self,
         file: &str,
@@ -135,14 +131,14 @@ impl IgnoredSettings {
         settings: &Map<String, Value>,
         (paths, below): (&RulePaths<'_>, ValueBelow<'_>),
     ) -> Map<String, Value> {
-        let mut kept = Map::new();
+        let mut stricter = Map::new();
         for (name, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
             let key = format!("{prefix}{name}");
             let setting = registry::find(&key);
             match (setting.map(|setting| setting.untrusted), value) {
                 (None, Value::Object(members)) if registry::is_group(&key) => {
                     let inner = self.restricting(file, &format!("{key}."), members, (paths, below));
-                    kept.insert(name.clone(), Value::Object(inner));
+                    stricter.insert(name.clone(), Value::Object(inner));
                 }
                 // Settings of this name have no effect in any file.
                 (None, _) if unknown_keys::is_foreign(&key) || is_comment_name(name) => {}
@@ -150,23 +146,23 @@ impl IgnoredSettings {
                     let is_comment = |rule: &Value| rule.as_str().is_some_and(is_comment_rule);
                     let rules: Vec<Value> =
                         rules.iter().filter(|rule| !is_comment(rule)).cloned().collect();
-                    let is_good = |rule: &&str| paths.takes(rule);
+                    let is_good = |rule: &&str| paths.is_valid(rule);
                     let good = self.select(file, &key, &rules, is_good, "rules");
-                    kept.insert(name.clone(), good);
+                    stricter.insert(name.clone(), good);
                 }
-                (Some(Untrusted::Rules), _) => self.key(file, &key, "it is no list of rules"),
+                (Some(Untrusted::Rules), _) => self.key(file, &key, "it is not a list of rules"),
                 (Some(Untrusted::Paths), Value::Array(given)) => {
                     let is_good = |path: &&str| is_sandbox_path(path, paths.cwd, paths.home);
                     let good = self.select(file, &key, given, is_good, "plain paths");
-                    kept.insert(name.clone(), good);
+                    stricter.insert(name.clone(), good);
                 }
                 (Some(Untrusted::Only(word)), Value::String(text)) if text == word => {
-                    kept.insert(name.clone(), value.clone());
+                    stricter.insert(name.clone(), value.clone());
                 }
                 (Some(Untrusted::Stricter(is_stricter)), _)
                     if is_stricter(value, setting.map(of_form).and_then(below).as_ref()) =>
                 {
-                    kept.insert(name.clone(), value.clone());
+                    stricter.insert(name.clone(), value.clone());
                 }
                 (Some(_), Value::Object(members)) if ["env", "hooks"].contains(&key.as_str()) => {
                     for inner in members.keys() {
@@ -179,7 +175,7 @@ impl IgnoredSettings {
                 (Some(_) | None, _) => self.key(file, &key, UNTRUSTED),
             }
         }
-        kept
+        stricter
     }
 
     /// Returns the valid items of a list, and records the number of the others.
@@ -215,10 +211,7 @@ impl IgnoredSettings {
     /// Records the withheld fields of agents and commands.
     pub fn definitions(&mut self, withheld: &[IgnoredSetting]) {
         for IgnoredSetting { file, key, why } in withheld {
-            match key {
-                Some(key) => self.key(file, key, why),
-                None => self.file(file, why),
-            }
+            self.push(file, key.as_deref().map(printable), why);
         }
     }
 
@@ -239,8 +232,8 @@ impl IgnoredSettings {
     fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
         let why = match serde_json::from_str(&written_json(&json::decode(content))) {
             Ok(Value::Object(members)) => return Some(members),
-            Ok(_) => "it is no JSON object",
-            Err(_) => "it is no valid JSON",
+            Ok(_) => "it is not a JSON object",
+            Err(_) => "it is not valid JSON",
         };
         self.file(file, why);
         None
@@ -277,12 +270,13 @@ pub struct RulePaths<'a> {
 }
 
 impl RulePaths<'_> {
-    fn takes(&self, rule: &str) -> bool {
+    fn is_valid(&self, rule: &str) -> bool {
         check_rule(rule, RuleList::Deny, self.cwd, self.home).is_ok()
     }
 }
 
-fn is_nothing(value: &Value) -> bool {
+/// Returns true for `null`, and for an empty text, list or object.
+pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Object(map) => map.is_empty(),
@@ -292,7 +286,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// The reason why a file is ignored although its own content is trusted.
+/// Returns the reason why a file is ignored although its own content is trusted.
 pub fn script_reason(script: &UntrustedScript, cwd: &Path) -> String {
     match script {
         UntrustedScript::Unlisted(script) => {
@@ -331,14 +325,11 @@ fn line(ignored: &[IgnoredSetting]) -> String {
     let mut files: Vec<&str> = ignored.iter().map(|one| one.file.as_str()).collect();
     files.dedup();
     let parts = files.iter().map(|file| {
-        let of_it: Vec<&str> = ignored
-            .iter()
-            .filter(|one| one.file == *file)
-            .map(|one| one.key.as_deref().unwrap_or(&one.why))
-            .collect();
-        let more = of_it.len().saturating_sub(SHOWN_MAX);
+        let in_file = ignored.iter().filter(|one| one.file == *file);
+        let names: Vec<&str> = in_file.map(|one| one.key.as_deref().unwrap_or(&one.why)).collect();
+        let more = names.len().saturating_sub(SHOWN_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("{file} ({}{more})", of_it[..of_it.len().min(SHOWN_MAX)].join(", "))
+        format!("{file} ({}{more})", names[..names.len().min(SHOWN_MAX)].join(", "))
     });
     format!(
         "ignored settings of this repository: {}; --trust-project lets them count, see \

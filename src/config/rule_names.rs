@@ -17,7 +17,7 @@ use crate::tools::{
 pub struct BadRuleName {
     /// The message after the position and the rule.
     pub why: String,
-    /// True if it is a likely typo of a known name.
+    /// True if the name is a likely typo of a known name.
     pub is_near: bool,
 }
 
@@ -28,27 +28,28 @@ pub(super) fn has_effect(rule: &str, list: RuleList) -> bool {
     !is_comment_rule(rule) && is_rule()
 }
 
-/// What is wrong with a rule of a settings file.
-pub(super) struct RuleComplaint {
+/// A mistake in a rule of a settings file.
+pub(super) struct RuleMistake {
     pub(super) why: String,
-    /// True if the run must not begin: it could do more than its user wants.
-    pub(super) is_mistake: bool,
+    /// True if the run must not begin, because it could do more than its user wants. Otherwise the
+    /// mistake is a warning.
+    pub(super) is_error: bool,
 }
 
-/// Checks a rule of a list. Its syntax does not depend on the folder. `None` if it is valid, or a
-/// comment.
-pub(super) fn check_listed_rule(rule: &str, list: RuleList) -> Option<RuleComplaint> {
+/// Checks a rule of a list. The syntax of rules does not depend on the folder. `None`: the rule is
+/// valid, or a comment.
+pub(super) fn check_listed_rule(rule: &str, list: RuleList) -> Option<RuleMistake> {
     if is_comment_rule(rule) {
         return None;
     }
     let key = list.key();
     let root = Path::new("/");
     if let Err(why) = check_rule(rule, list, root, Some(root)) {
-        let why = format!("\"{key}\": `{rule:.200}` is no rule: {why}");
+        let why = format!("\"{key}\": `{rule:.200}` is not a rule: {why}");
         return Some(match list {
-            RuleList::Ask | RuleList::Deny => RuleComplaint { why, is_mistake: true },
+            RuleList::Ask | RuleList::Deny => RuleMistake { why, is_error: true },
             RuleList::Allow => {
-                RuleComplaint { why: format!("{why}; it has no effect"), is_mistake: false }
+                RuleMistake { why: format!("{why}; it has no effect"), is_error: false }
             }
         });
     }
@@ -59,10 +60,9 @@ pub(super) fn check_listed_rule(rule: &str, list: RuleList) -> Option<RuleCompla
             check_rule_name(rule).map(|bad| (bad.why, bad.is_near))
         }
     };
-    named.map(|(why, is_near)| RuleComplaint {
+    named.map(|(why, is_near)| RuleMistake {
         why: format!("the rule \"{rule}\" of {key} {why}"),
-        // A typo in a rule that restricts the run is a hard error.
-        is_mistake: is_near && list != RuleList::Allow,
+        is_error: is_near && list != RuleList::Allow,
     })
 }
 
@@ -74,23 +74,16 @@ pub const ALLOWS_NOTHING: &str = "has no effect: name tools, or use the mode byp
 
 /// Checks the tool name of a rule.
 pub fn check_rule_name(rule: &str) -> Option<BadRuleName> {
-    let name = match classify_tool_name(rule) {
+    let meant = match classify_tool_name(rule) {
         ToolName::Known | ToolName::McpServer(_) => return None,
-        ToolName::Misspelled(meant) => {
-            let why = format!("names no tool; did you mean \"{meant}\"?");
-            return Some(BadRuleName { why, is_near: true });
-        }
-        ToolName::Unknown(name) => name,
+        ToolName::Misspelled(meant) => Some(meant),
+        ToolName::Unknown(name) => nearest_tool(name).map(str::to_owned),
     };
-    Some(match nearest_tool(name) {
-        Some(tool) => {
-            BadRuleName { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
-        }
-        None => BadRuleName {
-            why: "names no tool of this version of outlast, and has no effect".to_owned(),
-            is_near: false,
-        },
-    })
+    let why = meant.as_ref().map_or_else(
+        || "names no tool of this version of outlast, and has no effect".to_owned(),
+        |meant| format!("names no tool; did you mean \"{meant}\"?"),
+    );
+    Some(BadRuleName { why, is_near: meant.is_some() })
 }
 
 /// Warns about unknown tool names in an untrusted file. Its content is not quoted, and a mistake in

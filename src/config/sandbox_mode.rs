@@ -10,8 +10,8 @@ const MODE: &str = "sandbox.mode";
 const REQUIRED: &str = "sandbox.failIfUnavailable";
 const ENABLED: &str = "sandbox.enabled";
 
-/// Replaces the three forms by one, `sandbox.mode`, so that a file outranks another whatever form
-/// they use. `below` is the mode of the files below.
+/// Replaces the three forms by `sandbox.mode`, so that a file outranks another even if they use
+/// different forms. `below` is the mode of the files below.
 ///
 /// Returns the values, and the key that sets the mode.
 pub(super) fn unify(
@@ -31,8 +31,8 @@ pub(super) fn unify(
     (values, key)
 }
 
-/// Returns the mode that the two other forms mean, given the one below. `enabled` does not change a
-/// sandbox that is on already, which may be a stricter one.
+/// Returns the mode that the two other forms mean, given the mode below. `enabled` does not change a
+/// sandbox that is already on, since that may be stricter.
 fn over(
     enabled: Option<bool>,
     required: Option<bool>,

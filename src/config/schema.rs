@@ -16,7 +16,7 @@ pub fn schema() -> Value {
         "properties": { "$schema": { "type": "string" } },
     });
     for setting in registry::settings() {
-        // The kind of this setting is any JSON: the events are a matter of the hooks.
+        // The kind of this setting is any JSON.
         let schema = if setting.key == "hooks" { hooks() } else { setting.schema() };
         let mut outer = &mut root;
         let path = setting.path();
@@ -136,8 +136,8 @@ mod tests {
         &[r#"["a"]"#, r#"["/a"]"#, r#"["Read"]"#],
     ];
 
-    /// True if more than the reader of a file judges a value: servers are checked when they are
-    /// started, and the schema says nothing of events that it does not list.
+    /// True if a value is not checked by both the reader of files and the schema: servers are checked
+    /// when they are started, and the schema allows events that it does not list.
     fn is_judged_elsewhere(setting: &Setting, value: &str) -> bool {
         match setting.key {
             "mcpServers" => value.starts_with("{\""),

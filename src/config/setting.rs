@@ -26,7 +26,7 @@ pub struct Setting {
     pub flag: Option<SettingFlag>,
     /// The first one that is set counts.
     pub variables: Vec<SettingVariable>,
-    /// The part of it that counts in a repository that is not trusted.
+    /// The part of it that counts in an untrusted repository.
     pub untrusted: Untrusted,
     /// The effect of the setting as a term of a session. `None`: it is not a term.
     pub kept: Option<KeptAs>,
@@ -40,7 +40,7 @@ pub struct Setting {
     /// True if a blank text sets nothing.
     ignores_blank: bool,
     pub is_duration: bool,
-    /// The setting that it is another form of.
+    /// The key of the setting of which this one is another form.
     pub form_of: Option<&'static str>,
     form: FlagForm,
     choices: fn() -> Vec<PossibleValue>,
@@ -72,7 +72,7 @@ pub struct SettingVariable {
 /// Reads the text of a variable. `None`: it sets nothing.
 pub(super) type VariableReader = fn(&str) -> Result<Option<Value>, InvalidValue>;
 
-/// The part of a setting that counts in a repository that is not trusted.
+/// The part of a setting that counts in an untrusted repository.
 #[derive(Clone, Copy, Debug)]
 pub enum Untrusted {
     Ignored,
@@ -89,7 +89,7 @@ pub enum Untrusted {
 /// The effect of a setting that a session keeps when the session is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptAs {
-    /// It replaces the values of files and variables.
+    /// The kept value replaces those of files and variables.
     Term,
     /// Like `Term`, if the session has a value; otherwise files and variables decide.
     IfSet,
@@ -97,7 +97,7 @@ pub enum KeptAs {
     Demand,
     /// Like `Term`, and is read from files again if the journal lost a secret in it.
     Fallbacks,
-    /// It is joined with the values of files, as both only forbid. Must be given again like
+    /// The kept value is joined with those of files, as both only forbid. Must be given again like
     /// `Demand`.
     Prohibition,
     /// Like `Term`, in the folder that it was given in. The value that allows least, if there is
@@ -192,7 +192,7 @@ impl Setting {
         self
     }
 
-    /// Makes it a term of a session, which applies when the session is resumed.
+    /// Makes the setting a term of a session, which applies when the session is resumed.
     pub(super) fn kept(self) -> Self {
         self.kept_as(KeptAs::Term)
     }
@@ -222,7 +222,7 @@ impl Setting {
         self
     }
 
-    /// Returns the names of the objects that it is in, and its own.
+    /// Returns the names of the objects that contain the setting, and its own.
     pub fn path(&self) -> Vec<String> {
         self.key.split('.').map(str::to_owned).collect()
     }
@@ -232,8 +232,8 @@ impl Setting {
         self.ignores_blank && value.as_str().is_some_and(|text| text.trim().is_empty())
     }
 
-    /// Returns true if `null` in a file means that the setting is not set, there and in the files
-    /// below. For other settings it means nothing.
+    /// Returns true if `null` in a file unsets the setting, there and in the files below. For other
+    /// settings, `null` has no effect.
     pub(super) fn is_unset_by_null(&self) -> bool {
         !self.default.is_array() && !self.default.is_object()
     }

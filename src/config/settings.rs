@@ -21,7 +21,7 @@ use super::memory_size::MemorySize;
 use super::model_entry::ModelEntryList;
 use super::models::{PriceMap, WindowSizes};
 use super::setting::{KeptAs, Setting, Untrusted};
-use super::strictness::{is_at_most, is_stricter_mode, is_stricter_to_require};
+use super::strictness::{is_at_most, is_stricter_mode};
 use super::switches::{NetworkSwitch, RootSwitch, TerminalSwitch};
 use super::tool_search::ToolSearch;
 use super::trust::TrustedProjects;
@@ -453,7 +453,7 @@ settings! {
 
     /// The longest wait for background commands once the model is done.
     limits.background.most: Span, "backgroundWait"
-        .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds; 0 is no limit",
+        .variable("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "in milliseconds; 0 means no limit",
             longest_wait);
 
     /// The time limit for fetching a page, with all redirects.
@@ -493,7 +493,8 @@ settings! {
 
     /// Another form of sandbox.mode: true means required.
     sandbox_required: Option<bool> = None, "sandbox.failIfUnavailable"
-        .critical().form_of("sandbox.mode").untrusted(Untrusted::Stricter(is_stricter_to_require));
+        .critical().form_of("sandbox.mode")
+        .untrusted(Untrusted::Stricter(|value, _| value == true));
 
     /// Paths that commands may write to, in addition to those of the mode.
     sandbox.allow_write: Vec<String>, "sandbox.filesystem.allowWrite"

@@ -14,7 +14,7 @@ use crate::json::is_comment;
 pub struct JsonPath {
     /// The containing object or list. `None`: it is the root.
     pub parent: Option<usize>,
-    /// Its key there, or its index.
+    /// Its key or index in the parent.
     pub key: String,
     /// The offset of its key, or of the value itself if it is an item of a list.
     pub start: usize,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::types::SandboxMode;
 
-/// Returns true if a limit is no higher than the one below it.
+/// Returns true if a limit is at most that of the sources below.
 pub(super) fn is_at_most<T: DeserializeOwned + PartialOrd>(
     value: &Value,
     below: Option<&Value>,
@@ -15,7 +15,7 @@ pub(super) fn is_at_most<T: DeserializeOwned + PartialOrd>(
     read(value).is_some_and(|value| below.is_none_or(|below| value <= below))
 }
 
-/// Returns true if a sandbox mode is at least as strict as the one below it.
+/// Returns true if a sandbox mode is at least as strict as that of the sources below.
 pub(super) fn is_stricter_mode(value: &Value, below: Option<&Value>) -> bool {
     let read = |value: &Value| serde_json::from_value::<SandboxMode>(value.clone()).ok();
     let below = below.and_then(read).unwrap_or(SandboxMode::Off);
@@ -26,11 +26,6 @@ pub(super) fn is_stricter_mode(value: &Value, below: Option<&Value>) -> bool {
                 && (mode.is_required() || !below.is_required())
         }
     }
-}
-
-/// Returns true if the value requires a sandbox, which restricts a run and keeps the mode below.
-pub(super) fn is_stricter_to_require(value: &Value, _below: Option<&Value>) -> bool {
-    value == true
 }
 
 #[cfg(test)]
@@ -78,8 +73,6 @@ mod tests {
                 let is_stricter = is_stricter_mode(&json!(mode), below.as_ref());
                 assert_eq!(is_stricter, stricter.contains(&mode), "{mode} over {below:?}");
             }
-            assert!(is_stricter_to_require(&json!(true), below.as_ref()));
-            assert!(!is_stricter_to_require(&json!(false), below.as_ref()));
         }
     }
 }

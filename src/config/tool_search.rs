@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for ToolSearch {
             Value::Bool(is_on) => is_on.to_string(),
             Value::String(text) => text,
             other @ (Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err(de::Error::custom(format!("{other} is no mode of tool search")));
+                return Err(de::Error::custom(format!("{other} is not a mode of tool search")));
             }
         };
         Self::parse(&text).map_err(|why| de::Error::custom(format!("{text:?} {why}")))

@@ -7,6 +7,7 @@ use crate::json::{is_comment_name, uncommented_name};
 use crate::text::shortened;
 
 use super::registry;
+use super::repository::is_nothing;
 use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
@@ -49,13 +50,13 @@ const SANDBOX: [&str; 4] = [
     "sandbox.ignoreViolations",
 ];
 
-/// The model can never request to run a command outside of the sandbox.
+/// Ignored without a warning: the model can never request to run a command outside of the sandbox.
 const NEVER_UNSANDBOXED: &str = "sandbox.allowUnsandboxedCommands";
 
 /// The maximum edit distance of a typo.
 const TYPO_MAX: usize = 2;
 
-/// In a shorter name, two edits make another word: `tools` is not `hooks`.
+/// In a shorter name, two edits make another word: `tools` is not a typo of `hooks`.
 const LONG_NAME: usize = 7;
 
 /// Names that a user may give to lists of rules at the top level, and the setting for that list.
@@ -73,7 +74,7 @@ const NAMED_MAX: usize = 8;
 /// Longer names are cut, in characters.
 const NAME_MAX: usize = 64;
 
-/// Returns whether a key belongs to another tool and has no effect here.
+/// Returns true if a key belongs to another tool and has no effect here.
 pub(super) fn is_foreign(key: &str) -> bool {
     FOREIGN.contains(&key)
 }
@@ -83,7 +84,7 @@ pub(super) fn is_foreign(key: &str) -> bool {
 pub(super) struct UnknownKey {
     /// The index of its value.
     pub index: usize,
-    /// Its name, with those of the objects that it is in.
+    /// Its name, after those of the objects that contain it.
     pub path: String,
     pub value: Value,
 }
@@ -92,14 +93,14 @@ pub(super) struct UnknownKey {
 pub(super) struct UnknownKeys {
     /// Position and message of each key that is a likely typo of a critical one.
     pub mistyped: Vec<(usize, String)>,
-    /// A line about the others, one about keys of other tools, and one for each key of the sandbox
-    /// that has no effect.
+    /// A line about other unknown keys, and a line for each key of the sandbox without effect.
     pub warnings: Vec<String>,
-    /// A line for each list of rules in a wrong place, and one about keys that would change a run.
+    /// A line for each list of rules in a wrong place, and a line about ignored keys of other tools
+    /// that would change a run.
     pub relied_on: Vec<String>,
 }
 
-/// The message about a list of rules that is not in `permissions`.
+/// Returns the message about a list of rules that is not in `permissions`.
 fn misplaced_rules(name: &str, key: &UnknownKey, places: &JsonPaths<'_>) -> Option<String> {
     let UnknownKey { index, path, value } = key;
     let (_, setting) = MISPLACED_RULES.into_iter().find(|(misplaced, _)| misplaced == path)?;
@@ -152,9 +153,9 @@ pub(super) fn check_unknown(
             continue;
         }
         let own = places.get(*index).map_or("", |place| &*place.key);
-        // The comment that one restriction was taken out is no typo of it.
+        // A comment key beside a removed restriction is not a misspelling of it.
         let is_comment = is_comment_name(own);
-        if is_comment && !is_taken_out(path, own) {
+        if is_comment && !is_commented_out(path, own) {
             continue;
         }
         let near = nearest(path).filter(|_| !is_comment);
@@ -196,9 +197,9 @@ pub(super) fn check_unknown(
     }
 }
 
-/// Returns true if a comment is the name of a setting with a mark: what it restricted is not in
-/// force.
-fn is_taken_out(path: &str, own: &str) -> bool {
+/// Returns true if a key is a critical setting that was commented out, so that its restriction is
+/// not in force.
+fn is_commented_out(path: &str, own: &str) -> bool {
     let group = path.strip_suffix(own).unwrap_or_default();
     registry::is_critical(&format!("{group}{}", uncommented_name(own)))
 }
@@ -220,11 +221,5 @@ fn nearest(path: &str) -> Option<(usize, &'static str)> {
 
 /// Returns true if a value requests anything.
 fn is_meaningful(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        Value::Bool(true) | Value::Number(_) => true,
-    }
+    *value != Value::Bool(false) && !is_nothing(value)
 }

@@ -7,11 +7,10 @@ use std::time::Duration;
 use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
 
-/// The number of tokens that a written price is for.
+/// The number of tokens that a price in settings is for.
 const TOKENS_PER_PRICE: f64 = 1e6;
 
-/// The longest duration that means anything to a run: ten years. Far below where adding two of
-/// them could overflow.
+/// The longest duration in settings: ten years. Sums of such durations do not overflow.
 pub const LONGEST: Duration = Duration::from_hours(24 * 3650);
 
 /// The mistake in a value, as the end of a sentence that quotes it.
@@ -65,8 +64,8 @@ pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     }
 }
 
-/// Parses a whole number, in the spellings of other programs too: `3_000_000`, `6e5`, `2.0`. One that
-/// is too large becomes the largest.
+/// Parses a whole number, also in the spellings of other programs: `3_000_000`, `6e5`, `2.0`. A number
+/// that is too large becomes the largest.
 pub fn whole(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -83,7 +82,7 @@ pub fn whole(text: &str) -> Option<u64> {
     is_whole.then(|| format!("{number:.0}").parse().unwrap_or(u64::MAX))
 }
 
-/// Returns true for a zero. In variables of other programs, it has a meaning of its own.
+/// Returns true for a zero, which has a meaning of its own in variables of other programs.
 pub(super) fn is_zero(text: &str) -> bool {
     whole(text) == Some(0)
 }
@@ -141,7 +140,7 @@ pub fn tokens(text: &str) -> Result<NonZeroU32, InvalidValue> {
 /// Parses a yes or a no, in any spelling that is usual in variables.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub fn yes_or_no(text: &str) -> Result<bool, InvalidValue> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
@@ -158,8 +157,8 @@ pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// Parses a whole number, at least 1. One that is too large, as programs write it for no limit, becomes
-/// the largest.
+/// Parses a whole number, at least 1. A number that is too large, which programs write for no limit,
+/// becomes the largest.
 pub fn count(text: &str) -> Result<NonZeroU32, InvalidValue> {
     let count =
         whole(text).and_then(|count| NonZeroU32::new(u32::try_from(count).unwrap_or(u32::MAX)));

@@ -27,7 +27,7 @@ fn unless_zero(text: &str, read: fn(&str) -> Read) -> Read {
     if values::is_zero(text) { Ok(None) } else { read(text) }
 }
 
-/// Reads a whole number up to `most`; a larger one becomes that.
+/// Reads a whole number; larger ones than `most` become `most`.
 fn at_most(text: &str, most: u8) -> Result<u8, InvalidValue> {
     let number = values::whole(text).ok_or("must be a whole number")?;
     Ok(u8::try_from(number).unwrap_or(u8::MAX).min(most))
@@ -42,8 +42,8 @@ pub(super) fn length(text: &str) -> Read {
     unless_zero(text, count)
 }
 
-/// Reads a number of tokens, as a flag does: `32k`. One that is too large, as programs write it for
-/// no limit, becomes the largest.
+/// Reads a number of tokens, as a flag does: `32k`. A number that is too large, which programs write
+/// for no limit, becomes the largest.
 pub(super) fn tokens(text: &str) -> Read {
     unless_zero(text, |text| {
         values::tokens(text)
@@ -60,7 +60,7 @@ pub(super) fn millis(text: &str) -> Read {
     unless_zero(text, |text| values::millis(text).map(|time| Some(json!(Span(time)))))
 }
 
-/// Reads a longest wait: 0 is no limit.
+/// Reads a longest wait: 0 means no limit.
 pub(super) fn longest_wait(text: &str) -> Read {
     let wait = values::millis_or_none(text)?;
     Ok(Some(json!(Span(if wait.is_zero() { values::LONGEST } else { wait }))))
@@ -75,7 +75,7 @@ pub(super) fn tries(text: &str) -> Read {
     at_most(text, u8::MAX - 1).map(|retries| Some(json!(retries + 1)))
 }
 
-/// Reads a percentage: 0 leaves the default, and more than a whole is a whole.
+/// Reads a percentage: 0 leaves the default, and more than 100 counts as 100.
 pub(super) fn per_cent(text: &str) -> Read {
     unless_zero(text, |text| {
         let is_more = values::whole(text).is_some_and(|part| part > 100);
@@ -83,7 +83,7 @@ pub(super) fn per_cent(text: &str) -> Read {
     })
 }
 
-/// Reads a budget for thinking. The service has a smallest one.
+/// Reads a budget for thinking, raised to the smallest one that the service takes.
 pub(super) fn thinking(text: &str) -> Read {
     let tokens = values::whole(text).ok_or("must be a whole number of tokens")?;
     let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);

@@ -101,7 +101,7 @@ fn mistakes_in_flags() {
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
         (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
         (&["--fork-session", "hi"], &["--fork-session", "--resume"]),
-        (&["--context-window", "abc", "hi"], &["\"abc\" is no context window", "200k"]),
+        (&["--context-window", "abc", "hi"], &["\"abc\" is not a context window", "200k"]),
         (&["--context-window", "m=9", "hi"], &["\"m=9\"", "at least 1024"]),
         (&["--max-compactions", "-1", "hi"], &["--max-compactions", "\"-1\""]),
         (&["--max-compactions", "many", "hi"], &["--max-compactions", "\"many\""]),

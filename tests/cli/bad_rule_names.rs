@@ -144,7 +144,7 @@ fn an_unknown_tool_in_an_agent_definition_is_reported() {
     assert!(!told.iter().any(|line| line.contains("\"r\"")), "{told:?}");
     let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Bash(git", "Read"]}}"#;
     let refused = resolve(&["--agents", agents, "--agent", "q", "hi"], &[], "{}").expect_err("bad");
-    let wanted = "the agent \"q\": \"Bash(git\" in tools is no rule";
+    let wanted = "the agent \"q\": \"Bash(git\" in tools is not a rule";
     assert!(refused.contains(wanted), "{refused}");
 }
 
@@ -182,10 +182,10 @@ fn comments_in_lists_of_rules_and_in_names_of_settings_have_no_effect() {
         panic!("{:?}", settings.warnings)
     };
     assert!(
-        unclosed.contains("`Bash(ls` is no rule") && unclosed.contains("no effect"),
+        unclosed.contains("`Bash(ls` is not a rule") && unclosed.contains("no effect"),
         "{unclosed}"
     );
-    assert!(words.contains("`Git things` is no rule"), "{words}");
+    assert!(words.contains("`Git things` is not a rule"), "{words}");
     assert!(empty.contains("allows only the command `:`"), "{empty}");
 }
 
@@ -194,7 +194,7 @@ fn what_may_be_meant_as_a_restriction_is_no_comment() {
     for rule in ["- Bash(rm *)", "!Bash(rm *)", "'Bash(rm *)", "rm -rf *", "(rm)"] {
         for list in ["deny", "ask"] {
             let error = resolve(&["hi"], &[], &with(list, rule)).unwrap_err();
-            assert!(error.contains(&format!("`{rule}` is no rule")), "{error}");
+            assert!(error.contains(&format!("`{rule}` is not a rule")), "{error}");
         }
     }
     for key in ["_permissions", "// permissions", "# sandbox"] {

@@ -66,7 +66,7 @@ fn every_mistake_in_a_settings_file_is_reported_in_text_order() {
         "4:3: duplicate key \"maxTurns\", which line 2 has already",
         "5:15: \"wrapUpAt\" takes a number above 0 and at most 1; found 1.5",
         "8:26: \"permissions.deny.1\": integer `7`, expected a string",
-        "8:29: \"permissions.deny\": `Read(!x)` is no rule",
+        "8:29: \"permissions.deny\": `Read(!x)` is not a rule",
         "9:12: \"permissions.ask\" takes a list of permission rules; found map",
         "11:19: \"prices.m\": missing field `output`",
         "11:48: \"prices.n.input\": string \"x\", expected f64",
@@ -75,7 +75,7 @@ fn every_mistake_in_a_settings_file_is_reported_in_text_order() {
         "14:25: \"hooks.Stop[0].hooks[0]\": has no command",
         "14:46: \"hooks.Stop[0].hooks[1]\": a text is in the place of something else",
         "15:5: \"hooks.PreToolUse\": must be a list",
-        "17:29: \"trustedProjects.1\": \"b\" is no absolute path",
+        "17:29: \"trustedProjects.1\": \"b\" is not an absolute path",
         "18:26: \"contextWindow\" must be at least 1024 tokens",
     ];
     let wanted: Vec<String> =

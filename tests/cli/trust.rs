@@ -494,11 +494,11 @@ fn a_file_may_be_trusted_for_what_it_holds() {
 #[test]
 fn mistakes_in_trusted_repository_paths_are_reported() {
     let cases = [
-        (r#"["code/app"]"#, "1:22: \"trustedProjects.0\": \"code/app\" is no absolute path"),
-        (r#"["/a/../b"]"#, "is no absolute path"),
-        (r#"["/a[b"]"#, "is no pattern"),
+        (r#"["code/app"]"#, "1:22: \"trustedProjects.0\": \"code/app\" is not an absolute path"),
+        (r#"["/a/../b"]"#, "is not an absolute path"),
+        (r#"["/a[b"]"#, "is not a pattern"),
         ("[{}]", "needs a \"path\", a \"sha256\", or both"),
-        (r#"[{"sha256": "12"}]"#, "\"12\" is no SHA-256"),
+        (r#"[{"sha256": "12"}]"#, "\"12\" is not a SHA-256 digest"),
         (r#"[{"path": "/a", "sha": ""}]"#, "unknown field `sha`"),
         (r#""/a""#, "\"trustedProjects\" takes a list of folders"),
     ];
@@ -514,11 +514,11 @@ fn mistakes_in_trusted_repository_paths_are_reported() {
 fn a_broken_project_file_stops_a_run_only_if_trusted() {
     let deep = "[".repeat(100_000);
     let table: [(&[u8], &str, &str); 5] = [
-        (b"{ broken", "it is no valid JSON", "settings.json:1:3: not valid JSON"),
-        (b"[1]", "it is no JSON object", "settings.json:1:1: settings are a JSON object"),
-        (deep.as_bytes(), "it is no valid JSON", "not valid JSON"),
+        (b"{ broken", "it is not valid JSON", "settings.json:1:3: not valid JSON"),
+        (b"[1]", "it is not a JSON object", "settings.json:1:1: settings are a JSON object"),
+        (deep.as_bytes(), "it is not valid JSON", "not valid JSON"),
         (b"{\"maxTurns\": \"hush\"}", "the repository is not trusted", ":1:14: \"maxTurns\" takes"),
-        (b"", "it is no valid JSON", "settings.json:1:1: not valid JSON"),
+        (b"", "it is not valid JSON", "settings.json:1:1: not valid JSON"),
     ];
     for (content, why, error) in table {
         let world = BinaryFixture::new().file("work/.claude/settings.json", content);
@@ -571,7 +571,7 @@ fn invalid_rules_are_skipped_and_the_others_apply() {
         why: why.to_owned(),
     };
     let bad = one("permissions.deny", "3 of it are no rules");
-    assert_eq!(settings.ignored, [bad, one("permissions.ask", "it is no list of rules")]);
+    assert_eq!(settings.ignored, [bad, one("permissions.ask", "it is not a list of rules")]);
 }
 
 #[test]
