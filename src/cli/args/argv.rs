@@ -46,13 +46,13 @@ const REPORTS: [&str; 17] = [
 /// The other commands.
 const RUNS: [&str; 3] = ["rehearse", "run", "version"];
 
-/// True if this word is the name of a command.
+/// Returns true if a word is the name of a command.
 pub(super) fn is_command(word: &str) -> bool {
     RUNS.contains(&word) || REPORTS.contains(&word)
 }
 
-/// Flags that an empty value leaves unset, as scripts give it where an input of theirs is empty. Not those
-/// that may restrict or limit the run.
+/// Flags that an empty value leaves unset: scripts pass it if an input of theirs is empty. Flags that
+/// may restrict or limit the run are not among them.
 const UNSET_IF_EMPTY: [&str; 6] = [
     "--agents",
     "--append-system-prompt-file",
@@ -65,7 +65,7 @@ const UNSET_IF_EMPTY: [&str; 6] = [
 /// Flags of `rehearse` that list, print or save scenarios, and run nothing.
 const REHEARSAL_REPORTS: [&str; 3] = ["--list", "--print", "--save"];
 
-/// How to give a prompt that begins like a flag.
+/// The hint for a prompt that begins like a flag.
 pub(super) const PROMPT_HINT: &str = "; a prompt that begins with \"-\" stands after \"--\"";
 
 /// One-letter flags without a value.
@@ -155,7 +155,7 @@ pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf
     }
 }
 
-/// The folder of `-C DIR` or `-CDIR`, if the words begin with it, and its number of words.
+/// Returns the folder of `-C DIR` or `-CDIR`, if the words begin with it, and its number of words.
 fn directory_flag(words: &[OsString]) -> Option<(usize, PathBuf)> {
     let attached = words.first()?.as_bytes().strip_prefix(b"-C")?;
     match attached {
@@ -166,7 +166,7 @@ fn directory_flag(words: &[OsString]) -> Option<(usize, PathBuf)> {
     }
 }
 
-/// The number of words of `--color WHEN` or `--color=WHEN`, if the words begin with it.
+/// Returns the number of words of `--color WHEN` or `--color=WHEN`, if the words begin with it.
 fn color_flag(words: &[OsString]) -> Option<usize> {
     let first = words.first()?.to_str()?;
     if first.strip_prefix("--color=").is_some_and(is_color_choice) {
@@ -180,7 +180,7 @@ fn is_color_choice(word: &str) -> bool {
     ColorChoice::from_str(word, true).is_ok()
 }
 
-/// The value of `--color`, scanned before the command line is validated.
+/// Returns the value of `--color`, scanned before the command line is validated.
 pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
     let own = raw.iter().take_while(|word| *word != "--");
     let own: Vec<_> = own.map(|word| word.to_string_lossy()).collect();
@@ -215,7 +215,7 @@ impl RequestedOutput {
         let mut wanted = Self { format: OutputFormat::default_for(print), ..Self::default() };
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
         if words.peek().is_some_and(|word| REPORTS.contains(&word.as_ref())) {
-            // Their reports are not results.
+            // The output of these commands is not a result.
             return Self { format: OutputFormat::Text, ..wanted };
         }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
@@ -226,7 +226,7 @@ impl RequestedOutput {
         let own = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
         let folders = (0..own).filter_map(|place| directory_flag(&raw[place..own]));
         wanted.directory = folders.map(|(_, path)| path).next_back();
-        let mut asked = None;
+        let mut format = None;
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
                 break;
@@ -237,13 +237,15 @@ impl RequestedOutput {
             };
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
-                ("--output-format", Some(value)) => asked = format_named(&value).or(asked),
+                ("--output-format", Some(value)) => {
+                    format = OutputFormat::from_str(&value, false).ok().or(format);
+                }
                 ("--print" | "--unattended", _) => print = true,
                 _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
                 ("--input-format", Some(value)) => {
-                    let format = InputFormat::from_str(&value, false);
-                    wanted.is_for_host = format == Ok(InputFormat::StreamJson);
+                    let input = InputFormat::from_str(&value, false);
+                    wanted.is_for_host = input == Ok(InputFormat::StreamJson);
                 }
                 ("--result-file", Some(value)) if !value.is_empty() => {
                     wanted.result_file = Some(PathBuf::from(value));
@@ -251,8 +253,8 @@ impl RequestedOutput {
                 _ => {}
             }
         }
-        wanted.is_alone = is_result_alone(asked);
-        wanted.format = asked.unwrap_or_else(|| OutputFormat::default_for(print));
+        wanted.is_alone = is_result_alone(format);
+        wanted.format = format.unwrap_or_else(|| OutputFormat::default_for(print));
         wanted
     }
 
@@ -260,10 +262,6 @@ impl RequestedOutput {
     pub(in crate::cli) fn exit_code_terms(&self) -> fn(u8) -> u8 {
         if self.is_for_host { exit_code_for_hosts } else { |code| code }
     }
-}
-
-fn format_named(name: &str) -> Option<OutputFormat> {
-    OutputFormat::from_str(name, false).ok()
 }
 
 /// Returns true if a word consists of one-letter switches, with `-p` among them: `-p`, `-cp`.
@@ -290,7 +288,7 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
     let mut odd_model = None;
     let is_run = words.peek().is_none_or(|word| *word == "run" || !is_command(word));
     while let Some(word) = words.next() {
-        // Both are switches, so what is given to them can only be the prompt.
+        // Both are switches, so a text after the = can only be the prompt.
         let printed = word.strip_prefix("-p=").or_else(|| word.strip_prefix("--print="));
         if let Some(text) = printed.filter(|text| is_run && text.contains(char::is_whitespace)) {
             has_prompt = true;
@@ -347,10 +345,10 @@ pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
         }
         normalised.push(format!("{flag}={value}"));
     }
-    // It is rather the prompt, unless there is another one.
+    // A model name with blanks is probably the prompt, unless there is another prompt.
     if let Some(model) = odd_model.filter(|_| texts.is_empty() && !has_plain_word(&normalised)) {
         return Err(UsageError::new(format!(
-            "--model: {:?} is no name of a model{PROMPT_HINT}",
+            "--model: {:?} is not the name of a model{PROMPT_HINT}",
             shortened(model, 60, "...")
         )));
     }
@@ -420,7 +418,7 @@ pub(super) fn needs_value(word: &str) -> bool {
             is_named && arg.get_action().takes_values() && values > 0
         }) || command.get_subcommands().any(|command| has(command, word))
     }
-    // Built once: it is asked for each odd word.
+    // Built once, since it is searched for each odd word.
     static COMMAND: LazyLock<clap::Command> = LazyLock::new(|| {
         let mut command = super::command();
         command.build();
@@ -429,10 +427,12 @@ pub(super) fn needs_value(word: &str) -> bool {
     word.starts_with('-') && has(&COMMAND, word)
 }
 
-/// True if a word is a further value of a list, and not the prompt. Paths are relative to the folder.
+/// Returns true if a word is a further value of a list, and not the prompt. Paths are relative to the
+/// folder.
 type ContinuesList = fn(&str, &Path) -> bool;
 
-/// Returns how the values of a flag that takes several paths or names are told from the prompt.
+/// Returns the test that distinguishes further values of a flag from the prompt, if the flag takes
+/// several paths or names.
 fn value_list(flag: &str) -> Option<ContinuesList> {
     match flag {
         "--add-dir" => Some(|word, folder| folder.join(word).is_dir()),

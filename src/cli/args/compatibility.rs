@@ -1,5 +1,5 @@
-//! Flags of the reference CLI, which agent SDKs, CI actions and scripts send (PROTOCOL 1.2, 1.3, C7).
-//! Some have an effect; the others are accepted, and one warning names those without one.
+//! Flags of the reference CLI, which agent SDKs, CI actions and scripts send. Some have an effect. The
+//! others are accepted, and a warning names them.
 
 use std::path::PathBuf;
 
@@ -60,8 +60,8 @@ impl CompatibilityArgs {
 
     /// Returns the filter for log messages of libraries. `None`: none are shown.
     pub fn library_log(&self) -> Option<LogFilter> {
-        let is_asked = self.debug_file.is_some() || self.debug_to_stderr;
-        self.debug.clone().or_else(|| is_asked.then(LogFilter::default))
+        let is_wanted = self.debug_file.is_some() || self.debug_to_stderr;
+        self.debug.clone().or_else(|| is_wanted.then(LogFilter::default))
     }
 
     /// Returns true if only managed hooks run.
@@ -69,7 +69,7 @@ impl CompatibilityArgs {
         self.bare || self.safe_mode
     }
 
-    /// The flags that were given and have no effect.
+    /// Returns the flags that were given and have no effect.
     pub fn without_effect(&self) -> Vec<&'static str> {
         let asks_host = self.permission_prompts.as_deref().is_some_and(|target| target != "none");
         let prompts = asks_host.then_some("--permission-prompts");
@@ -86,7 +86,7 @@ enum Values {
     One,
 }
 
-/// A flag that is accepted and does nothing.
+/// A flag that is accepted and has no effect.
 struct Ignored {
     flag: &'static str,
     values: Values,
@@ -144,8 +144,8 @@ const IGNORED: [Ignored; 33] = [
 #[derive(Clone, Debug, Default)]
 struct IgnoredFlags(Vec<&'static str>);
 
-/// Returns true if the value of a flag may be left out. A value that is a word of its own contains
-/// no blanks, so that a prompt after the flag is not taken for it.
+/// Returns true if the value of a flag may be left out. If the value is a separate word, it contains
+/// no blanks: a word with blanks is the prompt.
 pub(super) fn has_optional_value(flag: &str) -> bool {
     let of_table = IGNORED.iter().find(|ignored| ignored.flag == flag);
     ["--debug", "--worktree"].contains(&flag)

@@ -1,5 +1,5 @@
-//! `outlast help NAME` for a flag or a setting: its row of the tables that the help and the manual
-//! are made from.
+//! `outlast help NAME` for a flag or a setting: its row in the tables from which the help and the
+//! manual are made.
 
 use std::fmt::Write as _;
 
@@ -15,11 +15,12 @@ const COLUMNS: usize = 80;
 const INDENT: &str = "    ";
 
 /// Describes the flags and the setting of a name: `max-turns`, `--maxTurns`, `-C`, `sandbox.mode`.
-/// `None`: there is none.
+/// `None`: there is neither a flag nor a setting of this name.
 pub(super) fn find(name: &str, cli: &Command) -> Option<String> {
     let flag = name.trim_start_matches('-');
     let is_short = name.len() == 2 && name.starts_with('-');
-    let setting = (!name.starts_with('-')).then(|| setting_named(name)).flatten();
+    let mut settings = registry::settings().iter().filter(|_| !name.starts_with('-'));
+    let setting = settings.find(|setting| setting.key.eq_ignore_ascii_case(name));
     let long = setting.and_then(|setting| Some(setting.flag?.long.to_owned()));
     let long = long.unwrap_or_else(|| kebab(flag));
     let is_it = |arg: &&Arg| {
@@ -60,12 +61,7 @@ fn is_short_only(name: &str) -> bool {
     name.starts_with('-') && !name.starts_with("--")
 }
 
-fn setting_named(name: &str) -> Option<&'static Setting> {
-    let is_it = |setting: &&Setting| setting.key.eq_ignore_ascii_case(name);
-    registry::settings().iter().find(is_it)
-}
-
-/// All flags that are shown: those of a run, then those of each command with its path.
+/// Returns all flags that are shown: those of a run, then those of each command with its path.
 fn flags(cli: &Command) -> impl Iterator<Item = (String, &Arg)> {
     let of = |path: String, command| {
         let shown = |arg: &&Arg| !arg.is_hide_set() && !arg.is_positional();
@@ -86,7 +82,7 @@ fn flags(cli: &Command) -> impl Iterator<Item = (String, &Arg)> {
         .filter(|(path, arg)| path.is_empty() || !arg.is_global_set())
 }
 
-/// A flag as it is typed.
+/// Formats a flag as it is typed.
 pub(super) fn spelling(arg: &Arg) -> String {
     let short = arg.get_short().map(|short| format!("-{short}"));
     let long = arg.get_long().map(|long| format!("--{long}"));
@@ -176,7 +172,7 @@ mod tests {
         }
         for heading in cli.get_arguments().filter_map(Arg::get_help_heading) {
             let topic = heading.to_lowercase().replace(", ", "-").replace(' ', "-");
-            assert!(manual::find(&topic).is_some(), "{heading} is no section of the manual");
+            assert!(manual::find(&topic).is_some(), "{heading} is not a section of the manual");
         }
         for setting in registry::settings() {
             assert!(find(setting.key, &cli).is_some(), "{}", setting.key);

@@ -8,8 +8,8 @@ use crate::config::flags::SettingFlags;
 use crate::secrets::Redactor;
 use crate::text::quoted_word;
 
-/// The flags without a setting, and whether they take a value. Those that a session keeps, that
-/// name the session or its folder, and that only change the output are not among them.
+/// The flags without a setting, each with true if it takes a value. Flags that a session keeps, that
+/// name the session or its folder, or that only change the output are not among them.
 const FLAGS: [(&str, bool); 20] = [
     ("settings", true),
     ("managed-settings", true),
@@ -46,16 +46,16 @@ struct GivenFlag {
 }
 
 impl GivenFlags {
-    /// Returns the flags as a part of a command line for a shell, each after a blank. Those whose
-    /// values hold a secret are left out.
-    pub fn as_command_line(&self, mask: &Redactor) -> String {
-        let printable = self.0.iter().filter(|flag| !flag.is_secret(mask));
+    /// Returns the flags as a part of a command line for a shell, each after a blank. Flags whose
+    /// value contains a secret are left out.
+    pub fn as_command_line(&self, redactor: &Redactor) -> String {
+        let printable = self.0.iter().filter(|flag| !flag.is_secret(redactor));
         printable.flat_map(|flag| [" ".to_owned(), flag.word()]).collect()
     }
 
-    /// Warns that the command line which resumes the session lacks flags that hold a secret.
-    pub fn loss_warning(&self, mask: &Redactor) -> Option<String> {
-        let lost = names(self.0.iter().filter(|flag| flag.is_secret(mask)));
+    /// Warns that the command line for resuming the session lacks flags that contain a secret.
+    pub fn loss_warning(&self, redactor: &Redactor) -> Option<String> {
+        let lost = names(self.0.iter().filter(|flag| flag.is_secret(redactor)));
         let lost = Some(lost).filter(|lost| !lost.is_empty())?.join(", ");
         Some(format!("the command to go on lacks {lost}, which holds a secret: give it again"))
     }
@@ -81,8 +81,8 @@ fn names<'a>(flags: impl Iterator<Item = &'a GivenFlag>) -> Vec<String> {
 }
 
 impl GivenFlag {
-    fn is_secret(&self, mask: &Redactor) -> bool {
-        self.value.as_ref().is_some_and(|value| mask.redact(value) != *value)
+    fn is_secret(&self, redactor: &Redactor) -> bool {
+        self.value.as_ref().is_some_and(|value| redactor.redact(value) != *value)
     }
 
     fn word(&self) -> String {

@@ -218,10 +218,10 @@ pub struct SessionArgs {
     /// True if a folder was named, before the command or after it.
     #[arg(skip)]
     pub names_folder: bool,
-    /// True if a host resumes a session of another process: it gives its options anew.
+    /// True if a host resumes a session of another process, and so gives its options again.
     #[arg(skip)]
     pub gives_options_anew: bool,
-    /// The files of the repository as this process has read them first, if it runs several turns.
+    /// The files of the repository as this process first read them, if it runs several turns.
     #[arg(skip)]
     pub first_reading: Option<FirstReading>,
     /// Continue the newest session of this folder

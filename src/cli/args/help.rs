@@ -195,8 +195,8 @@ fn spelling(arg: &Arg) -> String {
     format!("{indent}{}", entries::spelling(arg))
 }
 
-/// Returns the first clause of an option's help text, preferably of the long one, which does not
-/// name the default.
+/// Returns the first clause of an option's help text, preferably of the long text, which does not
+/// contain the default.
 fn first_clause(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     help.split([';', ':']).next().unwrap_or_default().to_owned()
@@ -215,7 +215,7 @@ fn columns(rows: Vec<(String, String)>) -> String {
     text
 }
 
-/// The examples of all help, for a test.
+/// Returns the examples in all help texts, for a test.
 pub fn all_examples() -> impl Iterator<Item = &'static str> {
     let texts = [EXAMPLES].into_iter().chain(OF_COMMANDS.iter().map(|(_, text)| *text));
     texts.flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty())

@@ -63,7 +63,7 @@ pub struct ServerLoginArgs {
 }
 
 impl ServersArgs {
-    /// The flags of a run behind the command.
+    /// Returns the flags of a run that follow the command.
     pub fn run_flags(&self) -> &[String] {
         match &self.action {
             None => &self.flags.words,
@@ -101,7 +101,7 @@ pub(super) struct InspectWords {
 }
 
 impl InspectSubject {
-    /// The name of the command.
+    /// Returns the name of the command.
     pub(super) fn command(self) -> &'static str {
         match self {
             Self::Plugin => "plugin",

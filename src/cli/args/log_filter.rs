@@ -29,7 +29,7 @@ impl FromStr for LogFilter {
             return Ok(Self::default());
         }
         let wanted = Targets::from_str(text).map_err(|error| {
-            format!("{text:?} is no filter such as hyper_util=trace,rustls=debug: {error}")
+            format!("{text:?} is not a filter such as hyper_util=trace,rustls=debug: {error}")
         })?;
         Ok(Self(wanted))
     }
@@ -48,6 +48,6 @@ mod tests {
         assert!(some.would_enable("hyper_util::client", &tracing::Level::TRACE));
         assert!(!some.would_enable("rustls::conn", &tracing::Level::ERROR));
         let refused = "rustls=loud".parse::<LogFilter>().expect_err("no level");
-        assert!(refused.starts_with("\"rustls=loud\" is no filter such as"), "{refused}");
+        assert!(refused.starts_with("\"rustls=loud\" is not a filter such as"), "{refused}");
     }
 }

@@ -73,7 +73,7 @@ struct Cli {
     main: MainArgs,
 }
 
-/// What the command line can contain besides a command.
+/// The command line without a command: the flags of a run.
 #[derive(Debug, Parser)]
 #[command(disable_version_flag = true, disable_help_flag = true, args_override_self = true)]
 struct MainArgs {
@@ -186,7 +186,7 @@ pub enum SchemaSubject {
 /// Arguments of `outlast run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
-    // Before the others, as each field takes its values out of what was parsed.
+    // Stands before the others, since each field removes its values from the parsed arguments.
     #[command(flatten)]
     pub given: GivenFlags,
     /// The task; `-` reads it from standard input
@@ -320,7 +320,7 @@ pub struct DoctorArgs {
 pub enum CliRequest {
     /// Print this text and exit successfully.
     Print(String),
-    /// Print the version, as the program of this name has it.
+    /// Print the version of the program with this name.
     Version(ProgramName),
     /// Print help, in bold type on a terminal.
     Help(StyledStr),
@@ -362,7 +362,7 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
 ///
 /// # Errors
 /// One line for the first mistake in it. A single word that is not a command is a mistake, and so is
-/// one among flags that is a command or nearly one.
+/// a word among flags that is, or resembles, a command.
 pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliRequest, UsageError> {
     let words = &given.words[..];
     if let [word] = words {
@@ -406,7 +406,8 @@ pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     }
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words.iter().cloned());
-    // The descriptions of all commands take longer than the rest of parsing.
+    // Without a command the small parser is enough: building that of all commands takes longer than
+    // parsing.
     if !words.iter().any(|word| argv::is_command(word))
         && let Ok(main) = MainArgs::try_parse_from(named.clone())
     {
@@ -457,9 +458,9 @@ impl Command {
     }
 }
 
-/// Returns a page of the manual or a section of one, or else the help of the command, flag or
-/// setting of this name. Several words name a command below another, or a section by its heading.
-/// Without a topic, the list of topics.
+/// Returns a page or a section of the manual, or else the help of the command, flag or setting of
+/// this name. Several words name a subcommand, or a section by its heading. Without words, returns the
+/// list of topics.
 fn help_on(words: &[String]) -> Result<CliRequest, UsageError> {
     let mut cli = command();
     if words.is_empty() {
@@ -514,13 +515,13 @@ pub(super) fn takes_run_flags(words: &[String]) -> bool {
     synonyms::named_command(&cli, words).get_positionals().any(clap::Arg::is_last_set)
 }
 
-/// The commands that the help lists.
+/// Returns the commands that the help lists.
 fn visible_commands(cli: &clap::Command) -> Vec<&str> {
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
     shown.map(clap::Command::get_name).collect()
 }
 
-/// The help of a run as a summary of one screen.
+/// Returns the help of a run as a summary of one screen.
 pub(super) fn summary() -> StyledStr {
     help::summary(command()).render_help()
 }

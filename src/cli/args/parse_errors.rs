@@ -10,7 +10,7 @@ use super::argv::{PROMPT_HINT, needs_value};
 use super::inspect::SERVERS_ELSEWHERE;
 use super::synonyms::{
     command_for, first_word_for, flag_for, format_flag_for, has_flag, misspelled_command,
-    named_command,
+    named_command, named_commands,
 };
 use crate::cli::usage::UsageError;
 use crate::text;
@@ -19,37 +19,33 @@ const SEE_HELP: &str = "see outlast --help";
 
 /// Converts a parser error to a request (help, version) or a usage error. `words` are the
 /// arguments.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "later versions of the parser may have more kinds"
+)]
 pub(super) fn explain(error: &Error, words: &[String]) -> Result<CliRequest, UsageError> {
-    match error.kind() {
+    let arg = context_text(error, ContextKind::InvalidArg);
+    Err(match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Ok(CliRequest::Help(error.render()))
+            return Ok(CliRequest::Help(error.render()));
         }
-        ErrorKind::UnknownArgument => Err(unknown(error, words)),
+        ErrorKind::UnknownArgument => unknown(error, words),
         ErrorKind::InvalidSubcommand => {
-            Err(unknown_command(&context_text(error, ContextKind::InvalidSubcommand), words))
+            unknown_command(&context_text(error, ContextKind::InvalidSubcommand), words)
         }
-        ErrorKind::InvalidValue => Err(with_prompt_hint(wrong_choice(error), error, words)),
-        ErrorKind::ValueValidation => Err(with_prompt_hint(wrong_value(error), error, words)),
-        ErrorKind::ArgumentConflict if context_text(error, ContextKind::InvalidArg).is_empty() => {
-            Err(too_many("", words))
-        }
-        ErrorKind::ArgumentConflict => Err(UsageError::new(format!(
-            "{} and {} cannot be used together; leave one of them out",
-            context_text(error, ContextKind::InvalidArg),
+        ErrorKind::InvalidValue => with_prompt_hint(wrong_choice(error), error, words),
+        ErrorKind::ValueValidation => with_prompt_hint(wrong_value(error), error, words),
+        ErrorKind::ArgumentConflict if arg.is_empty() => too_many("", words),
+        ErrorKind::ArgumentConflict => UsageError::new(format!(
+            "{arg} and {} cannot be used together; leave one of them out",
             context_text(error, ContextKind::PriorArg)
-        ))),
-        ErrorKind::MissingRequiredArgument => Err(UsageError::new(format!(
-            "{} is missing; {}",
-            context_text(error, ContextKind::InvalidArg),
-            see_help(words)
-        ))),
-        ErrorKind::TooManyValues => Err(UsageError::new(format!(
-            "{} takes no value; {SEE_HELP}",
-            context_text(error, ContextKind::InvalidArg)
-        ))),
-        _ => Err(UsageError::new(format!("{}; {SEE_HELP}", first_line(error)))),
-    }
+        )),
+        ErrorKind::MissingRequiredArgument => {
+            UsageError::new(format!("{arg} is missing; {}", see_help(words)))
+        }
+        ErrorKind::TooManyValues => UsageError::new(format!("{arg} takes no value; {SEE_HELP}")),
+        _ => UsageError::new(format!("{}; {SEE_HELP}", first_line(error))),
+    })
 }
 
 /// Rejects a single word that is not a command: it may be a mistyped command, and running it as a
@@ -101,7 +97,7 @@ pub(super) fn check_command_like(prompt: &str, resumes: bool) -> Result<(), Usag
     )))
 }
 
-/// Returns true for what may be the name of a command.
+/// Returns true if a text may be the name of a command.
 fn is_single_word(word: &str) -> bool {
     let is_other = word.starts_with(['-', '/']) || word.contains(char::is_whitespace);
     !word.is_empty() && !is_other && word.is_ascii()
@@ -145,7 +141,7 @@ fn takes_prompt(command: &Command, cli: &Command) -> bool {
     [cli.get_name(), "run"].contains(&command.get_name())
 }
 
-/// Adds how a prompt is given, if the flag and its wrong value look like one.
+/// Adds the hint about prompts, if the flag and its wrong value look like a prompt.
 fn with_prompt_hint(mistake: UsageError, error: &Error, words: &[String]) -> UsageError {
     if may_be_prompt(&flag_of(error), words) {
         UsageError::new(format!("{mistake}{PROMPT_HINT}"))
@@ -167,14 +163,15 @@ fn may_be_prompt(flag: &str, words: &[String]) -> bool {
     words.iter().filter_map(value).any(|is_sentence| is_sentence)
 }
 
-/// The flag that an unknown one is the value of, and that value: `--append-system-prompt -terse`.
+/// Returns the flag whose value was read as an unknown flag, and that value:
+/// `--append-system-prompt -terse`.
 fn value_as_flag<'a>(flag: &str, words: &'a [String]) -> Option<(&'a str, &'a str)> {
     let mut pairs = words.iter().zip(words.iter().skip(1));
     let (taker, value) = pairs.find(|(_, word)| word.starts_with(flag))?;
     needs_value(taker).then_some((taker, value))
 }
 
-/// The word after a flag, or its value after `=`.
+/// Returns the word after a flag, or its value after `=`.
 fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
     let value = words.iter().enumerate().find_map(|(index, word)| {
         if word == flag {
@@ -185,8 +182,8 @@ fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
     value.unwrap_or_default()
 }
 
-/// Returns the advice for a flag of `outlast run`, or a misspelling of one, that stands among the
-/// flags of a command that takes those of a run after `--`. `None`: it is neither.
+/// Returns the advice for a flag of `outlast run`, perhaps misspelt, among the flags of a command that
+/// takes flags of a run after `--`. `None`: the flag is not one of a run.
 fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -> Option<String> {
     command.get_positionals().find(|arg| arg.is_last_set())?;
     let path = path_of(words);
@@ -278,33 +275,22 @@ fn see_help(words: &[String]) -> String {
     }
 }
 
-/// The names of the commands that the words begin with.
+/// Returns the names of the commands that the words begin with.
 fn path_of(words: &[String]) -> String {
     let cli = super::command();
-    let (mut command, mut path) = (&cli, Vec::new());
-    for word in words {
-        let Some(inner) = command.find_subcommand(word) else { break };
-        command = inner;
-        path.push(inner.get_name());
-    }
-    path.join(" ")
+    named_commands(&cli, words).map(Command::get_name).collect::<Vec<_>>().join(" ")
 }
 
 fn wrong_choice(error: &Error) -> UsageError {
     let flag = flag_of(error);
     let value = context_text(error, ContextKind::InvalidValue);
     let choices = context_text(error, ContextKind::ValidValue);
-    match (value.is_empty(), choices.is_empty()) {
-        (true, true) => return UsageError::new(format!("{flag} needs a value; {SEE_HELP}")),
-        (true, false) => {
-            return UsageError::new(format!("{flag} needs a value: one of {choices}"));
-        }
-        (false, _) => {}
-    }
-    if choices.is_empty() {
-        return UsageError::new(format!("{flag} does not take {value:?}; {SEE_HELP}"));
-    }
-    UsageError::new(format!("{flag}: {:?} is none of {choices}", shortened(&value)))
+    UsageError::new(match (value.is_empty(), choices.is_empty()) {
+        (true, true) => format!("{flag} needs a value; {SEE_HELP}"),
+        (true, false) => format!("{flag} needs a value: one of {choices}"),
+        (false, true) => format!("{flag} does not take {value:?}; {SEE_HELP}"),
+        (false, false) => format!("{flag}: {:?} is none of {choices}", shortened(&value)),
+    })
 }
 
 fn wrong_value(error: &Error) -> UsageError {
@@ -322,7 +308,7 @@ fn with_verb(why: &str) -> String {
     }
 }
 
-/// The flag as typed, without the placeholder of its value.
+/// Returns the flag as typed, without the placeholder of its value.
 fn flag_of(error: &Error) -> String {
     context_text(error, ContextKind::InvalidArg).split(' ').next().unwrap_or_default().to_owned()
 }

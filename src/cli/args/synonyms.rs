@@ -92,8 +92,8 @@ const WORDS: [(&str, &str); 10] = [
 /// Commands that only answer callers of the reference CLI, and are not suggested.
 const NOT_SUGGESTED: [&str; 3] = ["install", "setup-token", "update"];
 
-/// Suggestions for the first word of a command line that is not a command: by meaning first, then
-/// by spelling.
+/// Returns a suggestion for the first word of a command line that is not a command: by meaning, or
+/// else by spelling.
 pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
     let lower = word.to_ascii_lowercase();
     if let Some((_, meant)) = WORDS.iter().find(|(other, _)| *other == lower) {
@@ -102,7 +102,7 @@ pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
     misspelled_command(word, cli)
 }
 
-/// The commands whose names are spelled nearly like this word.
+/// Returns the commands whose names are spelled nearly like this word.
 pub(super) fn misspelled_command(word: &str, cli: &Command) -> Option<String> {
     let lower = word.to_ascii_lowercase();
     let names = cli.get_subcommands().map(Command::get_name);
@@ -115,7 +115,7 @@ pub(super) fn misspelled_command(word: &str, cli: &Command) -> Option<String> {
     Some(nearest.collect::<Vec<_>>().join(" or "))
 }
 
-/// The suggestion for a flag of a format or a file, by its value: `--output json`, `-o text`.
+/// Returns the suggestion for a flag of a format or a file, by its value: `--output json`, `-o text`.
 pub(super) fn format_flag_for(flag: &str, value: &str, command: &Command) -> Option<String> {
     let is_output = ["-o", "--out", "--output", "--output-type", "--format"].contains(&flag);
     let is_format = OutputFormat::from_str(value, false).is_ok();
@@ -125,18 +125,22 @@ pub(super) fn format_flag_for(flag: &str, value: &str, command: &Command) -> Opt
 
 /// Returns the innermost command that the words name: `sessions` for `sessions lst`.
 pub(super) fn named_command<'a>(cli: &'a Command, words: &[String]) -> &'a Command {
-    let mut command = cli;
-    for word in words {
-        match command.find_subcommand(word) {
-            Some(inner) => command = inner,
-            None => break,
-        }
-    }
-    command
+    named_commands(cli, words).last().unwrap_or(cli)
 }
 
-/// Suggestions for a flag that the command does not have: the nearest of the command's own flags
-/// and of their names in other tools.
+/// Returns the commands that the words name, from the outermost.
+pub(super) fn named_commands<'a>(
+    cli: &'a Command,
+    words: &[String],
+) -> impl Iterator<Item = &'a Command> {
+    words.iter().scan(cli, |command, word| {
+        *command = command.find_subcommand(word)?;
+        Some(*command)
+    })
+}
+
+/// Returns a suggestion for a flag that the command does not have: the nearest of the command's
+/// flags and of their names in other tools.
 pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
     let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let own = own.filter_map(Arg::get_long).map(|long| format!("--{long}"));
@@ -165,7 +169,7 @@ pub(super) fn has_flag(command: &Command, meant: &str) -> bool {
     command.get_arguments().any(is_it)
 }
 
-/// Suggestions for a word that is not one of the commands below this one, as it is typed.
+/// Returns the suggested command line for a word that is not a subcommand of this command.
 pub(super) fn command_for(word: &str, command: &Command) -> Option<String> {
     let outer = command.get_name();
     let names = command.get_subcommands().filter(|inner| !inner.is_hide_set());
