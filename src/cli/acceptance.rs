@@ -4,7 +4,7 @@ use crate::agent::RunOutcome;
 use crate::text::shortened;
 use crate::tools::BackgroundEnd;
 
-/// Most characters of a command.
+/// The maximum length of a quoted command, in characters.
 const COMMAND_MAX: usize = 200;
 
 /// Explains that the `--require` command failed.

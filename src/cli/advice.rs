@@ -12,10 +12,10 @@ use crate::text::shortened;
 
 use super::timestamps::{self, WallTime};
 
-/// Most characters of an error that the message quotes.
+/// The maximum length of a quoted error, in characters.
 const DETAIL_MAX: usize = 500;
 
-/// Explains why a run failed, one line each; empty when it succeeded. `session` is its id.
+/// Explains why a run failed, one line each; empty if the run succeeded. `session` is its id.
 pub fn explain(outcome: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
     let Some((what, advice)) = describe(outcome) else { return Vec::new() };
     let mut line = what + &attempts(outcome);
@@ -135,7 +135,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         }
         StopReason::MaxBudgetUsd => (budget(outcome), hint),
         StopReason::Deadline => {
-            // A call that was failing used up the time, and not the work.
+            // The time was used up by the retries of a failing call, and not by the work.
             let cause = error_class(outcome).filter(|_| outcome.fault.is_some());
             (deadline_message(outcome), cause.map_or(hint, |class| call_advice(class, outcome).1))
         }
@@ -208,7 +208,7 @@ fn output_failed(outcome: &RunOutcome) -> String {
 
 fn internal_error(outcome: &RunOutcome) -> String {
     let what = outcome.broken.as_deref().unwrap_or("no details are known");
-    format!("outlast itself broke: {what}")
+    format!("outlast has a defect: {what}")
 }
 
 fn deferred(outcome: &RunOutcome) -> String {
@@ -244,7 +244,7 @@ fn missing_credential(fault: &Fault) -> Option<(&'static str, &'static str)> {
         } else {
             ""
         };
-        ("no credential could be had", advice)
+        ("no credential could be obtained", advice)
     })
 }
 

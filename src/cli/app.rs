@@ -49,7 +49,7 @@ use crate::messages::{result_schema, stream_schema};
 use crate::process::spawn_detached;
 use crate::types::exit_code;
 
-/// The time for which a thread of the runtime may have nothing to do: longer than any wait.
+/// The time after which an idle thread of the runtime ends: longer than any wait.
 const LONGEST_PAUSE: Duration = Duration::from_hours(24 * 365);
 
 /// The command line of the process.
@@ -114,9 +114,10 @@ fn run_with_watchdog(
         report_usage_error(&not_started_error(why), &requested);
     }));
     let (sender, outcome) = oneshot::channel();
-    let (signal_state, last, asked) = (signals.clone(), exit_watchdog.clone(), Arc::clone(wanted));
+    let (signal_state, last, wanted_output) =
+        (signals.clone(), exit_watchdog.clone(), Arc::clone(wanted));
     let run = move || {
-        if let Some(code) = run_guarded(raw, &asked, &signal_state, &last) {
+        if let Some(code) = run_guarded(raw, &wanted_output, &signal_state, &last) {
             // The receiver is gone if the watchdog has given up on the run.
             let _ = sender.send(code);
         }
@@ -160,14 +161,18 @@ fn dispatch(
     }
     if raw.words.is_empty() && io::stdin().is_terminal() {
         // Without a prompt there is nothing to run, and a user at a terminal looks for help.
-        eprint_help(&args::summary(), Screen::of_stdout(&variables).styling.is_plain());
+        let is_plain = Screen::of_stdout(&variables).styling.is_plain();
+        let mut stderr = TerminalFilter::styled(io::stderr().lock());
+        // If standard error is not read, the exit code is enough.
+        let _ = stderr.write_all(render_help(&args::summary(), is_plain).as_bytes());
         return Ok(exit_code::USAGE);
     }
     let parsed = args::parse_process(&CommandWords::new(raw.words), raw.name);
     if parsed.is_err()
         && let Some(directory) = &wanted.directory
     {
-        // The result file stands there; without the folder, its place does not matter.
+        // The result file is relative to this folder. If the folder does not exist, neither does
+        // the place of the file.
         let _ = change_folder(directory);
     }
     let mut request = parsed?;
@@ -177,111 +182,90 @@ fn dispatch(
     perform(request, Surroundings { signals, last, variables })
 }
 
-fn perform(request: CliRequest, around: Surroundings<'_>) -> Result<u8, UsageError> {
+fn perform(request: CliRequest, surroundings: Surroundings<'_>) -> Result<u8, UsageError> {
     match request {
-        CliRequest::Version(name) => {
-            print(&version::line(name))?;
-            Ok(0)
-        }
-        CliRequest::Print(text) => {
-            print(&text)?;
-            Ok(0)
-        }
-        CliRequest::Completions(shell) => {
-            print(&completions::script(shell))?;
-            Ok(0)
-        }
-        CliRequest::Schema(subject) => print_schema(subject),
+        CliRequest::Version(name) => print(&version::line(name)).map(|()| 0),
+        CliRequest::Print(text) => print(&text).map(|()| 0),
+        CliRequest::Completions(shell) => print(&completions::script(shell)).map(|()| 0),
+        CliRequest::Schema(subject) => print_schema(subject).map(|()| 0),
         CliRequest::Help(text) => {
-            let is_plain = Screen::of_stdout(&around.variables).styling.is_plain();
-            let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
-            print_coloured(&format!("{}\n", text.trim_end()))?;
-            Ok(0)
+            let is_plain = Screen::of_stdout(&surroundings.variables).styling.is_plain();
+            print_coloured(&render_help(&text, is_plain)).map(|()| 0)
         }
-        CliRequest::Manual(page) => {
-            manual::show(&page, &around.variables)?;
-            Ok(0)
-        }
+        CliRequest::Manual(page) => manual::show(&page, &surroundings.variables).map(|()| 0),
         CliRequest::Run(args) => {
             if let Some(directory) = &args.session.directory {
                 change_folder(directory)?;
             }
-            let mut world = around.process_context()?;
-            prepare_context(&args, &mut world);
+            let mut context = surroundings.process_context()?;
+            prepare_context(&args, &mut context);
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
-                let world = enter_worktree(&args, world).await?;
+                let context = enter_worktree(&args, context).await?;
                 if let Some(prompt) = &args.session.rewind_files {
-                    return host::rewind_files(&args, world, prompt).await;
+                    return host::rewind_files(&args, context, prompt).await;
                 }
                 if args.output.is_driven_by_host() {
-                    return host::drive(&args, world, check).await;
+                    return host::drive(&args, context, check).await;
                 }
-                run::run(&args, world, check).await
+                run::run(&args, context, check).await
             })
         }
         CliRequest::Rehearse(args) => {
-            let world = around.process_context()?;
-            with_runtime(async move { rehearse::rehearse(&args, world).await })
+            let context = surroundings.process_context()?;
+            with_runtime(async move { rehearse::rehearse(&args, context).await })
         }
         CliRequest::Doctor(args) => {
-            let world = around.process_context()?;
+            let context = surroundings.process_context()?;
             match new_runtime() {
-                Ok(runtime) => block_on(runtime, async move { doctor::doctor(&args, world).await }),
-                Err(error) => doctor::report_no_runtime(&args, &world.variables, &error),
+                Ok(runtime) => {
+                    block_on(runtime, async move { doctor::doctor(&args, context).await })
+                }
+                Err(error) => doctor::report_no_runtime(&args, &context.variables, &error),
             }
         }
         CliRequest::Config(args) => {
-            let world = around.process_context()?;
-            with_runtime(config::config(args, world))
+            with_runtime(config::config(args, surroundings.process_context()?))
         }
         CliRequest::Sessions(args) => {
-            let world = around.process_context()?;
-            with_runtime(sessions::sessions(args, world))
+            with_runtime(sessions::sessions(args, surroundings.process_context()?))
         }
         CliRequest::Mcp(args) => {
-            let world = around.process_context()?;
-            with_runtime(inspect::servers(args, world))
+            with_runtime(inspect::servers(args, surroundings.process_context()?))
         }
         CliRequest::Inspect(args) => {
-            let world = around.process_context()?;
-            with_runtime(inspect::inspect(args, world))
+            with_runtime(inspect::inspect(args, surroundings.process_context()?))
         }
         CliRequest::Report(args) => {
-            let world = around.process_context()?;
-            with_runtime(report::report(args, world))
+            with_runtime(report::report(args, surroundings.process_context()?))
         }
         CliRequest::Batch(args) => {
-            let world = around.process_context()?;
-            with_runtime(async move { batch::batch(&args, world).await })
+            let context = surroundings.process_context()?;
+            with_runtime(async move { batch::batch(&args, context).await })
         }
     }
 }
 
-/// Chooses the folder of sessions, and whether there are messages on standard error.
+/// Chooses the folder of sessions, and whether messages are written to standard error.
 fn prepare_context(args: &RunArgs, context: &mut ProcessContext) {
     use_folder_of_session(args, &mut context.variables, &context.cwd);
-    // Details that were requested are in no result.
+    // The result does not contain the requested details.
     let wants_details = args.output.log_detail || args.compatibility.logs_detail();
     context.is_result_alone = !wants_details && is_result_alone(args.output.output_format);
 }
 
-fn print_schema(subject: SchemaSubject) -> Result<u8, UsageError> {
+fn print_schema(subject: SchemaSubject) -> Result<(), UsageError> {
     let schema = match subject {
         SchemaSubject::Result => result_schema(),
         SchemaSubject::Stream => stream_schema(),
         SchemaSubject::Settings => schema(),
     };
-    print(&format!("{schema:#}\n"))?;
-    Ok(0)
+    print(&format!("{schema:#}\n"))
 }
 
-/// Prints the help to standard error.
-fn eprint_help(text: &StyledStr, is_plain: bool) {
+fn render_help(text: &StyledStr, is_plain: bool) -> String {
     let text = if is_plain { text.to_string() } else { text.ansi().to_string() };
-    let mut stderr = TerminalFilter::styled(io::stderr().lock());
-    // If standard error is not read, the exit code is enough.
-    let _ = stderr.write_all(format!("{}\n", text.trim_end()).as_bytes());
+    format!("{}\n", text.trim_end())
 }
 
 /// Changes to the folder of `-C`: paths of the command line are relative to it, as with git and make.
@@ -292,7 +276,7 @@ fn change_folder(directory: &Path) -> Result<(), UsageError> {
 }
 
 impl Surroundings<'_> {
-    /// The environment, the working folder and the other facts of the process.
+    /// Returns the environment, the working folder and the other facts of the process.
     fn process_context(self) -> Result<ProcessContext, UsageError> {
         let cwd = env::current_dir().map_err(|error| {
             UsageError::new(format!(
@@ -318,15 +302,14 @@ fn with_runtime(work: impl CommandFuture) -> Result<u8, UsageError> {
     block_on(new_runtime().map_err(|error| UsageError::no_thread(&error))?, work)
 }
 
-/// Starts the threads of the runtime: its worker, and the first one for what blocks.
+/// Starts the threads of the runtime: its worker, and the first of those for blocking calls.
 fn new_runtime() -> io::Result<Runtime> {
     let start = || {
         let runtime = runtime::Builder::new_multi_thread()
-            // A second worker would be woken at each event, to search for work that is not there: a
-            // fifth of the processor time of a turn (debug build). What blocks has threads of its
-            // own.
+            // A second worker would be woken at each event and find no work, which takes a fifth of
+            // the processor time of a turn (debug build).
             .worker_threads(1)
-            // Those are kept, or the run would end while the system has no room for a new one.
+            // The threads for blocking calls are kept: the system may have no room for new ones.
             .thread_keep_alive(LONGEST_PAUSE)
             .thread_stack_size(STACK_BYTES)
             .enable_all()
@@ -343,12 +326,12 @@ trait CommandFuture: Future<Output = Result<u8, UsageError>> + Send + 'static {}
 
 impl<F: Future<Output = Result<u8, UsageError>> + Send + 'static> CommandFuture for F {}
 
-/// Executes the command on a worker, where most of what it waits for runs as well: the same work
-/// on this thread would wake another thread for each chunk of a reply.
+/// Executes the command on a worker, as most of the tasks that it waits for: on this thread, the
+/// command would have to be woken by the worker for each chunk of a reply.
 fn block_on(runtime: Runtime, work: impl CommandFuture) -> Result<u8, UsageError> {
     let ended = runtime.block_on(runtime.spawn(work));
     // A thread that is blocked reading standard input must not keep the process alive.
     runtime.shutdown_background();
-    // Never cancelled, as the runtime outlives it: the error is a panic, which continues here.
+    // The command is never cancelled, so an error is a panic, which continues here.
     ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }

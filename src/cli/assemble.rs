@@ -66,18 +66,18 @@ pub(super) fn assemble(
     let settings = &settings;
     let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let supervisor = Supervisor::with_own_binary();
-    let kept = (scratch(settings, &session), session.id());
-    let tools = tool_settings(settings, kept, secrets, &supervisor, host);
+    let folder_and_id = (scratch(settings, &session), session.id());
+    let tools = tool_settings(settings, folder_and_id, secrets, &supervisor, host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
     let memory = memory(settings, &toolbox);
     let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings, &toolbox);
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
-    // Starts the user's own programs, and the one before it the model's commands.
+    // Starts the user's own programs, which commands of the model could have written.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let endpoints = model_endpoints(settings, models, clock, host, (secrets, &supervisor))?;
     let prompt = session.remaining_prompt(&task.prompt);
-    let doubts = session.warnings(settings);
+    let session_warnings = session.warnings(settings);
     let required = with_prompt_server(settings, session.required_servers(settings));
     let kept_servers = host.and_then(|host| host.resources.servers.clone());
     let (keep_servers, channel) = (kept_servers.is_some(), host.map(|it| Arc::clone(&it.channel)));
@@ -88,9 +88,11 @@ pub(super) fn assemble(
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
     let moved_folder = session.moved_folder(settings);
     let (journal, resumed) = session.open(given, &limits, &endpoints[0].label, secrets)?;
-    record_opened(host, &session_id);
+    if let Some(host) = host {
+        host.resources.opened.record(&session_id);
+    }
     let damage = resumed.contract.damage.clone();
-    let damaged = Vec::from_iter(damage.as_ref().map(describe_damage));
+    let damage_warning = Vec::from_iter(damage.as_ref().map(describe_damage));
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that an error in the settings does not leave a folder behind.
     prepare_folders(settings, &tools, host)?;
@@ -119,7 +121,7 @@ pub(super) fn assemble(
         shared: shared_limits(settings, clock, seed),
         secrets: secrets.clone(),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
-        warnings: [memory.warnings, doubts, damaged].concat(),
+        warnings: [memory.warnings, session_warnings, damage_warning].concat(),
         resumed,
         moved_folder,
         gauge: host.map(|host| host.resources.gauge.clone()).unwrap_or_default(),
@@ -138,17 +140,10 @@ fn prepare_folders(
 ) -> Result<(), UsageError> {
     prepare_scratch(settings, &tools.scratch)?;
     if let Some((host, history)) = host.zip(tools.history.as_ref()) {
-        // A folder that cannot be written is reported when a file is to be kept in it.
+        // A folder that cannot be written is reported when a file is copied to it.
         let _ = history.begin(&host.prompt.added);
     }
     Ok(())
-}
-
-/// Tells the host's later turns that the session exists.
-fn record_opened(host: Option<&HostTurn>, session_id: &str) {
-    if let Some(host) = host {
-        host.resources.opened.record(session_id);
-    }
 }
 
 /// The head of the requests of a run: the parts that come before the messages.
@@ -183,7 +178,7 @@ impl RequestHead {
 /// Builds the head of the requests of the next run, as [`assemble`] would. Changes nothing.
 ///
 /// # Errors
-/// An error that would also keep the run from beginning.
+/// An error that would also prevent the run.
 pub(super) fn request_head(
     settings: &Settings,
     servers: &Arc<Servers>,
@@ -194,10 +189,7 @@ pub(super) fn request_head(
     let facts = model_facts(first, settings)?;
     let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
     let system = system_prompt(settings, &here, &Memory::default());
-    let unused = (std::env::temp_dir(), String::new());
-    let supervisor = Supervisor::with_own_binary();
-    let tools = tool_settings(settings, unused, secrets, &supervisor, None);
-    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let (toolbox, _) = toolbox_without_session(settings, String::new(), secrets)?;
     let toolbox = with_mcp_tools(toolbox, servers);
     let is_offered = settings.config.agents.depth > 0;
     let agents = if is_offered { agent_kinds(settings.agents.clone()) } else { Vec::new() };
@@ -216,13 +208,25 @@ pub(super) fn request_head(
     })
 }
 
+/// Returns the tools of a run before it has a folder for long output, which is not used.
+fn toolbox_without_session(
+    settings: &Settings,
+    session_id: String,
+    secrets: &KnownSecrets,
+) -> Result<(Toolbox, Supervisor), UsageError> {
+    let supervisor = Supervisor::with_own_binary();
+    let folder_and_id = (std::env::temp_dir(), session_id);
+    let tools = tool_settings(settings, folder_and_id, secrets, &supervisor, None);
+    Ok((Toolbox::new(&tools).map_err(tool_settings_error)?, supervisor))
+}
+
 /// Returns the system prompt, with the memory files.
 fn system_prompt(settings: &Settings, here: &EnvironmentFacts<'_>, memory: &Memory) -> String {
     let system = add_part(compose(&settings.system, here), settings.instructions());
     add_acceptance_checks(add_part(system, memory.prompt()), &settings.demands)
 }
 
-/// The user's message: the text, between the other blocks of a host.
+/// Returns the user's message: the text, between the other blocks of a host.
 fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let text = (!text.is_empty()).then(|| Block::text(text));
     let prompt = host.map(|host| &host.prompt);
@@ -370,12 +374,12 @@ fn model_endpoints(
         let client = ModelClient::new(endpoint).map_err(|error| endpoint_error(&error, place))?;
         clients.push(Arc::new(client.sharing(&proven)));
     }
-    let model_index = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
+    let endpoint = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
         label: link.label.clone(),
         facts,
         client: Arc::clone(&clients[link.endpoint]),
     };
-    Ok(links.iter().zip(models).map(model_index).collect())
+    Ok(links.iter().zip(models).map(endpoint).collect())
 }
 
 /// Reports an invalid setting of an endpoint, and where it can be corrected.
@@ -398,12 +402,12 @@ pub(super) fn fast_mode_warning(
     settings: &Settings,
     endpoints: &[ModelEndpoint],
 ) -> Option<String> {
-    let slow = endpoints.iter().filter(|model_index| model_index.facts.fast.is_none());
-    let slow: Vec<&str> = slow.map(|model_index| model_index.label.as_str()).collect();
+    let slow = endpoints.iter().filter(|endpoint| endpoint.facts.fast.is_none());
+    let slow: Vec<&str> = slow.map(|endpoint| endpoint.label.as_str()).collect();
     (settings.config.fast && !slow.is_empty()).then(|| {
         let (whole, slow) = (slow.len() == endpoints.len(), slow.join(", "));
         let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
-        format!("fast mode {effect}: none is known of {slow}, so normal speed is asked for")
+        format!("fast mode {effect}: none is known of {slow}, so normal speed is requested")
     })
 }
 
@@ -420,18 +424,18 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
         CredentialSource::Cloud(identity) => model::Credential::Cloud(identity.clone()),
         CredentialSource::Absent => model::Credential::None,
     };
-    let own = endpoint.timers;
+    let timers = endpoint.timers;
     model::ModelService {
         kind: endpoint.service.clone(),
         extra_headers: endpoint.headers.clone(),
         marks_cache: endpoint.marks_cache,
         timers: RequestTimers {
-            first_byte: clock.real(own.first_byte),
-            idle: clock.real(own.idle),
-            progress: clock.real(own.progress),
-            reply: clock.real(own.reply),
-            whole: clock.real(own.whole),
-            ..own
+            first_byte: clock.real(timers.first_byte),
+            idle: clock.real(timers.idle),
+            progress: clock.real(timers.progress),
+            reply: clock.real(timers.reply),
+            whole: clock.real(timers.whole),
+            ..timers
         },
         ca_files: endpoint.ca_files.clone(),
         identity: endpoint.identity.clone(),
@@ -453,7 +457,7 @@ fn limits(settings: &Settings, endpoints: &[ModelEndpoint]) -> Limits {
     limits.stop_hooks = settings.asks_hooks_to_stop();
     limits.endpoint_changes = settings.chain.endpoint_changes();
     limits.fallback_return = settings.config.fallback_return.then_some(FALLBACK_RETURN);
-    let has_fast = endpoints.iter().any(|model_index| model_index.facts.fast.is_some());
+    let has_fast = endpoints.iter().any(|endpoint| endpoint.facts.fast.is_some());
     limits.fast = (settings.config.fast && has_fast).then(FastMode::default);
     limits
 }
@@ -477,7 +481,7 @@ pub(super) fn servers(
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
         model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
     };
-    let around = ServerEnvironment {
+    let environment = ServerEnvironment {
         cwd: settings.cwd.clone(),
         folders: settings.config.permissions.additional_directories.clone(),
         environment: toolbox.environment().to_vec(),
@@ -489,24 +493,21 @@ pub(super) fn servers(
         elicitation: host.clone().filter(|_| settings.mcp.may_ask),
         host,
     };
-    Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
+    Servers::new(settings.mcp.servers.clone(), environment, settings.mcp.timers)
         .with_left_out(settings.mcp.skipped.clone())
 }
 
 /// Starts the MCP servers that all turns of a host share.
 ///
 /// # Errors
-/// A setting of the tools, whose environment they get.
+/// An invalid setting of the tools: the servers have the environment of tools.
 pub(super) fn start_shared_servers(
     settings: &Settings,
     session_id: String,
     secrets: &KnownSecrets,
     host: Arc<dyn HostChannel>,
 ) -> Result<Arc<Servers>, UsageError> {
-    let supervisor = Supervisor::with_own_binary();
-    let unused = (std::env::temp_dir(), session_id);
-    let tools = tool_settings(settings, unused, secrets, &supervisor, None);
-    let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
+    let (toolbox, supervisor) = toolbox_without_session(settings, session_id, secrets)?;
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let required = settings.mcp.required.clone().unwrap_or_default();
     let required = with_prompt_server(settings, required);
@@ -514,8 +515,8 @@ pub(super) fn start_shared_servers(
     Ok(Arc::new(servers))
 }
 
-/// Adds the server of the tool that decides on calls, so that no call is denied because it is still
-/// starting. With `--mcp-required none`, no server is waited for.
+/// Adds the server of the tool that decides on calls, so that no call is denied while the server is
+/// still starting. With `--mcp-required none`, the run waits for no server.
 fn with_prompt_server(settings: &Settings, mut required: Vec<String>) -> Vec<String> {
     let Some(PermissionPrompt::Tool(tool)) = &settings.tools.prompt_tool else { return required };
     let waits = settings.mcp.required.as_ref().is_none_or(|named| !named.is_empty());
@@ -525,8 +526,8 @@ fn with_prompt_server(settings: &Settings, mut required: Vec<String>) -> Vec<Str
     required
 }
 
-/// Opens the rate-limit state shared with other runs, if it is enabled. Not with scaled time, which
-/// does not apply to those runs.
+/// Opens the rate-limit state shared with other runs, if it is enabled and the time is not scaled:
+/// other runs have real time.
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
     (settings.config.shared_limits && clock.is_real_time())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))

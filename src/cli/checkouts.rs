@@ -1,5 +1,5 @@
-//! Checkouts that are made before a run begins. Waiting for git is bounded, has heartbeats and ends
-//! with an interrupt.
+//! Checkouts that are made before a run begins. Waiting for git has a time limit and heartbeats, and
+//! ends with an interrupt.
 
 use std::env;
 use std::io::{self, Write};
@@ -11,10 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::checkout::{AddedBranch, GitError, GitStep, Worktree, WorktreeName};
 use crate::config::environment::Variables;
-use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::secret_values;
 
 use super::args::RunArgs;
+use super::error_report::mask_of;
 use super::output::{TerminalFilter, is_stderr_stdout, one_line};
 use super::run::ProcessContext;
 use super::timestamps::{format_duration, format_elapsed};
@@ -22,12 +21,13 @@ use super::usage::{UsageError, UsageErrorKind};
 
 /// Time limit of a checkout, within that of the run.
 const CHECKOUT_MAX: Duration = Duration::from_mins(15);
+/// Interval of progress messages during a checkout.
 const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
 /// The list of files of related tools that are copied to a new worktree.
 const WORKTREE_FILES: &str = ".worktreeinclude";
 
-/// Changes to the worktree that `--worktree` names, which is made if it does not exist.
+/// Changes to the worktree that `--worktree` names, after creating it if it does not exist.
 ///
 /// # Errors
 /// The name cannot be used, the working folder is in no repository, or git failed.
@@ -58,7 +58,7 @@ pub(super) async fn enter_worktree(
     Ok(context)
 }
 
-/// The name of the worktree of a run, new if only the flag was given.
+/// Returns the name of the worktree of a run, a new one if the flag has no value.
 ///
 /// # Errors
 /// The name cannot be used.
@@ -66,7 +66,7 @@ pub(super) fn worktree_name(args: &RunArgs) -> Result<Option<WorktreeName>, Usag
     let Some(name) = &args.compatibility.worktree else { return Ok(None) };
     WorktreeName::new(name).map(Some).ok_or_else(|| {
         UsageError::new(format!(
-            "--worktree {name:?} is no name of a worktree: use letters, digits, '.', '_' and '-'"
+            "--worktree {name:?} is not a valid name of a worktree: use letters, digits, '.', '_' and '-'"
         ))
     })
 }
@@ -74,7 +74,7 @@ pub(super) fn worktree_name(args: &RunArgs) -> Result<Option<WorktreeName>, Usag
 /// Waits for `work`, which is called `name` in messages, within the time limit of the run.
 ///
 /// # Errors
-/// Those of git, an interrupt, or that it took too long.
+/// An error of git, an interrupt, or the time limit.
 pub(super) async fn wait_for_git<T>(
     name: &str,
     (args, context): (&RunArgs, &ProcessContext),
@@ -102,8 +102,8 @@ pub(super) async fn wait_for_git<T>(
     }
 }
 
-/// A clone may fail because of the network, or of a server or a disk that is busy. A repository of
-/// this machine that is not there was refused before.
+/// Returns the kind of a git error. A failed clone is temporary: the network, a server or a disk may be
+/// the cause, since a missing repository on this machine was reported before.
 fn failure_kind(error: &GitError) -> UsageErrorKind {
     match error {
         GitError::Failed { step: GitStep::Clone | GitStep::CloneFolder, .. } => {
@@ -130,8 +130,8 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
 
 fn report(name: &str, began: Instant, variables: &Variables) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    // An address may hold a password.
-    let mask = Redactor::new(KnownSecrets::new(secret_values(variables, None)));
-    let line = mask.redact(&format!("{name}, {} so far", format_elapsed(began.elapsed())));
+    // An address may contain a password.
+    let line =
+        mask_of(variables).redact(&format!("{name}, {} so far", format_elapsed(began.elapsed())));
     let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
 }

@@ -7,6 +7,7 @@ use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use super::args::RunArgs;
+use super::error_report::mask_of;
 use super::session_name;
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
@@ -15,8 +16,6 @@ use crate::journal::{
     SessionFolder, SessionId, Terms, UserMessageIds, latest, read_session, read_terms,
 };
 use crate::process::file_reads;
-use crate::secrets::{KnownSecrets, Redactor};
-use crate::tools::secret_values;
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
@@ -39,10 +38,10 @@ pub(super) struct SessionChoice {
     names_folder: bool,
 }
 
-/// Keeps settings and sessions where hosts keep them (`~/.claude`) if the session that is to be
-/// resumed is there, and not in outlast's own folder: a host began it, and the command in its result
-/// names only the id. A session of another program, which has no contract, is not taken, and the
-/// user's own settings in outlast's folder are not left out.
+/// Makes the folder of hosts (`~/.claude`) that of settings and sessions if the session to resume is
+/// there, and not in outlast's own folder: a host began it, and the command in its result names only
+/// the id. Not for a session of another program, which has no contract, and not if outlast's folder has
+/// settings of the user.
 pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     if own.join("settings.json").exists() {
@@ -56,7 +55,7 @@ pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, c
     }
 }
 
-/// True if [`use_folder_of_session`] does not find the sessions of a host in this folder.
+/// Returns true if [`use_folder_of_session`] does not find the sessions of a host in this folder.
 pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     environment::home(variables).is_some_and(|home| {
         let own = home.join(environment::CONFIG_FOLDER);
@@ -64,9 +63,9 @@ pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     })
 }
 
-/// Keeps settings and sessions of a host in `~/.claude`, where clients of the SDKs look for them,
-/// unless a variable names another folder, or the session that is to be resumed is in outlast's own
-/// folder: a plain run began it.
+/// Makes `~/.claude`, where clients of the SDKs look, the folder of settings and sessions of a host,
+/// unless a variable names another folder, or the session to resume is in outlast's own folder
+/// because a plain run began it.
 pub(super) fn use_folder_of_hosts(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     let is_own = resumed_id(args).is_some_and(|id| {
@@ -118,8 +117,8 @@ pub(super) enum SessionOrigin {
     Forked(SessionId, Box<RestoredSession>),
     /// Restored read-only: no journal is kept.
     ReadOnly(Box<RestoredSession>),
-    /// With `--resume-or-start`, another process holds the session. It is refused once the prompt is
-    /// known: that it has another prompt is the better reason.
+    /// Another process holds the session, with `--resume-or-start`. The session is refused once the
+    /// prompt is known, since another prompt is the better reason for the refusal.
     InUse(Box<JournalError>, Box<Terms>),
 }
 
@@ -174,9 +173,9 @@ impl SessionChoice {
     pub(super) fn lock(self) -> Result<ChosenSession, UsageError> {
         let writable = self.source.as_ref().filter(|_| self.persist && !self.is_fork);
         let Some(source) = writable else { return self.read() };
-        let held = LockedSession::lock_and_read(&self.place, source, self.request.clone());
-        let origin = match held {
-            Ok(held) => SessionOrigin::Resumed(Box::new(held)),
+        let locked = LockedSession::lock_and_read(&self.place, source, self.request.clone());
+        let origin = match locked {
+            Ok(session) => SessionOrigin::Resumed(Box::new(session)),
             Err(error @ JournalError::Locked { .. }) if self.is_repeatable => {
                 let terms = read_terms(&self.place, source);
                 SessionOrigin::InUse(Box::new(error), Box::new(terms.unwrap_or_default()))
@@ -186,7 +185,7 @@ impl SessionChoice {
         Ok(self.with(origin))
     }
 
-    /// Reads the session without locking it, for questions about it and for a fork.
+    /// Reads the session without locking it, for reports about it and for a fork.
     ///
     /// # Errors
     /// It does not exist, or cannot be read.
@@ -201,7 +200,7 @@ impl SessionChoice {
     }
 
     /// Reads the terms that the session was started with, without locking it. Empty if it cannot be
-    /// read: that is an error of its next run.
+    /// read, which its next run reports.
     pub(super) fn terms(&self) -> Terms {
         let source = self.source.as_ref();
         source.and_then(|id| read_terms(&self.place, id).ok()).unwrap_or_default()
@@ -225,17 +224,17 @@ impl ChosenSession {
     pub(super) fn restored(&self) -> Option<&RestoredSession> {
         match &self.origin {
             SessionOrigin::New | SessionOrigin::InUse(..) => None,
-            SessionOrigin::Resumed(held) => Some(held.restored()),
+            SessionOrigin::Resumed(session) => Some(session.restored()),
             SessionOrigin::Forked(_, restored) | SessionOrigin::ReadOnly(restored) => {
                 Some(restored)
             }
         }
     }
 
-    /// Returns the session, unless another process holds it.
+    /// Returns the session.
     ///
     /// # Errors
-    /// It does.
+    /// Another process holds it.
     pub(super) fn unless_in_use(self) -> Result<Self, UsageError> {
         match self.origin {
             SessionOrigin::InUse(error, _) => Err(journal_error(*error)),
@@ -254,18 +253,18 @@ impl ChosenSession {
         self.restored().map(|restored| restored.contract.terms.clone()).unwrap_or_default()
     }
 
-    /// The id of the session that was read, of which this one may be a fork.
+    /// Returns the id of the session that was read: for a fork, its source.
     pub(super) fn source(&self) -> &SessionId {
         if let SessionOrigin::Forked(source, _) = &self.origin { source } else { &self.id }
     }
 
-    /// Returns true if a hook has deferred the last call, and its answer is waited for.
+    /// Returns true if a hook has deferred the last call, whose answer is missing.
     pub(super) fn has_deferred_call(&self) -> bool {
         !self.is_repeatable && self.restored().is_some_and(|it| it.conversation.deferred)
     }
 
-    /// The ids of the user's messages so far. None for a fork, where they are new ones, and with
-    /// `--resume-or-start`, which knows its prompt by the text.
+    /// Returns the ids of the user's messages so far. Empty for a fork, whose messages get new ids, and
+    /// with `--resume-or-start`, which recognizes its prompt by the text.
     pub(super) fn user_message_ids(&self) -> UserMessageIds {
         let is_fork = matches!(self.origin, SessionOrigin::Forked(..));
         let own = self.restored().filter(|_| !is_fork && !self.is_repeatable);
@@ -293,18 +292,18 @@ pub(super) fn check(args: &RunArgs) -> Result<(), UsageError> {
         ));
     }
     if session.fork_session && !resuming {
-        return Err(UsageError::new(
-            "--fork-session needs --resume or --continue; add one of them",
-        ));
+        return Err(needs_resume("--fork-session"));
     }
     if session.to_last_intact && !resuming {
-        return Err(UsageError::new(
-            "--to-last-intact needs --resume or --continue; add one of them",
-        ));
+        return Err(needs_resume("--to-last-intact"));
     }
     let repeatable = session.resume_or_start.as_deref();
     repeatable.map(|id| uuid("--resume-or-start", id)).transpose()?;
     reading(args).map(drop)
+}
+
+fn needs_resume(flag: &str) -> UsageError {
+    UsageError::new(format!("{flag} needs --resume or --continue; add one of them"))
 }
 
 /// Returns the folder of the run's sessions.
@@ -324,11 +323,7 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
                 "--resume-drops-turn checks what --resume-session-at drops; add it",
             ));
         }
-        (Some(_), _) if !is_resumed => {
-            return Err(UsageError::new(
-                "--resume-session-at needs --resume or --continue; add one of them",
-            ));
-        }
+        (Some(_), _) if !is_resumed => return Err(needs_resume("--resume-session-at")),
         (Some(message), turn) => Some(ResumePoint {
             message: trimmed(message),
             dropped_turn: turn.as_ref().map(trimmed),
@@ -339,8 +334,8 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
     Ok(ReadRequest { on_damage, point })
 }
 
-/// Finds the session that `--resume` names: by its id or the beginning of one, by its name, or as
-/// `latest`. A name is recorded without secrets.
+/// Finds the session that `--resume` names: by its id or the beginning of its id, by its name, or as
+/// `latest`. Names are recorded without secrets.
 fn resumed(
     place: &SessionFolder,
     name: &str,
@@ -351,8 +346,7 @@ fn resumed(
         return uuid("--resume", name);
     }
     let found = session_name::find(place, name).or_else(|error| {
-        let secrets = KnownSecrets::new(secret_values(variables, None));
-        let recorded = Redactor::new(secrets).redact(name);
+        let recorded = mask_of(variables).redact(name);
         if recorded == name { Err(error) } else { session_name::find(place, &recorded) }
     });
     uuid("--resume", found.map_err(|error| error.with_place("--resume"))?.id.as_str())
@@ -378,7 +372,7 @@ fn uuid(flag: &str, id: &str) -> Result<SessionId, UsageError> {
     })
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(super) fn journal_error(error: JournalError) -> UsageError {
     let line = format!("{error}; {}", error.hint());
     match error {

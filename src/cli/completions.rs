@@ -1,5 +1,5 @@
-//! `outlast completions`: scripts with which a shell asks outlast itself for completions, and the
-//! answers to it.
+//! `outlast completions`: scripts with which a shell requests completions from outlast, and the
+//! answers to these requests.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -37,9 +37,9 @@ const SESSIONS_MAX: usize = 50;
 /// The variable in which bash and zsh give the position of the word that is completed.
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
-/// Lets bash quote completions if all of them are paths: it would insert blanks unquoted otherwise.
-/// The word is taken without the backslashes that bash itself has put there. As bash completes only
-/// what follows the `=` of `--flag=value`, the value is completed as that of `--flag value`.
+/// Lets bash quote completions if all of them are paths: otherwise bash would insert blanks unquoted.
+/// Removes the backslashes that bash has added to the word. Since bash completes only the text after
+/// the `=` of `--flag=value`, the value is completed as that of `--flag value`.
 const BASH_PATHS: &str = r#"
 _outlast_complete() {
     local word="${2//\\/}" at=$COMP_CWORD candidate
@@ -63,7 +63,7 @@ else
 fi
 "#;
 
-/// The script for a shell.
+/// Returns the script for a shell.
 pub(super) fn script(shell: CompletionShell) -> String {
     let mut bytes = Vec::new();
     let written =
@@ -81,11 +81,11 @@ pub(super) fn script(shell: CompletionShell) -> String {
     }
 }
 
-/// Answers the script of a shell. `None`: the process was not started by one.
+/// Answers the script of a shell. `None`: the process was not started by such a script.
 pub(super) fn answer() -> Option<io::Result<()>> {
-    let asks = env::var_os(SHELL_VARIABLE)?;
+    let name = env::var_os(SHELL_VARIABLE)?;
     let shell =
-        CompletionShell::value_variants().iter().find(|shell| completer(**shell).name() == asks)?;
+        CompletionShell::value_variants().iter().find(|shell| completer(**shell).name() == name)?;
     let mut words = env::args_os().skip(1);
     if words.next()? != "--" {
         return None;
@@ -109,7 +109,8 @@ fn write_answer(shell: CompletionShell, words: Vec<OsString>) -> io::Result<()> 
 }
 
 /// Rewrites the words to those of `outlast run` if the completed word follows the `--` of a command
-/// that takes flags of a run there. Their number stays: the shell gives the position of the word.
+/// that takes flags of a run there. The number of words stays the same, because the shell gives the
+/// position of the completed word.
 fn as_words_of_run(mut words: Vec<OsString>) -> Vec<OsString> {
     let index = env::var(INDEX_VARIABLE).ok().and_then(|text| text.parse().ok());
     let index = index.unwrap_or(words.len().saturating_sub(1));
@@ -136,7 +137,7 @@ fn completer(shell: CompletionShell) -> &'static dyn EnvCompleter {
     }
 }
 
-/// Hides options where a command may follow: they are offered once a dash is typed.
+/// Hides options where a command may follow. They are offered once a dash is typed.
 fn without_options_beside_commands(command: Command) -> Command {
     let has_commands = command.get_subcommands().any(|inner| !inner.is_hide_set());
     let command = if has_commands {
@@ -153,12 +154,14 @@ fn with_values(command: Command) -> Command {
         .mut_args(|arg| match arg.get_id().as_str() {
             "resume" | "from" | "sessions" => arg.add(ArgValueCandidates::new(sessions)),
             "id" if arg.is_positional() => arg.add(ArgValueCandidates::new(sessions)),
-            "model" | "fallback-model" => arg.add(ArgValueCandidates::new(models)),
+            "model" | "fallback-model" => {
+                arg.add(ArgValueCandidates::new(|| candidates(model::known_names())))
+            }
             "server" if arg.is_positional() => arg.add(ArgValueCandidates::new(servers)),
-            "key" => arg.add(ArgValueCandidates::new(setting_names)),
+            "key" => arg.add(ArgValueCandidates::new(|| candidates(registry::names()))),
             "scenario" => arg.add(ArgValueCompleter::new(scenarios)),
             "topic" => arg.add(ArgValueCandidates::new(help_topics)),
-            "output_fields" => arg.add(ArgValueCandidates::new(fields)),
+            "output_fields" => arg.add(ArgValueCandidates::new(|| candidates(result_fields()))),
             _other if placeholders(&arg).eq(["DIR"]) => arg.value_hint(ValueHint::DirPath),
             _other if takes_path(&arg) => arg.value_hint(ValueHint::AnyPath),
             _other => arg,
@@ -177,9 +180,13 @@ fn placeholders(arg: &Arg) -> impl Iterator<Item = &str> {
     names.flat_map(|name| name.split('|'))
 }
 
+fn candidates(names: impl IntoIterator<Item = impl Into<OsString>>) -> Vec<CompletionCandidate> {
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
 fn help_topics() -> Vec<CompletionCandidate> {
     let commands = ["config", "doctor", "run"];
-    manual::topic_names().into_iter().chain(commands).map(CompletionCandidate::new).collect()
+    candidates(manual::topic_names().into_iter().chain(commands))
 }
 
 fn scenarios(beginning: &OsStr) -> Vec<CompletionCandidate> {
@@ -189,7 +196,7 @@ fn scenarios(beginning: &OsStr) -> Vec<CompletionCandidate> {
     built_in.map(CompletionCandidate::new).chain(files).collect()
 }
 
-/// The sessions of the working folder.
+/// Returns the sessions of the working folder.
 fn sessions() -> Vec<CompletionCandidate> {
     let Ok(cwd) = env::current_dir() else { return Vec::new() };
     let place = SessionFolder::new(&environment::config_dir(&env::vars_os().collect()), &cwd);
@@ -199,10 +206,10 @@ fn sessions() -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// The MCP servers that a run would have.
+/// Returns the MCP servers that a run would have.
 fn servers() -> Vec<CompletionCandidate> {
     let (send, surveyed) = mpsc::channel();
-    // A file that does not come to its end must not hold the shell.
+    // The shell must not wait for a file that never ends, such as a pipe.
     let _ = spawn_detached(thread::Builder::new(), move || {
         let (Ok(args), Ok(cwd)) = (args::run_flags(&[]), env::current_dir()) else { return };
         let survey = settings::survey(&args, &env::vars_os().collect(), &cwd);
@@ -210,18 +217,5 @@ fn servers() -> Vec<CompletionCandidate> {
         // The shell may not wait any more.
         let _ = send.send(names.collect::<Vec<_>>());
     });
-    let names = surveyed.recv_timeout(SURVEY_MAX).unwrap_or_default();
-    names.into_iter().map(CompletionCandidate::new).collect()
-}
-
-fn fields() -> Vec<CompletionCandidate> {
-    result_fields().into_iter().map(CompletionCandidate::new).collect()
-}
-
-fn setting_names() -> Vec<CompletionCandidate> {
-    registry::names().map(CompletionCandidate::new).collect()
-}
-
-fn models() -> Vec<CompletionCandidate> {
-    model::known_names().map(CompletionCandidate::new).collect()
+    candidates(surveyed.recv_timeout(SURVEY_MAX).unwrap_or_default())
 }

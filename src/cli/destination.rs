@@ -1,4 +1,4 @@
-//! Where a command writes the document that it makes: `--output`.
+//! The destination of the document that a command writes: `--output`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,19 +8,19 @@ use super::output_file::{OutputFile, Readers, ResultRetention};
 use super::stdout::is_reader_gone;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// Names of standard output. As files they would be links to a device, a pipe or a file that others
-/// write to, too.
+/// Names of standard output. Opened as files, they would be links to a device, a pipe or a file that
+/// other programs also write.
 const STANDARD_OUTPUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
-/// Where a document goes.
+/// The destination of a document: standard output or a file.
 pub(super) enum Destination {
     StandardOutput,
     File(OutputFile, Readers),
 }
 
-/// Failure of one side of a copy.
+/// Failure of reading or writing a document.
 pub(super) enum DocumentError {
-    /// What the document is made of could not be read.
+    /// The source of the document could not be read.
     Source(UsageError),
     Write(io::Error),
 }
@@ -32,8 +32,8 @@ impl From<io::Error> for DocumentError {
 }
 
 impl Destination {
-    /// What `--output` names, or standard output. To be called before the work, so that a mistake in
-    /// the name is reported at once.
+    /// Opens the destination that `--output` names, or standard output. Called before the work, so that
+    /// a mistake in the name is reported at once.
     ///
     /// # Errors
     /// It cannot be written, or must not be replaced.
@@ -58,11 +58,11 @@ impl Destination {
         self.write(|out| Ok(out.write_all(text.as_bytes())?))
     }
 
-    /// Writes a document piece by piece, each of whole characters. A file is replaced in one step: a
-    /// reader never sees half of it. That the reader of standard output is gone is no error.
+    /// Writes a document in pieces of whole characters. A file is replaced in one step, so that its
+    /// readers never see a part of the document. A closed standard output is not an error.
     ///
     /// # Errors
-    /// It could not be read or written.
+    /// The document could not be read or written.
     pub(super) fn write(
         &self,
         document: impl FnOnce(&mut dyn Write) -> Result<(), DocumentError>,
@@ -84,13 +84,12 @@ impl Destination {
                     UsageError::of(UsageErrorKind::Internal, what)
                 };
                 let mut staged = file.begin(*readers).map_err(failed)?;
-                match document(&mut staged) {
-                    Err(DocumentError::Write(error)) => {
-                        return Err(failed(anyhow::Error::new(error).context("the write failed")));
+                document(&mut staged).map_err(|error| match error {
+                    DocumentError::Write(error) => {
+                        failed(anyhow::Error::new(error).context("the write failed"))
                     }
-                    Err(DocumentError::Source(error)) => return Err(error),
-                    Ok(()) => {}
-                }
+                    DocumentError::Source(error) => error,
+                })?;
                 let retention = ResultRetention::Synced;
                 let published = staged.sync(retention).and_then(|()| staged.publish(retention));
                 published.map_err(failed)
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_standard_output_is_no_file_and_a_device_is_refused() {
+    fn a_name_of_standard_output_is_not_a_file_and_a_device_is_refused() {
         // Files are only created when something is written.
         let open =
             |name: &str| Destination::open(Some(Path::new(name)), Path::new("/"), Readers::Owner);

@@ -59,7 +59,7 @@ fn confines_helper(settings: &Settings, toolbox: &Toolbox) -> bool {
 /// Checks that a price is known for each model, if there is a budget.
 ///
 /// # Errors
-/// There is a model without one.
+/// There is a model without a price.
 pub(super) fn check_prices(settings: &Settings) -> Result<(), UsageError> {
     settings.chain.links.iter().try_for_each(|link| model_facts(link, settings).map(drop))
 }
@@ -81,7 +81,8 @@ pub(super) fn resolve_tools(
         secrets.add(secret.reveal());
     }
     let id = Uuid::new_v4().to_string();
-    let kept = (temporary_folder(&id), id);
-    let tools = tool_settings(&settings, kept, secrets, &Supervisor::with_own_binary(), None);
+    let folder_and_id = (temporary_folder(&id), id);
+    let tools =
+        tool_settings(&settings, folder_and_id, secrets, &Supervisor::with_own_binary(), None);
     Ok((settings, tools))
 }

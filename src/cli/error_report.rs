@@ -22,9 +22,9 @@ use super::step_summary::error_command;
 use super::usage::UsageError;
 
 /// The time limit for a reader of standard error.
-const STDERR_PATIENCE: Duration = Duration::from_secs(1);
+const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
-/// Masks keys of known kinds, and the secrets in `variables`.
+/// Returns the redactor of keys of known kinds and of the secrets in `variables`.
 pub(super) fn mask_of(variables: &Variables) -> Redactor {
     Redactor::new(KnownSecrets::new(secret_values(variables, None)))
 }
@@ -34,17 +34,17 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let mut variables: Variables = env::vars_os().collect();
     // As in a run: the folder has no secrets in its name.
     variables.extend(env::current_dir().ok().map(|cwd| ("PWD".into(), cwd.into())));
-    let mask = mask_of(&variables);
+    let redactor = mask_of(&variables);
     let mut object = usage_error_result(error, "", &Uuid::new_v4().to_string());
     if wanted.is_for_host {
         object = exit_code_of_result_for_hosts(object);
     }
     let mut object = object.to_value();
-    mask.redact_json(&mut object);
+    redactor.redact_json(&mut object);
     let object = to_line(&object);
     // The file is written on its own thread, so that a blocked reader and a hanging disk do not
     // delay each other. Its error is dropped: it may be the very mistake that is reported.
-    let keeping = wanted.result_file.clone().map(|path| {
+    let file_writer = wanted.result_file.clone().map(|path| {
         let object = object.clone();
         thread::Builder::new()
             .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
@@ -55,9 +55,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
     };
-    let message = mask.redact(&error.to_string());
+    let message = redactor.redact(&error.to_string());
     let mut lines = format!("outlast: {message}\n");
-    // The error may be in the settings, so that only the variables count here.
+    // The error may be in the settings, so only the variables count here.
     if annotates_errors(&variables) {
         lines.push_str(&error_command("outlast: not started", &message));
         lines.push('\n');
@@ -66,8 +66,8 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         write_to_stderr(&lines);
     }
     // Last, because a hanging disk delays it.
-    if let Some(Ok(keeping)) = keeping {
-        let _ = keeping.join();
+    if let Some(Ok(file_writer)) = file_writer {
+        let _ = file_writer.join();
     }
     wanted.exit_code_terms()(error.verdict().exit_code())
 }
@@ -85,7 +85,7 @@ fn write_to_stderr(lines: &str) {
         let _ = sender.send(());
     });
     match writing {
-        Ok(_) => drop(written.recv_timeout(STDERR_PATIENCE)),
+        Ok(_) => drop(written.recv_timeout(STDERR_LIMIT)),
         // The error may be that there are too many threads.
         Err(_) => write(lines),
     }

@@ -44,7 +44,7 @@ impl ExitStatus {
         self != Self::Success
     }
 
-    /// Returns whether the same run may succeed later.
+    /// Returns true if the same run may succeed later.
     pub fn is_temporary(self) -> bool {
         self.exit_code() == TEMPORARY
     }

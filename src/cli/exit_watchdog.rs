@@ -48,10 +48,10 @@ const FINAL_WRITE_LIMIT: Duration = Duration::from_millis(700);
 /// The watchdog's reason to stop waiting for the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchdogReason {
-    Asked(Interrupt),
+    Interrupted(Interrupt),
     /// The time of the run is over.
     Late,
-    /// It ended or hung without a result.
+    /// The run ended or hung without a result.
     Broken,
 }
 
@@ -59,7 +59,7 @@ impl WatchdogReason {
     /// Returns the exit code.
     fn exit_code(self) -> u8 {
         match self {
-            Self::Asked(interrupt) => interrupt.exit_code(),
+            Self::Interrupted(interrupt) => interrupt.exit_code(),
             Self::Late => exit_code::DEADLINE,
             Self::Broken => exit_code::FAILED,
         }
@@ -89,9 +89,9 @@ pub(super) struct ExitWatchdog {
 }
 
 impl ExitWatchdog {
-    pub(super) fn new(words: WatchdogOutput) -> Self {
+    pub(super) fn new(output: WatchdogOutput) -> Self {
         Self {
-            writer: Arc::new(Mutex::new(Some(words))),
+            writer: Arc::new(Mutex::new(Some(output))),
             success_replacement: Arc::default(),
             stage: watch::Sender::new(WatchdogStage::Pending),
             deadline: watch::Sender::new(None),
@@ -99,24 +99,24 @@ impl ExitWatchdog {
     }
 
     /// Sets the writer that replaces a success in the result file if it is not delivered.
-    pub(super) fn set_success_replacement(&self, denial: WatchdogOutput) {
-        *self.success_replacement.lock() = Some(denial);
+    pub(super) fn set_success_replacement(&self, replacement: WatchdogOutput) {
+        *self.success_replacement.lock() = Some(replacement);
     }
 
-    /// Prepares for the next turn of a host, whose result `words` writes if the turn cannot.
-    pub(super) fn begin_turn(&self, words: WatchdogOutput) {
+    /// Prepares for the next turn of a host, whose result `output` writes if the turn cannot.
+    pub(super) fn begin_turn(&self, output: WatchdogOutput) {
         let mut writer = self.writer.lock();
         *self.success_replacement.lock() = None;
         self.deadline.send_replace(None);
         self.stage.send_replace(WatchdogStage::Pending);
-        *writer = Some(words);
+        *writer = Some(output);
     }
 
     /// Replaces the watchdog's result writer, unless the result was already claimed.
-    pub(super) fn replace_writer(&self, words: WatchdogOutput) {
-        let mut kept = self.writer.lock();
-        if kept.is_some() {
-            *kept = Some(words);
+    pub(super) fn replace_writer(&self, output: WatchdogOutput) {
+        let mut writer = self.writer.lock();
+        if writer.is_some() {
+            *writer = Some(output);
         }
     }
 
@@ -125,20 +125,20 @@ impl ExitWatchdog {
         self.deadline.send_replace(Some(deadline));
     }
 
-    /// Claims the right to write the result. `false`: the watchdog has written it, and nothing may
-    /// follow.
+    /// Claims the right to write the result. `false`: the watchdog has written it, so nothing more may
+    /// be written.
     pub(super) fn claim(&self, code: u8) -> bool {
         // The lock is held until the stage is set: without a writer and in the stage `Pending`, the
         // watchdog would end the process without a result.
         let mut writer = self.writer.lock();
-        let may_speak = writer.take().is_some();
-        if may_speak {
+        let is_first = writer.take().is_some();
+        if is_first {
             self.stage.send_replace(WatchdogStage::Writing(code));
         }
-        may_speak
+        is_first
     }
 
-    /// True if the result of the run or the turn is being written, or was.
+    /// Returns true if the result of the run or the turn is being written, or was written.
     pub(super) fn is_claimed(&self) -> bool {
         *self.stage.borrow() != WatchdogStage::Pending
     }
@@ -190,7 +190,7 @@ impl ExitWatchdog {
 
     async fn overdue(&self, signals: &SignalState) -> WatchdogReason {
         tokio::select! {
-            interrupt = signals.overdue() => WatchdogReason::Asked(interrupt),
+            interrupt = signals.overdue() => WatchdogReason::Interrupted(interrupt),
             () = self.wait_until_late() => WatchdogReason::Late,
             () = self.wait_until_stuck() => WatchdogReason::Broken,
         }
@@ -250,19 +250,19 @@ impl ExitWatchdog {
 
     /// Writes the result if the run has not, and returns the exit code.
     fn write_in_place_of_run(&self, overdue: WatchdogReason) -> u8 {
-        let words = self.writer.lock().take();
+        let output = self.writer.lock().take();
         let stage = *self.stage.borrow();
-        match (words, stage) {
-            (Some(words), _) => {
-                run_writer(words, overdue);
+        match (output, stage) {
+            (Some(output), _) => {
+                run_writer(output, overdue);
                 overdue.exit_code()
             }
             (None, WatchdogStage::Delivered(code)) => code,
             // A success that was not delivered counts as a failure.
             (None, WatchdogStage::Writing(0) | WatchdogStage::Pending) => {
-                let denial = self.success_replacement.lock().take();
-                if let Some(denial) = denial {
-                    run_writer(denial, overdue);
+                let replacement = self.success_replacement.lock().take();
+                if let Some(replacement) = replacement {
+                    run_writer(replacement, overdue);
                 }
                 overdue.exit_code()
             }
@@ -272,10 +272,10 @@ impl ExitWatchdog {
 }
 
 /// Runs a result writer on its own thread, within a short time limit.
-fn run_writer(words: WatchdogOutput, overdue: WatchdogReason) {
+fn run_writer(output: WatchdogOutput, overdue: WatchdogReason) {
     let (done, receiver) = mpsc::channel();
     let writer_thread = spawn_detached(thread::Builder::new(), move || {
-        words(overdue);
+        output(overdue);
         // The receiver is gone after the time limit.
         let _ = done.send(());
     });

@@ -50,7 +50,7 @@ pub(super) struct FrontMatter {
 
 /// A parse error in front matter, with its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: its front matter is no YAML: {why}")]
+#[error("{line}:{column}: its front matter is not YAML: {why}")]
 pub(super) struct FrontMatterError {
     pub(super) line: usize,
     pub(super) column: usize,

@@ -71,7 +71,9 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
             Ok(blocks) if blocks.iter().any(|block| matches!(block, Block::Image { .. })) => {
                 setup.prompt.attached.extend(presented(&path, blocks));
             }
-            Ok(_) => setup.warnings.push(format!("--image {path}: it is no image; use @{path}")),
+            Ok(_) => {
+                setup.warnings.push(format!("--image {path}: it is not an image; use @{path}"))
+            }
             Err(NotAttached::Missing) => {
                 setup.warnings.push(format!("--image {path}: there is no such file"));
             }

@@ -55,7 +55,7 @@ impl RunJob {
         let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
         Box::new(move |why| {
             let reason = match why {
-                WatchdogReason::Asked(interrupt) => interrupted_reason(&snapshots, interrupt),
+                WatchdogReason::Interrupted(interrupt) => interrupted_reason(&snapshots, interrupt),
                 WatchdogReason::Late => StopReason::Deadline,
                 WatchdogReason::Broken => StopReason::InternalError,
             };
@@ -115,7 +115,7 @@ impl RunJob {
             // If even this fails, nothing is left to try.
             let _ = file.remove();
             let by = match why {
-                WatchdogReason::Asked(interrupt) => interrupt,
+                WatchdogReason::Interrupted(interrupt) => interrupt,
                 WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
             };
             let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome };
@@ -368,7 +368,7 @@ impl RunJob {
                     DeliveryFailure::Unwritable(error)
                 }
             }),
-            () = self.signals.reader_patience() => Err(DeliveryFailure::Unread(interrupt())),
+            () = self.signals.reader_timeout() => Err(DeliveryFailure::Unread(interrupt())),
             _ = deadline => Err(DeliveryFailure::Late),
             never = self.report_unread_output() => match never {},
         }
@@ -432,7 +432,7 @@ impl RunJob {
         let keeping = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
         let hurry = async {
             match how {
-                ResultRetention::Synced => self.signals.reader_patience().await,
+                ResultRetention::Synced => self.signals.reader_timeout().await,
                 // Nothing else is left to do, so it may use the remaining time.
                 ResultRetention::AtOnce => std::future::pending().await,
             }

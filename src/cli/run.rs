@@ -197,7 +197,7 @@ impl OutputDrain {
 /// Returns the error for a run that ended before it could begin.
 pub(super) fn not_started_error(why: WatchdogReason) -> UsageError {
     match why {
-        WatchdogReason::Asked(interrupt) => UsageError::interrupted(interrupt),
+        WatchdogReason::Interrupted(interrupt) => UsageError::interrupted(interrupt),
         WatchdogReason::Late => {
             UsageError::of(UsageErrorKind::Late, "time ran out before the run began")
         }

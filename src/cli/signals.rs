@@ -16,7 +16,7 @@ use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::{IncomingSignals, ReceivedSignal, is_ignored};
 use crate::recovery::Interrupt;
 
-/// Handled signals: those that ask a process to end, and would end it without a result by default.
+/// Handled signals: those that request the end of a process, and by default end it without a result.
 /// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
 const TERMINATION_SIGNALS: [(Signal, Interrupt); 8] = [
     (Signal::SIGINT, Interrupt::Sigint),
@@ -32,9 +32,9 @@ const TERMINATION_SIGNALS: [(Signal, Interrupt); 8] = [
 /// A second SIGINT within this time ends the run at once.
 const SECOND_SIGINT_WITHIN: Duration = Duration::from_secs(3);
 
-/// Time after the first interrupt for which a slow reader is waited for: the process must end
-/// within four seconds, and the result may have to be rewritten.
-const PATIENCE: Duration = Duration::from_millis(2500);
+/// The time limit of a slow reader after the first interrupt: the process must end within four
+/// seconds, and the result may have to be rewritten.
+const READER_LIMIT: Duration = Duration::from_millis(2500);
 
 /// The minimum time for a reader of standard output.
 const READER_TIME_MIN: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 #[derive(Clone)]
 pub(super) struct SignalState {
     first: InterruptSender,
-    /// Those of the process: a turn has others.
+    /// Interrupts of the whole process. A turn has interrupts of its own in `first`.
     process: InterruptSender,
     /// Time of the first interrupt.
     since: watch::Receiver<Option<Instant>>,
@@ -65,8 +65,8 @@ pub(super) struct SignalState {
 /// # Errors
 /// The handlers cannot be installed.
 pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
-    // Signals stay pending until the handlers are installed. Inherited blocks are cleared as well:
-    // neither outlast nor its commands could be ended.
+    // Signals stay pending until the handlers are installed. Inherited blocks are cleared: with them,
+    // neither outlast nor its commands could be ended by signals.
     let _ = SigSet::all().thread_block();
     let listening = install();
     let _ = SigSet::empty().thread_set_mask();
@@ -135,7 +135,7 @@ async fn forward(
 }
 
 impl SignalState {
-    /// The signals of one turn of a host, which the returned sender interrupts alone. Must be
+    /// Returns the signals of one turn of a host, and a sender that interrupts this turn alone. Must be
     /// called within a runtime.
     pub(super) fn for_turn(&self) -> (Self, InterruptSender) {
         let first = InterruptSender::new(None);
@@ -194,9 +194,9 @@ impl SignalState {
         })
     }
 
-    /// Waits until the patience with a slow reader after an interrupt is used up.
-    pub(super) async fn reader_patience(&self) {
-        let end = next_value(self.since.clone()).await + PATIENCE;
+    /// Waits until the time limit of a slow reader after an interrupt.
+    pub(super) async fn reader_timeout(&self) {
+        let end = next_value(self.since.clone()).await + READER_LIMIT;
         tokio::select! {
             () = tokio::time::sleep_until(end) => {}
             () = self.second() => {}
@@ -211,18 +211,12 @@ impl SignalState {
 
     /// Waits until the process should have ended after an interrupt.
     pub(super) async fn overdue(&self) -> Interrupt {
-        let late = async {
-            tokio::time::sleep_until(next_value(self.since.clone()).await + EXIT_LIMIT).await;
-        };
-        let again = async {
-            tokio::time::sleep_until(
-                next_value(self.again.clone()).await + EXIT_LIMIT_AFTER_SECOND,
-            )
-            .await;
+        let passed = async |time: &watch::Receiver<Option<Instant>>, limit| {
+            tokio::time::sleep_until(next_value(time.clone()).await + limit).await;
         };
         tokio::select! {
-            () = late => {}
-            () = again => {}
+            () = passed(&self.since, EXIT_LIMIT) => {}
+            () = passed(&self.again, EXIT_LIMIT_AFTER_SECOND) => {}
         }
         self.first().await
     }

@@ -19,8 +19,8 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// Time limit for reading the metadata of the file that a step reads.
 const METADATA_MAX: Duration = Duration::from_millis(500);
 
-/// A step that takes longer than this is reported. In real time even in a rehearsal, whose scaled
-/// time makes no disk faster.
+/// The time after which a step is reported. It is real time even in a rehearsal, since scaled time
+/// does not make disks faster.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 
 /// Runs the startup steps.
@@ -34,7 +34,7 @@ pub(super) struct StartupSteps<'a> {
 }
 
 impl<'a> StartupSteps<'a> {
-    /// `all` is the time limit of the whole run.
+    /// Creates the steps of a run whose time limit is `all`.
     pub(super) fn new(
         signals: &'a SignalState,
         stderr: &'a PipeSender,
@@ -49,7 +49,7 @@ impl<'a> StartupSteps<'a> {
     /// does not end the step, so that the session exists and records its prompt.
     ///
     /// # Errors
-    /// Its own, an interrupt, or that it took too long, and over which file.
+    /// An error of the step, an interrupt, or the time limit, with the file that was being read.
     pub(super) async fn step<T: Send + 'static>(
         &self,
         name: &str,
@@ -64,7 +64,10 @@ impl<'a> StartupSteps<'a> {
                 interrupt = self.signals.first_of_process() => {
                     return Err(UsageError::interrupted(interrupt));
                 }
-                done = &mut working => return done.unwrap_or_else(|_| Err(broken())),
+                done = &mut working => return done.unwrap_or_else(|_panic| {
+                    let what = format!("outlast has a defect: {}", last_panic());
+                    Err(UsageError::of(UsageErrorKind::Internal, what))
+                }),
                 () = sleep_until(began + self.limit) => {
                     return Err(too_long(name, self.limit, self.is_deadline).await);
                 }
@@ -113,10 +116,6 @@ async fn is_pipe(path: PathBuf) -> bool {
     facts.is_ok_and(|facts| matches!(facts, Ok(Ok(facts)) if facts.file_type().is_fifo()))
 }
 
-fn broken() -> UsageError {
-    UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {}", last_panic()))
-}
-
 #[cfg(test)]
 mod tests {
     use crate::types::exit_code;
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_slow_start_is_no_mistake_of_the_user() {
+    async fn a_slow_start_is_not_a_mistake_of_the_user() {
         for (is_deadline, code) in [(false, exit_code::TEMPORARY), (true, exit_code::DEADLINE)] {
             let error = too_long("opening the session", LONGEST, is_deadline).await;
             assert_eq!(error.verdict().exit_code(), code, "{error}");

@@ -42,7 +42,7 @@ pub enum StdinKind {
     Other,
 }
 
-/// The user's choice about standard input.
+/// The user's choice about standard input, made with flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StdinMode {
     /// It is read if it appears to be meant for this run.
@@ -72,9 +72,9 @@ pub enum ReadPlan {
     IfWithin(Duration),
     /// It is not touched.
     Leave,
-    /// It is not touched, although it holds data, which is not used.
+    /// It is not touched, although it contains data.
     LeaveInUse,
-    /// It was needed, and cannot be the prompt.
+    /// Needed, but it cannot supply the prompt.
     Unavailable,
 }
 
@@ -146,9 +146,9 @@ impl StdinReader {
         Ok(Self { file: duplicate()? })
     }
 
-    /// Reads once there is data, the end or an error. `None`: there was nothing within `patience`.
-    fn try_read(&mut self, buffer: &mut [u8], patience: PollTimeout) -> io::Result<Option<usize>> {
-        if !is_ready(&self.file, patience) {
+    /// Reads once there is data, the end or an error. `None`: there was nothing within `limit`.
+    fn try_read(&mut self, buffer: &mut [u8], limit: PollTimeout) -> io::Result<Option<usize>> {
+        if !is_ready(&self.file, limit) {
             return Ok(None);
         }
         match self.file.read(buffer) {
@@ -207,9 +207,9 @@ pub fn start_reading() -> Pieces {
 }
 
 /// Waits for data, the end or an error.
-fn is_ready(stdin: &File, patience: PollTimeout) -> bool {
+fn is_ready(stdin: &File, limit: PollTimeout) -> bool {
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut polled, patience) {
+    match poll(&mut polled, limit) {
         Ok(ready) => ready > 0,
         // The read returns the error.
         Err(error) => error != nix::Error::EINTR,

@@ -14,8 +14,7 @@ pub(super) fn print(text: &str) -> Result<(), UsageError> {
     unless_closed(write(TerminalFilter::new(io::stdout().lock()), text))
 }
 
-/// Like [`print()`], for text that [`super::output::Styling`] coloured and that is outlast's own
-/// otherwise.
+/// Like [`print()`], for outlast's own text that [`super::output::Styling`] coloured.
 ///
 /// # Errors
 /// It could not be written.
@@ -37,8 +36,8 @@ fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
-/// Returns true if the reader wanted no more, as with `| head`. Where standard output was closed from
-/// the start, there was none.
+/// Returns true if the reader has closed its end, as with `| head`. If standard output was closed
+/// from the start, there was no reader.
 pub(super) fn is_reader_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe && !was_stdout_closed()
 }

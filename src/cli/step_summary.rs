@@ -61,7 +61,7 @@ impl StepSummaryFile {
         let mut file = folder.append(&self.name, MODE_BEFORE_UMASK)?;
         let facts = file.metadata()?;
         if !facts.is_file() || facts.nlink() > 1 {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         if facts.len().saturating_add(text.len() as u64) > SUMMARY_MAX {
             let what =
@@ -109,7 +109,7 @@ impl RunJob {
         let writing = tokio::task::spawn_blocking(move || file.append(&text));
         let written = match tokio::time::timeout(limit, writing).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_panic)) => Err(io::Error::other("outlast itself broke")),
+            Ok(Err(_panic)) => Err(io::Error::other("outlast has a defect")),
             Err(_late) => Err(io::Error::from(io::ErrorKind::TimedOut)),
         };
         if let Err(error) = written {
@@ -133,7 +133,7 @@ impl RunJob {
         });
         // The journal has no record of what happened after the run.
         session.outcome = SessionOutcome::Ended(report.outcome.reason);
-        // The notes have it, with advice.
+        // The notes contain the error, with advice.
         session.error = None;
         let context = SessionsContext::new(&settings.variables, &settings.cwd);
         let mut document = ReportDocument::of_session(&context, &session);

@@ -21,10 +21,10 @@ pub(super) fn subagent_setup(
     memory: &Memory,
 ) -> Delegation {
     let model = text(settings, MODEL);
-    let words = memory.prompt().unwrap_or_default();
+    let (facts, memory) = (facts.text(), memory.prompt().unwrap_or_default());
     let more = settings.subagent_prompt.as_deref().unwrap_or_default();
-    let parts = [facts.text().trim(), words.trim_end(), more.trim()].map(ToOwned::to_owned);
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let mut parts = vec![facts.trim(), memory.trim_end(), more.trim()];
+    parts.retain(|part| !part.is_empty());
     Delegation {
         limits: settings.config.agents,
         facts: parts.join("\n"),

@@ -30,7 +30,7 @@ impl<'a> EnvironmentFacts<'a> {
         Self { cwd, config, date }
     }
 
-    /// The facts, a line each.
+    /// Returns the facts, a line each.
     pub fn text(&self) -> String {
         let mut text = String::from("\nFacts of this run\n");
         let mut fact = |name: &str, value: &str| {
@@ -67,8 +67,8 @@ impl<'a> EnvironmentFacts<'a> {
     }
 }
 
-/// The system prompt of a run. A prompt of the user's own is taken as it is, without facts. An empty
-/// one leaves the prompt of an agent: the SDKs send it if their user gives none.
+/// Returns the system prompt of a run. A prompt of the user is used as it is, without facts. An empty
+/// prompt does not replace that of an agent, since the SDKs send one if their user gives none.
 pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     let is_own = |own: &&String| prompt.role.is_none() || !own.trim().is_empty();
     let mut text = match prompt.replaced.as_ref().filter(is_own) {
@@ -80,10 +80,7 @@ pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
         }
     };
     if let Some(more) = &prompt.appended {
-        if !text.is_empty() {
-            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
-        }
-        text.push_str(more);
+        add_paragraph(&mut text, more);
     }
     text
 }
@@ -91,22 +88,21 @@ pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
 /// Adds a part as a paragraph of its own: the list of skills, the memory files.
 pub fn add_part(mut text: String, part: Option<String>) -> String {
     if let Some(part) = part {
-        if !text.is_empty() {
-            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
-        }
-        text.push_str(&part);
+        add_paragraph(&mut text, &part);
     }
     text
 }
 
-/// Adds the acceptance checks to any prompt: the model cannot guess them.
+fn add_paragraph(text: &mut String, paragraph: &str) {
+    if !text.is_empty() {
+        text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+    }
+    text.push_str(paragraph);
+}
+
+/// Adds the acceptance checks to a system prompt, since the model cannot guess them.
 pub fn add_acceptance_checks(mut text: String, demands: &AcceptanceSettings) -> String {
-    let mut add = |sentence: &str| {
-        if !text.is_empty() {
-            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
-        }
-        text.push_str(sentence);
-    };
+    let mut add = |sentence: &str| add_paragraph(&mut text, sentence);
     if let Some(requirement) = &demands.requirement {
         add(&format!(
             "When you say that you are done, this command is run, and the task is complete only \

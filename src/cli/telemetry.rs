@@ -13,7 +13,7 @@ use super::args::Verbosity;
 use super::output::one_line;
 use super::run::RunJob;
 
-/// Time limit of the wait for the collector at the end of the process (SPEC 21).
+/// Time limit of the wait for the collector at the end of the process.
 const FLUSH_LIMIT: Duration = Duration::from_millis(2500);
 
 /// Like [`FLUSH_LIMIT`], after an interrupt: the process has to end soon.

@@ -47,11 +47,7 @@ pub(super) fn tool_settings(
         prompt_tool: rules.prompt_tool.clone(),
         commands: config.commands.clone(),
         results: config.results,
-        environment: settings
-            .variables
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
+        environment: settings.variables.clone().into_iter().collect(),
         credentials: settings.chain.key_variables.clone(),
         secrets: secrets.clone(),
         scratch,
@@ -120,7 +116,7 @@ pub(super) fn prepare_scratch(settings: &Settings, folder: &Path) -> Result<(), 
     )))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(super) fn tool_settings_error(error: BadSettings) -> UsageError {
     UsageError::new(match error {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),

@@ -40,7 +40,7 @@ pub(super) enum UsageErrorKind {
     McpUnavailable,
     /// A rehearsal did not go as its scenario expects.
     RehearsalFailed,
-    /// Standard output could not be written. What was to be done is done.
+    /// Standard output could not be written, after the work was done.
     Unwritable,
     /// A bug of outlast.
     Internal,
@@ -129,7 +129,7 @@ impl UsageError {
         })
     }
 
-    /// The `terminal_reason` of the result, where one of a run's own reasons fits.
+    /// Returns the `terminal_reason` of the result, if one of a run's reasons fits.
     pub(super) fn reason(&self) -> Option<&'static str> {
         if let UsageErrorKind::McpUnavailable = self.cause {
             Some("mcp_unavailable")
@@ -140,7 +140,7 @@ impl UsageError {
         }
     }
 
-    /// The class that the result object carries, if it is one.
+    /// The error class in the result object, if the error has one.
     pub(super) fn class(&self) -> Option<ErrorClass> {
         let is_about_credential = matches!(self.cause, UsageErrorKind::Credentials);
         is_about_credential.then_some(ErrorClass::InvalidApiKey)

@@ -6,9 +6,8 @@ use serde_saphyr::{Options, UserMessageFormatter, options};
 /// Reason that a text is not YAML, or not YAML that JSON can express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
-    /// Counted from 1.
+    /// Line and column, counted from 1.
     pub(super) line: usize,
-    /// Counted from 1.
     pub(super) column: usize,
     pub(super) why: String,
 }

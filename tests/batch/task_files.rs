@@ -175,7 +175,7 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
         ),
         ("{\"prompt\":\"x\",\"cwd\":\"nowhere\"}", &[], "tasks.jsonl:1: cwd "),
         ("{\"prompt\":\"x\",\"flags\":[\"--permission-mode\",\"wild\"]}", &[], "tasks.jsonl:1"),
-        (good, &["--", "-w", "../x"], "after --: --worktree \"../x\" is no name"),
+        (good, &["--", "-w", "../x"], "after --: --worktree \"../x\" is not a valid name"),
         (good, &["--", "--result-file", "x"], "after --: --result-file is set by the batch"),
         (good, &["--id", "My Batch"], "--id \"My Batch\" is no id of a batch"),
         (good, &["--jobs", "0"], "--jobs"),

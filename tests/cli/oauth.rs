@@ -343,7 +343,7 @@ async fn an_unavailable_credential_is_not_reported_as_rejected() {
     let server = model("access-token-0");
     let run = trial(&server, folder.path()).args(["--api-key-helper", "exit 3"]).run().await;
     assert_eq!((run.code, server.requests().len()), (Some(77), 0), "{run:?}");
-    for part in ["no credential could be had", "exit status: 3", "--api-key-helper"] {
+    for part in ["no credential could be obtained", "exit status: 3", "--api-key-helper"] {
         assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
     }
     assert!(!run.stderr.contains("rejected"), "{}", run.stderr);

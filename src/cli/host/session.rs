@@ -467,7 +467,7 @@ impl HostSession {
     /// Reports a line that is no message, and returns the exit code.
     fn report_line(&self, number: u64, why: &str) -> u8 {
         let error = UsageError::new(format!(
-            "line {number} of standard input is no message of a host: {why}; with --input-format \
+            "line {number} of standard input is not a message of a host: {why}; with --input-format \
              stream-json each line is one JSON object"
         ));
         self.report(&error);

@@ -136,7 +136,7 @@ pub(super) fn apply_prompt_and_tools(
     let no_rule = |rule: &&String| check_rule(rule, RuleList::Deny, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
         return Err(UsageError::new(format!(
-            "the agent {:?}: {bad:.200?} in disallowedTools is no rule; correct it",
+            "the agent {:?}: {bad:.200?} in disallowedTools is not a rule; correct it",
             role.name
         )));
     }
@@ -157,7 +157,7 @@ pub(super) fn apply_prompt_and_tools(
     };
     if let Some(bad) = role.tool_rules.iter().find(is_bad) {
         return Err(UsageError::new(format!(
-            "the agent {:?}: {bad:.200?} in tools is no rule; correct it",
+            "the agent {:?}: {bad:.200?} in tools is not a rule; correct it",
             role.name
         )));
     }

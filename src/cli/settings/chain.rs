@@ -99,7 +99,7 @@ impl ModelChain {
             values.filter_map(|(flag, value)| Some((flag, value.rsplit_once('=')?.0.trim())));
         let complain = |(flag, name)| {
             format!(
-                "--{flag}: {name:?} is no model of this run and has no effect; there are {}",
+                "--{flag}: {name:?} is not a model of this run and has no effect; there are {}",
                 labels.join(", ")
             )
         };
@@ -351,7 +351,7 @@ impl<'a> ChainBuilder<'a> {
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
         if secret.is_empty() {
             return Err(format!(
-                "the variable {} is to hold a key and is not set, is empty or is no text; set it",
+                "the variable {} must contain a key, but is not set, is empty or is not valid UTF-8; set it",
                 key.shown()
             )
             .into());

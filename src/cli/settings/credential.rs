@@ -188,7 +188,7 @@ pub(super) fn credential(
     let Some(login) = login else { return Ok(CredentialSource::Absent) };
     if login.token_endpoint.as_deref().is_some_and(|address| !is_token_endpoint(address)) {
         return Err(UsageError::credentials(
-            "the token endpoint is no https:// address; correct OUTLAST_OAUTH_ENDPOINT, or the \
+            "the token endpoint is not an https:// address; correct OUTLAST_OAUTH_ENDPOINT, or the \
              setting oauthEndpoint, or the login file",
         ));
     }

@@ -43,7 +43,7 @@ pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageE
             Ok(Some(PermissionPrompt::Tool(offered_name(name))))
         }
         _ => Err(UsageError::new(format!(
-            "--permission-prompt-tool {name}: is no tool of an MCP server; name one as \
+            "--permission-prompt-tool {name}: is not a tool of an MCP server; name one as \
              mcp__SERVER__TOOL"
         ))),
     }
