@@ -77,9 +77,7 @@ pub(super) fn resolve_tools(
     chosen_session::check(args)?;
     let managed = managed::files();
     let settings = settings::resolve_with_managed(&managed, args, variables, cwd.to_path_buf())?;
-    for secret in &settings.secrets {
-        secrets.add(secret.reveal());
-    }
+    settings.add_secrets(secrets);
     let id = Uuid::new_v4().to_string();
     let folder_and_id = (temporary_folder(&id), id);
     let tools =

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The description above is invalid YAML because of its colon, but other tools accept it. Text that
-//! does not parse is therefore parsed again field by field: a mistake in one, such as an open quote in
-//! the description, leaves the others as they are. Only fields that restrict have to be valid.
+//! does not parse is therefore parsed again field by field, so that a mistake in a field, such as an
+//! open quote in the description, does not affect the others. Only fields that restrict must be valid.
 
 use serde_json::{Map, Value};
 
@@ -26,8 +26,8 @@ const LONGEST: usize = 64 << 10;
 /// Normalised names of the fields that are always text.
 const TEXTS: [&str; 4] = ["argumenthint", "description", "name", "whentouse"];
 
-/// Normalised names of the fields that may restrict what is done: without them, it would be more than
-/// the author of the file wants.
+/// Normalised names of the fields that may restrict the agent or command: without them, it could do
+/// more than the author of the file wants.
 const RESTRICTING: [&str; 9] = [
     "allowedtools",
     "disablemodelinvocation",
@@ -44,7 +44,7 @@ const RESTRICTING: [&str; 9] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FrontMatter {
     fields: Map<String, Value>,
-    /// Mistakes that did not keep it from being read, each with its position in the file.
+    /// Mistakes that did not prevent reading, each with its position in the file.
     pub(super) warnings: Vec<String>,
 }
 
@@ -60,12 +60,12 @@ pub(super) struct FrontMatterError {
 /// Parses the front matter of a text. `None`: it has none.
 ///
 /// # Errors
-/// It is not a mapping of names to values, or a field that restricts is invalid.
+/// The front matter is not a mapping of names to values, or a field that restricts is invalid.
 pub(super) fn fields(text: &str) -> Result<Option<FrontMatter>, FrontMatterError> {
     split(text).0.map(FrontMatter::read).transpose()
 }
 
-/// The text after its front matter.
+/// Returns the text after the front matter.
 pub(super) fn body(text: &str) -> &str {
     split(text).1
 }
@@ -102,7 +102,7 @@ impl FrontMatter {
         }
     }
 
-    /// Reads each entry by itself. Of repeated ones, the last is used.
+    /// Reads each entry by itself. Of repeated entries, the last is used.
     fn read_each(entries: Vec<Entry<'_>>) -> Result<Self, FrontMatterError> {
         let mut read = Self::default();
         for entry in entries {
@@ -147,20 +147,16 @@ impl FrontMatter {
 
     /// Returns a field's raw value.
     pub(super) fn value(&self, name: &str) -> Option<&Value> {
-        self.get(name)
-    }
-
-    fn get(&self, name: &str) -> Option<&Value> {
         self.fields.get(&plain(name)).filter(|value| !value.is_null())
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        self.value(name).is_some()
     }
 
     /// Returns a field as trimmed, non-empty text; scalars are converted.
     pub(super) fn text(&self, name: &str) -> Option<String> {
-        let text = match self.get(name)? {
+        let text = match self.value(name)? {
             Value::String(text) => text.trim().to_owned(),
             Value::Number(number) => number.to_string(),
             Value::Bool(flag) => flag.to_string(),
@@ -176,7 +172,7 @@ impl FrontMatter {
 
     /// Returns a field that is a list, or a text with commas or spaces between the items.
     pub(super) fn words(&self, name: &str) -> Option<Vec<String>> {
-        match self.get(name)? {
+        match self.value(name)? {
             Value::String(text) if text.trim().is_empty() => None,
             Value::String(text) => Some(values::list(&[text])),
             Value::Array(items) => {
@@ -187,19 +183,17 @@ impl FrontMatter {
         }
     }
 
-    /// Returns whether a field is present and holds anything but text.
+    /// Returns true if a field is present and contains anything but text.
     pub(super) fn holds_more_than_texts(&self, name: &str) -> bool {
-        match self.get(name) {
-            Some(Value::Array(items)) => !items.iter().all(Value::is_string),
-            Some(Value::Object(_)) => true,
-            Some(Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null) | None => {
-                false
-            }
-        }
+        self.value(name).is_some_and(|value| match value {
+            Value::Array(items) => !items.iter().all(Value::is_string),
+            Value::Object(_) => true,
+            Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => false,
+        })
     }
 
     pub(super) fn count(&self, name: &str) -> Option<u32> {
-        let count = match self.get(name)? {
+        let count = match self.value(name)? {
             number @ Value::Number(_) => json::whole(number)?,
             Value::String(text) => values::whole(text)?,
             Value::Bool(_) | Value::Array(_) | Value::Object(_) | Value::Null => return None,
@@ -208,7 +202,7 @@ impl FrontMatter {
     }
 
     pub(super) fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name)? {
+        match self.value(name)? {
             Value::Bool(flag) => Some(*flag),
             Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" => Some(true),
@@ -222,7 +216,7 @@ impl FrontMatter {
 
 /// An entry of the outermost mapping, as written.
 struct Entry<'a> {
-    /// The lines before it.
+    /// The number of lines before it.
     line: usize,
     name: &'a str,
     /// The rest of its first line.
@@ -232,7 +226,7 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the value, as YAML or as a plain text that is no YAML.
+    /// Returns the value: parsed as YAML, or as plain text if it is not YAML.
     fn value(&self) -> Result<Value, FrontMatterError> {
         let yaml = format!("{}: {}\n{}", self.name, self.first, self.more.join("\n"));
         match parse(&yaml, self.line) {
@@ -252,10 +246,8 @@ impl Entry<'_> {
 
     /// Returns true if a line that continues the entry may be meant as a field that restricts.
     fn holds_restriction(&self) -> bool {
-        let named = self.more.iter().filter_map(|line| line.split_once(':'));
-        named
-            .into_iter()
-            .any(|(name, _)| RESTRICTING.contains(&plain(without_marks(name)).as_str()))
+        let mut named = self.more.iter().filter_map(|line| line.split_once(':'));
+        named.any(|(name, _)| RESTRICTING.contains(&plain(without_marks(name)).as_str()))
     }
 
     /// Returns the value as one line.
@@ -292,21 +284,21 @@ fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
     Some(entries)
 }
 
-/// Returns true if a field may have this name. Other ones have no effect.
+/// Returns true if a field may have this name. Fields with other names have no effect.
 fn is_name(name: &str) -> bool {
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
 }
 
-/// Returns true if a line that does not begin with the name of a field may hold one that restricts, or
-/// include it from elsewhere.
+/// Returns true if a line that does not begin with the name of a field may contain a field that
+/// restricts, or include one by an alias.
 fn may_restrict(line: &str) -> bool {
     let is_restricting = |word: &str| RESTRICTING.contains(&plain(word).as_str());
     let words = |part: &str| -> Vec<String> {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         part.split(|letter| !is_part(letter)).map(ToOwned::to_owned).collect()
     };
-    // What is before a colon may end in a name; the rest after the last one is a value.
+    // The text before a colon may end in a name; the text after the last colon is a value.
     let parts: Vec<_> = line.split(':').map(words).collect();
     let before = parts.split_last().map_or(&[][..], |(_, before)| before);
     let last_word = |words: &Vec<String>| words.iter().rfind(|word| !word.is_empty()).cloned();
@@ -319,13 +311,13 @@ fn may_restrict(line: &str) -> bool {
         || before.iter().filter_map(last_word).any(|word| is_restricting(&word))
 }
 
-/// The name in a line, without what a list, a quote or an indentation puts before and after it.
+/// Removes the marks of lists and quotes, and blanks, around a name.
 fn without_marks(name: &str) -> &str {
     name.trim_matches(|letter: char| !letter.is_ascii_alphanumeric())
 }
 
-/// Removes the quotes of a text that is not one quoted text: an open one, and those around a text with
-/// an apostrophe.
+/// Removes quotes that do not quote the whole text: an open quote, and those around a text with an
+/// apostrophe.
 fn without_open_quote(text: &str) -> &str {
     let Some(quote) = text.chars().next().filter(|first| "\"'".contains(*first)) else {
         return text;
@@ -339,7 +331,7 @@ fn without_open_quote(text: &str) -> &str {
 
 /// Parses a mapping that has `before` lines of the front matter before it.
 fn parse(yaml: &str, before: usize) -> Result<Map<String, Value>, FrontMatterError> {
-    // The first line of the file is the one with the hyphens.
+    // The first line of the file is that of the hyphens.
     let at = |line: usize, column: usize, why: &str| FrontMatterError {
         line: before + line + 1,
         column,

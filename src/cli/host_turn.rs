@@ -26,13 +26,13 @@ pub(super) struct HostTurn {
     pub resources: SessionResources,
     /// True if former contents of files are kept, so that the host can restore them.
     pub keeps_files: bool,
-    /// True if the host follows the state of the session, so that it waits for more than a result.
+    /// True if the host follows the state of the session, and so does not only wait for a result.
     pub reads_state: bool,
     /// Standard output, which stays open for the next turn.
     pub out: PipeSender,
     /// True if the session outlives the process.
     pub is_kept: bool,
-    /// Copies of the session's journals for the host, if it keeps them too.
+    /// Copies of the session's journals for the host, if the host requested them.
     pub mirror: Option<JournalMirror>,
 }
 
@@ -84,7 +84,7 @@ impl SessionResources {
         }
     }
 
-    /// Drops what belongs to the conversation so far: a new one begins.
+    /// Drops the state of the conversation so far, since a new one begins.
     pub(super) fn begin_conversation(&mut self) {
         self.gauge = ContextGauge::default();
         self.usage = HostUsage::default();
@@ -101,7 +101,7 @@ impl OpenedSession {
         *self.0.lock() = Some(id.to_owned());
     }
 
-    /// True if the session exists, so that the next turn resumes it.
+    /// Returns true if the session exists, so that the next turn resumes it.
     pub(super) fn is(&self, id: &str) -> bool {
         self.0.lock().as_deref() == Some(id)
     }
@@ -122,28 +122,31 @@ pub(super) struct UsageTotals {
 }
 
 impl HostUsage {
-    /// Adds a turn that is over.
+    /// Adds a finished turn.
     pub(super) fn add(&self, turn: &RunOutcome) {
-        let sum = self.with(turn);
-        *self.0.lock() = sum;
+        self.0.lock().add(turn);
     }
 
-    /// The sum of the earlier turns and this one.
+    /// Returns the sum of the earlier turns and this one.
     pub(super) fn with(&self, turn: &RunOutcome) -> UsageTotals {
         let mut sum = self.0.lock().clone();
-        ModelStats::merge(&mut sum.by_model, turn.stats.by_model.iter().cloned());
-        sum.spent += turn.spent;
-        sum.unsettled += turn.unsettled;
+        sum.add(turn);
         sum
     }
 
-    /// The money that the turns have spent.
+    /// Returns the money that the turns have spent.
     pub(super) fn spent(&self) -> Money {
         self.0.lock().spent
     }
 }
 
 impl UsageTotals {
+    fn add(&mut self, turn: &RunOutcome) {
+        ModelStats::merge(&mut self.by_model, turn.stats.by_model.iter().cloned());
+        self.spent += turn.spent;
+        self.unsettled += turn.unsettled;
+    }
+
     /// Returns the amounts for a result: all, and the part that is an upper bound. `None` if a price
     /// is not known.
     pub(super) fn known_amounts(&self) -> Option<(Money, Money)> {

@@ -1,6 +1,6 @@
 //! `outlast mcp`, `plugin`, `agents` and `auth`: print the set-up of a run, for scripts written for
-//! the reference CLI, and log in at MCP servers. Commands of the reference that would change
-//! something else are answered with the equivalent here.
+//! the reference CLI, and log in at MCP servers. The answer to commands of the reference that would
+//! change anything else names the equivalent in outlast.
 
 use serde_json::{Value, json};
 use strsim::osa_distance;
@@ -37,14 +37,14 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
     let own: Vec<&str> = own.iter().map(String::as_str).collect();
     let question = question(args.subject, &own)?;
     let survey = survey(flags, process).await?;
-    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
     let (text, code) = answer(&question, &survey);
-    stdout::print(&mask.redact(&text))?;
+    stdout::print(&redactor.redact(&text))?;
     Ok(code)
 }
 
-/// Lists or shows the MCP servers of a run, or logs the user in or out at one. The exit code is 1 where
-/// there is no such server or no login.
+/// Lists or shows the MCP servers of a run, or logs in or out at a server. The exit code is 1 if there
+/// is no such server or no login.
 ///
 /// # Errors
 /// The command is one that outlast does not have, or the settings cannot be read.
@@ -52,10 +52,10 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
     let action = args.action.as_ref();
     let signals = process.signals.clone();
     let survey = survey(args.run_flags(), process).await?;
-    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
-    // The reasons why servers that files describe are missing.
+    let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
+    // They explain why servers in files are missing from the list.
     for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
-        server_login::say(&mask.redact(&format!("warning: {warning}")));
+        server_login::say(&redactor.redact(&format!("warning: {warning}")));
     }
     let (text, code) = match action {
         None | Some(ServersAction::List(_)) => {
@@ -74,7 +74,7 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
         }
         Some(ServersAction::Logout(args)) => server_login::logout(&args.server, &survey)?,
     };
-    stdout::print(&mask.redact(&text))?;
+    stdout::print(&redactor.redact(&text))?;
     Ok(code)
 }
 
@@ -88,7 +88,7 @@ async fn survey(flags: &[String], process: ProcessContext) -> Result<SettingsSur
 }
 
 impl Question {
-    /// The options that it takes.
+    /// Returns the options of the command.
     fn options(&self) -> &'static [&'static str] {
         match self {
             Self::Plugins { .. } | Self::Agents { .. } => &["--json"],
@@ -103,7 +103,7 @@ fn question(subject: InspectSubject, words: &[&str]) -> Result<Question, UsageEr
     match words.iter().find(|word| word.starts_with("--") && !options.contains(word)) {
         None => Ok(question),
         Some(unknown) => {
-            let known = if options.is_empty() { "none".to_owned() } else { options.join(" and ") };
+            let known = options.join(" and ");
             Err(UsageError::new(format!("unknown option {unknown}; this command takes {known}")))
         }
     }
@@ -121,27 +121,27 @@ fn of_words(subject: InspectSubject, words: &[&str]) -> Result<Question, UsageEr
     }
     match (subject, plain.as_slice()) {
         (InspectSubject::Plugin, [] | ["list"]) => Ok(Question::Plugins { is_json }),
-        (InspectSubject::Plugin, _) => Err(hint(
+        (InspectSubject::Plugin, _) => Err(UsageError::new(
             "outlast has plugin list, and fetches no plugins; unpack one and name its folder with \
              --plugin-dir, see outlast-agents(7)",
         )),
         (InspectSubject::Agents, [] | ["list"]) => Ok(Question::Agents { is_json }),
-        (InspectSubject::Agents, _) => Err(hint(
+        (InspectSubject::Agents, _) => Err(UsageError::new(
             "outlast has agents list; define an agent in .claude/agents or with --agents, see \
              outlast-agents(7)",
         )),
         (InspectSubject::Auth, [] | ["status"]) => Ok(Question::Credential { is_text }),
-        (InspectSubject::Auth | InspectSubject::SetupToken, _) => Err(hint(
+        (InspectSubject::Auth | InspectSubject::SetupToken, _) => Err(UsageError::new(
             "outlast has auth status, and no login of its own; set ANTHROPIC_API_KEY, \
              ANTHROPIC_AUTH_TOKEN or apiKeyHelper, see outlast-settings(5)",
         )),
-        (InspectSubject::Install | InspectSubject::Update, _) => Err(hint(
+        (InspectSubject::Install | InspectSubject::Update, _) => Err(UsageError::new(
             "outlast does not install or update itself; replace its program by that of the release",
         )),
     }
 }
 
-/// The commands about a subject, and how it is called.
+/// Returns the command for a subject, and its subcommands.
 fn names(subject: InspectSubject) -> Option<(&'static str, &'static [&'static str])> {
     match subject {
         InspectSubject::Plugin => Some(("plugin", &["list"])),
@@ -151,7 +151,7 @@ fn names(subject: InspectSubject) -> Option<(&'static str, &'static [&'static st
     }
 }
 
-/// The error for a word that is nearly one of these commands.
+/// Returns the error for a word that resembles one of these commands.
 fn mistyped(outer: &str, names: &[&str], word: &str) -> Option<UsageError> {
     let distance = |name: &&&str| osa_distance(&word.to_ascii_lowercase(), name);
     let near = names.iter().min_by_key(distance)?;
@@ -164,11 +164,7 @@ fn mistyped(outer: &str, names: &[&str], word: &str) -> Option<UsageError> {
     })
 }
 
-fn hint(text: &str) -> UsageError {
-    UsageError::new(text)
-}
-
-/// The answer, and the exit code.
+/// Returns the answer and the exit code.
 fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
     match question {
         Question::Plugins { is_json: true } => {
@@ -191,13 +187,8 @@ fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
                 let definition = &agent.definition;
                 format!("{}: {}", definition.name, definition.description)
             });
-            (
-                or_none(
-                    &lines.collect::<Vec<_>>(),
-                    "no agents are defined beside the built-in one",
-                ),
-                0,
-            )
+            let lines: Vec<String> = lines.collect();
+            (or_none(&lines, "no agents are defined beside the built-in one"), 0)
         }
         Question::Credential { is_text } => credential(survey, *is_text),
     }
@@ -215,7 +206,7 @@ fn line(name: &str, server: &EffectiveValue, survey: &SettingsSurvey) -> String 
     format!("{name}: {} ({}){state}", summary(&server.value), server.origin)
 }
 
-/// The command or the address of a server.
+/// Returns the command or the address of a server.
 fn summary(server: &Value) -> String {
     let text = |key: &str| server[key].as_str().unwrap_or_default();
     let args = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,14 +1,14 @@
-//! Finds the plugins that settings enable, `"enabledPlugins": {"NAME@MARKETPLACE": true}`, where the
-//! reference keeps them. Nothing is fetched.
+//! Finds the plugins that settings enable, `"enabledPlugins": {"NAME@MARKETPLACE": true}`, in the
+//! folders of the reference. Nothing is fetched.
 //!
 //! ```text
-//! <config dir>/plugins/installed_plugins.json    where each plugin was unpacked
-//! <config dir>/plugins/known_marketplaces.json   where each marketplace lies
+//! <config dir>/plugins/installed_plugins.json    the folder of each plugin
+//! <config dir>/plugins/known_marketplaces.json   the folder of each marketplace
 //! <config dir>/plugins/marketplaces/NAME/        a marketplace: .claude-plugin/marketplace.json
 //! <config dir>/plugins/cache/MARKETPLACE/NAME/VERSION/
 //! ```
 //! Marketplaces of the setting `extraKnownMarketplaces` may be folders elsewhere. The entry of a
-//! plugin in the list of its marketplace may say what the plugin consists of.
+//! plugin in the list of its marketplace may name the parts of the plugin.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,8 +51,8 @@ pub(super) struct MarketplaceEntry {
 }
 
 impl EnabledPlugins {
-    /// Looks for each enabled plugin in the folders of the user's settings, the first ones first, then
-    /// in the marketplaces that settings name.
+    /// Looks for each enabled plugin in the folders of the user's settings, in order, then in the
+    /// marketplaces that settings name.
     pub(super) fn find(
         enabled: &BTreeMap<String, Value>,
         config_folders: &[PathBuf],
@@ -83,8 +83,8 @@ impl EnabledPlugins {
 pub(super) struct Marketplaces(BTreeMap<String, PathBuf>);
 
 impl Marketplaces {
-    /// Adds those of a value of `extraKnownMarketplaces` that are on this disk. A relative path begins
-    /// at `cwd`. Returns the names of entries without a source.
+    /// Adds the marketplaces of `extraKnownMarketplaces` that are on this disk. Paths are relative to
+    /// `cwd`. Returns the names of entries without a source.
     pub(super) fn add(&mut self, entries: &BTreeMap<String, Value>, cwd: &Path) -> Vec<String> {
         let mut unclear = Vec::new();
         for (name, entry) in entries {
@@ -96,7 +96,7 @@ impl Marketplaces {
             let path = source["path"].as_str().map(|path| cwd.join(path));
             let folder = match kind {
                 "directory" => path,
-                // It names the list of the marketplace.
+                // The path is that of the marketplace's list.
                 "file" => path.and_then(|path| {
                     let folder = path.parent()?;
                     let is_inner = folder.ends_with(".claude-plugin");
@@ -135,24 +135,24 @@ fn folder_of(id: &str, root: &Path) -> Option<PathBuf> {
         .or_else(|| newest(&root.join("cache").join(marketplace).join(name)))
 }
 
-/// The folder of a plugin's marketplace.
+/// Returns the folder of a plugin's marketplace.
 fn marketplace_of(id: &str, root: &Path) -> Option<PathBuf> {
     let (_, marketplace) = plain_parts(id)?;
     Some(marketplace_folder(marketplace, root))
 }
 
-/// The name of a plugin and that of its marketplace, if both are names of folders.
+/// Returns the name of a plugin and that of its marketplace, if both are names of folders.
 fn plain_parts(id: &str) -> Option<(&str, &str)> {
     let (name, marketplace) = id.rsplit_once('@')?;
     let is_plain = |part: &str| !part.is_empty() && !part.contains('/') && part != "..";
     (is_plain(name) && is_plain(marketplace)).then_some((name, marketplace))
 }
 
-/// The folder in which the reference has unpacked a plugin.
+/// Returns the folder in which the reference has unpacked a plugin.
 fn installed(id: &str, root: &Path) -> Option<PathBuf> {
     let list = read(&root.join("installed_plugins.json"))?;
     let entry = &list["plugins"][id];
-    // One place for each scope, or a single one.
+    // A list with an entry for each scope, or a single entry.
     let entries = entry.as_array().map_or(std::slice::from_ref(entry), Vec::as_slice);
     let paths = entries.iter().filter_map(|entry| entry["installPath"].as_str());
     paths.map(PathBuf::from).find(|path| path.is_absolute() && path.is_dir())
@@ -167,7 +167,7 @@ fn marketplace_folder(marketplace: &str, root: &Path) -> PathBuf {
         .unwrap_or_else(|| root.join("marketplaces").join(marketplace))
 }
 
-/// The entry of a plugin in the list of a marketplace.
+/// Returns the entry of a plugin in the list of a marketplace.
 fn entry_of(id: &str, marketplace: &Path) -> Option<MarketplaceEntry> {
     let file = marketplace.join(MARKETPLACE);
     let list = read(&file)?;
@@ -180,7 +180,7 @@ fn entry_in<'a>(list: &'a Value, id: &str) -> Option<&'a Value> {
     list["plugins"].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// The folder of a plugin that lies within its marketplace.
+/// Returns the folder of a plugin within its marketplace.
 fn of_marketplace(id: &str, marketplace: &Path) -> Option<PathBuf> {
     let list = read(&marketplace.join(MARKETPLACE))?;
     let entry = entry_in(&list, id)?;
@@ -193,7 +193,7 @@ fn of_marketplace(id: &str, marketplace: &Path) -> Option<PathBuf> {
     (stays_inside && folder.is_dir()).then_some(folder)
 }
 
-/// The version of a plugin that was unpacked last.
+/// Returns the version of a plugin that was unpacked last.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let versions = fs::read_dir(folder).ok()?.flatten();
     let dated = versions.filter_map(|version| {

@@ -22,8 +22,8 @@ struct Mention<'a> {
     lines: Option<LineRange>,
 }
 
-/// Adds the content of the files that `text` mentions to the prompt. Unreadable ones become
-/// warnings. `source` permits their reading.
+/// Adds the contents of the files that `text` mentions to the prompt, with a warning for each file
+/// that cannot be read. `source` permits reading them.
 pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     if setup.prompt.content.is_empty() {
         return;
@@ -33,11 +33,10 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
         let Mention { written, path, lines } = mention;
         let path = &*unescaped(path);
         if shown == FILES_MAX {
-            let warning = format!(
-                "{written} in the prompt and what follows are not shown to the \
-                                   model: more than {FILES_MAX} files are named"
-            );
-            setup.warnings.push(warning);
+            setup.warnings.push(format!(
+                "{written} in the prompt and what follows are not shown to the model: more than \
+                 {FILES_MAX} files are named"
+            ));
             return;
         }
         let why = match setup.toolbox.attach(path, lines, source) {
@@ -45,7 +44,7 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
                 let size = serde_json::to_string(&blocks).map_or(0, |json| json.len());
                 if bytes + size <= BYTES_MAX {
                     (shown, bytes) = (shown + 1, bytes + size);
-                    let text = text_of(&blocks);
+                    let text = blocks.iter().filter_map(Block::as_text).collect();
                     setup.prompt.files.push((path.to_owned(), text));
                     setup.prompt.attached.extend(presented(written, blocks));
                     continue;
@@ -62,8 +61,8 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     }
 }
 
-/// Adds images to the prompt. One that cannot be read becomes a warning, as a mention does. The user
-/// has named each of them in a flag, so no rule has to allow it.
+/// Adds images to the prompt, with a warning for each image that cannot be read. The user named each
+/// image in a flag, so no rule has to allow it.
 pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
     for image in images {
         let path = image.display().to_string();
@@ -84,9 +83,9 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
     }
 }
 
-/// Prepares the images of a host's prompt as those of files: by what their bytes are, and scaled
-/// down if they are too large for the service. One that cannot be shown becomes a warning, and the
-/// service decides about it.
+/// Prepares the images of a host's prompt like those of files: their format is determined by their
+/// bytes, and images that are too large for the service are scaled down. An image that cannot be
+/// prepared is sent unchanged, with a warning.
 pub(super) fn prepare_images(setup: &mut Setup) {
     for block in &mut setup.prompt.content {
         let Block::Image { source } = block else { continue };
@@ -100,11 +99,6 @@ pub(super) fn prepare_images(setup: &mut Setup) {
     }
 }
 
-fn text_of(blocks: &[Block]) -> String {
-    let texts = blocks.iter().filter_map(Block::as_text);
-    texts.collect()
-}
-
 /// Returns a file's content, preceded by its name.
 fn presented(written: &str, mut blocks: Vec<Block>) -> Vec<Block> {
     let head = format!("{written}, which the prompt names, reads:\n\n");
@@ -115,7 +109,7 @@ fn presented(written: &str, mut blocks: Vec<Block>) -> Vec<Block> {
     blocks
 }
 
-/// Each file that a text names, once.
+/// Returns each file that a text names, once.
 fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut mentions: Vec<Mention<'_>> = Vec::new();
     for written in references(text) {

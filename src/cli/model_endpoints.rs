@@ -36,11 +36,11 @@ pub(super) fn add_endpoints(
                 let of_cloud = endpoint.cloud_credential();
                 of_cloud.map(|(kind, source)| (kind.to_owned(), source)).or_else(|| first.cloned())
             }
-            (CredentialSource::Bearer(_), Some(name)) => {
-                Some(("bearer token".to_owned(), format!("the variable {}", variable_name(name))))
-            }
-            (_, Some(name)) => {
-                Some(("API key".to_owned(), format!("the variable {}", variable_name(name))))
+            (credential, Some(name)) => {
+                let is_bearer = matches!(credential, CredentialSource::Bearer(_));
+                let kind = if is_bearer { "bearer token" } else { "API key" };
+                let name = name.strip_prefix("bearer:").unwrap_or(name);
+                Some((kind.to_owned(), format!("the variable {name}")))
             }
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
@@ -50,11 +50,8 @@ pub(super) fn add_endpoints(
     known.endpoints = places;
 }
 
-fn variable_name(name: &str) -> &str {
-    name.strip_prefix("bearer:").unwrap_or(name)
-}
-
-/// An OAuth login is used without renewal, and no command logs in: the doctor changes nothing.
+/// Returns an endpoint for the doctor, which changes nothing: an OAuth login is not renewed, and no
+/// command that logs in is run.
 fn probe_target(
     at: &EndpointSettings,
     models: Vec<String>,

@@ -1,5 +1,4 @@
-//! Sessions that are resumed in another folder than before, while their changes stay where they
-//! were made.
+//! Sessions that are resumed in another folder than before. Their changes stay in the earlier folder.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +12,8 @@ use crate::journal::{RestoredSession, SessionId, recorded_path};
 use crate::recovery::LeftOff;
 use crate::text::quoted_word;
 
-/// The command that resumes a session which works in `cwd`, from any folder. `flags` are those that
-/// it repeats, each after a blank.
+/// Returns the command that resumes, from any folder, a session that works in `cwd`. `flags` are
+/// repeated flags, each after a blank.
 pub fn resume_command(
     session_id: &str,
     cwd: Option<&Path>,
@@ -29,8 +28,8 @@ pub fn resume_command(
     format!("outlast{folder} --resume {session_id}{worktree}{profile}{flags}")
 }
 
-/// Returns the command with the folder of settings and sessions, if it has to name one. It also works
-/// without a shell.
+/// Returns the command with the folder of settings and sessions, if that has to be named. The command
+/// also works without a shell.
 pub fn with_config_dir(command: String, config_dir: Option<&Path>) -> String {
     match config_dir {
         Some(folder) => format!("env OUTLAST_CONFIG_DIR={} {command}", quoted_path(folder)),
@@ -79,7 +78,7 @@ impl ResumedFolder<'_> {
         let Some(before) = before else { return Ok(None) };
         let left_off = restored.conversation.left_off.and_then(LeftOff::end);
         let (is_done, is_there) = (!has_prompt && left_off.is_some(), before.is_dir());
-        // The journal has the name with U+FFFD, which does not say whether the folder exists.
+        // The journal contains the name with U+FFFD, so it is not known whether the folder exists.
         let is_unknown = before.to_string_lossy().contains(char::REPLACEMENT_CHARACTER);
         if may_move || !(is_done || is_there || is_unknown) {
             return Ok(Some(before.to_owned()));
@@ -108,7 +107,7 @@ impl ResumedFolder<'_> {
 
 fn is_same(before: &Path, now: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
-    // The journal of another program has a name that is not UTF-8 with U+FFFD.
+    // Journals of other programs contain U+FFFD in names that are not UTF-8.
     let is_recorded =
         |name: &str| name == recorded_path(now) || name == now.to_string_lossy().as_ref();
     let is_equal = before == now || before.to_str().is_some_and(is_recorded);

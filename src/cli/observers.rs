@@ -24,7 +24,7 @@ impl Observer for NoProgress {
 }
 
 impl RunJob {
-    /// Opens the file that gets every detail, if one is named.
+    /// Opens the file for all details, if a flag names it.
     pub(super) fn debug_log(&self) -> Result<Option<DebugLog>, UsageError> {
         let output = &self.settings.output;
         let Some(filter) = &output.library_log else { return Ok(None) };
@@ -35,9 +35,9 @@ impl RunJob {
         let name = || format!("--debug-file {}", place.path().display());
         let file = place.append().with_context(name)?;
         let clock = self.clock;
-        let limits = RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit };
         let now = move || WallTime::from_clock(&clock);
-        let log = DebugLog::new(file, Arc::clone(&self.shared.mask), now, limits, filter);
+        let mask = Arc::clone(&self.shared.mask);
+        let log = DebugLog::new(file, mask, now, self.run_limits(), filter);
         Ok(Some(log.map_err(|error| UsageError::no_thread(&error))?))
     }
 
@@ -45,11 +45,10 @@ impl RunJob {
     pub(super) fn progress_observer(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
         if self.host.is_some() && output.verbosity != Some(Verbosity::Detail) {
-            // The host reads all of it on standard output.
+            // The host reads the progress on standard output.
             return Box::new(NoProgress);
         }
         let (clock, verbosity) = (self.clock, self.verbosity());
-        let limits = RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit };
         if verbosity == Verbosity::Failures {
             return Box::new(NoProgress);
         }
@@ -58,7 +57,8 @@ impl RunJob {
         let is_plain = output.dumb_terminal || is_quiet || is_shared;
         let has_status = io::stderr().is_terminal() && !is_plain;
         let medium = if has_status { LineMedium::Terminal } else { LineMedium::Log };
-        let style = LineStyle { verbosity, medium, styling: self.styling(), limits };
+        let style =
+            LineStyle { verbosity, medium, styling: self.styling(), limits: self.run_limits() };
         let now = move || WallTime::from_clock(&clock);
         let lines = ProgressLines::new(self.shared.stderr.clone(), now, style);
         match medium {
@@ -67,9 +67,9 @@ impl RunJob {
         }
     }
 
-    /// Returns the level of detail on standard error: in a pipe or a file only what needs
-    /// attention, so that a cron job that succeeds prints nothing. In CI calls are reported too,
-    /// unless a caller captures standard error together with the result.
+    /// Returns the level of detail on standard error. In a pipe or a file only waits and problems are
+    /// reported, so that a cron job that succeeds prints nothing. In CI calls are reported too, unless
+    /// a caller captures standard error together with the result.
     pub(super) fn verbosity(&self) -> Verbosity {
         let output = &self.settings.output;
         let is_read_by_people = io::stderr().is_terminal() || output.is_ci && !is_stderr_stdout();
@@ -77,7 +77,11 @@ impl RunJob {
         output.verbosity.unwrap_or(usual)
     }
 
-    /// The colours of standard error.
+    fn run_limits(&self) -> RunLimits {
+        RunLimits { budget: self.settings.config.max_budget_usd, time: self.limit }
+    }
+
+    /// Returns the colours of standard error.
     pub(super) fn styling(&self) -> Styling {
         Styling::of(self.settings.output.colors, io::stderr().is_terminal())
     }

@@ -1,5 +1,5 @@
-//! The parts of a host's session that outlive its turns: background commands, which continue
-//! between them, and the hooks of its end.
+//! The parts of a host's session that outlive its turns: background commands, and the hooks of its
+//! end.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::session::{HostSession, system_message};
 /// Time that commands may continue after the last result once the host has closed standard input.
 const GRACE_AFTER_RESULT: Duration = Duration::from_secs(5);
 
-/// Time limit for stopping all that still runs of a turn, except its commands.
+/// Time limit for stopping everything of a turn that is still running, except its commands.
 const TURN_END: Duration = Duration::from_secs(1);
 
 /// Time limit for all hooks of the session's end after a signal: the process has four seconds for
@@ -25,7 +25,7 @@ const HOOKS_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 const SESSION_END: Duration = Duration::from_secs(2);
 
 impl HostSession {
-    /// Reports commands to the host from the end of a turn on.
+    /// Reports commands to the host after the end of a turn.
     pub(super) async fn report_commands(&mut self) {
         self.resources.commands.end_run(TURN_END).await;
         self.last_turn_ended = Instant::now();
@@ -50,7 +50,7 @@ impl HostSession {
         self.queue.push_back(UserPrompt::about_background_commands());
     }
 
-    /// Lets commands end by themselves for a moment after the last result.
+    /// Waits a moment after the last result for commands to end by themselves.
     ///
     /// # Errors
     /// A signal ends the session.

@@ -1,4 +1,4 @@
-//! The reply to `get_context_usage`: what fills the context window.
+//! The reply to `get_context_usage`: the sizes of the parts of the next request.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const MCP: &str = "mcp__";
 /// begun in this process, and `messages` are the tokens of its messages.
 ///
 /// # Errors
-/// An error that would also keep the next turn from beginning.
+/// An error that would also prevent the next turn.
 pub(super) fn measure(
     settings: &Settings,
     servers: &Arc<Servers>,
@@ -112,7 +112,7 @@ fn mcp_tool(tool: &ToolDefinition, servers: &Servers) -> Value {
     })
 }
 
-/// The kinds of sub-agents. Their tokens are part of those of the tool that starts them.
+/// Lists the kinds of sub-agents. Their tokens are also counted for the tool that starts them.
 fn agents(settings: &Settings, head: &RequestHead) -> Vec<Value> {
     let agent = |kind: &AgentDefinition| {
         let own = settings.library.agents.iter().find(|own| own.definition.name == kind.name);

@@ -1,5 +1,5 @@
-//! Answers a prompt without content. A host that resumes a session only to restore files sends one,
-//! and its request when it has received the `init` message.
+//! Answers a prompt without content. A host that resumes a session only to restore files sends such a
+//! prompt, and its request after it has received the `init` message.
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use crate::journal::RecordedPrompt;
 use crate::mcp::Servers;
 use crate::recovery::Money;
 
-use super::session::{DEFERRED_PATIENCE, HostSession, InputStep};
+use super::session::{DEFERRED_LIMIT, HostSession, InputStep};
 
 impl HostSession {
     /// Reports that the prompt is empty, unless the host only restores files. Returns the exit code.
@@ -31,12 +31,12 @@ impl HostSession {
     ) -> Result<u8, u8> {
         let may_restore = self.keeps_files && self.args.run.session.resume.is_some();
         if may_restore && *is_open && self.send_init().await.is_ok() {
-            let line = timeout(DEFERRED_PATIENCE, input.recv()).await;
-            let restores =
-                match line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt) {
-                    Some(prompt) => self.can_restore(prompt).await,
-                    None => false,
-                };
+            let line = timeout(DEFERRED_LIMIT, input.recv()).await;
+            let restored = line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt);
+            let restores = match restored {
+                Some(prompt) => self.restore_files(prompt, true).await.is_ok(),
+                None => false,
+            };
             let step = match line {
                 Ok(line) => self.handle(line, None).await,
                 Err(_) => InputStep::GoesOn,
@@ -77,7 +77,7 @@ impl HostSession {
     }
 }
 
-/// The prompt to which a line asks to restore files.
+/// Returns the prompt of a line that requests to restore files.
 fn restored_prompt(line: &HostInput) -> Option<String> {
     let HostInput::Line { text, .. } = line else { return None };
     let Ok(HostFrame::Control { request, .. }) = parse(text) else { return None };

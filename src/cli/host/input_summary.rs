@@ -1,4 +1,4 @@
-//! The lines of a host that had no effect, for the end of its input.
+//! Counts the lines of a host that had no effect, for a message at the end of its input.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ const KEEP_ALIVE: &str = "keep_alive";
 /// Maximum length of the name of a type in a message, in characters.
 const TYPE_CHARS_MAX: usize = 40;
 
-/// What the lines so far were.
+/// The kinds of the lines so far.
 #[derive(Debug, Default)]
 pub(super) struct InputSummary {
     /// True if there was a prompt or a request.
     has_task: bool,
     /// The number of lines that were ignored.
     ignored: usize,
-    /// The types of these lines, and how many there are of each.
+    /// The types of these lines, each with the number of its lines.
     types: BTreeMap<String, usize>,
 }
 
@@ -35,8 +35,8 @@ impl InputSummary {
         }
     }
 
-    /// Returns an error if the input had lines, and none of them asked for anything: it may be meant
-    /// for another program, or be misspelt.
+    /// Returns an error if the input had lines, but neither a prompt nor a request: it may be meant for
+    /// another program, or be misspelt.
     pub(super) fn lost_task(&self) -> Option<UsageError> {
         let mut types: Vec<_> = self.types.iter().collect();
         types.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -1,4 +1,4 @@
-//! Drives outlast for a host: each of its prompts is a turn, a run of the same session.
+//! Sessions driven by a host: each prompt of the host is a turn, a run of the same session.
 //!
 //! ```text
 //! stdin ─reader thread─┬─ replies ──► PendingRequests (hooks, permissions, MCP servers wait there)

@@ -1,4 +1,4 @@
-//! The session and the settings of a host's next turn, as they are before it begins.
+//! The session and the settings of a host's next turn.
 
 use uuid::Uuid;
 
@@ -17,8 +17,8 @@ use crate::tools::FileHistory;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin, whatever agents the host defines, and takes what their session
-    /// says about them: its id, whether a hook has deferred its last call, and its prompts.
+    /// Checks that turns can begin, whatever agents the host defines later, and reads their session:
+    /// its id, whether a hook has deferred its last call, and the ids of its prompts.
     pub(super) async fn start(&mut self) -> Result<(), UsageError> {
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
@@ -42,7 +42,7 @@ impl HostSession {
         self.steps().step("reading the settings", resolve).await
     }
 
-    /// Makes the next turn resume the session if a turn has opened it, even one that failed then.
+    /// Makes the next turn resume the session if a turn has opened it, even if that turn failed.
     pub(super) fn resume_if_opened(&mut self) {
         let id = self.session_id.get();
         if self.resources.opened.is(&id) {
@@ -50,15 +50,15 @@ impl HostSession {
         }
     }
 
-    /// Makes the mode that the host has set the one of the turns to come.
+    /// Applies the mode that the host has set to the following turns.
     pub(super) fn adopt_mode(&mut self) {
         if let Some(mode) = self.resources.live.mode() {
             self.args.set_mode(mode);
         }
     }
 
-    /// Begins a new conversation in a session of its own: the next turn is its first. Files can be
-    /// restored as they are at the prompt with this id, which requested that.
+    /// Begins a new conversation in a new session, whose first turn is the next one. `prompt` is the id
+    /// of the prompt that requested this: files can be restored to their state at it.
     pub(super) async fn clear(&mut self, prompt: Option<String>) {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
         self.args.begin_session(&new);
@@ -80,7 +80,7 @@ impl HostSession {
     async fn begin_file_history(&self, prompt: String) {
         let begin = move |session: SessionChoice| {
             let history = FileHistory::new(session.folder().join(FILE_HISTORY), prompt);
-            // A folder that cannot be written is reported when a file is to be kept in it.
+            // A folder that cannot be written is reported when a file is copied to it.
             let _ = history.begin(&[]);
             Ok(())
         };
@@ -100,7 +100,7 @@ impl HostSession {
         self.steps().step(name, work).await
     }
 
-    fn steps(&self) -> StartupSteps<'_> {
+    pub(super) fn steps(&self) -> StartupSteps<'_> {
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
     }
 }

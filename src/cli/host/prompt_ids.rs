@@ -1,4 +1,4 @@
-//! The ids of a session's prompts: a host that is not sure whether one arrived sends it again.
+//! The ids of a session's prompts: a host sends a prompt again if it does not know whether it arrived.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::journal::UserMessageIds;
 #[derive(Default)]
 pub(super) struct PromptIds {
     known: HashSet<String>,
-    /// Those of the last prompt of earlier processes, until another prompt follows it.
+    /// The ids of the last prompt of earlier processes, until another prompt follows.
     last: HashSet<String>,
 }
 
@@ -23,8 +23,8 @@ impl From<UserMessageIds> for PromptIds {
 }
 
 impl PromptIds {
-    /// Returns the prompt if it must be answered. The last prompt of an earlier process continues:
-    /// its result may not have reached the host. `None`: it is a copy of any other known prompt.
+    /// Returns the prompt if it must be answered. The last prompt of an earlier process is continued,
+    /// since its result may not have reached the host. `None`: a copy of another known prompt.
     pub(super) fn admit(&mut self, prompt: UserPrompt) -> Option<UserPrompt> {
         let id = prompt.uuid.as_deref().map(normalized);
         if id.as_ref().is_some_and(|id| self.last.contains(id)) {
@@ -46,7 +46,7 @@ impl PromptIds {
     }
 }
 
-/// An id as it is written to the journal.
+/// Returns an id as it is written to the journal.
 fn normalized(id: &str) -> String {
     Uuid::try_parse(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
 }

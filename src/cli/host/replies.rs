@@ -4,26 +4,25 @@ use serde_json::{Value, json};
 
 use crate::agent::agent_kinds;
 use crate::cli::prompts::PromptCommand;
-use crate::cli::settings::Settings;
+use crate::cli::settings::{ChainEntry, Settings};
 use crate::cli::version::REFERENCE_VERSION;
 use crate::mcp::{ServerIdentity, ServerReport, Servers, tool_name_prefix};
 use crate::tools::AgentDefinition;
 
-/// The parts of `initialize` that were there, and have been applied.
+/// The optional parts of `initialize` that were given, and so have been applied.
 pub(super) struct AppliedParts {
     pub(super) hooks: bool,
     pub(super) servers: bool,
     pub(super) plugins: bool,
 }
 
-/// The reply to `initialize` (PROTOCOL 3.4).
+/// Returns the reply to `initialize`.
 pub(super) fn initialized(settings: &Settings, applied: &AppliedParts) -> Value {
     let commands: Vec<Value> = settings.library.callable().map(command).collect();
     let agents: Vec<Value> = agent_kinds(settings.agents.clone()).iter().map(agent).collect();
-    let models =
-        settings.chain.links.iter().map(
-            |link| json!({ "value": link.label, "displayName": link.label, "description": "" }),
-        );
+    let models = settings.chain.links.iter().map(|ChainEntry { label, .. }| {
+        json!({ "value": label, "displayName": label, "description": "" })
+    });
     let styles = settings.library.styles.iter().map(|style| style.name.as_str());
     let styles = ["default"].into_iter().chain(styles);
     json!({
@@ -57,7 +56,7 @@ fn agent(agent: &AgentDefinition) -> Value {
     value
 }
 
-/// The reply to `mcp_status`.
+/// Returns the reply to `mcp_status`.
 pub(super) fn mcp_status(servers: &Servers) -> Value {
     let tools = servers.tool_definitions();
     let status = |report: &ServerReport| {

@@ -11,7 +11,6 @@ use crate::agent::{self, InterruptSender};
 use crate::cli::assemble::start_shared_servers;
 use crate::cli::output::{StreamJson, one_line};
 use crate::cli::settings::Settings;
-use crate::cli::startup::StartupSteps;
 use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
 use crate::host::{ControlRequest, Initialize, control_error, control_success};
@@ -23,7 +22,7 @@ use crate::types::HostChannel;
 use super::context_usage;
 use super::replies::{self, AppliedParts};
 use super::run_args::TurnArgs;
-use super::session::{DEFERRED_PATIENCE, HostSession, InputStep, system_message};
+use super::session::{DEFERRED_LIMIT, HostSession, InputStep, system_message};
 
 /// Time limit of the wait at the start for servers that run in the host.
 const HOST_SERVERS_WAIT: Duration = Duration::from_secs(2);
@@ -51,10 +50,9 @@ impl HostSession {
             }
             ControlRequest::SetModel(model) => self.set_model(model).await.map_err(Into::into),
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
-            ControlRequest::StopTask(task) => match self.resources.stops.stop(&task) {
-                Ok(()) => Ok(json!({})),
-                Err(error) => Err(error.into()),
-            },
+            ControlRequest::StopTask(task) => {
+                self.resources.stops.stop(&task).map(|()| json!({})).map_err(Into::into)
+            }
             ControlRequest::GetContextUsage => self.context_usage().await.map_err(Into::into),
             ControlRequest::SetMaxThinkingTokens(tokens) => {
                 let set = self.args.set_thinking(tokens).map(|()| json!({}));
@@ -102,7 +100,7 @@ impl HostSession {
         InputStep::GoesOn
     }
 
-    /// Sets the permission mode, of the running turn too.
+    /// Sets the permission mode, also of the running turn.
     fn set_mode(&mut self, mode: &str) -> anyhow::Result<Value> {
         let mode = TurnArgs::mode(mode)?;
         self.resources.live.set_mode(mode)?;
@@ -110,7 +108,7 @@ impl HostSession {
         Ok(json!({ "mode": mode.name() }))
     }
 
-    /// Measures what fills the context window.
+    /// Measures the parts of the next request.
     async fn context_usage(&mut self) -> Result<Value, UsageError> {
         let servers = self.shared_servers().await?;
         let settings = self.settings().await?;
@@ -123,9 +121,8 @@ impl HostSession {
         .await
     }
 
-    /// The ids of the prompts that wait.
-    /// Interrupts the turn that the host sees as the current one: the running one, or, if its result
-    /// was sent, the one of the next prompt.
+    /// Interrupts the turn that is the current one for the host: the running turn, or, if its result
+    /// was sent, that of the next prompt.
     fn interrupt(&mut self, turn: Option<&InterruptSender>, cancels_queued: bool) -> Value {
         let running = turn.filter(|_| !self.context.exit_watchdog.is_claimed());
         if let Some(turn) = running {
@@ -149,7 +146,7 @@ impl HostSession {
         }
     }
 
-    /// Sets the model of the turns to come; `None`: the one before the host's first change.
+    /// Sets the model of the following turns; `None`: the model before the host's first change.
     async fn set_model(&mut self, model: Option<String>) -> Result<Value, UsageError> {
         if model.is_some() && self.args.lacks_first_model() {
             let settings = self.settings().await?;
@@ -163,7 +160,7 @@ impl HostSession {
         match self.apply(request).await {
             Ok(reply) => {
                 self.out.send_reply(control_success(id, reply), StreamJson::LONGEST);
-                self.deferred_until = Some(Instant::now() + DEFERRED_PATIENCE);
+                self.deferred_until = Some(Instant::now() + DEFERRED_LIMIT);
                 InputStep::GoesOn
             }
             Err(error) => {
@@ -174,7 +171,7 @@ impl HostSession {
         }
     }
 
-    /// Applies what the host sets before its first prompt, and returns the reply.
+    /// Applies the options that the host sends before its first prompt, and returns the reply.
     async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
         let hooks = request.hooks.clone();
         let applied = AppliedParts {
@@ -196,7 +193,7 @@ impl HostSession {
         Ok(reply)
     }
 
-    /// Sends a warning to the host, or to standard error once it gets no messages any more.
+    /// Sends a warning to the host, or to standard error once the host gets no more messages.
     pub(super) fn warn(&self, text: &str) {
         if self.is_silent {
             self.shared.stderr.send(&format!("outlast: warning: {}", one_line(text)));
@@ -215,20 +212,15 @@ impl HostSession {
         }
         let settings = self.settings().await?;
         let secrets = self.shared.secrets.clone();
-        for secret in &settings.secrets {
-            secrets.add(secret.reveal());
-        }
+        settings.add_secrets(&secrets);
         let (own, session_id) = (host_servers(&settings), self.session_id.get());
         let host: Arc<dyn HostChannel> = Arc::new(self.requests.clone());
-        let servers = StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("starting the MCP servers", move || {
-                start_shared_servers(&settings, session_id, &secrets, host)
-            })
-            .await?;
+        let start = move || start_shared_servers(&settings, session_id, &secrets, host);
+        let servers = self.steps().step("starting the MCP servers", start).await?;
         servers.start();
         self.resources.servers = Some(Arc::clone(&servers));
         if !own.is_empty() {
-            // Their tools are in the first status. A server that takes longer joins later.
+            // The first status contains their tools. A server that takes longer is added later.
             let connected = servers.wait_until_connected(&own);
             let _ = tokio::time::timeout(HOST_SERVERS_WAIT, connected).await;
         }
@@ -236,7 +228,7 @@ impl HostSession {
     }
 }
 
-/// The names of the servers that run in the host.
+/// Returns the names of the servers that run in the host.
 fn host_servers(settings: &Settings) -> Vec<String> {
     let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
     own.map(|server| server.name.clone()).collect()

@@ -10,7 +10,6 @@ use crate::cli::chosen_session::SessionChoice;
 use crate::cli::host_turn::FILE_HISTORY;
 use crate::cli::run::ProcessContext;
 use crate::cli::settings::{self, Settings};
-use crate::cli::startup::StartupSteps;
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::journal::SessionFolder;
@@ -19,7 +18,7 @@ use crate::tools::{FileHistory, RestoreMode, RestoredFiles};
 use super::session::HostSession;
 
 impl HostSession {
-    /// Restores the files that were changed since a prompt. A failure is a reply, too.
+    /// Restores the files that were changed since a prompt. The reply reports a failure.
     pub(super) async fn rewind(&self, prompt: String, is_dry_run: bool) -> Value {
         match self.restore_files(prompt, is_dry_run).await {
             Ok(RestoredFiles { files, insertions, deletions, failures }) => {
@@ -38,12 +37,8 @@ impl HostSession {
         }
     }
 
-    /// Returns true if the files that were changed since a prompt can be restored.
-    pub(super) async fn can_restore(&self, prompt: String) -> bool {
-        self.restore_files(prompt, true).await.is_ok()
-    }
-
-    async fn restore_files(
+    /// Restores the files that were changed since a prompt, or only determines which can be restored.
+    pub(super) async fn restore_files(
         &self,
         prompt: String,
         is_dry_run: bool,
@@ -56,9 +51,8 @@ impl HostSession {
         let mode = if is_dry_run { RestoreMode::DryRun } else { RestoreMode::Restore };
         let added = self.resources.live.existing_folders();
         let sessions = [self.cleared_sessions.clone(), vec![self.session_id.get()]].concat();
-        StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
-            .step("restoring files", move || restore(&settings, &added, &sessions, &prompt, mode))
-            .await
+        let restore = move || restore(&settings, &added, &sessions, &prompt, mode);
+        self.steps().step("restoring files", restore).await
     }
 }
 
@@ -113,7 +107,7 @@ pub(in crate::cli) async fn rewind_files(
         print_report(&format!("Restored files: {}\n", restored.files.len()))
     };
     let ended = tokio::task::spawn_blocking(work).await;
-    // Never cancelled: the error is a panic, which continues here.
+    // The task is never cancelled, so an error is a panic, which continues here.
     ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
     Ok(0)
 }

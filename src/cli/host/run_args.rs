@@ -1,4 +1,4 @@
-//! The flags of the turns to come, with the changes that a host makes to them.
+//! The flags of the following turns, with the changes that a host makes to them.
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ const THINKING: [&str; 2] = [MAX_THINKING, "thinking"];
 pub(super) struct TurnArgs {
     /// The flags, with the changes of the host.
     pub(super) run: RunArgs,
-    /// The model of the command line, or else the one that the host's first change replaced.
+    /// The model of the command line, or else the model that the host's first change replaced.
     model: Option<String>,
     /// The budget for thinking of the command line, by flag.
     thinking: [(&'static str, Option<String>); 2],
@@ -44,7 +44,7 @@ impl TurnArgs {
     pub(super) fn new(args: &RunArgs) -> Self {
         let mut run = args.clone();
         run.session.trust_project = true;
-        // Its working folder, too: a resumed session goes on there.
+        // The host chose the working folder, too, so a resumed session moves there.
         run.session.names_folder = true;
         run.session.gives_options_anew = true;
         run.session.first_reading = Some(FirstReading::default());
@@ -58,8 +58,8 @@ impl TurnArgs {
         Self { run, model, thinking, servers: Map::new(), may_bypass }
     }
 
-    /// Without a kept session, the turns share one in a folder of their own: each resumes the one
-    /// before. If that folder cannot be created, each turn begins without the earlier messages.
+    /// Without a kept session, the turns share a session in a temporary folder, and each resumes it. If
+    /// that folder cannot be created, each turn begins without the earlier messages.
     pub(super) fn use_private_sessions(&mut self) -> Option<TempDir> {
         let session = &mut self.run.session;
         let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
@@ -68,7 +68,8 @@ impl TurnArgs {
         Some(private)
     }
 
-    /// Applies what the host sets before its first prompt. Flags of the command line win.
+    /// Applies the options that the host sends before its first prompt. Flags of the command line
+    /// outrank them.
     ///
     /// # Errors
     /// A plugin has no folder.
@@ -105,23 +106,23 @@ impl TurnArgs {
         Ok(())
     }
 
-    /// True if it is not known which model to go back to.
+    /// Returns true if the model before the host's first change is not known.
     pub(super) fn lacks_first_model(&self) -> bool {
         self.model.is_none()
     }
 
-    /// Sets the model to go back to: a session remembers only the last one.
+    /// Sets the model before the host's first change: a session records only the last model.
     pub(super) fn set_first_model(&mut self, model: &str) {
         self.model = Some(model.to_owned());
     }
 
-    /// Sets the model of the turns to come; `None`: the first one.
+    /// Sets the model of the following turns; `None`: the first model.
     pub(super) fn set_model(&mut self, model: Option<String>) {
         let model = model.or_else(|| self.model.clone());
         self.run.flags.replace("model", model);
     }
 
-    /// Sets the maximum number of thinking tokens in a reply of the turns to come; `None`: that of
+    /// Sets the maximum number of thinking tokens in a reply of the following turns; `None`: that of
     /// the command line.
     ///
     /// # Errors
@@ -158,7 +159,7 @@ impl TurnArgs {
             .ok_or_else(|| UsageError::new(format!("there is no permission mode {mode:?}")))
     }
 
-    /// Sets the permission mode of the turns to come.
+    /// Sets the permission mode of the following turns.
     pub(super) fn set_mode(&mut self, mode: PermissionMode) {
         self.run.flags.replace(SKIP_PERMISSIONS, None);
         self.run.flags.replace(PERMISSION_MODE, Some(mode.name().to_owned()));
@@ -179,7 +180,7 @@ impl TurnArgs {
         session.resume_or_start = None;
         session.session_id = None;
         session.fork_session = false;
-        // The contract is that of this process from now on.
+        // From now on, this process has written the contract.
         session.gives_options_anew = false;
         (session.resume_session_at, session.resume_drops_turn) = (None, None);
     }

@@ -38,9 +38,7 @@ impl HostSession {
                 return Err(error);
             }
         };
-        for secret in &settings.secrets {
-            self.shared.secrets.add(secret.reveal());
-        }
+        settings.add_secrets(&self.shared.secrets);
         for (name, entry) in &before {
             if wanted.get(name) != Some(entry) && servers.remove(name).is_ok() {
                 removed.push(name.clone());
@@ -57,7 +55,7 @@ impl HostSession {
                     }
                     Err(error) => error.to_string(),
                 },
-                // Its position in a flag means nothing to the host.
+                // The position in a flag has no meaning for the host.
                 (None, Some((_, why))) => {
                     why.split_once(": ").map_or(why.as_str(), |(_, why)| why).to_owned()
                 }

@@ -39,14 +39,14 @@ use crate::tools::LivePermissions;
 use super::input_summary::InputSummary;
 use super::prompt_ids::PromptIds;
 use super::run_args::TurnArgs;
-use super::shared_id::SessionName;
+use super::shared_id::SharedId;
 
 /// Time limit of the wait for a slow reader of standard error.
-const STDERR_PATIENCE: Duration = Duration::from_secs(1);
+const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time limit of the wait for the host's `initialize` when the start has failed: the SDKs send it
 /// at once.
-const INITIALIZE_PATIENCE: Duration = Duration::from_secs(5);
+const INITIALIZE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time limit for the host to read the last messages.
 const LAST_READ: Duration = Duration::from_secs(5);
@@ -54,17 +54,17 @@ const LAST_READ: Duration = Duration::from_secs(5);
 /// Time limit for the MCP servers to end.
 const SERVERS_END: Duration = Duration::from_secs(1);
 
-/// Time that a session whose last call was deferred waits for a prompt before it continues without
-/// one.
-pub(super) const DEFERRED_PATIENCE: Duration = Duration::from_millis(500);
+/// Time for which a session whose last call was deferred waits for a prompt before it continues
+/// without a prompt.
+pub(super) const DEFERRED_LIMIT: Duration = Duration::from_millis(500);
 
 /// Maximum number of messages of the host that wait to be handled.
 const INPUT_BACKLOG: usize = 64;
 
-/// The variable with which a host requests reports of the session's state (PROTOCOL 1.4).
+/// The variable with which a host requests reports of the session's state.
 const READS_STATE: &str = "CLAUDE_CODE_SDK_READS_SESSION_STATE";
 
-/// The variable by which a host asks to keep files, so that it can restore them (PROTOCOL 1.4).
+/// The variable with which a host requests that files are kept, so that it can restore them.
 const KEEPS_FILES: &str = "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING";
 
 /// Serves a host until it has closed standard input and all its prompts are answered. Returns the
@@ -104,7 +104,7 @@ pub(in crate::cli) async fn drive(
     }
     let _ = out_drain.finish(LAST_READ).await;
     // Standard error may not be read; the exit code is enough.
-    let _ = stderr_drain.finish(STDERR_PATIENCE).await;
+    let _ = stderr_drain.finish(STDERR_LIMIT).await;
     Ok(code)
 }
 
@@ -116,18 +116,18 @@ pub(super) struct HostSession {
     pub(super) shared: SharedOutput,
     pub(super) out: PipeSender,
     pub(super) requests: PendingRequests,
-    pub(super) session_id: SessionName,
+    pub(super) session_id: SharedId,
     /// True if the resumed session has a deferred call for which no turn was run.
     pub(super) has_deferred: bool,
     /// The last line, if the input ended within it. The prompts before it are answered first.
     cut_off_line: Option<u64>,
-    /// What the lines so far were.
+    /// The kinds of the lines so far.
     summary: InputSummary,
     /// Deadline of the wait for a prompt before the session continues with the deferred call.
     pub(super) deferred_until: Option<Instant>,
     /// Prompts that wait for their turn.
     pub(super) queue: VecDeque<UserPrompt>,
-    /// Messages that ask nothing, for the next prompt.
+    /// Messages without a question, which are added to the next prompt.
     pub(super) context_prompts: Vec<UserPrompt>,
     pub(super) prompt_ids: PromptIds,
     pub(super) resources: SessionResources,
@@ -139,7 +139,7 @@ pub(super) struct HostSession {
     /// The sessions before each `/clear`, in order.
     pub(super) cleared_sessions: Vec<String>,
     pub(super) reports_state: StateReporter,
-    /// True after an error result at the end of the input: the SDKs take any later message for a
+    /// True after an error result at the end of the input: for the SDKs, any later message means a
     /// crash.
     pub(super) is_silent: bool,
     /// True if the host has requested reports of the session's state.
@@ -152,7 +152,7 @@ pub(super) struct HostSession {
 /// Outcome of the handling of one input message.
 pub(super) enum InputStep {
     GoesOn,
-    /// The host has closed it.
+    /// The host has closed the input.
     Ended,
     /// The session ends with this exit code.
     Fatal(u8),
@@ -168,31 +168,27 @@ impl HostSession {
         if is_new || session.fork_session {
             session.session_id.get_or_insert_with(|| Uuid::now_v7().to_string());
         }
-        let session_id = SessionName::default();
+        let session_id = SharedId::default();
         let reads_state = context.variables.get(OsStr::new(READS_STATE));
         let reads_state = reads_state.is_some_and(|value| value == "1");
         let keeps_files = context.variables.get(OsStr::new(KEEPS_FILES));
         let is_on = |value: &OsString| value == "true" || value == "1";
         let keeps_files = keeps_files.is_some_and(is_on);
-        let (to_host, states, id) = (out.clone(), out.clone(), session_id.clone());
-        let write: FrameWriter = Arc::new(move |message| to_host.send_unmasked(message));
+        let (messages, id) = (out.clone(), session_id.clone());
+        let send = move |message| messages.send_message(system_message(message, &id.get()), None);
+        let (states, frames) = (send.clone(), out.clone());
         let reports_state: StateReporter = Arc::new(move |state| {
             if reads_state {
                 let (state, sdk_host_only) = (state.into_str(), true);
-                let message = SystemMessage::SessionStateChanged { state, sdk_host_only };
-                states.send_message(system_message(message, &id.get()), None);
+                states(SystemMessage::SessionStateChanged { state, sdk_host_only });
             }
         });
-        let (messages, id) = (out.clone(), session_id.clone());
-        let announce: SystemWriter = Arc::new(move |message| {
-            messages.send_message(system_message(message, &id.get()), None);
-        });
+        let write: FrameWriter = Arc::new(move |message| frames.send_unmasked(message));
+        let announce: SystemWriter = Arc::new(send.clone());
         let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
         let replays_prompts = args.run.compatibility.replay_user_messages;
-        let (modes, id) = (out.clone(), session_id.clone());
         let live = LivePermissions::new(args.may_bypass).announced_by(move |mode| {
-            let message = SystemMessage::Status { status: None, permission_mode: mode.name() };
-            modes.send_message(system_message(message, &id.get()), None);
+            send(SystemMessage::Status { status: None, permission_mode: mode.name() });
         });
         let resources = SessionResources::new(live);
         Self {
@@ -230,35 +226,9 @@ impl HostSession {
         }
         let (mut code, mut is_open) = (0, true);
         loop {
-            if let Some(mut prompt) = self.queue.pop_front() {
-                if prompt.is_context {
-                    self.announce(&mut prompt);
-                    self.context_prompts.push(prompt);
-                    continue;
-                }
-                if prompt.is_empty() {
-                    match self.answer_empty_prompt(&mut input, &mut is_open).await {
-                        Ok(ended) => code = ended,
-                        Err(fatal) => return fatal,
-                    }
-                    continue;
-                }
-                self.has_deferred = false;
-                if prompt.clears() {
-                    self.end_hooks("clear").await;
-                    self.announce(&mut prompt);
-                    self.clear(prompt.uuid).await;
-                    // Its result, the last one so far, is a success.
-                    code = 0;
-                    continue;
-                }
-                // One that is recorded goes on as it is; the context is for the next one.
-                if prompt.is_of_host() && !prompt.is_recorded {
-                    let before = self.context_prompts.drain(..).rev();
-                    before.for_each(|context| prompt.follow(context));
-                }
-                match Box::pin(self.turn(prompt, &mut input, &mut is_open)).await {
-                    Ok(ended) => code = ended,
+            if let Some(prompt) = self.queue.pop_front() {
+                match Box::pin(self.run_prompt(prompt, &mut input, &mut is_open)).await {
+                    Ok(ended) => code = ended.unwrap_or(code),
                     Err(fatal) => return fatal,
                 }
                 continue;
@@ -276,29 +246,66 @@ impl HostSession {
                 code = if code == 0 { unused.unwrap_or(code) } else { code };
                 return ended.map_or_else(Interrupt::exit_code, |()| code);
             }
-            let (waits, until) = (self.has_deferred, self.deferred_until);
-            let end = self.resources.commands.wait_for_unreported_end(self.seen_ends);
-            let step = tokio::select! {
-                biased;
-                interrupt = self.context.signals.first() => return interrupt.exit_code(),
-                line = input.recv() => self.handle(line, None).await,
-                () = sleep_until(until.unwrap_or_else(Instant::now)), if waits && until.is_some() => {
-                    self.queue.push_back(UserPrompt::default());
-                    InputStep::GoesOn
-                }
-                ends = end, if self.reads_state => {
-                    // A turn that fails before it reports them to the model is not tried again.
-                    self.seen_ends = ends;
-                    self.begin_turn_about_commands();
-                    InputStep::GoesOn
-                }
-            };
-            match step {
+            match self.next_step(&mut input).await {
                 InputStep::GoesOn => {}
                 InputStep::Ended => is_open = false,
                 InputStep::Fatal(fatal) => return fatal,
             }
         }
+    }
+
+    /// Waits for the next event between turns, and handles it.
+    async fn next_step(&mut self, input: &mut mpsc::Receiver<HostInput>) -> InputStep {
+        let (waits, until) = (self.has_deferred, self.deferred_until);
+        let end = self.resources.commands.wait_for_unreported_end(self.seen_ends);
+        tokio::select! {
+            biased;
+            interrupt = self.context.signals.first() => InputStep::Fatal(interrupt.exit_code()),
+            line = input.recv() => self.handle(line, None).await,
+            () = sleep_until(until.unwrap_or_else(Instant::now)), if waits && until.is_some() => {
+                self.queue.push_back(UserPrompt::default());
+                InputStep::GoesOn
+            }
+            ends = end, if self.reads_state => {
+                // A turn that fails before it reports them to the model is not tried again.
+                self.seen_ends = ends;
+                self.begin_turn_about_commands();
+                InputStep::GoesOn
+            }
+        }
+    }
+
+    /// Handles one prompt, and returns the exit code of its turn. `None`: it begins no turn.
+    ///
+    /// # Errors
+    /// The session ends, with this exit code.
+    async fn run_prompt(
+        &mut self,
+        mut prompt: UserPrompt,
+        input: &mut mpsc::Receiver<HostInput>,
+        is_open: &mut bool,
+    ) -> Result<Option<u8>, u8> {
+        if prompt.is_context {
+            self.announce(&mut prompt);
+            self.context_prompts.push(prompt);
+            return Ok(None);
+        }
+        if prompt.is_empty() {
+            return self.answer_empty_prompt(input, is_open).await.map(Some);
+        }
+        self.has_deferred = false;
+        if prompt.clears() {
+            self.end_hooks("clear").await;
+            self.announce(&mut prompt);
+            self.clear(prompt.uuid).await;
+            // Its result, now the last one, is a success.
+            return Ok(Some(0));
+        }
+        // A recorded prompt is continued unchanged, and the context is kept for the next prompt.
+        if prompt.is_of_host() && !prompt.is_recorded {
+            self.context_prompts.drain(..).rev().for_each(|context| prompt.follow(context));
+        }
+        self.turn(prompt, input, is_open).await.map(Some)
     }
 
     /// Runs one prompt, and serves the host meanwhile. Returns the turn's exit code.
@@ -311,10 +318,10 @@ impl HostSession {
         input: &mut mpsc::Receiver<HostInput>,
         is_open: &mut bool,
     ) -> Result<u8, u8> {
-        // A step of the turn before that was abandoned may have opened it since.
+        // An abandoned step of the turn before may have opened the session since.
         self.resume_if_opened();
         self.adopt_mode();
-        // Without them the turn fails for the same reason, and reports it.
+        // If they cannot be started, the turn fails for the same reason and reports it.
         let _ = self.shared_servers().await;
         (self.reports_state)(SessionState::Running);
         self.announce(&mut prompt);
@@ -336,7 +343,7 @@ impl HostSession {
                 biased;
                 code = &mut running => break code,
                 line = input.recv(), if *is_open => {
-                    // The turn goes on while the message is handled.
+                    // The turn continues while the message is handled.
                     let handled = {
                         let mut handling = pin!(self.handle(line, Some(&interrupter)));
                         tokio::select! {
@@ -352,7 +359,7 @@ impl HostSession {
                         InputStep::GoesOn => {}
                         InputStep::Ended => {
                             *is_open = false;
-                            // No further turn could report their end to the model.
+                            // No later turn can report the end of commands to the model.
                             self.resources.commands.end_with_run();
                         }
                         InputStep::Fatal(code) => {
@@ -412,7 +419,7 @@ impl HostSession {
         }
     }
 
-    /// Copies of the session's journals, if the host requested them (PROTOCOL 9).
+    /// Returns the copies of the session's journals, if the host requested them.
     fn mirror(&self) -> Option<JournalMirror> {
         if !self.args.run.compatibility.session_mirror {
             return None;
@@ -464,7 +471,7 @@ impl HostSession {
         Some(error.verdict().exit_code())
     }
 
-    /// Reports a line that is no message, and returns the exit code.
+    /// Reports a line that is not a message, and returns the exit code.
     fn report_line(&self, number: u64, why: &str) -> u8 {
         let error = UsageError::new(format!(
             "line {number} of standard input is not a message of a host: {why}; with --input-format \
@@ -485,21 +492,20 @@ impl HostSession {
                 self.queue.extend(self.prompt_ids.admit(*prompt));
             }
             HostFrame::Control { id, request } => return self.answer(&id, request, turn).await,
-            // The reader hands replies to their requests itself.
+            // The reading thread delivers replies to their requests.
             HostFrame::Reply { .. } | HostFrame::Ignored(_) => {}
         }
         InputStep::GoesOn
     }
 
-    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A
-    /// missing session is only reported: the SDKs look for the result then, which names the cause
-    /// in an error of a type of its own.
+    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A missing
+    /// session is only reported: the SDKs then read the result, and raise an error of a special type.
     async fn fail_start(
         &mut self,
         error: &UsageError,
         input: &mut mpsc::Receiver<HostInput>,
     ) -> u8 {
-        let first = tokio::time::timeout(INITIALIZE_PATIENCE, input.recv()).await;
+        let first = tokio::time::timeout(INITIALIZE_LIMIT, input.recv()).await;
         if error.cause != UsageErrorKind::NotResumable
             && let Ok(Some(HostInput::Line { text, .. })) = first
             && let Ok(HostFrame::Control { id, .. }) = parse(&text)
@@ -510,8 +516,8 @@ impl HostSession {
         error.verdict().exit_code()
     }
 
-    /// Reports an error that belongs to no turn: a result, unless an error result was the last one,
-    /// and a line on standard error.
+    /// Reports an error outside of turns, by a line on standard error, and by a result unless an error
+    /// result was the last message.
     pub(super) fn report(&self, error: &UsageError) {
         if !self.is_silent {
             self.out.send_message(error_result(error, &self.session_id), None);
@@ -519,8 +525,8 @@ impl HostSession {
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 
-    /// Starts the thread that reads standard input. It hands replies to the requests that wait for
-    /// them, even while the session is busy.
+    /// Starts the thread that reads standard input. The thread delivers replies to their requests, even
+    /// while the session is busy.
     fn start_reading(&self) -> io::Result<mpsc::Receiver<HostInput>> {
         let (sender, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();
@@ -541,7 +547,7 @@ impl HostSession {
             };
             match StdinReader::open() {
                 Ok(stdin) => read_lines(BufReader::new(stdin), take),
-                // As at the end of input.
+                // A closed input is like an empty one.
                 Err(_closed) => read_lines(io::empty(), take),
             }
         })?;
@@ -555,7 +561,7 @@ async fn run_turn(
     context: ProcessContext,
     shared: SharedOutput,
     out: PipeSender,
-    session_id: SessionName,
+    session_id: SharedId,
 ) -> u8 {
     let watchdog = context.exit_watchdog.clone();
     let (last, id) = (out.clone(), session_id.clone());
@@ -578,8 +584,8 @@ async fn run_turn(
     exit_code
 }
 
-/// The result of a turn that could not begin.
-fn error_result(error: &UsageError, session_id: &SessionName) -> ResultObject {
+/// Returns the result of a turn that could not begin.
+fn error_result(error: &UsageError, session_id: &SharedId) -> ResultObject {
     let uuid = Uuid::new_v4().to_string();
     exit_code_of_result_for_hosts(usage_error_result(error, &session_id.get(), &uuid))
 }

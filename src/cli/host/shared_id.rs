@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 
 /// The id of the session, once it is known. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct SessionName(Arc<Mutex<String>>);
+pub(super) struct SharedId(Arc<Mutex<String>>);
 
-impl SessionName {
+impl SharedId {
     pub(super) fn set(&self, id: String) {
         *self.0.lock() = id;
     }

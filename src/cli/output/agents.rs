@@ -5,16 +5,12 @@ use crate::messages::{
     AgentCost, AgentSummary, AgentUsage, BackgroundSummary, SystemMessage, TaskNotification,
     TaskPatch, TaskStarted,
 };
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::text::millis;
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
 /// Returns the entry of a sub-agent in the result.
 pub(super) fn agent(task: &AgentTask) -> AgentSummary {
-    let class = match task.reason {
-        Some(StopReason::ModelError(class)) => Some(class.name()),
-        Some(_) | None => None,
-    };
     let usage = &task.usage;
     AgentSummary {
         id: task.mark.id.clone(),
@@ -27,7 +23,7 @@ pub(super) fn agent(task: &AgentTask) -> AgentSummary {
         background: task.background,
         status: task.status,
         reason: task.reason.map(StopReason::name),
-        error_class: class,
+        error_class: error_class(task).map(ErrorClass::name),
         error: task.error.clone(),
         model: task.model.clone(),
         session: task.session.clone(),
@@ -139,17 +135,14 @@ pub fn command_messages(task: &BackgroundTask) -> Vec<SystemMessage> {
     outcome.messages(TaskNotification { task_id, tool_use_id, output_file, summary, agent, status })
 }
 
-/// A line about a sub-agent.
+/// Formats a line about a sub-agent.
 pub(super) fn line(task: &AgentTask) -> String {
     let AgentIdentity { id, kind, description, .. } = &task.mark;
     match task.status {
         AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
         AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped | AgentStatus::Lost => {
             let error = task.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            let class = match task.reason {
-                Some(StopReason::ModelError(class)) => format!(", {class}"),
-                Some(_) | None => String::new(),
-            };
+            let class = error_class(task).map_or_else(String::new, |class| format!(", {class}"));
             let why = why(task);
             format!(
                 "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
@@ -158,6 +151,13 @@ pub(super) fn line(task: &AgentTask) -> String {
                 task.usage.cost.as_cost()
             )
         }
+    }
+}
+
+fn error_class(task: &AgentTask) -> Option<ErrorClass> {
+    match task.reason {
+        Some(StopReason::ModelError(class)) => Some(class),
+        Some(_) | None => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The status line on a terminal: one line that moves, with a countdown while waiting.
+//! The status line on a terminal: a line that is updated, with a countdown while waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::{ProgressLines, one_line};
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
 
-/// The columns that the spinner takes, and the echo of a control character.
+/// The columns of the spinner and of the echo of a control character.
 const MARGIN: usize = 2 + ECHO_COLUMNS as usize;
 
-/// Minimum width of the description of what runs, in columns.
+/// Minimum width of the description of the current work, in columns.
 const NARROWEST: usize = 12;
 
 /// Shows the progress of a run on a terminal.
@@ -66,9 +66,8 @@ impl ProgressView {
             None => format_elapsed(elapsed),
         };
         let (turn, spent) = (self.turn, self.spent);
-        let around = format!("turn {turn} · ").chars().count()
-            + format!(" · {time} · {spent}").chars().count();
-        let doing = truncate_str(&self.doing, width.saturating_sub(around).max(NARROWEST), "…");
+        let others = format!("turn {turn} ·  · {time} · {spent}").chars().count();
+        let doing = truncate_str(&self.doing, width.saturating_sub(others).max(NARROWEST), "…");
         let whole = format!("turn {turn} · {doing} · {time} · {spent}");
         truncate_str(&whole, width, "…").into_owned()
     }
@@ -132,36 +131,24 @@ impl StatusLine {
     fn heartbeat(&self, heartbeat: &Heartbeat) {
         let Heartbeat { elapsed, ends_in, .. } = heartbeat;
         let whole = ends_in.map(|left| *elapsed + left);
-        let elapsed = *elapsed;
-        match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) => self.show(&retry(*pause), elapsed, whole),
-            WaitingFor::Credentials => self.show("waiting for credentials", elapsed, None),
-            WaitingFor::Model(model) => {
-                self.show(&format!("waiting for {model}"), elapsed, None);
-            }
+        let (doing, wait) = match &heartbeat.waiting_for {
+            WaitingFor::Retry(pause) => (retry(*pause), whole),
+            WaitingFor::Credentials => ("waiting for credentials".to_owned(), None),
+            WaitingFor::Model(model) => (format!("waiting for {model}"), None),
             WaitingFor::Tool { name, id } => {
                 let is_known = self.running.iter().any(|call| call.id == *id && call.tool == *name);
                 let running = self.running().filter(|_| is_known);
-                self.show(running.as_ref().unwrap_or(name), elapsed, whole);
+                (running.unwrap_or_else(|| name.clone()), whole)
             }
-            WaitingFor::Permission { tool, .. } => {
-                self.show(&format!("permission for {tool}"), elapsed, None);
-            }
-            WaitingFor::Elicitation { server } => {
-                self.show(&format!("an answer for {server}"), elapsed, None);
-            }
-            WaitingFor::Hook { event } => {
-                self.show(&format!("{} hooks", event.name()), elapsed, None);
-            }
-            WaitingFor::Work { .. } => {
-                self.show("background commands", elapsed, whole);
-            }
-            WaitingFor::Agents { .. } => self.show("agents", elapsed, None),
-            WaitingFor::Servers { names } => {
-                self.show(&format!("MCP servers ({names})"), elapsed, whole);
-            }
-            WaitingFor::Money => self.show("other agents' calls", elapsed, None),
-        }
+            WaitingFor::Permission { tool, .. } => (format!("permission for {tool}"), None),
+            WaitingFor::Elicitation { server } => (format!("an answer for {server}"), None),
+            WaitingFor::Hook { event } => (format!("{} hooks", event.name()), None),
+            WaitingFor::Work { .. } => ("background commands".to_owned(), whole),
+            WaitingFor::Agents { .. } => ("agents".to_owned(), None),
+            WaitingFor::Servers { names } => (format!("MCP servers ({names})"), whole),
+            WaitingFor::Money => ("other agents' calls".to_owned(), None),
+        };
+        self.show(&doing, *elapsed, wait);
         let mut view = self.view.lock();
         view.turn = heartbeat.turn;
         view.spent = heartbeat.spent;

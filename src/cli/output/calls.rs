@@ -12,7 +12,7 @@ use super::PipeSender;
 /// Number of lines at the end of a call's output that verbose output shows.
 const TAIL_LINES: usize = 5;
 
-/// A tool call, and how lines name it.
+/// A tool call, and its name in lines.
 #[derive(Clone, Debug)]
 pub(super) struct NamedCall {
     pub(super) id: String,
@@ -21,16 +21,16 @@ pub(super) struct NamedCall {
     pub(super) short: String,
 }
 
-/// The calls of the latest reply, so that lines can name what runs.
+/// The calls of the latest reply, so that lines can name the running calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallNames {
     calls: Vec<NamedCall>,
-    /// The working folder, below which paths are shown without it.
+    /// The working folder, to which shown paths are relative.
     folder: String,
 }
 
 impl CallNames {
-    /// Replaces the calls of the reply before by those of a new one.
+    /// Replaces the calls by those of a new reply.
     pub(super) fn replace(&mut self, message: &Message, out: &PipeSender) {
         self.calls = self.named(message, out).collect();
     }
@@ -39,7 +39,7 @@ impl CallNames {
         folder.clone_into(&mut self.folder);
     }
 
-    /// The tool calls of a reply.
+    /// Returns the tool calls of a reply.
     pub(super) fn named(
         &self,
         message: &Message,
@@ -52,7 +52,7 @@ impl CallNames {
         })
     }
 
-    /// An input with its path relative to the working folder.
+    /// Returns an input with its path relative to the working folder.
     fn relative(&self, mut input: Value) -> Value {
         let path = input["file_path"].as_str().and_then(|path| path.strip_prefix(&self.folder));
         let inside = path.and_then(|path| path.strip_prefix('/')).map(str::to_owned);
@@ -70,7 +70,7 @@ impl CallNames {
     }
 }
 
-/// The line for a call that has ended.
+/// Formats the line for a call that has ended.
 pub(super) fn ended(names: &CallNames, call: &EndedCall) -> String {
     let name = names.of(&call.id, &call.name);
     let took = format_took(call.took);
@@ -82,7 +82,7 @@ pub(super) fn ended(names: &CallNames, call: &EndedCall) -> String {
     format!("{name} → {how}, {took}")
 }
 
-/// The last lines of a call's output.
+/// Returns the last lines of a call's output.
 pub(super) fn tail(text: &str) -> impl Iterator<Item = &str> {
     let text = without_tags(text);
     let lines = text.lines().count();
@@ -98,7 +98,7 @@ fn without_tags(text: &str) -> &str {
     text.trim_end_matches("</tool_use_error>").trim()
 }
 
-/// The line for a check of the command of `--require`.
+/// Formats the line for a check of the command of `--require`.
 pub(super) fn check(check: &RequirementCheck, (attempt, of): (u32, u32)) -> String {
     let command = &check.command;
     let how = match check.exit_code() {

@@ -9,7 +9,7 @@ pub struct Capabilities {
     pub skills: Vec<String>,
     pub output_style: String,
     pub plugins: Vec<PluginEntry>,
-    /// Servers that were left out: their names, and why.
+    /// The names of servers that were left out, each with the reason.
     pub skipped_servers: Vec<(String, String)>,
 }
 

@@ -1,5 +1,5 @@
-//! The file of `--debug-file`: every detail of a run, as `--log-detail` shows it, and the log
-//! messages of libraries.
+//! The file of `--debug-file`: the details of a run that `--log-detail` shows, and the log messages of
+//! libraries.
 
 use std::fs::File;
 use std::io;
@@ -46,14 +46,14 @@ impl DebugLog {
         Ok(Self { lines: ProgressLines::new(out, clock, style), drain })
     }
 
-    /// Waits until everything is written, for at most `patience`.
+    /// Waits until everything is written, for at most `limit`.
     ///
     /// # Errors
     /// The file could not be written.
-    pub async fn finish(self, patience: Duration) -> io::Result<()> {
+    pub async fn finish(self, limit: Duration) -> io::Result<()> {
         stop_library_log();
         drop(self.lines);
-        self.drain.finish(patience).await
+        self.drain.finish(limit).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::secrets::StreamRedactor;
 
 use super::PipeSender;
 
-/// The delta types that carry text, and the field that holds it.
+/// The types of deltas with text, each with the field of the text.
 const TEXTS: [(&str, &str); 3] =
     [("text_delta", "text"), ("thinking_delta", "thinking"), ("input_json_delta", "partial_json")];
 
@@ -50,7 +50,7 @@ impl BlockDeltas {
         let Some((kind, member)) = known else { return vec![event.clone()] };
         let Some(text) = delta[member].as_str() else { return vec![event.clone()] };
         let mut events = Vec::new();
-        // A block should not change its type; if it does, its texts are kept apart.
+        // If a block changes its type, which it should not, its texts are kept apart.
         if self.open.get(&index).is_some_and(|open| open.kind != kind) {
             events.extend(self.open.remove(&index).and_then(|open| open.finish(index)));
         }
@@ -67,7 +67,7 @@ impl BlockDeltas {
 }
 
 impl OpenBlock {
-    /// The event with the text that was held back.
+    /// Returns the event with the text that was held back.
     fn finish(mut self, index: u64) -> Option<Value> {
         let (kind, member) = (self.kind, self.member);
         let rest = self.stream.finish_text();

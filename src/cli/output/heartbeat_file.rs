@@ -18,10 +18,10 @@ pub struct HeartbeatFile {
 }
 
 impl HeartbeatFile {
-    /// Makes the file, or touches it.
+    /// Creates the file, or touches it.
     ///
     /// # Errors
-    /// It cannot be made or written.
+    /// It cannot be created or written.
     pub fn create(place: &OutputFile) -> Result<Self, OutputFileError> {
         let file = place.append()?;
         file.set_modified(SystemTime::now()).map_err(OutputFileError::Unusable)?;

@@ -10,7 +10,7 @@ use crate::recovery::{Fault, Pause};
 
 use super::calls::CallNames;
 
-/// Formats a heartbeat. `end` is when the current retry wait ends, as it was announced.
+/// Formats a heartbeat. `end` is the announced end of the current retry wait.
 pub(super) fn heartbeat(
     heartbeat: &Heartbeat,
     calls: &CallNames,
@@ -25,7 +25,7 @@ pub(super) fn heartbeat(
                 let end = end.unwrap_or_else(|| now.after(left));
                 format!(", {} left, until {}", format_duration(left), now.clock_time(end))
             });
-            // The total includes the current wait; the announced one does not.
+            // This total includes the current wait, unlike that in the announcement of the wait.
             let waited = total_wait(heartbeat.waited_in_all);
             format!("waiting {}{end}{waited}, {spent}", purpose(*pause, None))
         }

@@ -23,7 +23,7 @@ static RECEIVER: RwLock<Option<PipeSender>> = RwLock::new(None);
 pub fn log_libraries(out: PipeSender, filter: &LogFilter) {
     *RECEIVER.write() = Some(out);
     let lines = layer().with_ansi(false).with_writer(|| Messages);
-    // A second one in the process finds the first, which writes to the new receiver.
+    // A second registration fails: the first writes to the new receiver.
     let _ = registry().with(lines.with_filter(filter.targets().clone())).try_init();
 }
 
@@ -39,7 +39,7 @@ impl io::Write for Messages {
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         let receiver = RECEIVER.read();
         if let Some(out) = receiver.as_ref() {
-            // A reader that is slow loses messages: it delays nothing.
+            // A slow reader loses messages instead of delaying the run.
             out.offer(&one_line(String::from_utf8_lossy(message).trim()));
         }
         Ok(message.len())

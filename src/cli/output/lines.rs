@@ -8,7 +8,7 @@ use std::time::Duration;
 use console::truncate_str;
 use jiff::Timestamp;
 
-use crate::agent::{AgentIdentity, AgentStatus, EndedCall, Observer, RunEvent};
+use crate::agent::{AgentIdentity, AgentStatus, Observer, RunEvent};
 use crate::cli::args::Verbosity;
 use crate::cli::timestamps::{WallTime, format_duration};
 use crate::recovery::{ErrorClass, Event, Fast, Fault, RecoveryPlan, ReplyKind, Transition};
@@ -45,7 +45,7 @@ pub enum LineMedium {
     /// A log, in which each line must be complete.
     #[default]
     Log,
-    /// A terminal, where lines stand above a status line with times and costs.
+    /// A terminal, with a status line of times and costs below the lines.
     Terminal,
 }
 
@@ -85,7 +85,7 @@ pub struct ProgressLines {
 }
 
 impl ProgressLines {
-    /// `clock` returns the wall time.
+    /// Writes lines to `out`. `clock` returns the wall time.
     pub fn new(
         out: PipeSender,
         clock: impl Fn() -> WallTime + Send + Sync + 'static,
@@ -113,7 +113,7 @@ impl ProgressLines {
         }
     }
 
-    /// The lines for something that happened to a sub-agent.
+    /// Formats an event of a sub-agent.
     fn of_agent(&mut self, agent: &AgentIdentity, event: &RunEvent) -> Vec<ProgressLine> {
         let (out, clock, style) = (self.out.clone(), Arc::clone(&self.clock), self.style);
         let own = self.agents.entry(agent.id.clone());
@@ -179,7 +179,11 @@ impl ProgressLines {
                 self.calls.replace(message, &self.out);
                 self.reply(message, usage.output_tokens)
             }
-            RunEvent::ToolEnds(call) => self.call_ends(call),
+            RunEvent::ToolEnds(call) => {
+                let mut lines = self.at(Verbosity::Calls, || calls::ended(&self.calls, call));
+                lines.extend(self.output(&call.tail));
+                lines
+            }
             RunEvent::RequirementEnds { check, attempt, of } => {
                 self.check_ends(check, (*attempt, *of))
             }
@@ -198,7 +202,7 @@ impl ProgressLines {
         }
     }
 
-    /// A line that is shown at a verbosity and above.
+    /// Returns a line that is shown at a verbosity and above.
     fn at(&self, verbosity: Verbosity, text: impl FnOnce() -> String) -> Vec<ProgressLine> {
         let shown = self.style.verbosity >= verbosity;
         shown.then(|| ProgressLine { tone: Tone::Faint, text: text() }).into_iter().collect()
@@ -208,28 +212,22 @@ impl ProgressLines {
         self.at(Verbosity::Detail, text)
     }
 
-    /// A reply, and the calls that it makes.
+    /// Formats a reply and its calls.
     fn reply(&self, message: &Message, tokens: u64) -> Vec<ProgressLine> {
         let mut lines = self.detail(|| turn(self.turns, message, tokens));
         for block in &message.content {
             if let Block::Text { text } = block {
                 let first = text.lines().map(str::trim).find(|line| !line.is_empty());
                 let first = first.map(|line| line.chars().take(INPUT_MAX).collect::<String>());
-                lines.extend(
-                    first.into_iter().flat_map(|text| self.detail(|| format!("| \"{text}\""))),
-                );
+                if let Some(first) = first {
+                    lines.extend(self.detail(|| format!("| \"{first}\"")));
+                }
             } else if let Block::ToolUse { name, input, .. } = block {
                 let input = self.out.redact_input(input).to_string();
                 let input: String = input.chars().take(INPUT_MAX).collect();
                 lines.extend(self.detail(|| format!("| {name} {input}")));
             }
         }
-        lines
-    }
-
-    fn call_ends(&self, call: &EndedCall) -> Vec<ProgressLine> {
-        let mut lines = self.at(Verbosity::Calls, || calls::ended(&self.calls, call));
-        lines.extend(self.output(&call.tail));
         lines
     }
 
@@ -244,7 +242,7 @@ impl ProgressLines {
         lines
     }
 
-    /// The last lines of an output.
+    /// Formats the last lines of an output.
     fn output(&self, text: &str) -> Vec<ProgressLine> {
         calls::tail(text).flat_map(|line| self.detail(|| format!("| {line}"))).collect()
     }
@@ -296,7 +294,7 @@ impl ProgressLines {
         }
     }
 
-    /// The calls of a reply, without secrets.
+    /// Returns the calls of a reply, without secrets.
     pub(super) fn named_calls(&self, message: &Message) -> Vec<NamedCall> {
         self.calls.named(message, &self.out).collect()
     }
@@ -305,8 +303,8 @@ impl ProgressLines {
         self.out.redact(text)
     }
 
-    /// A line for a terminal, without control characters, redacted and coloured. Details are cut
-    /// to its width; what needs attention is shown in full, on several lines if need be.
+    /// Formats a line for a terminal, without control characters, redacted and coloured. Details are
+    /// cut to the width; other lines are wrapped.
     pub(super) fn printable(&self, line: &ProgressLine, columns: usize) -> String {
         let text = self.redact(&one_line(&line.text));
         let text = if line.tone == Tone::Faint {

@@ -66,20 +66,18 @@ impl Observer for RunObservers {
     fn observe(&mut self, event: &RunEvent) {
         self.snapshots.observe(event);
         self.people.observe(event);
-        if let Some(programs) = &mut self.programs {
-            programs.observe(event);
-        }
-        if let Some(probe) = &mut self.probe {
-            probe.observe(event);
-        }
-        if let Some(debug) = &mut self.debug {
-            debug.observe(event);
-        }
-        if let Some(spans) = &mut self.spans {
-            spans.observe(event);
-        }
-        if let Some(service) = &mut self.service {
-            service.observe(event);
+        self.programs.observe(event);
+        self.probe.observe(event);
+        self.debug.observe(event);
+        self.spans.observe(event);
+        self.service.observe(event);
+    }
+}
+
+impl<O: Observer> Observer for Option<O> {
+    fn observe(&mut self, event: &RunEvent) {
+        if let Some(observer) = self {
+            observer.observe(event);
         }
     }
 }

@@ -7,7 +7,7 @@ use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm, wrap};
 
 use super::style::{Styling, Tone};
 
-/// A text whose words have tones. It contains no control characters but spaces.
+/// A text whose words have tones. It contains no control characters except white space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paragraph {
     pieces: Vec<(Tone, String)>,
@@ -45,8 +45,9 @@ impl Paragraph {
 
     /// Returns the width of the paragraph in one line, in columns.
     pub fn columns(&self) -> usize {
-        let words: Vec<usize> = self.words().iter().map(columns_of_word).collect();
-        words.iter().sum::<usize>() + words.len().saturating_sub(1)
+        let words = self.words();
+        let texts = words.iter().flatten().map(|(_, text)| columns_of(text));
+        texts.sum::<usize>() + words.len().saturating_sub(1)
     }
 
     fn words(&self) -> Vec<Word> {
@@ -68,8 +69,8 @@ impl Paragraph {
         words
     }
 
-    /// Returns its lines of at most `width` columns. A longer word has a line of its own: it may be
-    /// a path or a command, which the user copies.
+    /// Returns the lines of at most `width` columns. A longer word is not broken: it may be a path or a
+    /// command, which the user copies.
     pub fn wrap(&self, width: usize, styling: Styling) -> Vec<String> {
         let shown = |word: &Word| {
             word.iter().map(|(tone, text)| styling.paint(*tone, text)).collect::<String>()
@@ -84,11 +85,7 @@ impl Paragraph {
     }
 }
 
-fn columns_of_word(word: &Word) -> usize {
-    word.iter().map(|(_, text)| columns_of(text)).sum()
-}
-
-/// Returns the width of a text on a terminal, in columns. It must not contain control characters.
+/// Returns the width on a terminal, in columns, of a text without control characters.
 pub fn columns_of(text: &str) -> usize {
     measure_text_width(text)
 }

@@ -36,9 +36,9 @@ enum PipeJob {
 /// Framing of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeFraming {
-    /// A line each.
+    /// Each message is a line.
     Lines,
-    /// The elements of one JSON array on one line. It is closed with the last one.
+    /// The messages are the elements of a JSON array on one line, which the last message closes.
     Array,
 }
 
@@ -63,7 +63,7 @@ struct PipeBacklog {
     closed: AtomicBool,
     /// Called once when the reader is gone.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// The reason of the sink's failure.
+    /// The error of the sink, if it failed.
     failure: OnceLock<(io::ErrorKind, String)>,
 }
 
@@ -92,9 +92,9 @@ impl PipeBacklog {
     }
 }
 
-/// Writes lines to `sink` from a thread of its own, flushing each. A reader that is gone or falls
-/// too far behind is reported once through `broken`; any other failure of the sink is reported by
-/// the drain only.
+/// Writes lines to `sink` on a thread of its own, flushing each. A reader that is gone or too far
+/// behind is reported once by calling `broken`; any other failure of the sink is reported only by the
+/// drain.
 ///
 /// # Errors
 /// The system has no room for the thread.
@@ -197,13 +197,13 @@ impl<S: Write> Framed<S> {
 }
 
 impl PipeSender {
-    /// The text without secrets.
+    /// Returns the text without secrets.
     pub(super) fn redact(&self, text: &str) -> String {
         self.mask.redact(text)
     }
 
-    /// The input of a tool call without secrets. Only the whole input can be redacted: in a part of
-    /// it, or in its JSON text, a key may not be recognisable.
+    /// Returns the input of a tool call without secrets. The whole input must be redacted, since a key
+    /// may not be recognisable in a part of it or in its JSON text.
     pub(super) fn redact_input(&self, input: &Value) -> Value {
         let mut call = json!({ "input": input });
         self.mask.redact_json(&mut call);
@@ -215,8 +215,8 @@ impl PipeSender {
         self.queue(self.mask.redact(line));
     }
 
-    /// Queues an object, redacted first, then with its texts cut if it is longer than this, in
-    /// bytes. If it were cut first, half a secret could remain.
+    /// Redacts an object, cuts its texts if it is longer than `longest`, in bytes, and queues it. If the
+    /// object were cut first, a part of a secret could remain.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
         self.queue(self.masked(object, longest));
     }
@@ -226,35 +226,30 @@ impl PipeSender {
         self.send_json(message.into().to_value(), longest);
     }
 
-    /// Queues a message as it is: a request to the host, whose tools, hooks and servers need the
-    /// values themselves.
+    /// Queues a request to the host without redacting it: tools, hooks and servers of the host need
+    /// the values.
     pub fn send_unmasked(&self, message: HostMessage) {
         self.send_host_message(message, None);
     }
 
-    /// Queues a reply to the host, with its texts cut if it is longer than this, in bytes.
+    /// Queues a reply to the host. Its texts are cut if it is longer than `longest`, in bytes.
     pub fn send_reply(&self, message: HostMessage, longest: usize) {
         self.send_host_message(message, Some(longest));
     }
 
     fn send_host_message(&self, message: HostMessage, longest: Option<usize>) {
-        let object = StreamMessage::from(message).to_value();
-        self.queue(to_line(&match longest {
-            Some(longest) => shrink(object, longest),
-            None => object,
-        }));
+        self.queue(bounded_line(StreamMessage::from(message).to_value(), longest));
     }
 
-    /// Waits until everything queued so far is written, for at most `patience`. The sink stays
-    /// open.
+    /// Waits until everything queued so far is written, for at most `limit`. The sink stays open.
     ///
     /// # Errors
     /// The sink failed, or its reader was too slow.
-    pub async fn flush(&self, patience: Duration) -> io::Result<()> {
+    pub async fn flush(&self, limit: Duration) -> io::Result<()> {
         let (notify, notified) = oneshot::channel();
-        // An error means that the sink failed, which the missing answer shows too.
+        // If the sink failed, the notification is missing, which is handled below.
         let _ = self.jobs.send(PipeJob::Flushed(notify));
-        match tokio::time::timeout(patience, notified).await {
+        match tokio::time::timeout(limit, notified).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.backlog.failure()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -269,14 +264,10 @@ impl PipeSender {
 
     fn masked(&self, mut object: Value, longest: Option<usize>) -> String {
         self.mask.redact_json(&mut object);
-        let object = match longest {
-            Some(longest) => shrink(object, longest),
-            None => object,
-        };
-        to_line(&object)
+        bounded_line(object, longest)
     }
 
-    /// Masks text that arrives in pieces.
+    /// Returns a redactor of text that arrives in pieces.
     pub(super) fn masking(&self) -> StreamRedactor {
         self.mask.stream()
     }
@@ -293,8 +284,8 @@ impl PipeSender {
         }
     }
 
-    /// Queues a redacted line. A line for a reader that is too far behind is dropped, so that the
-    /// queue does not grow without limit; the last line is not.
+    /// Queues a redacted line, or drops it if the reader is too far behind, so that the queue does not
+    /// grow without limit. The last line is not queued by this method.
     fn queue(&self, masked: String) {
         if self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG {
             return;
@@ -316,18 +307,26 @@ impl PipeSender {
     }
 }
 
+/// Formats an object as a line. Its texts are cut if it is longer than `longest`, in bytes.
+fn bounded_line(object: Value, longest: Option<usize>) -> String {
+    to_line(&match longest {
+        Some(longest) => shrink(object, longest),
+        None => object,
+    })
+}
+
 impl PipeDrain {
-    /// Waits until everything is written, for at most `patience`.
+    /// Waits until everything is written, for at most `limit`.
     ///
     /// # Errors
     /// The sink failed, or its reader was too slow.
-    pub async fn finish(self, patience: Duration) -> io::Result<()> {
+    pub async fn finish(self, limit: Duration) -> io::Result<()> {
         let written = async {
-            // An error means that the sink failed, which `done` reports too.
+            // If the sink failed, `done` reports that.
             let _ = self.jobs.send(PipeJob::End);
             self.done.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         };
-        tokio::time::timeout(patience, written)
+        tokio::time::timeout(limit, written)
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }

@@ -32,79 +32,79 @@ struct RecordedSnapshot {
 }
 
 impl SnapshotRecorder {
-    /// Adds a warning that came from elsewhere.
+    /// Adds a warning that was not an event of the run.
     pub fn warn(&self, warning: &str) {
         self.0.lock().warnings.push(warning.to_owned());
     }
 
-    /// Every warning so far.
+    /// Returns every warning so far.
     pub fn warnings(&self) -> Vec<String> {
         self.0.lock().warnings.clone()
     }
 
-    /// Returns whether tools were running at the last event.
+    /// Returns true if tools were running at the last event.
     pub fn is_working(&self) -> bool {
         self.0.lock().working
     }
 
-    /// Returns the outcome as far as recorded, after `elapsed` since the start. `persists` says
-    /// whether a journal was requested; it exists from the init message on.
+    /// Returns the outcome as far as recorded, `elapsed` after the start. `persists` is true if a journal
+    /// was requested; it exists once the init message was observed.
     pub fn outcome(&self, reason: StopReason, persists: bool, elapsed: Duration) -> RunOutcome {
-        let seen = self.0.lock();
-        let mut stats = RunStats { duration: elapsed, ..seen.stats.clone() };
-        stats.recovery.end(seen.now, reason);
-        let is_journalled = persists && seen.begun;
+        let snapshot = self.0.lock();
+        let mut stats = RunStats { duration: elapsed, ..snapshot.stats.clone() };
+        stats.recovery.end(snapshot.now, reason);
+        let is_journalled = persists && snapshot.begun;
         RunOutcome {
-            fault: seen.fault.clone(),
-            error_class: seen.error_class,
-            has_messages: seen.begun,
-            spent: seen.spent,
-            cost_before: seen.cost_before,
+            fault: snapshot.fault.clone(),
+            error_class: snapshot.error_class,
+            has_messages: snapshot.begun,
+            spent: snapshot.spent,
+            cost_before: snapshot.cost_before,
             journal: if is_journalled { JournalHealth::Durable } else { JournalHealth::Off },
             // Work that was still running ends with the run.
-            agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
-            tasks: seen.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
-            ..RunOutcome::new(reason, &seen.recorded, stats)
+            agents: snapshot.agents.iter().map(|task| task.clone().cut()).collect(),
+            tasks: snapshot.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
+            ..RunOutcome::new(reason, &snapshot.recorded, stats)
         }
     }
 }
 
 impl Observer for SnapshotRecorder {
     fn observe(&mut self, event: &RunEvent) {
-        let mut seen = self.0.lock();
+        let mut snapshot = self.0.lock();
         if let RunEvent::Step { transition, fault } = event {
             let phase = transition.next.phase;
-            seen.working =
+            snapshot.working =
                 phase.is_at_work() || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
-            seen.fault = fault.as_deref().cloned();
-            seen.error_class = transition.event.failure().map(|failure| failure.class);
-            seen.now = transition.at;
-            seen.recorded.step(transition);
-            let turns = seen.stats.turns;
-            seen.stats.recovery.observe(transition, turns);
+            snapshot.fault = fault.as_deref().cloned();
+            snapshot.error_class = transition.event.failure().map(|failure| failure.class);
+            snapshot.now = transition.at;
+            snapshot.recorded.step(transition);
+            let turns = snapshot.stats.turns;
+            snapshot.stats.recovery.observe(transition, turns);
         } else if let RunEvent::Heartbeat(heartbeat) = event {
-            seen.spent = seen.spent.max(heartbeat.spent.amount);
+            snapshot.spent = snapshot.spent.max(heartbeat.spent.amount);
         } else if let RunEvent::Assistant { message, stop_reason, usage, spent, .. } = event {
-            seen.spent = seen.spent.max(spent.amount);
-            seen.stats.turns += 1;
-            seen.stats.usage += *usage;
-            seen.recorded.reply(&message.content, stop_reason.as_deref());
+            snapshot.spent = snapshot.spent.max(spent.amount);
+            snapshot.stats.turns += 1;
+            snapshot.stats.usage += *usage;
+            snapshot.recorded.reply(&message.content, stop_reason.as_deref());
         } else if let RunEvent::Warning(warning) = event {
-            seen.warnings.push(warning.clone());
+            snapshot.warnings.push(warning.clone());
         } else if let RunEvent::Task(task) = event {
-            seen.tasks.retain(|known| known.id != task.id);
-            seen.tasks.push(BackgroundTask::clone(task));
+            snapshot.tasks.retain(|known| known.id != task.id);
+            snapshot.tasks.push(BackgroundTask::clone(task));
         } else if let RunEvent::Agent(task) = event {
-            match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
+            match snapshot.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
                 Some(known) => *known = AgentTask::clone(task),
-                None => seen.agents.push(AgentTask::clone(task)),
+                None => snapshot.agents.push(AgentTask::clone(task)),
             }
         } else if matches!(event, RunEvent::Denied { .. }) {
-            seen.stats.tools.denied += 1;
+            snapshot.stats.tools.denied += 1;
         } else if let RunEvent::Init(init) = event {
-            seen.begun = true;
-            seen.cost_before = init.cost_before;
-            seen.recorded = init.recorded.clone();
+            snapshot.begun = true;
+            snapshot.cost_before = init.cost_before;
+            snapshot.recorded = init.recorded.clone();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Recoveries in plain words, for verbose output.
 
 use crate::config::format_elapsed;
-use crate::recovery::{RecoveryCounts, RecoveryRecord};
+use crate::recovery::RecoveryRecord;
 
-/// The outcome of a recovery.
+/// Formats the outcome of a recovery.
 pub(super) fn outcome(record: &RecoveryRecord) -> String {
     let RecoveryRecord { class, attempts, waited, .. } = record;
     let cost = record.spending().as_cost();
@@ -11,12 +11,8 @@ pub(super) fn outcome(record: &RecoveryRecord) -> String {
         None => format!("recovered from {class}"),
         Some(reason) => format!("did not recover from {class} before the end ({reason})"),
     };
-    let tried = named(&record.strategies);
+    let strategies = record.strategies.iter().map(|(name, times)| format!("{name} x{times}"));
+    let tried = strategies.collect::<Vec<_>>().join(", ");
     let waited = format_elapsed(*waited);
     format!("{outcome}: {tried}; attempts {attempts}, waited {waited}, cost {cost}")
-}
-
-fn named(counts: &RecoveryCounts) -> String {
-    let names = counts.iter().map(|(name, times)| format!("{name} x{times}"));
-    names.collect::<Vec<_>>().join(", ")
 }

@@ -53,7 +53,7 @@ pub struct ResultReport<'a> {
     pub profile: Option<Profile>,
     /// The other flags of the command line that a session does not keep.
     pub given: &'a GivenFlags,
-    /// Finds the secrets in them.
+    /// Redacts the secrets in these flags.
     pub mask: &'a Redactor,
 }
 
@@ -67,7 +67,7 @@ impl ResultReport<'_> {
         advice::explain(self.outcome, self.now, self.session_id)
     }
 
-    /// The last lines that the required command printed when it did not pass.
+    /// Returns the last lines of the output of the required command, if it did not pass.
     pub fn requirement_output(&self) -> Vec<&str> {
         let requirement = self.outcome.acceptance.requirement.as_ref();
         let output = requirement.map_or("", |requirement| requirement.output.as_str());
@@ -243,7 +243,7 @@ fn without_run(
     }
 }
 
-/// Returns the recovery totals, which model answered from which turn on, and the latest
+/// Returns the recovery totals, the models with the turns from which they answered, and the latest
 /// recoveries.
 fn recovery(stats: &RunStats) -> RecoverySummary {
     let totals = stats.recovery.totals();

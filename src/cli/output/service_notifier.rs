@@ -19,8 +19,8 @@ use crate::config::environment::Variables;
 /// Number of heartbeat intervals without an event after which a run counts as hung.
 const MISSED_HEARTBEATS: u32 = 3;
 
-/// Keeps the watchdog of a service from firing as long as the run reports events, heartbeats
-/// included. A run that hangs reports none, so that systemd ends it.
+/// Pings the watchdog of a service as long as the run reports events, heartbeats included. A run that
+/// hangs reports no events, so that systemd ends it.
 pub struct ServiceNotifier {
     service: Arc<Service>,
     pings: Option<JoinHandle<()>>,
@@ -101,7 +101,7 @@ impl Service {
     }
 }
 
-/// Connects to a socket that has a path, or, with `@` before it, an abstract name.
+/// Connects to a socket with a path, or with an abstract name after `@`.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     match name.as_bytes() {

@@ -47,6 +47,7 @@ use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
 use crate::model::{BaseUrl, CaFile, IdentityFiles, Proxies, RequestTimers, Secret, ServiceKind};
+use crate::secrets::KnownSecrets;
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
 
@@ -109,6 +110,13 @@ impl Settings {
     /// Returns all warnings about the settings.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().chain(&self.ignored_warning).chain(&self.mcp.warnings)
+    }
+
+    /// Adds the secrets in the settings to those that are redacted.
+    pub(super) fn add_secrets(&self, known: &KnownSecrets) {
+        for secret in &self.secrets {
+            known.add(secret.reveal());
+        }
     }
 
     /// Returns the time for which unused sessions are kept; `None`: for ever.
