@@ -40,6 +40,7 @@ use super::tool_setup::{
     live_permissions, prepare_scratch, scratch, tool_settings, tool_settings_error,
 };
 use super::usage::UsageError;
+use super::web::http_clients;
 use crate::config::environment;
 use crate::config::kinds::BudgetMode;
 
@@ -473,14 +474,6 @@ pub(super) fn servers(
     supervisor: &Supervisor,
     host: Option<Arc<dyn HostChannel>>,
 ) -> Servers {
-    let first = &settings.endpoint;
-    let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
-    let identity = first.identity.clone();
-    let RequestTimers { connect, dead_path, .. } = first.timers;
-    let http = move |url: &str| {
-        let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
-    };
     let environment = ServerEnvironment {
         cwd: settings.cwd.clone(),
         folders: settings.config.permissions.additional_directories.clone(),
@@ -488,7 +481,7 @@ pub(super) fn servers(
         supervisor: supervisor.clone(),
         redactor: Redactor::new(toolbox.secrets().clone()),
         secrets: toolbox.secrets().clone(),
-        http: Arc::new(http),
+        http: http_clients(&settings.endpoint),
         config_dir: settings.config_dir.clone(),
         elicitation: host.clone().filter(|_| settings.mcp.may_ask),
         host,

@@ -65,12 +65,10 @@ impl RunJob {
             let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
             let report = job.report(&outcome, &subject, (&uuid, &now), &warnings);
             let object = job.object(&report);
-            match job.settings.output.format {
-                OutputFormat::Text => {}
-                OutputFormat::Json => out.send_last(object.to_value(), None),
-                OutputFormat::StreamJson => {
-                    out.send_last(object.to_value(), Some(StreamJson::LONGEST));
-                }
+            let format = job.settings.output.format;
+            if format != OutputFormat::Text {
+                let longest = (format == OutputFormat::StreamJson).then_some(StreamJson::LONGEST);
+                out.send_last(object.to_value(), longest);
             }
             if io::stderr().is_terminal() {
                 // The status line may still be there.
@@ -89,7 +87,7 @@ impl RunJob {
     }
 
     /// Returns the builder of results for turns that wait for sub-agents. Only hosts that read the
-    /// state of the session get them: other hosts take the first result for the end.
+    /// state of the session get them: for other hosts, the first result is the end.
     pub(super) fn interim_results(&self, subject: &ResultSubject) -> Option<ResultBuilder> {
         self.host.as_ref().filter(|host| host.reads_state)?;
         let (job, subject) = (self.clone(), subject.clone());
@@ -100,7 +98,8 @@ impl RunJob {
     }
 
     /// Returns the writer that replaces a success in the result file, if the process ends before
-    /// the success was delivered. No result is better than a wrong one.
+    /// the success was delivered. If the replacement cannot be written, there is no file, which is better
+    /// than a wrong result.
     fn success_replacement(
         &self,
         outcome: RunOutcome,
@@ -112,7 +111,7 @@ impl RunJob {
         let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
         Box::new(move |why| {
             let Some(file) = &job.settings.output.result_file else { return };
-            // If even this fails, nothing is left to try.
+            // If even this fails, there is no further way.
             let _ = file.remove();
             let by = match why {
                 WatchdogReason::Interrupted(interrupt) => interrupt,
@@ -146,15 +145,11 @@ impl RunJob {
         warnings.extend(self.signals.disregarded_warning());
         let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
         // The file comes first, so that a slow reader does not delay it.
-        let written = self.write_own_result(&outcome, self.object(&report)).await;
-        let written = match written {
-            Ok(()) => self.write_last_message(&report).await,
-            Err(why) => Err(why),
-        };
+        let written = self.write_files(&report).await;
         let outcome = match written.map_err(|error| format!("{error:#}")) {
             Ok(()) => outcome,
             Err(why) if report.verdict().is_error() => {
-                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&why)));
+                self.shared.warn(&why);
                 warnings.push(why);
                 outcome
             }
@@ -189,23 +184,28 @@ impl RunJob {
             }
             Some(_) | None => report,
         };
+        self.finish_delivery(&report).await
+    }
+
+    /// Reports a delivered result to everyone else, and returns the exit code.
+    async fn finish_delivery(&self, report: &ResultReport<'_>) -> u8 {
         if let Some(host) = &self.host {
             host.resources.usage.add(report.outcome);
         }
-        let exit_code = self.exit_code(&report);
+        let exit_code = self.exit_code(report);
         self.exit_watchdog.mark_delivered(exit_code);
         if self.host.is_none() || self.settings.output.verbosity == Some(Verbosity::Detail) {
-            self.report_on_stderr(&report);
+            self.report_on_stderr(report);
         }
-        self.annotate(&report);
-        self.write_step_summary(&report).await;
+        self.annotate(report);
+        self.write_step_summary(report).await;
         if !self.settings.persist {
-            remove_folder(temporary_folder(&subject.session_id)).await;
+            remove_folder(temporary_folder(report.session_id)).await;
         }
         exit_code
     }
 
-    /// The exit code, in the terms of the reader of the result.
+    /// Returns the exit code, in the terms of the reader of the result.
     fn exit_code(&self, report: &ResultReport<'_>) -> u8 {
         if self.host.is_some() && ends_as_asked(report.outcome.reason) {
             return 0;
@@ -213,7 +213,7 @@ impl RunJob {
         report.verdict().exit_code()
     }
 
-    /// Reports errors on standard error, and how to resume the run.
+    /// Reports errors and the command that resumes the run on standard error.
     fn report_on_stderr(&self, report: &ResultReport<'_>) {
         let styling = self.styling();
         if self.verbosity() == Verbosity::Failures && !report.verdict().is_error() {
@@ -230,7 +230,10 @@ impl RunJob {
         for line in output {
             self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
         }
-        if is_answer_lost(report) {
+        // Without a session and a file, only standard error can have the answer.
+        if report.outcome.reason == StopReason::OutputFailed
+            && report.outcome.journal != JournalHealth::Durable
+        {
             self.shared.stderr.send("outlast: the answer:");
             for line in report.answer().lines() {
                 self.shared.stderr.send(&format!("outlast: | {}", one_line(line)));
@@ -241,11 +244,11 @@ impl RunJob {
             self.shared.stderr.send(&format!("outlast: {how}: {command}"));
         }
         if let Some(warning) = report.resume_warning() {
-            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+            self.shared.warn(&warning);
         }
         if self.verbosity() == Verbosity::Failures {
             for warning in report.warnings {
-                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(warning)));
+                self.shared.warn(warning);
             }
             let folder = one_line(&report.cwd.display().to_string());
             let line = format!("outlast: session {} in {folder}", report.session_id);
@@ -278,7 +281,7 @@ impl RunJob {
         if host.is_kept { object } else { object.without_session() }
     }
 
-    /// The fields of the result that the user chose, in that order. Missing fields are null.
+    /// Returns the fields of the result that the user chose, in that order. Missing fields are null.
     fn chosen_fields(&self, object: &ResultObject) -> Value {
         let mut object = object.to_value();
         let fields = &self.settings.output.fields;
@@ -347,10 +350,10 @@ impl RunJob {
         }
     }
 
-    /// Waits until standard output has been read, at most as long as the run may take.
+    /// Waits until standard output has been read, at most until the end of the run's time.
     ///
     /// # Errors
-    /// It was not.
+    /// It was not read.
     async fn wait_for_reader(&self, drain: OutputDrain) -> Result<(), DeliveryFailure> {
         let interrupt = || self.signals.interrupt().unwrap_or(Interrupt::StdoutClosed);
         let deadline = async {
@@ -374,7 +377,7 @@ impl RunJob {
         }
     }
 
-    /// Reports at each heartbeat that standard output is waited for.
+    /// Reports the wait for the reader of standard output at each heartbeat.
     async fn report_unread_output(&self) -> Infallible {
         let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));
         let began = Instant::now();
@@ -389,17 +392,15 @@ impl RunJob {
         }
     }
 
-    /// Writes the result file, unless it is that of the process which has taken the session over.
-    async fn write_own_result(
-        &self,
-        outcome: &RunOutcome,
-        object: ResultObject,
-    ) -> anyhow::Result<()> {
-        let is_foreign = matches!(outcome.journal, JournalHealth::TakenOver(_));
-        if is_foreign && self.settings.output.result_file.is_some() {
+    /// Writes the result file and the file of the answer. If another process has taken the session
+    /// over, the result file is left to that process.
+    async fn write_files(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
+        let is_taken_over = matches!(report.outcome.journal, JournalHealth::TakenOver(_));
+        if is_taken_over && self.settings.output.result_file.is_some() {
             anyhow::bail!("the result file was left to the process that took the session over");
         }
-        self.write_result_in_time(object, ResultRetention::Synced).await
+        self.write_result_in_time(self.object(report), ResultRetention::Synced).await?;
+        self.write_last_message(report).await
     }
 
     /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
@@ -429,26 +430,26 @@ impl RunJob {
         }
         let (job, claim) = (self.clone(), Claim::default());
         let writer = claim.clone();
-        let keeping = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
+        let writing = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
         let hurry = async {
             match how {
                 ResultRetention::Synced => self.signals.reader_timeout().await,
-                // Nothing else is left to do, so it may use the remaining time.
+                // This is the last step, so it may use the remaining time.
                 ResultRetention::AtOnce => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            kept = keeping => return kept.unwrap_or_else(|_| Err(anyhow!("{}", last_panic()))),
+            written = writing => return written.unwrap_or_else(|_| Err(anyhow!("{}", last_panic()))),
             () = hurry => {}
             () = tokio::time::sleep(SLOW_DISK) => {}
         }
-        // From here on the result reports that there is no file.
+        // From here on, the result reports that there is no file.
         claim.take();
         Err(anyhow!(RESULT_FILE_TIMEOUT))
     }
 
-    /// Writes the result file, unless its place was claimed meanwhile.
+    /// Writes the result file, unless `claim` was taken meanwhile.
     fn write_result(
         &self,
         object: &ResultObject,
@@ -468,18 +469,11 @@ impl RunJob {
     }
 }
 
-/// Removes the temporary folder of a session that is not kept; usually it does not exist. A disk that
-/// hangs leaves the folder behind.
+/// Removes the temporary folder of a session that is not kept, which usually does not exist. If the
+/// disk hangs, the folder remains.
 async fn remove_folder(folder: PathBuf) {
     let removal = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder));
     let _ = tokio::time::timeout(REMOVAL_LIMIT, removal).await;
-}
-
-/// Returns true if the answer is lost unless standard error has it: there is no session, and the
-/// file that it was meant for could not be written.
-fn is_answer_lost(report: &ResultReport<'_>) -> bool {
-    report.outcome.reason == StopReason::OutputFailed
-        && report.outcome.journal != JournalHealth::Durable
 }
 
 /// The reason that a result did not reach the reader of standard output.
@@ -487,13 +481,13 @@ fn is_answer_lost(report: &ResultReport<'_>) -> bool {
 enum DeliveryFailure {
     /// The reader is gone, did not read for too long, or the run was interrupted meanwhile.
     Unread(Interrupt),
-    /// The time of the run was over before it was read.
+    /// The time of the run was over before the result was read.
     Late,
     Unwritable(io::Error),
 }
 
 impl DeliveryFailure {
-    /// The outcome of a run whose success was not delivered: a failure.
+    /// Returns the outcome of a run whose success was not delivered: a failure.
     fn outcome(self, outcome: &RunOutcome) -> RunOutcome {
         let outcome = outcome.clone();
         match self {
@@ -510,8 +504,8 @@ impl DeliveryFailure {
     }
 }
 
-/// Decides a race about the result file between the writer, which moves it to its place, and the
-/// waiting thread, which reports that there is none after the time limit. Clones share it.
+/// Decides a race about the result file between the writer, which moves the file to its place, and the
+/// waiting task, which reports after the time limit that there is no file. Clones share the claim.
 #[derive(Clone, Debug, Default)]
 struct Claim(Arc<AtomicBool>);
 

@@ -13,7 +13,6 @@ use crate::agent::{self, Clock, Housekeeping, Observer, RunEvent, RunOutcome, Se
 use crate::journal::delete_old_sessions;
 use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
-use crate::secrets::{KnownSecrets, Redactor};
 use crate::telemetry::TelemetryExporter;
 use crate::tools::{GrantSource, SandboxState};
 
@@ -30,7 +29,7 @@ use super::output::{
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;
-pub(super) use super::process_context::ProcessContext;
+pub(super) use super::process_context::{ProcessContext, SharedOutput};
 use super::prompt::{self, AddedInput, GatheredPrompt, Waited};
 use super::prompts::{ExpandedCommand, Placeholders, RequestedSettings, ServerPromptCall};
 use super::session::Task;
@@ -47,10 +46,7 @@ use crate::config::environment::{self, Variables};
 /// below four seconds.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Time limit of the wait for a slow reader of standard error.
-const STDERR_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Checks a run from outside: returns what was wrong, given its exit code and terminal reason.
+/// Checks a run from outside: returns the deviations, given its exit code and terminal reason.
 pub(super) type ExitCheck<'a> = &'a (dyn Fn(u8, &str) -> Vec<String> + Sync);
 
 /// In CI, ends the process with its parent: a cancelled job often signals only the shell that
@@ -64,46 +60,43 @@ pub(super) fn prepare_process(variables: &Variables) {
 /// Runs a task. Once the run has begun, a result is always written.
 ///
 /// # Errors
-/// It could not begin.
+/// The run could not begin.
 pub(super) async fn run(
     args: &RunArgs,
-    world: ProcessContext,
+    context: ProcessContext,
     exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
-    prepare_process(&world.variables);
-    // Filled when the settings are resolved.
-    let secrets = KnownSecrets::default();
-    let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (voice, voice_drain) = pipe(world.messages(), Arc::clone(&mask), || {})
-        .map_err(|error| UsageError::no_thread(&error))?;
-    let shared = SharedOutput { secrets, mask, stderr: voice };
-    let ended = Box::pin(prepare_and_begin(args, world, shared, exit_check)).await;
+    prepare_process(&context.variables);
+    let (shared, stderr_drain) = SharedOutput::open(&context)?;
+    let ended = Box::pin(prepare_and_begin(args, context, shared, exit_check)).await;
     // Standard error may not be read; the exit code is enough.
-    let _ = voice_drain.finish(STDERR_PATIENCE).await;
+    let _ = stderr_drain.finish(SharedOutput::STDERR_LIMIT).await;
     ended
 }
 
+/// Resolves the settings, reads the prompt, and runs it.
+///
+/// # Errors
+/// The run could not begin.
 pub(super) async fn prepare_and_begin(
     args: &RunArgs,
-    world: ProcessContext,
+    context: ProcessContext,
     shared: SharedOutput,
     exit_check: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
-    let ProcessContext { began, variables, cwd, signals, exit_watchdog, host, .. } = world;
+    let ProcessContext { began, variables, cwd, signals, exit_watchdog, host, .. } = context;
     let clock = Clock::since(began, scale);
     let limit = args.time_limit();
-    let around = (variables.clone(), cwd.clone());
+    let environment = (variables.clone(), cwd.clone());
     let steps = StartupSteps::new(&signals, &shared.stderr, limit);
-    let (wanted, from) = (args.clone(), around.clone());
+    let (wanted, from) = (args.clone(), environment.clone());
     let choose = move || SessionChoice::of(&wanted, &from.0, &from.1)?.lock();
     let session = steps.step("reading the session", choose).await?;
     let (wanted, terms) = (args.clone(), session.terms());
     let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;
-    for secret in &settings.secrets {
-        shared.secrets.add(secret.reveal());
-    }
+    settings.add_secrets(&shared.secrets);
     if let Some(deadline) = settings.config.limits.deadline {
         let left = clock.real(clock.now().until(deadline));
         if let Some(end) = Instant::now().checked_add(left) {
@@ -123,10 +116,9 @@ pub(super) async fn prepare_and_begin(
     let given = job.take_input(gathered);
     let (job, task) = match &job.host {
         Some(host) if host.prompt.is_verbatim => {
-            let (prompt, names) = (given.clone(), String::new());
-            (job, Task { prompt, given, names, server_prompt: None, has_other_blocks: false })
+            (job, Task::new(given.clone(), given, String::new()))
         }
-        Some(_) | None => job.expand_command(given, args, around, &session).await?,
+        Some(_) | None => job.expand_command(given, args, environment, &session).await?,
     };
     let task = match &job.host {
         Some(host) => task.with_blocks_of(&host.prompt),
@@ -177,19 +169,19 @@ pub(super) fn interrupted_reason(snapshots: &SnapshotRecorder, by: Interrupt) ->
 pub(super) enum OutputDrain {
     /// Standard output ends with the run.
     End(PipeDrain),
-    /// It continues with the next turn of a host.
+    /// Standard output continues with the next turn of a host.
     Flush(PipeSender),
 }
 
 impl OutputDrain {
-    /// Waits until everything is written, for at most `patience`.
+    /// Waits until everything is written, for at most `limit`.
     ///
     /// # Errors
     /// The sink failed, or its reader was too slow.
-    pub(super) async fn finish(self, patience: Duration) -> io::Result<()> {
+    pub(super) async fn finish(self, limit: Duration) -> io::Result<()> {
         match self {
-            Self::End(drain) => drain.finish(patience).await,
-            Self::Flush(out) => out.flush(patience).await,
+            Self::End(drain) => drain.finish(limit).await,
+            Self::Flush(out) => out.flush(limit).await,
         }
     }
 }
@@ -205,19 +197,10 @@ pub(super) fn not_started_error(why: WatchdogReason) -> UsageError {
     }
 }
 
-/// Returns the error for a bug of outlast itself.
+/// Returns the error for a bug of outlast.
 pub(super) fn panic_error() -> UsageError {
-    let what = format!("outlast itself broke: {}; please report this", last_panic());
+    let what = format!("outlast has a defect: {}; please report this", last_panic());
     UsageError::of(UsageErrorKind::Internal, what)
-}
-
-/// State that all writers of output share.
-#[derive(Clone)]
-pub(super) struct SharedOutput {
-    pub secrets: KnownSecrets,
-    pub mask: Arc<Redactor>,
-    /// Standard error.
-    pub stderr: PipeSender,
 }
 
 /// One run.
@@ -251,6 +234,10 @@ impl RunJob {
         gathered.prompt
     }
 
+    fn steps(&self) -> StartupSteps<'_> {
+        StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
+    }
+
     /// Adds the hooks that run in the host.
     fn with_host_hooks(mut self) -> Self {
         if let Some(host) = &self.host {
@@ -269,11 +256,8 @@ impl RunJob {
     ) -> Result<(Self, Task), UsageError> {
         let servers = &self.settings.mcp.servers;
         if let Some(call) = ServerPromptCall::parse(&given, &self.settings.library, servers) {
-            let (prompt, names) = (given.clone(), given.clone());
-            return Ok((
-                self,
-                Task { given, prompt, names, server_prompt: Some(call), has_other_blocks: false },
-            ));
+            let task = Task::new(given.clone(), given.clone(), given);
+            return Ok((self, Task { server_prompt: Some(call), ..task }));
         }
         let project = cwd.display().to_string();
         let session_id = session.id.as_str();
@@ -283,11 +267,7 @@ impl RunJob {
         else {
             // Standard input is not searched for mentions: a diff is full of words with `@`.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
-            let prompt = given.clone();
-            return Ok((
-                self,
-                Task { prompt, given, names, server_prompt: None, has_other_blocks: false },
-            ));
+            return Ok((self, Task::new(given.clone(), given, names)));
         };
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
@@ -306,24 +286,12 @@ impl RunJob {
             wanted.flags.extend("disallowed-tools", denials);
             let terms = session.terms();
             let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
-            settings = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
-                .step("reading the settings", resolve)
-                .await?;
+            settings = self.steps().step("reading the settings", resolve).await?;
         }
         settings.warnings.extend(called.warnings);
         settings.ignored.extend(withheld);
         self.settings = Arc::new(settings);
-        let names = called.prompt.clone();
-        Ok((
-            self,
-            Task {
-                given,
-                prompt: called.prompt,
-                names,
-                server_prompt: None,
-                has_other_blocks: false,
-            },
-        ))
+        Ok((self, Task::new(given, called.prompt.clone(), called.prompt)))
     }
 
     async fn begin(
@@ -334,10 +302,8 @@ impl RunJob {
     ) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let (job, call) = (self.clone(), task.server_prompt.clone());
-        let (mut setup, resumption, probe) =
-            StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
-                .step("opening the session", move || job.open(&task, session))
-                .await?;
+        let open = move || job.open(&task, session);
+        let (mut setup, resumption, probe) = self.steps().step("opening the session", open).await?;
         if setup.resumed.conversation.left_off.and_then(LeftOff::end).is_none() {
             self.require_servers(&setup).await?;
         }
@@ -359,18 +325,18 @@ impl RunJob {
         let debug = self.debug_log()?;
         let mut watchers =
             RunObservers { snapshots, people, programs, probe, debug, spans, service };
-        let doubts = fast_mode_warning(settings, &setup.endpoints);
+        let no_fast_mode = fast_mode_warning(settings, &setup.endpoints);
         let withheld = setup.toolbox.withheld_despite_rules();
-        let unfenced = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
+        let no_sandbox = setup.toolbox.sandbox_warning().map(ToOwned::to_owned);
         let no_bash = setup.toolbox.shell_warning();
         let warnings = settings.all_warnings().chain(&setup.warnings);
-        let of_system = unfenced.iter().chain(&no_bash).chain(&unnotified).chain(&withheld);
-        for warning in warnings.chain(&doubts).chain(of_system).chain(&without_effect) {
+        let of_system = no_sandbox.iter().chain(&no_bash).chain(&unnotified).chain(&withheld);
+        for warning in warnings.chain(&no_fast_mode).chain(of_system).chain(&without_effect) {
             watchers.observe(&RunEvent::Warning(warning.clone()));
         }
         let report_disregarded = async {
             let warning = self.signals.disregarded().await;
-            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+            self.shared.warn(&warning);
             std::future::pending::<Infallible>().await
         };
         let mut outcome = tokio::select! {
@@ -391,13 +357,12 @@ impl RunJob {
             telemetry::finish(self, telemetry, spans, &facts, code).await;
         }
         if let Some(debug) = debug {
-            // The result does not depend on it.
+            // The result does not depend on this file.
             if let (Err(error), Some(place)) =
-                (debug.finish(STDERR_PATIENCE).await, &settings.output.debug_file)
+                (debug.finish(SharedOutput::STDERR_LIMIT).await, &settings.output.debug_file)
             {
                 let path = place.path().display();
-                let line = format!("--debug-file {path} is not complete: {error}");
-                self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));
+                self.shared.warn(&format!("--debug-file {path} is not complete: {error}"));
             }
         }
         Ok(code)
@@ -440,7 +405,7 @@ impl RunJob {
         }
     }
 
-    /// Returns standard output: that of the process, or the part of a host's turn.
+    /// Returns standard output: that of the process, or that of a host, which stays open.
     fn stdout(&self, framing: PipeFraming) -> Result<(PipeSender, OutputDrain), UsageError> {
         if let Some(host) = &self.host {
             return Ok((host.out.clone(), OutputDrain::Flush(host.out.clone())));
@@ -483,7 +448,7 @@ impl RunJob {
         let host = self.host.as_ref();
         let (mut setup, resumption) =
             assemble(settings, session, task, self.clock, &now, secrets, host)?;
-        // A host answers for its prompts: files that they name need no rule that allows them.
+        // A host is responsible for its prompts, so files that they name need no rule.
         let source = if self.host.is_some() { GrantSource::Prompt } else { GrantSource::Rules };
         mentions::prepare_images(&mut setup);
         mentions::attach(&mut setup, &task.names, source);
@@ -512,9 +477,8 @@ impl RunJob {
             ));
         };
         let source = &self.settings.prompt;
-        let kind = StartupSteps::new(&self.signals, &self.shared.stderr, self.limit)
-            .step("looking at standard input", || Ok(stdin::detect_kind()))
-            .await?;
+        let detect = || Ok(stdin::detect_kind());
+        let kind = self.steps().step("checking standard input", detect).await?;
         let plan = stdin::plan(kind, source.stdin, source.need());
         if kind == StdinKind::Terminal && plan == ReadPlan::ToEnd {
             self.shared.stderr.send("outlast: reading the terminal until Ctrl-D");
@@ -532,8 +496,8 @@ impl RunJob {
         }
     }
 
-    /// Runs the agent, and returns a substitute ending after a panic, after a second SIGINT, and
-    /// when the run does not end in time.
+    /// Runs the agent. After a panic, after a second SIGINT, and if the run does not end in time,
+    /// returns an outcome from the last snapshot.
     async fn run_agent(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
         let snapshots = watchers.snapshots.clone();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
@@ -549,7 +513,7 @@ impl RunJob {
         self.outcome_from_snapshot(&snapshots, reason)
     }
 
-    /// Returns the ending from the last recorded state.
+    /// Returns the outcome from the last snapshot.
     pub(super) fn outcome_from_snapshot(
         &self,
         snapshots: &SnapshotRecorder,

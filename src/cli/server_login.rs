@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -12,7 +11,6 @@ use crate::mcp::{
     HttpAddress, LoginEnvironment, LoginError, LoginFolder, LoginState, LoginWay, OAuthSettings,
     PendingLogin, ServerAddress, ServerConfig, begin_login,
 };
-use crate::model::{self, RequestTimers};
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::ServerLoginArgs;
@@ -21,6 +19,7 @@ use super::settings::SettingsSurvey;
 use super::signals::SignalState;
 use super::stdout;
 use super::usage::UsageError;
+use super::web::http_clients;
 
 /// The time limit of a login without `--wait`.
 const WAIT_MAX: Duration = Duration::from_mins(5);
@@ -31,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// The variable with the secret of a client whose entry has only its identifier.
 const CLIENT_SECRET: &str = "MCP_CLIENT_SECRET";
 
-/// Logs the user in at a server. The exit code is 1 if there is no login in the end.
+/// Logs the user in at a server. The exit code is 1 if that fails.
 ///
 /// # Errors
 /// There is no such server or no terminal, or a signal came.
@@ -53,7 +52,7 @@ pub(super) async fn login(
     let redactor = Redactor::new(secrets.clone());
     let environment = LoginEnvironment {
         config_dir: survey.config_dir.clone(),
-        http: http_clients(survey),
+        http: http_clients(&survey.endpoint),
         secrets,
         redactor: redactor.clone(),
     };
@@ -148,7 +147,7 @@ pub(super) fn logout(name: &str, survey: &SettingsSurvey) -> Result<(String, u8)
     }
 }
 
-/// The transport of a server and the state of its login, without asking the server.
+/// Returns the transport of a server and the state of its login, without a request to the server.
 pub(super) fn state(name: &str, survey: &SettingsSurvey) -> Option<String> {
     let server = survey.servers.iter().find(|server| server.name == name)?;
     Some(match &server.place {
@@ -206,7 +205,7 @@ fn address_of<'a>(name: &str, survey: &'a SettingsSurvey) -> Result<&'a HttpAddr
     }
 }
 
-/// Adds the secret of the variable, which belongs to a client that was registered beforehand.
+/// Adds the secret in the variable, if the server's entry has a client id without a secret.
 fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey) {
     let secret = survey.variables.get(OsStr::new(CLIENT_SECRET)).and_then(|it| it.to_str());
     if let Some(oauth) = oauth
@@ -215,18 +214,6 @@ fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey)
     {
         oauth.client_secret = secret.filter(|it| !it.is_empty()).map(ToOwned::to_owned);
     }
-}
-
-/// Clients with the TLS and proxy settings of a run.
-fn http_clients(survey: &SettingsSurvey) -> Arc<crate::mcp::HttpClientFactory> {
-    let endpoint = &survey.endpoint;
-    let (ca_files, proxies) = (endpoint.ca_files.clone(), endpoint.proxies.clone());
-    let identity = endpoint.identity.clone();
-    let RequestTimers { connect, dead_path, .. } = endpoint.timers;
-    Arc::new(move |url: &str| {
-        let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
-    })
 }
 
 pub(super) fn say(text: &str) {

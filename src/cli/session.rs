@@ -28,13 +28,17 @@ pub(super) struct Task {
     pub(super) prompt: String,
     /// The part of the prompt that may name files.
     pub(super) names: String,
-    /// The prompt of an MCP server that it calls, whose text takes its place once that is connected.
+    /// The called prompt of an MCP server, whose text replaces the call once the server is connected.
     pub(super) server_prompt: Option<ServerPromptCall>,
-    /// True if a host has put other blocks around the prompt, such as images.
+    /// True if the prompt of a host has other blocks, such as images.
     pub(super) has_other_blocks: bool,
 }
 
 impl Task {
+    pub(super) fn new(given: String, prompt: String, names: String) -> Self {
+        Self { given, prompt, names, server_prompt: None, has_other_blocks: false }
+    }
+
     /// Adds the texts and the other blocks of a host's prompt.
     pub(super) fn with_blocks_of(self, host: &UserPrompt) -> Self {
         let text = host.earlier_texts();
@@ -46,7 +50,7 @@ impl Task {
         }
     }
 
-    /// True if it asks nothing, so that the session's prompt continues.
+    /// Returns true if there is no new prompt, so that the session's prompt continues.
     fn is_empty(&self) -> bool {
         self.prompt.is_empty() && !self.has_other_blocks
     }
@@ -61,9 +65,9 @@ pub(super) struct FoundSession {
     left_off: Option<LeftOff>,
     /// The prompt to record as the session's first, unless it has one.
     first: FirstPrompt,
-    /// The folder that the session worked in, if it is another one than now.
+    /// The earlier folder of the session, if it is not that of the run.
     moved_from: Option<PathBuf>,
-    /// The demands for which nothing has checked its answer.
+    /// The demands that the session's answer was not checked for.
     new_demands: NewDemands,
 }
 
@@ -101,7 +105,7 @@ impl FoundSession {
         Ok(Self { chosen, has_prompt, left_off, first, moved_from, new_demands })
     }
 
-    /// Copies what is written to the session's journals.
+    /// Copies the records of the session's journals to `mirror`.
     pub(super) fn mirrored(mut self, mirror: Option<JournalMirror>) -> Self {
         self.chosen.place = self.chosen.place.mirrored(mirror);
         self
@@ -135,7 +139,7 @@ impl FoundSession {
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
-    /// The warnings about the session and its journal.
+    /// Returns the warnings about the session and its journal.
     pub(super) fn warnings(&self, settings: &Settings) -> Vec<String> {
         let all = [
             self.unknown_start_warning(),
@@ -151,7 +155,7 @@ impl FoundSession {
         before.map(|before| moved_warning(&self.chosen.id, before, &settings.cwd))
     }
 
-    /// Warns about a session in whose journal nothing is left.
+    /// Warns about a session whose journal has no intact record.
     fn empty_session_warning(&self) -> Option<String> {
         let RestoredSession { conversation, contract, .. } = self.chosen.restored()?;
         let is_empty = contract.opened.is_none() && conversation.messages.is_empty();
@@ -186,13 +190,13 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Returns whether the previous prompt is continued, with its turns, money and time: if there
-    /// is no new one. A new one begins at zero even if the process of the last one was killed.
+    /// Returns `On` if the previous prompt is continued, with its turns, money and time. A new prompt
+    /// begins at zero even if the process of the previous prompt was killed.
     fn carry(&self) -> CarryOver {
         if self.left_off.is_some() { CarryOver::On } else { CarryOver::Fresh }
     }
 
-    /// Opens the journal and hands over what an earlier process left.
+    /// Opens the journal, and returns the state that an earlier process left.
     ///
     /// # Errors
     /// The id is taken. A journal that cannot be written is not an error: the run continues without
@@ -228,8 +232,8 @@ impl FoundSession {
                 (begun(created)?, None)
             }
             SessionOrigin::New => (Journal::disabled(), None),
-            SessionOrigin::Resumed(held) => {
-                let (journal, restored) = held.open(&place, &opening);
+            SessionOrigin::Resumed(session) => {
+                let (journal, restored) = session.open(&place, &opening);
                 (journal, Some(restored))
             }
             SessionOrigin::Forked(source, restored) if settings.persist => {
@@ -253,7 +257,7 @@ impl FoundSession {
         *run = run.map(|run| run.with_demands(self.new_demands, limits));
         if is_forked {
             restored.totals.session = SessionTotals::default();
-            // It has budgets and pauses of its own.
+            // A fork has budgets and pauses of its own.
             restored.work.run = None;
         }
         restored.conversation.left_off = self.left_off;
@@ -306,14 +310,14 @@ fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) 
 /// Checks that the session of `--resume-or-start` was started with this prompt.
 ///
 /// # Errors
-/// It has another one.
+/// The session has another prompt.
 fn check_first_prompt(
     chosen: &ChosenSession,
     first: &FirstPrompt,
     task: &Task,
 ) -> Result<(), UsageError> {
     match (chosen.terms().prompt, chosen.restored().and_then(first_words)) {
-        // The beginning of a recorded prompt is redacted, its hash is of the prompt as it was given.
+        // The recorded beginning of a prompt is redacted, but its hash is that of the given prompt.
         (Some(known), _) if known.sha256 != first.sha256 => {
             Err(another_prompt(&chosen.id, &known.beginning, &first.beginning))
         }
@@ -330,8 +334,8 @@ fn first_words(restored: &RestoredSession) -> Option<String> {
     first.content.iter().find_map(Block::as_text).map(str::to_owned)
 }
 
-/// Returns whether a session without a recorded first prompt may have had this one. The journal
-/// holds redacted and possibly compacted text.
+/// Returns true if this may be the prompt of a session without a recorded first prompt. The journal
+/// contains redacted and possibly compacted text.
 fn is_prompt_of(known: &str, task: &Task) -> bool {
     let known = known.trim();
     let same = |prompt: &str| known.starts_with(prompt.trim());
@@ -350,7 +354,8 @@ fn another_prompt(id: &SessionId, known: &str, given: &str) -> UsageError {
     ))
 }
 
-/// With `--resume-or-start`, a session that has just appeared is being started by another process.
+/// Converts the error of creating a session. With `--resume-or-start`, a session that appeared
+/// meanwhile is being started by another process.
 fn creation_error(error: JournalError, is_repeatable: bool) -> JournalError {
     if is_repeatable && let JournalError::Exists { id, .. } = error {
         return JournalError::Locked { id, holder: None };

@@ -113,8 +113,7 @@ impl RunJob {
             Err(_late) => Err(io::Error::from(io::ErrorKind::TimedOut)),
         };
         if let Err(error) = written {
-            let line = format!("GITHUB_STEP_SUMMARY could not be written: {error}");
-            self.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));
+            self.shared.warn(&format!("GITHUB_STEP_SUMMARY could not be written: {error}"));
         }
     }
 

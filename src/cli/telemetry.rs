@@ -10,7 +10,6 @@ use crate::telemetry::{RunEnd, SpanRecorder, TelemetryExporter, read_settings};
 use crate::transcript::Usage;
 
 use super::args::Verbosity;
-use super::output::one_line;
 use super::run::RunJob;
 
 /// Time limit of the wait for the collector at the end of the process.
@@ -92,7 +91,6 @@ pub(super) async fn finish(
     if let Err(error) = exporter.finish(spans, end, limit).await
         && (job.host.is_none() || job.settings.output.verbosity == Some(Verbosity::Detail))
     {
-        let line = format!("telemetry was not exported: {error}");
-        job.shared.stderr.send(&format!("outlast: warning: {}", one_line(&line)));
+        job.shared.warn(&format!("telemetry was not exported: {error}"));
     }
 }

@@ -1,12 +1,13 @@
-//! Settings of the web tools.
+//! HTTP clients of the web tools and of MCP servers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mcp::HttpClientFactory;
 use crate::model::{self, RequestTimers};
 use crate::tools::{MakeClient, WebClient, WebSettings};
 
-use super::settings::Settings;
+use super::settings::{EndpointSettings, Settings};
 
 /// Returns the settings for fetching pages: TLS and proxies as for the model's client, without its
 /// credentials.
@@ -25,3 +26,14 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
 
 /// The connect timeout for web pages; short, since the model can try another page.
 const WEB_CONNECT: Duration = Duration::from_secs(10);
+
+/// Returns the factory of clients for MCP servers, with the TLS and proxy settings of an endpoint.
+pub(super) fn http_clients(endpoint: &EndpointSettings) -> Arc<HttpClientFactory> {
+    let (ca_files, proxies) = (endpoint.ca_files.clone(), endpoint.proxies.clone());
+    let identity = endpoint.identity.clone();
+    let RequestTimers { connect, dead_path, .. } = endpoint.timers;
+    Arc::new(move |url: &str| {
+        let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
+        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
+    })
+}

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, InterruptSender};
 use crate::cli::assemble::start_shared_servers;
-use crate::cli::output::{StreamJson, one_line};
+use crate::cli::output::StreamJson;
 use crate::cli::settings::Settings;
 use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
@@ -196,7 +196,7 @@ impl HostSession {
     /// Sends a warning to the host, or to standard error once the host gets no more messages.
     pub(super) fn warn(&self, text: &str) {
         if self.is_silent {
-            self.shared.stderr.send(&format!("outlast: warning: {}", one_line(text)));
+            self.shared.warn(text);
             return;
         }
         let content = text.to_owned();

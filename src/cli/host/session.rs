@@ -33,16 +33,12 @@ use crate::json::STACK_BYTES;
 use crate::messages::{HostMessage, MessageBody, ResultObject, RunMessage, SystemMessage};
 use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
-use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::LivePermissions;
 
 use super::input_summary::InputSummary;
 use super::prompt_ids::PromptIds;
 use super::run_args::TurnArgs;
 use super::shared_id::SharedId;
-
-/// Time limit of the wait for a slow reader of standard error.
-const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time limit of the wait for the host's `initialize` when the start has failed: the SDKs send it
 /// at once.
@@ -79,14 +75,11 @@ pub(in crate::cli) async fn drive(
 ) -> Result<u8, UsageError> {
     run::prepare_process(&context.variables);
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
-    let secrets = KnownSecrets::default();
-    let mask = Arc::new(Redactor::new(secrets.clone()));
-    let (stderr, stderr_drain) = pipe(context.messages(), Arc::clone(&mask), || {})
-        .map_err(|error| UsageError::no_thread(&error))?;
+    let (shared, stderr_drain) = SharedOutput::open(&context)?;
     let closes = context.signals.stdout_closes();
-    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), Arc::clone(&mask), closes)
+    let mask = Arc::clone(&shared.mask);
+    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), mask, closes)
         .map_err(|error| UsageError::no_thread(&error))?;
-    let shared = SharedOutput { secrets, mask, stderr };
     let mut session = HostSession::new(args, context, shared, out);
     let input = session.start_reading().map_err(|error| UsageError::no_thread(&error))?;
     let mut code = Box::pin(session.serve(input)).await;
@@ -104,7 +97,7 @@ pub(in crate::cli) async fn drive(
     }
     let _ = out_drain.finish(LAST_READ).await;
     // Standard error may not be read; the exit code is enough.
-    let _ = stderr_drain.finish(STDERR_LIMIT).await;
+    let _ = stderr_drain.finish(SharedOutput::STDERR_LIMIT).await;
     Ok(code)
 }
 
@@ -461,7 +454,7 @@ impl HostSession {
             if !self.is_silent {
                 self.warn(warning);
             }
-            self.shared.stderr.send(&format!("outlast: warning: {warning}"));
+            self.shared.warn(warning);
         }
         if let Some(number) = self.cut_off_line {
             return Some(self.report_line(number, "the input ends within it"));
