@@ -14,6 +14,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
+use crate::config::file::is_missing;
 use crate::process::HeldFolder;
 
 /// The mode of an output file, from which the umask is taken.
@@ -31,7 +32,7 @@ pub enum ResultRetention {
 /// Who may read an output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Those that the umask leaves.
+    /// As the umask permits.
     Umask,
     /// Its owner only, as with a journal.
     Owner,
@@ -83,9 +84,7 @@ impl OutputFile {
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
         let folder = HeldFolder::open(folder_of(path)).map_err(|error| {
-            let is_missing =
-                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-            if is_missing {
+            if is_missing(&error) {
                 OutputFileError::NoFolder
             } else {
                 OutputFileError::FolderClosed(error)
@@ -103,7 +102,7 @@ impl OutputFile {
         &self.path
     }
 
-    /// True if both are the same file of one folder.
+    /// Returns true if both are the same file of one folder.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |file: &Self| file.folder.metadata().map(|facts| (facts.st_dev, facts.st_ino));
         let is_same = matches!((place(self), place(other)), (Ok(one), Ok(two)) if one == two);
@@ -134,8 +133,8 @@ impl OutputFile {
     /// Opens the file in its place, or creates it.
     ///
     /// # Errors
-    /// It is not a regular file of the user's, or it has another name too: that may be a link to
-    /// the file of another user.
+    /// It is not a regular file of the user, or it has a second name: it may be a hard link to a file
+    /// of another user.
     pub fn append(&self) -> Result<File, OutputFileError> {
         self.check_open(self.folder.append(&self.name, MODE_BEFORE_UMASK))
     }
@@ -167,11 +166,11 @@ impl OutputFile {
         Ok(file)
     }
 
-    /// Removes an older file, so that it is not mistaken for this run's. Of a file that is a mount
-    /// point, as containers have it, the content is removed.
+    /// Removes an older file, so that it is not mistaken for that of this run. If the file is a mount
+    /// point, as in containers, its content is removed.
     ///
     /// # Errors
-    /// It cannot be taken away.
+    /// It cannot be removed.
     pub fn remove(&self) -> Result<(), OutputFileError> {
         match self.folder.remove(&self.name) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.empty().map(drop),
@@ -185,7 +184,7 @@ impl OutputFile {
     /// Writes the file atomically: to a temporary file next to it, then renamed.
     ///
     /// # Errors
-    /// It could not be written, and at which step; an older file is then still whole.
+    /// The step that failed. An older file is then unchanged.
     pub fn write(&self, line: &str, how: ResultRetention) -> anyhow::Result<()> {
         self.stage(line, how)?.publish(how)
     }
@@ -193,7 +192,7 @@ impl OutputFile {
     /// Writes a line to a temporary file next to the file. The mode of the file follows the umask.
     ///
     /// # Errors
-    /// It could not be written, and at which step.
+    /// The step that failed.
     pub fn stage(&self, line: &str, how: ResultRetention) -> anyhow::Result<StagedFile> {
         let mut staged = self.begin(Readers::Umask)?;
         let line = format!("{line}\n");
@@ -205,7 +204,7 @@ impl OutputFile {
     /// Creates an empty temporary file next to the file.
     ///
     /// # Errors
-    /// It could not be created, and why.
+    /// The file could not be created.
     pub fn begin(&self, readers: Readers) -> anyhow::Result<StagedFile> {
         let name = OsString::from(format!(".outlast-{}", Uuid::new_v4().simple()));
         let file = self.folder.create_new(&name, readers.mode()).map_err(|error| {
@@ -218,7 +217,7 @@ impl OutputFile {
     }
 }
 
-/// The folder in a path to a file.
+/// Returns the folder in a path to a file.
 fn folder_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or_else(|| Path::new("."))
@@ -251,7 +250,7 @@ impl Write for StagedFile {
 }
 
 impl StagedFile {
-    /// Ends what was written.
+    /// Syncs the content, if that is required.
     ///
     /// # Errors
     /// It could not be synced.
@@ -259,11 +258,11 @@ impl StagedFile {
         sync(&self.file, how)
     }
 
-    /// Moves the file to its place. Where no file can be moved, its content is written there.
+    /// Moves the file to its place. If files cannot be moved there, writes its content there.
     ///
     /// # Errors
-    /// It could not be moved, the folder could not be synced, or the path the user gave leads
-    /// elsewhere by now.
+    /// It could not be moved, the folder could not be synced, or the user's path now leads to another
+    /// folder.
     pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
         let Self { mut file, beside, place } = self;
         match beside.rename(&place.name) {
@@ -278,18 +277,18 @@ impl StagedFile {
         if how == ResultRetention::Synced {
             place.folder.sync().context("its folder could not be synced")?;
         }
-        // The file itself may be gone: its reader may take it as soon as it is there.
-        let held = place.folder.metadata()?;
+        // Only the folder is checked: a reader may remove the file as soon as it is published.
+        let opened = place.folder.metadata()?;
         let found = fs::metadata(folder_of(&place.path));
         let is_same =
-            found.is_ok_and(|found| (found.dev(), found.ino()) == (held.st_dev, held.st_ino));
+            found.is_ok_and(|found| (found.dev(), found.ino()) == (opened.st_dev, opened.st_ino));
         anyhow::ensure!(is_same, "its folder was moved or replaced during the run");
         Ok(())
     }
 }
 
-/// True if a file could not be renamed because its new name is a mount point, or because the file
-/// system renames no files (object stores).
+/// Returns true if a file could not be renamed because its new name is a mount point, or because the
+/// file system cannot rename files (object stores).
 fn is_fixed_place(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EBUSY | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EXDEV))
@@ -313,7 +312,7 @@ impl TemporaryName {
 impl Drop for TemporaryName {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            // It may be gone with its folder.
+            // It may have been removed with its folder.
             let _ = self.folder.remove(&self.name);
         }
     }

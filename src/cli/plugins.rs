@@ -2,8 +2,8 @@
 //! `--plugin-dir` or enabled by settings. Both make a plugin as trusted as the user's own folders.
 //!
 //! ```text
-//! .claude-plugin/plugin.json   its name and version; without it the name of its identifier or folder
-//!                              counts
+//! .claude-plugin/plugin.json   its name and version; the default is the name in its identifier, or that
+//!                              of its folder
 //! commands, agents, skills     as in `.claude`; their names begin with the plugin's: /kit:hello
 //! hooks/hooks.json             hooks, as in a settings file
 //! .mcp.json                    MCP servers
@@ -11,11 +11,11 @@
 //!
 //! Further hooks and servers may be in `plugin.json`, or in files that it names, as may further files
 //! and folders of commands, agents, skills and output styles. The entry of the plugin in the list of
-//! its marketplace may have the same fields. Without `plugin.json`, that is what the plugin consists
-//! of: several plugins may share a folder.
+//! its marketplace may have the same fields. Without `plugin.json`, these fields alone name the parts
+//! of the plugin: several plugins may share a folder.
 //!
-//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for one that outlives its
-//! updates. Its hooks and servers have both variables as well.
+//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for a folder of data that
+//! outlives updates. Hooks and servers of the plugin get both as variables.
 
 use std::fs;
 use std::io;
@@ -39,13 +39,13 @@ const SERVERS: &str = ".mcp.json";
 /// The placeholder and variable of a plugin's folder.
 const ROOT: &str = "CLAUDE_PLUGIN_ROOT";
 
-/// The placeholder and variable of the folder for what a plugin keeps.
+/// The placeholder and variable of the folder for a plugin's data.
 const DATA: &str = "CLAUDE_PLUGIN_DATA";
 
-/// In place of a marketplace in the identifier of a plugin of `--plugin-dir`.
+/// Stands for the marketplace in the identifier of a plugin of `--plugin-dir`.
 const NO_MARKETPLACE: &str = "inline";
 
-/// The fields of a description that say what a plugin consists of.
+/// The fields of a description that name the parts of a plugin.
 const LISTS: [&str; 6] = ["commands", "agents", "skills", "outputStyles", "hooks", "mcpServers"];
 
 /// Entries of a plugin's folder. Every plugin has at least one of them.
@@ -58,7 +58,7 @@ pub struct Plugin {
     pub version: Option<String>,
     /// Absolute path of the plugin's folder.
     pub folder: PathBuf,
-    /// The folder for what it keeps.
+    /// The folder for its data.
     data: PathBuf,
     manifest: Value,
     /// The file of the description, for messages.
@@ -68,8 +68,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or holds plugins. What
-    /// they keep is below `data_root`.
+    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or contains plugins. Their
+    /// data is below `data_root`.
     ///
     /// # Errors
     /// A folder does not exist or contains no plugin, or a description is not JSON.
@@ -113,7 +113,7 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// Adds what the list of its marketplace says of it.
+    /// Adds the fields of its entry in the list of its marketplace.
     fn add_entry(&mut self, entry: MarketplaceEntry) {
         let MarketplaceEntry { file, value } = entry;
         if self.manifest.is_null() {
@@ -150,23 +150,23 @@ impl Plugin {
         Ok(Self { name, version, folder, data, manifest, manifest_file, is_of_list: false })
     }
 
-    /// Its hooks: files with their texts.
+    /// Returns its hooks: files with their texts.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// A file cannot be read.
     pub(super) fn hooks(&self) -> Result<Vec<(String, String)>, UsageError> {
         self.part(HOOKS, "hooks")
     }
 
-    /// The variables of its hooks and servers.
+    /// Returns the variables of its hooks and servers.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
         let variable =
             |name: &str, path: &Path| (name.to_owned(), path.to_string_lossy().into_owned());
         vec![variable(ROOT, &self.folder), variable(DATA, &self.data)]
     }
 
-    /// Names a server as the reference does, so that it is another one than the user's server of the
-    /// same name, and gives it the plugin's variables.
+    /// Gives a server the name that the reference uses, which differs from that of a server of the user,
+    /// and the plugin's variables.
     pub(super) fn adopt_server(&self, name: &mut String, entry: &mut Value) {
         *name = format!("plugin:{}:{name}", self.name);
         let Some(members) = entry.as_object_mut().filter(|entry| entry.contains_key("command"))
@@ -181,7 +181,7 @@ impl Plugin {
         }
     }
 
-    /// Fills the plugin's variables in a text. Returns those that it names, too.
+    /// Fills the plugin's variables in a text. Also returns the variables that the text names.
     pub(super) fn fill(&self, mut text: String) -> (String, Vec<(String, String)>) {
         let mut named = self.variables();
         named.retain(|(name, value)| {
@@ -195,22 +195,21 @@ impl Plugin {
 
     /// Fills the plugin's variables in a text that is JSON.
     fn fill_json(&self, mut text: String) -> String {
-        // A script that uses the folder need not make it. Where it cannot be made, the script says
-        // so.
+        // Scripts expect that the folder exists. If it cannot be created, they fail with a message.
         if text.contains(DATA) {
             let _ = fs::create_dir_all(&self.data);
         }
         for (name, value) in self.variables() {
-            // As in a JSON string, without its quotes.
+            // The text of a JSON string without its quotes.
             let quoted = json!(value).to_string();
             text = text.replace(&format!("${{{name}}}"), &quoted[1..quoted.len() - 1]);
         }
         text
     }
 
-    /// The files and folders with prompts of a kind, such as `commands`: the folder of this name, and
-    /// those that the description names. The folder may be that of several plugins of a list, of which
-    /// each names its own.
+    /// Returns the files and folders with prompts of a kind, such as `commands`: the folder of this
+    /// name, and those that the description names. If several plugins of a list share the folder, only
+    /// those that the description names.
     pub(super) fn prompt_places(&self, kind: &str) -> Vec<PathBuf> {
         let key = if kind == "output-styles" { "outputStyles" } else { kind };
         let named: Vec<&str> = items(&self.manifest[key]).filter_map(Value::as_str).collect();
@@ -219,16 +218,16 @@ impl Plugin {
         own.into_iter().chain(named).map(|path| self.place(path)).collect()
     }
 
-    /// Its MCP servers: files with their texts.
+    /// Returns its MCP servers: files with their texts.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// A file cannot be read.
     pub(super) fn servers(&self) -> Result<Vec<(String, String)>, UsageError> {
         self.part(SERVERS, "mcpServers")
     }
 
-    /// Returns what the plugin has of a kind, each with the file that it is from: its own file, the
-    /// files that the description names, and what stands in the description.
+    /// Returns the parts of a kind, each with its file: the plugin's own file, the files that the
+    /// description names, and the parts in the description.
     fn part(&self, file: &str, key: &str) -> Result<Vec<(String, String)>, UsageError> {
         let manifest = &self.manifest_file;
         let mut files = vec![self.folder.join(file)];
@@ -265,12 +264,12 @@ impl Plugin {
         Ok(texts.into_iter().map(filled).collect())
     }
 
-    /// A path in the plugin's folder, without the `.` of `./commands`.
+    /// Returns a path in the plugin's folder, without the `.` of `./commands`.
     fn place(&self, path: &str) -> PathBuf {
         self.folder.join(path).components().collect()
     }
 
-    /// Its entry in the init message.
+    /// Returns its entry in the init message.
     pub fn entry(&self) -> PluginEntry {
         PluginEntry {
             name: self.name.clone(),
@@ -280,7 +279,7 @@ impl Plugin {
     }
 }
 
-/// The values of a field that has one or a list of them.
+/// Returns the values of a field, which is a value or a list.
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     let one = std::slice::from_ref(value);
     value.as_array().map_or(one, Vec::as_slice).iter()
@@ -290,7 +289,7 @@ fn is_plugin(folder: &Path) -> bool {
     PARTS.iter().any(|part| folder.join(part).exists())
 }
 
-/// The folder itself if it is a plugin, else those in it that are, by name.
+/// Returns the folder itself if it is a plugin, or else the plugins in it, by name.
 fn plugin_folders(folder: &Path) -> Vec<PathBuf> {
     if is_plugin(folder) {
         return vec![folder.to_owned()];

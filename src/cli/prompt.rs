@@ -25,7 +25,7 @@ pub struct GatheredPrompt {
     /// Reason that standard input was left unread although it may hold data.
     pub unused: Option<Unused>,
     /// Amount of standard input that was added to the argument, or that is the prompt of a resumed
-    /// session, which needs none.
+    /// session, which needs no prompt.
     pub added: Option<AddedInput>,
     /// Position of the first byte of standard input that is not UTF-8.
     pub invalid: Option<String>,
@@ -34,8 +34,8 @@ pub struct GatheredPrompt {
 }
 
 impl GatheredPrompt {
-    /// The warnings of the run. `is_shared` returns whether a shell that runs outlast reads the same standard
-    /// input.
+    /// Returns the warnings of the run. `is_shared` returns true if a shell that runs outlast reads the
+    /// same standard input.
     pub fn warnings(&self, is_shared: impl FnOnce() -> bool) -> Vec<String> {
         let invalid = self.invalid.as_ref().map(|place| {
             format!(
@@ -53,13 +53,7 @@ impl GatheredPrompt {
                  or < /dev/null leaves it, --stdin says that this is meant)"
             )
         });
-        self.unused
-            .map(Unused::warning)
-            .into_iter()
-            .chain(invalid)
-            .chain(nul)
-            .chain(of_loop)
-            .collect()
+        [self.unused.map(Unused::warning), invalid, nul, of_loop].into_iter().flatten().collect()
     }
 }
 
@@ -68,7 +62,7 @@ impl GatheredPrompt {
 pub struct AddedInput {
     pub lines: usize,
     pub bytes: usize,
-    /// True if the prompt is nothing else.
+    /// True if it is the whole prompt.
     pub is_all: bool,
 }
 
@@ -99,7 +93,7 @@ pub enum Unused {
 }
 
 impl Unused {
-    /// The warning of the run.
+    /// Returns the warning of the run.
     pub fn warning(self) -> String {
         match self {
             Self::Silent(waited) => format!(
@@ -123,21 +117,21 @@ pub struct Waited {
     pub left: Duration,
 }
 
-/// Reads standard input to its end: at most so many bytes, and with no longer silence than this.
+/// Reads standard input to its end: at most `most` bytes, and with no longer silence than `silence`.
 /// `still_waiting` is called at every heartbeat of the wait.
 ///
 /// # Errors
 /// It cannot be read, is larger, or stays silent.
 pub async fn read_to_end(
     open: impl FnOnce() -> Pieces,
-    (patience, most): (Duration, usize),
+    (silence, most): (Duration, usize),
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
 ) -> Result<Vec<u8>, UsageError> {
     let (mut pieces, mut input) = (open(), Vec::new());
     let began = Instant::now();
     let mut wait = InputWait { heartbeat, began, most, still_waiting: &mut still_waiting };
-    wait.rest(&mut pieces, &mut input, patience).await?;
+    wait.rest(&mut pieces, &mut input, silence).await?;
     Ok(input)
 }
 
@@ -153,7 +147,7 @@ pub async fn gather(
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
 ) -> Result<GatheredPrompt, UsageError> {
-    // A wrapper may give an empty argument, and the prompt by a pipe.
+    // A wrapper may give an empty argument, and the prompt in a pipe.
     let argument = source.argument.as_ref().filter(|argument| !argument.trim().is_empty());
     let mut input = Vec::new();
     let mut unused = None;
@@ -187,7 +181,9 @@ pub async fn gather(
     let added = AddedInput::of(&input, is_all);
     let DecodedInput { text: input, invalid, nul } = decode(&input)?;
     if is_all && source.argument.is_some() && input.trim().is_empty() {
-        return Err(empty_argument());
+        return Err(UsageError::new(
+            "the prompt argument is empty; say what to do, or leave it out and pipe the prompt in",
+        ));
     }
     let is_added = (!is_all || source.may_be_empty) && !input.trim().is_empty();
     let added = is_added.then_some(added);
@@ -196,7 +192,7 @@ pub async fn gather(
         (Some(argument), true) => argument.to_owned(),
         (Some(argument), false) => format!("{argument}\n{input}"),
         (None, false) => input,
-        // A session that goes on has no new prompt.
+        // A continued session may have no new prompt.
         (None, true) => String::new(),
     };
     if prompt.is_empty() && !source.may_be_empty {
@@ -227,9 +223,9 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
     async fn next(
         &mut self,
         pieces: &mut Pieces,
-        patience: Duration,
+        silence: Duration,
     ) -> Result<InputStep, UsageError> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + silence;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match timeout(left.min(self.heartbeat), pieces.recv()).await {
@@ -254,7 +250,7 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
         &mut self,
         pieces: &mut Pieces,
         input: &mut Vec<u8>,
-        patience: Duration,
+        silence: Duration,
     ) -> Result<(), UsageError> {
         loop {
             if input.len() > self.most {
@@ -264,19 +260,13 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
                     self.most >> 20
                 )));
             }
-            match self.next(pieces, patience).await? {
+            match self.next(pieces, silence).await? {
                 InputStep::Piece(piece) => input.extend(piece),
                 InputStep::End => return Ok(()),
-                InputStep::Silence => return Err(silent(patience)),
+                InputStep::Silence => return Err(silent(silence)),
             }
         }
     }
-}
-
-fn empty_argument() -> UsageError {
-    UsageError::new(
-        "the prompt argument is empty; say what to do, or leave it out and pipe the prompt in",
-    )
 }
 
 fn unavailable(source: &PromptSource) -> UsageError {
@@ -291,11 +281,11 @@ fn unavailable(source: &PromptSource) -> UsageError {
     })
 }
 
-fn silent(patience: Duration) -> UsageError {
+fn silent(limit: Duration) -> UsageError {
     UsageError::new(format!(
         "standard input stayed silent for {} and did not end; close it, redirect it from a file or \
          /dev/null, or raise --stdin-timeout",
-        format_duration(patience)
+        format_duration(limit)
     ))
 }
 
@@ -311,7 +301,7 @@ struct DecodedInput {
 /// Decodes standard input.
 ///
 /// # Errors
-/// It is binary: it has NULs, and more of them and of other control characters than text has.
+/// The input is binary: it contains NULs, and more control characters than text does.
 fn decode(bytes: &[u8]) -> Result<DecodedInput, UsageError> {
     let place = |at: usize, bytes: &[u8]| {
         let before = bytes.get(..at).unwrap_or_default();

@@ -4,7 +4,8 @@ use strsim::osa_distance;
 
 use crate::messages::result_fields;
 
-/// No result has a field of a name. The text continues a sentence that began with the name.
+/// The error for a name that is not a field of results. The text continues a sentence that begins with
+/// the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "is not a field of the result; {}outlast help result lists them",
@@ -29,7 +30,7 @@ pub(super) fn parse(name: &str) -> Result<String, UnknownField> {
 }
 
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
-    // Only whole fields can be chosen: of `usage.input_tokens`, `usage`.
+    // Only outer fields can be chosen: for `usage.input_tokens`, suggest `usage`.
     let outer = name.split(['.', '[']).next().unwrap_or_default();
     let known = known.iter().map(|known| (osa_distance(outer, known), known.as_str()));
     let (distance, near) = known.min()?;

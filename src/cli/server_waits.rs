@@ -31,12 +31,12 @@ impl RunJob {
                 UsageError::of(UsageErrorKind::McpUnavailable, what)
             })
         };
-        // A run that the host has interrupted needs none.
+        // A run that the host has interrupted does not need the servers.
         self.wait_for_servers(setup, (names, "required MCP servers"), found).await.map(drop)
     }
 
-    /// Puts the text of a server's prompt in the place of its call. A session that has its prompt
-    /// already needs none, and a run that the host has interrupted keeps the call.
+    /// Replaces the call of a server's prompt by the text of the prompt. A session that already has its
+    /// prompt contains no call, and a run that the host has interrupted keeps the call.
     pub(super) async fn fill_server_prompt(
         &self,
         setup: &mut Setup,
@@ -72,7 +72,7 @@ impl RunJob {
     }
 
     /// Waits for servers, with heartbeats that name them, until the run is interrupted or its time is
-    /// up. `None`: the host has interrupted it. Then the run begins all the same, so that the session
+    /// up. `None`: the host has interrupted the run, which begins nevertheless, so that the session
     /// records the prompt and the interruption.
     async fn wait_for_servers<T>(
         &self,
@@ -83,7 +83,7 @@ impl RunJob {
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
         let missing = || {
             let missing = setup.servers.missing(names);
-            // Connected servers are waited for, too: for their prompts.
+            // The wait may be for the prompt of a connected server.
             if missing.is_empty() { names.join(", ") } else { missing.join(", ") }
         };
         let heartbeat = self.settings.config.limits.heartbeat.max(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! The session that a user means: by its id, the beginning of one, its name, or as `latest`.
+//! Finds the session that a user names: by its id, the beginning of its id, its name, or as `latest`.
 
 use crate::journal::{
     SessionFile, SessionFolder, SessionId, latest, locate_session, session_named,
@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 5;
 /// The length of an unknown name in an error, in characters.
 const SHOWN_MAX: usize = 60;
 
-/// Finds the file of a session, of this working directory first.
+/// Finds the file of a session, first among those of this working directory.
 ///
 /// # Errors
 /// There is none, or there are several.
@@ -56,7 +56,7 @@ pub(super) fn find(place: &SessionFolder, named: &str) -> Result<SessionFile, Us
     }
 }
 
-/// The error for a working directory without a session.
+/// Returns the error for a working directory without a session.
 fn none_recorded(place: &SessionFolder) -> UsageError {
     UsageError::new(format!(
         "no session was recorded in {}; outlast sessions --all-projects lists those of other folders",

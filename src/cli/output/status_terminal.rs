@@ -1,8 +1,8 @@
 //! The terminal below a status line.
 //!
-//! The library fills lines up to the right edge, so that what another program prints begins a line of
-//! its own. A terminal that then echoes `^C` wraps it, and the row above keeps the status line. Here
-//! lines end where their text ends, and leave room for the echo.
+//! The library fills lines with blanks up to the right edge, so that the output of another program
+//! begins on a new line. If such a terminal echoes `^C`, it wraps the line, and a copy of the status
+//! line remains above. Here lines end after their text, and leave room for the echo.
 
 use std::io;
 
@@ -10,23 +10,23 @@ use console::Term;
 use indicatif::{ProgressDrawTarget, TermLike};
 use parking_lot::Mutex;
 
-/// The maximum number of times that the line is drawn in a second, as the library does by default.
+/// The maximum number of drawings per second, as is the default of the library.
 const REDRAWS: u8 = 20;
 
-/// The columns that the line leaves to the echo of a control character, and to the cursor.
+/// The columns reserved for the echo of a control character, and for the cursor.
 pub(super) const ECHO_COLUMNS: u16 = 3;
 
-/// The target of status lines: standard error.
+/// Returns the target of status lines: standard error.
 pub fn status_target() -> ProgressDrawTarget {
     let terminal = StatusTerminal::new(Term::buffered_stderr());
     ProgressDrawTarget::term_like_with_hz(Box::new(terminal), REDRAWS)
 }
 
-/// A terminal to which lines are written without the blanks that fill them up.
+/// A terminal to which lines are written without the filling blanks.
 #[derive(Debug)]
 struct StatusTerminal<T> {
     term: T,
-    /// True if the last line is complete, so that the next text begins another one.
+    /// True if the last line is complete, so that the next text begins a new line.
     is_complete: Mutex<bool>,
 }
 
@@ -84,7 +84,7 @@ impl<T: TermLike> TermLike for StatusTerminal<T> {
         self.term.clear_line()
     }
 
-    /// Ends a drawing: the last line of one is the status line, which the next one replaces.
+    /// Ends a drawing. Its last line is the status line, which the next drawing replaces.
     fn flush(&self) -> io::Result<()> {
         self.complete(false);
         self.term.flush()

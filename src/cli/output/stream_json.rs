@@ -20,7 +20,7 @@ use crate::messages::{
 };
 use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan, Timer};
 use crate::text::millis;
-use crate::transcript::{Block, Message, Usage};
+use crate::transcript::{Block, Message};
 
 use super::PipeSender;
 use super::agents;
@@ -35,7 +35,7 @@ pub struct StreamJson {
     /// Redacts the raw stream events, if partial messages were requested.
     deltas: Option<BlockDeltas>,
     options: StreamOptions,
-    /// True if the init message was sent. It comes first, so all other messages wait for it.
+    /// True if the init message was sent. All other messages are held back until then.
     begun: bool,
     held: Vec<RunMessage>,
     /// The sub-agent that the current messages are about.
@@ -82,7 +82,7 @@ struct InterimResults {
 struct ReplyStream {
     /// The message of its first event.
     start: Value,
-    /// A complete block, until the event that ends it comes.
+    /// A complete block, until the event that ends it.
     block: Option<(Block, Uuid)>,
     /// The blocks that were sent.
     emitted: HashSet<Uuid>,
@@ -175,8 +175,8 @@ impl StreamJson {
         }
     }
 
-    /// The part of the answer that follows the text of an earlier result of the turn: a host has that
-    /// result. The whole answer if nothing follows it.
+    /// Returns the part of the answer that follows the text of an earlier result of the turn, which the
+    /// host already has. Returns the whole answer if nothing follows that text.
     pub fn undelivered(&self, answer: &str) -> String {
         let delivered = self.interim.delivered.trim_end();
         let added = answer.strip_prefix(delivered).and_then(|rest| rest.strip_prefix("\n\n"));
@@ -190,7 +190,7 @@ impl StreamJson {
         self.interim.delivered.clone_from(&outcome.text);
     }
 
-    /// Begins the next part of a turn that had a result already.
+    /// Begins the next part of a turn that already has a result.
     fn begin_again(&mut self) {
         if std::mem::take(&mut self.interim.is_last)
             && let Some(init) = self.interim.init.take()
@@ -211,7 +211,7 @@ impl StreamJson {
         self.system(SystemMessage::Informational(message));
     }
 
-    /// The tool call that started the sub-agent of the current messages.
+    /// Returns the tool call that started the sub-agent of the current messages.
     fn parent(&self) -> Option<String> {
         self.within.as_ref().map(|agent| agent.call.clone())
     }
@@ -282,33 +282,37 @@ impl StreamJson {
         }
     }
 
-    /// One message for each block; the last one carries the stop reason.
-    fn assistant(&mut self, reply: &ReplyInProgress<'_>, ids: &[Uuid]) {
+    /// Emits a message for each block of a reply. The last message has the stop reason.
+    fn assistant(&mut self, reply: &RunEvent) {
+        let RunEvent::Assistant { message, ids, id, model, stop_reason, usage, request_id, .. } =
+            reply
+        else {
+            return;
+        };
         if self.within.is_none() {
             self.streamed_block();
         }
-        let last = reply.message.content.len().saturating_sub(1);
-        for (index, block) in reply.message.content.iter().enumerate() {
-            let id = id_at(ids, index);
-            if self.stream.emitted.remove(&id) {
+        let last = message.content.len().saturating_sub(1);
+        for (index, block) in message.content.iter().enumerate() {
+            let uuid = id_at(ids, index);
+            if self.stream.emitted.remove(&uuid) {
                 continue;
             }
-            // Tool calls of a sub-agent are reported; its text goes to the agent that started it.
+            // Of a sub-agent, tool calls are reported. Its text goes to the agent that started it.
             let emitted = self.options.subagent_text || matches!(block, Block::ToolUse { .. });
             if self.within.is_some() && !emitted {
                 continue;
             }
-            let stop_reason = reply.stop_reason.filter(|_| index == last).map(str::to_owned);
-            let (name, model) = (Some(reply.id), Some(reply.model));
-            let usage = ReplyUsage::Counted(reply.usage);
-            let message = ReplyBlock::new(name, model, block.clone(), usage);
-            let request_id = reply.request_id.map(str::to_owned);
+            let stop_reason = stop_reason.clone().filter(|_| index == last);
+            let usage = ReplyUsage::Counted(*usage);
+            let message = ReplyBlock::new(Some(id), Some(model), block.clone(), usage);
             let message = self.block(ReplyBlock { stop_reason, ..message });
-            self.reply(AssistantMessage { request_id: Some(request_id), ..message }, id);
+            let request_id = Some(request_id.clone());
+            self.reply(AssistantMessage { request_id, ..message }, uuid);
         }
     }
 
-    /// Emits a message for each tool result, with its details for programs, and one for the rest.
+    /// Emits a message for each tool result, with its details for programs, and for other parts.
     fn user(&mut self, message: &Message, details: &[Value], ids: &[Uuid]) {
         for (index, part) in message.parts().into_iter().enumerate() {
             let id = id_at(ids, index);
@@ -381,7 +385,7 @@ impl StreamJson {
         }
     }
 
-    /// Ends the stream: the events that are held back, then the result, and nothing after it.
+    /// Ends the stream with the events that are held back and the result.
     pub fn finish(mut self, result: &ResultObject) {
         self.send_held();
         self.out.send_last(result.to_value(), self.options.longest);
@@ -405,7 +409,7 @@ impl StreamJson {
     }
 }
 
-/// The current time for a message of the conversation.
+/// Returns the current time for a message of the conversation.
 fn timestamp() -> Option<String> {
     let now = Timestamp::now().round(Unit::Millisecond);
     now.ok().map(|now| now.to_string())
@@ -436,12 +440,12 @@ fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
     }
 }
 
-/// The id of a part of a message.
+/// Returns the id of a part of a message, or a new one.
 fn id_at(ids: &[Uuid], index: usize) -> Uuid {
     ids.get(index).copied().unwrap_or_else(Uuid::new_v4)
 }
 
-/// A tool result whose content is a string if it is nothing but text, as clients read it.
+/// Returns a tool result whose content is a string if it is only text, as clients expect.
 fn plain_result(block: &Block) -> InputBlock {
     let other = || InputBlock::Other(block.clone());
     let Block::ToolResult { tool_use_id, content, is_error } = block else { return other() };
@@ -452,15 +456,6 @@ fn plain_result(block: &Block) -> InputBlock {
         content: texts.join("\n"),
         is_error: *is_error,
     })
-}
-
-struct ReplyInProgress<'a> {
-    message: &'a Message,
-    id: &'a str,
-    model: &'a str,
-    stop_reason: Option<&'a str>,
-    usage: Usage,
-    request_id: Option<&'a str>,
 }
 
 impl Observer for StreamJson {
@@ -491,19 +486,7 @@ impl Observer for StreamJson {
             }
             RunEvent::Block { .. } => {}
             RunEvent::BlocksDropped { ids } => self.blocks_dropped(ids),
-            RunEvent::Assistant {
-                message, ids, id, model, stop_reason, usage, request_id, ..
-            } => {
-                let reply = ReplyInProgress {
-                    message,
-                    id,
-                    model,
-                    stop_reason: stop_reason.as_deref(),
-                    usage: *usage,
-                    request_id: request_id.as_deref(),
-                };
-                self.assistant(&reply, ids);
-            }
+            RunEvent::Assistant { .. } => self.assistant(event),
             RunEvent::User { message, details, ids } => {
                 if self.within.is_none() {
                     self.begin_again();

@@ -65,8 +65,8 @@ impl Styling {
     }
 }
 
-/// Returns the length of the control sequence that a text begins with, if it is one that
-/// [`Styling::paint`] writes.
+/// Returns the length of the control sequence of [`Styling::paint`] at the beginning of a text, if
+/// there is one.
 pub(super) fn leading_sequence(text: &str) -> Option<usize> {
     let mut known = Tone::COLOURED.into_iter().filter_map(Tone::sequence).chain([RESET]);
     known.find(|sequence| text.starts_with(sequence)).map(str::len)

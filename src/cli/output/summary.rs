@@ -20,7 +20,7 @@ pub struct RunLimits {
 
 const SEPARATOR: &str = " · ";
 
-/// The first line: what runs, and within what limits.
+/// Returns the first line: the version, the model, the session and the limits of the run.
 pub(super) fn first_line(init: &Init, limits: RunLimits) -> String {
     let mut parts = vec![format!("version {VERSION}"), init.model.clone()];
     parts.push(format!("session {}", init.session_id));
@@ -29,7 +29,7 @@ pub(super) fn first_line(init: &Init, limits: RunLimits) -> String {
     parts.join(SEPARATOR)
 }
 
-/// The last line: the outcome and the cost of the run.
+/// Returns the last line: the outcome and the cost of the run.
 pub fn last_line(outcome: &RunOutcome) -> (Tone, String) {
     let verdict = exit_status(outcome.reason);
     let totals = outcome.stats.recovery.totals();

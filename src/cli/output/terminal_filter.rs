@@ -55,7 +55,7 @@ impl<W: Write + IsTerminal> TerminalFilter<W> {
 }
 
 impl<W> TerminalFilter<W> {
-    /// The part of a text that a terminal may get.
+    /// Returns the part of a text that may be written to a terminal.
     fn shown(&self, text: &str) -> String {
         let is_coloured = self.content != TerminalContent::Text;
         let mut shown = String::with_capacity(text.len());
@@ -124,8 +124,8 @@ pub(super) fn columns() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
-/// Breaks lines between words to fit, and indents the continuation. A longer word, such as a path,
-/// is broken after its separators.
+/// Breaks lines between words to fit, and indents the continuation. A word that is too long, such as
+/// a path, is broken after its separators.
 pub(super) fn break_lines(text: &str, columns: usize) -> String {
     let options = Options::new(columns)
         .subsequent_indent(INDENT)
@@ -144,8 +144,8 @@ pub(super) fn break_lines(text: &str, columns: usize) -> String {
     broken.collect::<Vec<_>>().join("\n")
 }
 
-/// Breaks a text that is wider than `columns` after the last separator that fits, and nowhere else:
-/// a text without separators stays whole. There is always a first piece.
+/// Breaks a text that is wider than `columns` after the last separator that fits. A text without
+/// separators is not broken. Returns at least one piece.
 pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let (mut start, mut at, mut width) = (0, 0, 0);
@@ -173,10 +173,10 @@ pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<Str
     pieces
 }
 
-/// Returns true if a terminal may obey a character instead of showing it: control characters, with
-/// which all sequences begin; characters that change the direction of text, so that it is misread;
-/// those that break lines; and invisible ones, in which text can hide. The joiners of scripts and
-/// emoji (U+200C, U+200D) are not among them.
+/// Returns true if a terminal may interpret a character instead of showing it: control characters,
+/// with which all sequences begin; characters that change the direction of text, so that it is
+/// misread; characters that break lines; and invisible characters, which can hide text. The joiners of
+/// scripts and emoji (U+200C, U+200D) are not among them.
 pub(in crate::cli) fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(

@@ -8,12 +8,12 @@ use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::tools::Requirement;
 
-/// True if a demand is dropped, such as one of the session that is resumed.
+/// Returns true if a demand is dropped, such as that of a resumed session.
 fn is_none(given: &str) -> bool {
     given.trim() == "none"
 }
 
-/// Resolves the acceptance checks. `none` is no demand.
+/// Resolves the acceptance checks. `none` drops a demand.
 ///
 /// # Errors
 /// An empty command, or an invalid schema.

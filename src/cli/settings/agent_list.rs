@@ -1,4 +1,4 @@
-//! Loads the agent definitions, and applies the one that the run works as.
+//! Loads the agent definitions, and applies that of the run's agent.
 
 use serde_json::json;
 use strsim::osa_distance;
@@ -15,8 +15,8 @@ use crate::config::rule_names::{BadRuleName, check_rule_name};
 use crate::mcp;
 use crate::tools::{AgentDefinition, GENERAL_PURPOSE, RuleList, built_in_names, check_rule};
 
-/// Merges the agents of `--agents` over those of files, and returns the one that the run works as:
-/// `agent` is its name, and the flag or setting that names it.
+/// Merges the agents of `--agents` over those of files, and returns the run's agent. `agent` is the
+/// flag or setting that names it, and its name.
 ///
 /// # Errors
 /// A mistake in `--agents`, or no agent has the name.
@@ -33,8 +33,8 @@ pub(super) fn load(
     chosen.map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))
 }
 
-/// Like [`load`], for a resumed session. Its agent may be gone; the contract has the tools and
-/// rules.
+/// Like [`load`], for a resumed session. Its agent may not exist any more; the contract contains the
+/// agent's tools and rules.
 ///
 /// # Errors
 /// A mistake in `--agents`.
@@ -97,8 +97,9 @@ impl Settings {
     }
 }
 
-/// Adds model, permission mode and turn limit of the run's agent, as far as it `may_set` them. An
-/// untrusted agent has none: they were removed when it was read. Its turn limit never exceeds `most`.
+/// Adds the model, the permission mode and the turn limit of the run's agent, as far as it `may_set`
+/// them. Those of an untrusted agent were removed when it was read. The turn limit never exceeds
+/// `most`.
 pub(super) fn add_to(
     fold: &mut Fold,
     role: &AgentDefinition,
@@ -121,7 +122,7 @@ pub(super) fn add_to(
     }
 }
 
-/// Applies prompt and tools of the run's agent, unless flags say otherwise.
+/// Applies the prompt and the tools of the run's agent, unless flags outrank them.
 ///
 /// # Errors
 /// None of its tools exists.
@@ -133,21 +134,16 @@ pub(super) fn apply_prompt_and_tools(
     paths: &RulePaths<'_>,
 ) -> Result<(), UsageError> {
     system.role = Some(role.prompt.clone()).filter(|prompt| !prompt.is_empty());
+    let wrong = |what: &str| UsageError::new(format!("the agent {:?}: {what}", role.name));
     let no_rule = |rule: &&String| check_rule(rule, RuleList::Deny, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
-        return Err(UsageError::new(format!(
-            "the agent {:?}: {bad:.200?} in disallowedTools is not a rule; correct it",
-            role.name
-        )));
+        return Err(wrong(&format!("{bad:.200?} in disallowedTools is not a rule; correct it")));
     }
-    let near = |rule: &&String| check_rule_name(rule).filter(|misnomer| misnomer.is_near);
+    let near = |rule: &&String| check_rule_name(rule).filter(|bad| bad.is_near);
     if let Some((rule, BadRuleName { why, .. })) =
         role.disallowed_tools.iter().find_map(|rule| Some((rule, near(&rule)?)))
     {
-        return Err(UsageError::new(format!(
-            "the agent {:?}: {rule:?} in disallowedTools {why}",
-            role.name
-        )));
+        return Err(wrong(&format!("{rule:?} in disallowedTools {why}")));
     }
     deny.extend(role.disallowed_tools.iter().cloned());
     let wanted = role.tools.as_ref().filter(|_| tools.only.is_none());
@@ -156,10 +152,7 @@ pub(super) fn apply_prompt_and_tools(
         rule.contains('(') && check_rule(rule, RuleList::Allow, paths.cwd, paths.home).is_err()
     };
     if let Some(bad) = role.tool_rules.iter().find(is_bad) {
-        return Err(UsageError::new(format!(
-            "the agent {:?}: {bad:.200?} in tools is not a rule; correct it",
-            role.name
-        )));
+        return Err(wrong(&format!("{bad:.200?} in tools is not a rule; correct it")));
     }
     tools.limits.extend(Some(role.tool_rules.clone()).filter(|rules| !rules.is_empty()));
     let built_in = built_in_names();
