@@ -9,11 +9,9 @@ const MICRO: u64 = 1_000_000;
 /// The reason why a budget cannot be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    #[error("the tasks' own limits add up to {own}, which is more than the budget of {total}")]
-    OwnLimitsExceed { own: Money, total: Money },
-    #[error(
-        "of the budget of {total} nothing is left for {tasks} tasks without a limit of their own"
-    )]
+    #[error("the tasks' own limits add up to {sum}, which is more than the budget of {total}")]
+    OwnLimitsExceed { sum: Money, total: Money },
+    #[error("the budget of {total} leaves nothing for {tasks} tasks without a limit of their own")]
     NothingLeft { total: Money, tasks: usize },
 }
 
@@ -22,18 +20,18 @@ pub enum BudgetError {
 ///
 /// # Errors
 /// The tasks' own limits exceed the total, or leave nothing for the other tasks.
-pub fn divide(total: Money, own: &[Option<Money>]) -> Result<Vec<Money>, BudgetError> {
-    let fixed: Money = own.iter().flatten().copied().sum();
-    if fixed > total {
-        return Err(BudgetError::OwnLimitsExceed { own: fixed, total });
+pub fn divide(total: Money, limits: &[Option<Money>]) -> Result<Vec<Money>, BudgetError> {
+    let sum: Money = limits.iter().flatten().copied().sum();
+    if sum > total {
+        return Err(BudgetError::OwnLimitsExceed { sum, total });
     }
-    let others = own.iter().filter(|limit| limit.is_none()).count();
+    let others = limits.iter().filter(|limit| limit.is_none()).count();
     let count = u64::try_from(others).unwrap_or(u64::MAX).max(1);
-    let part = total.minus(fixed).as_pico_dollars() / count / MICRO * MICRO;
-    if others > 0 && part == 0 {
+    let share = total.minus(sum).as_pico_dollars() / count / MICRO * MICRO;
+    if others > 0 && share == 0 {
         return Err(BudgetError::NothingLeft { total, tasks: others });
     }
-    Ok(own.iter().map(|limit| limit.unwrap_or(Money::from_pico_dollars(part))).collect())
+    Ok(limits.iter().map(|limit| limit.unwrap_or(Money::from_pico_dollars(share))).collect())
 }
 
 #[cfg(test)]
@@ -62,11 +60,10 @@ mod tests {
 
     #[test]
     fn a_budget_that_does_not_suffice_is_an_error() {
-        let own = [Some(dollars(0.6)), Some(dollars(0.6))];
-        assert!(matches!(divide(dollars(1.0), &own), Err(BudgetError::OwnLimitsExceed { .. })));
-        let own = [Some(dollars(1.0)), None];
-        let left = divide(dollars(1.0), &own);
-        assert_eq!(left, Err(BudgetError::NothingLeft { total: dollars(1.0), tasks: 1 }));
+        let limits = [Some(dollars(0.6)), Some(dollars(0.6))];
+        assert!(matches!(divide(dollars(1.0), &limits), Err(BudgetError::OwnLimitsExceed { .. })));
+        let shares = divide(dollars(1.0), &[Some(dollars(1.0)), None]);
+        assert_eq!(shares, Err(BudgetError::NothingLeft { total: dollars(1.0), tasks: 1 }));
         assert!(divide(dollars(0.000_001), &[None, None]).is_err());
     }
 }

@@ -99,7 +99,7 @@ impl<'a> BatchSummary<'a> {
 
     /// Returns the number of tasks that have no final result yet.
     pub fn open(&self) -> usize {
-        self.tasks.len() - self.count(TaskState::Done) - self.count(TaskState::Failed)
+        self.tasks.iter().filter(|report| !report.state.is_final()).count()
     }
 
     /// Returns the exit code of the batch: 0 if every task succeeded, 1 if one failed, 75 if none

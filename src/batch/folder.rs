@@ -4,12 +4,13 @@ use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
-use crate::process::TrustedOwners;
+use crate::process::{FileLock, LockError, TrustedOwners};
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
@@ -28,28 +29,6 @@ pub enum BatchFolderError {
     /// result.
     #[error("the batch in {} is not used: {cause}", path.display())]
     Foreign { path: PathBuf, cause: io::Error },
-}
-
-/// A lock on a file, which is released when it is dropped or the process ends.
-#[derive(Debug)]
-pub struct FileLock(#[expect(dead_code, reason = "the lock ends with the file")] File);
-
-impl FileLock {
-    /// Acquires the lock. `None`: another process holds it.
-    fn take(path: &Path) -> io::Result<Option<Self>> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
-    }
-
-    /// True if another process holds the lock. Does not create the file.
-    fn is_held(path: &Path) -> bool {
-        let Ok(file) = File::open(path) else { return false };
-        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-    }
 }
 
 /// The folder of a batch.
@@ -76,7 +55,7 @@ impl BatchFolder {
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn read_plan(&self) -> Result<BatchPlan, BatchFolderError> {
-        read_plan(&self.plan_path())
+        BatchPlan::load(&self.plan_path())
     }
 
     /// Writes the plan so that only the user can read it, because prompts may be confidential.
@@ -84,31 +63,27 @@ impl BatchFolder {
     /// # Errors
     /// It could not be written. An older plan is then still intact.
     pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
-        let path = self.plan_path();
         self.create()?;
-        let text = serde_json::to_string(plan).map_err(io::Error::other);
-        let written = text.and_then(|text| {
-            let beside = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
-            let mut file = OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(true)
-                .mode(PLAN_MODE)
-                .open(&beside)?;
-            file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
-            fs::rename(&beside, &path)
-        });
-        written.map_err(|cause| BatchFolderError::Unwritable { path, cause })
+        let path = self.plan_path();
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_string(plan)?;
+            let new = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
+            let mut options = OpenOptions::new();
+            let mut file = options.create_new(true).write(true).mode(PLAN_MODE).open(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|cause| BatchFolderError::Unwritable { path: path.clone(), cause })
     }
 
     /// Locks the batch for the process that starts its tasks. `None`: another process has the lock.
     ///
     /// # Errors
     /// The lock file cannot be created, or the folder belongs to another user.
-    pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
-        let path = self.path.join("lock");
+    pub async fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
         self.create()?;
-        FileLock::take(&path).map_err(|cause| BatchFolderError::Unwritable { path, cause })
+        lock(self.path.join("lock"), Duration::ZERO).await
     }
 
     /// Creates the folder, then checks its owner, because another user may have created it in the
@@ -133,50 +108,60 @@ impl BatchFolder {
     }
 }
 
-/// Reads the plan in a file.
-///
-/// # Errors
-/// There is none, or it cannot be read.
-pub(super) fn read_plan(path: &Path) -> Result<BatchPlan, BatchFolderError> {
-    let none = |cause| BatchFolderError::NoPlan { path: path.to_owned(), cause };
-    if let Some(folder) = path.parent() {
-        check_owner(folder)?;
-    }
-    // O_NONBLOCK: opening a pipe does not block. The check is on the open file, so another user
-    // cannot replace the file between the check and the read.
-    let flags = nix::libc::O_NONBLOCK;
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(none)?;
-    let facts = file.metadata().map_err(none)?;
-    trusted("the plan", &facts, path)?;
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(none)?;
-    BatchPlan::parse(&text)
-        .map_err(|cause| BatchFolderError::BadPlan { path: path.to_owned(), cause })
-}
-
 impl BatchPlan {
     /// Reads the plan in a file.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn load(path: &Path) -> Result<Self, BatchFolderError> {
-        read_plan(path)
+        let none = |cause| BatchFolderError::NoPlan { path: path.to_owned(), cause };
+        if let Some(folder) = path.parent() {
+            check_owner(folder)?;
+        }
+        // O_NONBLOCK: opening a pipe does not block. The check is on the open file, so another user
+        // cannot replace the file between the check and the read.
+        let flags = nix::libc::O_NONBLOCK;
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(none)?;
+        let metadata = file.metadata().map_err(none)?;
+        check_trusted("the plan", &metadata, path)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(none)?;
+        Self::parse(&text)
+            .map_err(|cause| BatchFolderError::BadPlan { path: path.to_owned(), cause })
+    }
+}
+
+/// Acquires a lock, waiting no longer than `limit`. `None`: another process holds it.
+async fn lock(path: PathBuf, limit: Duration) -> Result<Option<FileLock>, BatchFolderError> {
+    match FileLock::take(&path, limit).await {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Held(_)) => Ok(None),
+        Err(LockError::Unusable(cause)) => Err(BatchFolderError::Unwritable { path, cause }),
+    }
+}
+
+/// Removes a file, if it exists.
+pub(super) fn remove_if_exists(path: PathBuf) -> Result<(), BatchFolderError> {
+    match fs::remove_file(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(BatchFolderError::Unwritable { path, cause })
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Checks the owner of the folder of a batch, if it exists.
 fn check_owner(folder: &Path) -> Result<(), BatchFolderError> {
     match fs::metadata(folder) {
-        Ok(facts) => trusted("the folder", &facts, folder),
+        Ok(metadata) => check_trusted("the folder", &metadata, folder),
         Err(_) => Ok(()),
     }
 }
 
-fn trusted(what: &str, facts: &Metadata, path: &Path) -> Result<(), BatchFolderError> {
-    let owners = TrustedOwners::new(Path::new("."), false);
-    owners
-        .check(what, facts)
-        .map_err(|cause| BatchFolderError::Foreign { path: path.to_owned(), cause })
+fn check_trusted(what: &str, metadata: &Metadata, path: &Path) -> Result<(), BatchFolderError> {
+    let checked = TrustedOwners::new(Path::new("."), false).check(what, metadata);
+    checked.map_err(|cause| BatchFolderError::Foreign { path: path.to_owned(), cause })
 }
 
 /// Creates a folder with its parents. Only the user may access the new folders.
@@ -232,6 +217,10 @@ impl TaskFolder {
         self.path.join("lock")
     }
 
+    fn session_path(&self) -> PathBuf {
+        self.path.join("session")
+    }
+
     /// Creates the folder.
     ///
     /// # Errors
@@ -249,21 +238,23 @@ impl TaskFolder {
     /// # Errors
     /// The log cannot be opened.
     pub fn open_log(&self) -> Result<File, BatchFolderError> {
-        let options = OpenOptions::new().create(true).append(true).mode(PLAN_MODE).open(self.log());
-        options.map_err(|cause| self.unwritable(cause))
+        let log = OpenOptions::new().create(true).append(true).mode(PLAN_MODE).open(self.log());
+        log.map_err(|cause| self.unwritable(cause))
     }
 
-    /// Locks the task for one worker. `None`: another worker holds the lock.
+    /// Locks the task for one worker, waiting no longer than `limit`. `None`: another worker holds
+    /// the lock.
     ///
     /// # Errors
     /// The lock file cannot be created.
-    pub fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
-        FileLock::take(&self.lock_path()).map_err(|cause| self.unwritable(cause))
+    pub async fn lock(&self, limit: Duration) -> Result<Option<FileLock>, BatchFolderError> {
+        lock(self.lock_path(), limit).await
     }
 
     /// True if a worker on this host is working on the task.
     pub fn is_locked(&self) -> bool {
-        FileLock::is_held(&self.lock_path())
+        let Ok(file) = File::open(self.lock_path()) else { return false };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// Appends to the file of attempts.
@@ -271,12 +262,12 @@ impl TaskFolder {
     /// # Errors
     /// The file cannot be written.
     pub fn record(&self, attempt: &AttemptRecord) -> Result<(), BatchFolderError> {
-        let line = serde_json::to_string(attempt).map_err(io::Error::other);
-        let written = line.and_then(|line| {
+        let append = || -> io::Result<()> {
+            let line = serde_json::to_string(attempt)? + "\n";
             let mut file = OpenOptions::new().create(true).append(true).open(self.attempts())?;
-            file.write_all(format!("{line}\n").as_bytes())
-        });
-        written.map_err(|cause| self.unwritable(cause))
+            file.write_all(line.as_bytes())
+        };
+        append().map_err(|cause| self.unwritable(cause))
     }
 
     /// Returns the number of attempts that workers began.
@@ -284,10 +275,6 @@ impl TaskFolder {
         let text = fs::read_to_string(self.attempts()).unwrap_or_default();
         let records = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         records.filter(|record: &AttemptRecord| record.exit_code.is_none()).count()
-    }
-
-    fn session_path(&self) -> PathBuf {
-        self.path.join("session")
     }
 
     /// Returns the session of the task: the planned one, or that of [`Self::begin_session`].
@@ -311,9 +298,6 @@ impl TaskFolder {
     /// # Errors
     /// It cannot be removed. A missing result is not an error.
     pub fn remove_result(&self) -> Result<(), BatchFolderError> {
-        match fs::remove_file(self.result()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.unwritable(error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_if_exists(self.result())
     }
 }

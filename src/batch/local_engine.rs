@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,7 +15,7 @@ use crate::recovery::Interrupt;
 use super::folder::{BatchFolder, TaskFolder};
 use super::plan::BatchPlan;
 use super::schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
-use super::task_state::{TaskOutcome, TaskState, is_abandoned, read_state};
+use super::task_state::{TaskOutcome, is_abandoned, open_tasks};
 
 /// Interval of [`BatchEvent::Tick`].
 const TICK: Duration = Duration::from_millis(500);
@@ -95,26 +94,6 @@ pub trait BatchObserver: Send {
     fn observe(&mut self, event: &BatchEvent<'_>);
 }
 
-/// The arguments that start the worker of a task.
-#[derive(Clone, Debug)]
-pub struct WorkerCommand {
-    pub arguments: Vec<OsString>,
-}
-
-impl WorkerCommand {
-    fn new(folder: &BatchFolder, plan: &BatchPlan, index: usize) -> Self {
-        let mut arguments: Vec<OsString> = vec!["batch".into(), "worker".into()];
-        arguments.push(folder.path().into());
-        let parent = std::process::id().to_string();
-        // A command of a task could change the plan, so that later tasks get other flags.
-        let words =
-            [("--index", index.to_string()), ("--parent", parent), ("--plan", plan.digest())];
-        let rest = words.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        arguments.extend(rest.map(OsString::from));
-        Self { arguments }
-    }
-}
-
 /// A batch that runs on this machine.
 pub struct LocalBatch<'a> {
     pub folder: &'a BatchFolder,
@@ -122,9 +101,6 @@ pub struct LocalBatch<'a> {
     pub limits: ScheduleLimits,
     pub max_duration: Option<Duration>,
 }
-
-/// The task index and the exit status of an ended worker.
-type WorkerEnd = (usize, io::Result<ExitStatus>);
 
 impl LocalBatch<'_> {
     /// Runs all open tasks. Must be polled on one permanent thread, because workers are ended with
@@ -136,7 +112,8 @@ impl LocalBatch<'_> {
     ) -> LocalEngineEnd {
         let began = Instant::now();
         let deadline = self.max_duration.and_then(|limit| began.checked_add(limit));
-        let mut schedule = Schedule::new(self.limits, &self.open_tasks());
+        let open = open_tasks(self.folder, self.plan);
+        let mut schedule = Schedule::new(self.limits, self.plan.tasks.len(), &open);
         let mut workers = JoinSet::new();
         let (stopper, stopping) = watch::channel(false);
         let mut ticks = interval(TICK);
@@ -173,11 +150,11 @@ impl LocalBatch<'_> {
         if let Some(stop) = stop {
             observer.observe(&BatchEvent::Stopping { stop, running: workers.len() });
             stopper.send_replace(true);
-            let patience = match stop {
+            let limit = match stop {
                 BatchStop::Interrupted(_) => STOP_MAX,
                 BatchStop::Late => LATE_STOP_MAX,
             };
-            let end = Instant::now() + patience;
+            let end = Instant::now() + limit;
             while let Ok(Some(ended)) = timeout_at(end, workers.join_next()).await {
                 self.ended(ended.ok(), &mut schedule, began, Some(stop), observer);
             }
@@ -187,10 +164,15 @@ impl LocalBatch<'_> {
         LocalEngineEnd { stop, given_up: schedule.counts().given_up }
     }
 
-    fn open_tasks(&self) -> Vec<bool> {
-        let state = |index| read_state(&self.folder.task(index)).0;
-        let is_open = |index| !matches!(state(index), TaskState::Done | TaskState::Failed);
-        (0..self.plan.tasks.len()).map(is_open).collect()
+    /// Returns the arguments of outlast that start the worker of a task.
+    fn worker_arguments(&self, index: usize) -> Vec<OsString> {
+        let command = ["batch".into(), "worker".into(), self.folder.path().into()];
+        let parent = std::process::id().to_string();
+        // A command of a task could change the plan, so that later tasks get other flags.
+        let plan = self.plan.digest();
+        let flags = [("--index", index.to_string()), ("--parent", parent), ("--plan", plan)];
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]);
+        command.into_iter().chain(flags).collect()
     }
 
     fn start(
@@ -198,7 +180,7 @@ impl LocalBatch<'_> {
         index: usize,
         schedule: &mut Schedule,
         began: Instant,
-        workers: &mut JoinSet<WorkerEnd>,
+        workers: &mut JoinSet<usize>,
         stopping: &watch::Receiver<bool>,
         observer: &mut dyn BatchObserver,
     ) {
@@ -210,8 +192,7 @@ impl LocalBatch<'_> {
             return;
         }
         let log = folder.create().and_then(|()| folder.open_log()).map_err(io::Error::other);
-        let command = WorkerCommand::new(self.folder, self.plan, index);
-        match log.and_then(|log| WorkerProcess::start(&command.arguments, log)) {
+        match log.and_then(|log| WorkerProcess::start(&self.worker_arguments(index), log)) {
             Ok(worker) => {
                 let attempt = schedule.attempt(index);
                 observer.observe(&BatchEvent::Started { index, attempt });
@@ -226,14 +207,14 @@ impl LocalBatch<'_> {
 
     fn ended(
         &self,
-        ended: Option<WorkerEnd>,
+        ended: Option<usize>,
         schedule: &mut Schedule,
         began: Instant,
         stop: Option<BatchStop>,
         observer: &mut dyn BatchObserver,
     ) {
         // `None` would mean that the waiting task panicked, which it does not.
-        let Some((index, _status)) = ended else { return };
+        let Some(index) = ended else { return };
         let folder = self.folder.task(index);
         let outcome = TaskOutcome::read(&folder);
         let end = match &outcome {
@@ -262,29 +243,29 @@ fn end_of_held(folder: &TaskFolder) -> AttemptEnd {
 
 fn end_of(outcome: &TaskOutcome) -> AttemptEnd {
     let throttled = outcome.was_throttled();
-    match outcome.state() {
-        TaskState::Done | TaskState::Failed => AttemptEnd::Final { throttled },
-        TaskState::Running | TaskState::Unfinished | TaskState::Submitted | TaskState::Missing => {
-            let wait = outcome.retry_at().map(|at| at.duration_since(Timestamp::now()));
-            let not_before = wait.and_then(|wait| Duration::try_from(wait).ok());
-            AttemptEnd::Temporary { not_before, throttled }
-        }
+    if outcome.state().is_final() {
+        return AttemptEnd::Final { throttled };
     }
+    let wait = outcome.retry_at().map(|at| at.duration_since(Timestamp::now()));
+    let not_before = wait.and_then(|wait| Duration::try_from(wait).ok());
+    AttemptEnd::Temporary { not_before, throttled }
 }
 
-/// Waits for the end of a worker, and sends SIGTERM to it when the batch is stopped.
+/// Waits for the end of a worker, and sends SIGTERM to it when the batch is stopped. Returns the
+/// index of its task. The files of the task tell how it ended.
 async fn wait_for(
     mut worker: WorkerProcess,
     index: usize,
     mut stopping: watch::Receiver<bool>,
-) -> WorkerEnd {
+) -> usize {
     tokio::select! {
-        status = worker.wait() => return (index, status),
+        _ = worker.wait() => return index,
         // An error means that the batch has ended.
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }
     worker.terminate();
-    (index, worker.wait().await)
+    let _ = worker.wait().await;
+    index
 }
 
 async fn wait_until(deadline: Option<Instant>) {

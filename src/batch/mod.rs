@@ -22,9 +22,9 @@ mod worker_index;
 
 pub use budget::{BudgetError, divide};
 pub use collect::{BatchSummary, SUMMARY_VERSION, TaskReport};
-pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, FileLock, TaskFolder};
+pub use folder::{AttemptRecord, BatchFolder, BatchFolderError, TaskFolder};
 pub use local_engine::{
-    BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, NextAttempt, WorkerCommand,
+    BatchEvent, BatchObserver, BatchStop, LocalBatch, LocalEngineEnd, NextAttempt,
 };
 pub use plan::{
     BatchPlan, PLAN_VERSION, PlanError, PlanRequest, PlannedLimits, PlannedTask, is_batch_id,
@@ -36,6 +36,7 @@ pub use schedule::{AttemptEnd, Schedule, ScheduleLimits, TaskCounts};
 pub use submission::{ClusterEngine, Submission};
 pub use task_file::{GitSource, TaskFileError, TaskLimits, TaskLine, read_tasks};
 pub use task_state::{
-    SILENCE_MAX, TaskOutcome, TaskState, is_final_failure, is_temporary_code, read_state,
+    SILENCE_MAX, TaskOutcome, TaskState, is_final_failure, is_temporary_code, open_tasks,
+    read_state,
 };
 pub use worker_index::{IndexError, worker_index};

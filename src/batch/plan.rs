@@ -109,10 +109,10 @@ impl BatchPlan {
     /// The budget cannot be divided.
     pub fn new(request: PlanRequest) -> Result<Self, BudgetError> {
         let batch = request.id.clone().unwrap_or_else(|| derived_id(&request));
-        let own: Vec<_> = request.tasks.iter().map(|task| task.limits.max_budget).collect();
+        let limits: Vec<_> = request.tasks.iter().map(|task| task.limits.max_budget).collect();
         let shares = match request.max_budget {
-            Some(total) => divide(total, &own)?.into_iter().map(Some).collect(),
-            None => own,
+            Some(total) => divide(total, &limits)?.into_iter().map(Some).collect(),
+            None => limits,
         };
         let lines = request.tasks.into_iter().zip(shares).enumerate();
         let tasks =
@@ -131,8 +131,7 @@ impl BatchPlan {
 
     /// Returns the SHA-256 of the plan, by which a worker recognizes it.
     pub fn digest(&self) -> String {
-        // Its keys are text, and its numbers finite.
-        let text = serde_json::to_vec(self).unwrap_or_default();
+        let text = serde_json::to_vec(self).expect("keys are text, and numbers are finite");
         hex(&Sha256::digest(text))
     }
 
@@ -152,24 +151,32 @@ impl BatchPlan {
         serde_json::from_str(text).map_err(PlanError::Invalid)
     }
 
-    /// Returns the tasks that both plans have and that differ in more than their share of the
-    /// budget.
+    /// Returns the tasks of this plan that differ from those with the same index in the other one,
+    /// not counting their shares of the budget.
     pub fn changed_tasks(&self, other: &Self) -> impl Iterator<Item = &PlannedTask> {
         let pairs = self.tasks.iter().zip(&other.tasks);
-        pairs.filter(|(one, two)| !one.is_same_work(two)).map(|(one, _)| one)
+        pairs.filter(|(task, other)| task.work() != other.work()).map(|(task, _)| task)
     }
 }
 
 impl PlannedTask {
     /// Returns the id in the task file. `None`: the line has none.
-    fn own_id(&self) -> Option<&str> {
+    fn id_in_file(&self) -> Option<&str> {
         (self.id != self.name).then_some(&*self.id)
     }
 
-    fn is_same_work(&self, other: &Self) -> bool {
-        let limits = |task: &Self| (task.limits.max_turns, task.limits.max_duration.clone());
-        (self.own_id(), &self.prompt, &self.cwd, &self.git, &self.flags, limits(self))
-            == (other.own_id(), &other.prompt, &other.cwd, &other.git, &other.flags, limits(other))
+    /// Returns all that the user wrote about the task, except for its share of the budget.
+    fn work(&self) -> impl PartialEq {
+        let PlannedLimits { max_turns, max_duration, .. } = &self.limits;
+        (
+            self.id_in_file(),
+            &self.prompt,
+            &self.cwd,
+            &self.git,
+            &self.flags,
+            max_turns,
+            max_duration,
+        )
     }
 }
 

@@ -43,6 +43,16 @@ enum Slot {
     GivenUp,
 }
 
+impl Slot {
+    /// Returns the time at which the task may start. `None`: it does not wait.
+    fn start(self) -> Option<Duration> {
+        match self {
+            Self::Waiting { at } => Some(at),
+            Self::Running { .. } | Self::Ended | Self::GivenUp => None,
+        }
+    }
+}
+
 /// Number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
@@ -64,17 +74,13 @@ pub struct Schedule {
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Schedule {
-    /// Creates a schedule. `is_open` is true for each task that must run.
-    pub fn new(limits: ScheduleLimits, is_open: &[bool]) -> Self {
-        let slot = |open: &bool| {
-            if *open { Slot::Waiting { at: Duration::ZERO } } else { Slot::Ended }
-        };
-        Self {
-            limits,
-            limiter: AimdLimiter::new(limits.jobs),
-            slots: is_open.iter().map(slot).collect(),
-            attempts: vec![0; is_open.len()],
+    /// Creates a schedule for `count` tasks, of which those with an index in `open` must run.
+    pub fn new(limits: ScheduleLimits, count: usize, open: &[usize]) -> Self {
+        let mut slots = vec![Slot::Ended; count];
+        for index in open {
+            slots[*index] = Slot::Waiting { at: Duration::ZERO };
         }
+        Self { limits, limiter: AimdLimiter::new(limits.jobs), slots, attempts: vec![0; count] }
     }
 
     /// Returns the next task to start now, and counts its attempt. `None`: the limit of parallel
@@ -83,8 +89,8 @@ impl Schedule {
         if self.counts().running >= self.parallelism() {
             return None;
         }
-        let ready = |slot: &Slot| matches!(slot, Slot::Waiting { at } if *at <= now);
-        let index = self.slots.iter().position(ready)?;
+        let is_due = |slot: &Slot| slot.start().is_some_and(|at| at <= now);
+        let index = self.slots.iter().position(is_due)?;
         self.slots[index] = Slot::Running { epoch: self.limiter.epoch() };
         self.attempts[index] += 1;
         Some(index)
@@ -106,10 +112,10 @@ impl Schedule {
         let (slot, throttled) = match end {
             AttemptEnd::Final { throttled } => (Slot::Ended, Some(throttled)),
             AttemptEnd::Temporary { not_before, throttled } => {
-                let wished = not_before.unwrap_or_default();
-                (self.again(index, now, wished), throttled.then_some(true))
+                let minimum = not_before.unwrap_or_default();
+                (self.retry_slot(index, now, minimum), throttled.then_some(true))
             }
-            AttemptEnd::Lost => (self.again(index, now, Duration::ZERO), None),
+            AttemptEnd::Lost => (self.retry_slot(index, now, Duration::ZERO), None),
             AttemptEnd::Busy => {
                 self.attempts[index] -= 1;
                 (Slot::Waiting { at: now + BUSY_PAUSE }, None)
@@ -125,29 +131,24 @@ impl Schedule {
             Some(false) => self.limiter.answered(),
             None => self.limiter,
         };
-        match slot {
-            Slot::Waiting { at } => Some(at),
-            Slot::Running { .. } | Slot::Ended | Slot::GivenUp => None,
-        }
+        slot.start()
     }
 
-    fn again(&self, index: usize, now: Duration, wished: Duration) -> Slot {
+    /// Returns the slot of a task after an attempt without a final result. The next attempt begins
+    /// after `minimum` at the earliest.
+    fn retry_slot(&self, index: usize, now: Duration, minimum: Duration) -> Slot {
         let attempts = self.attempts[index];
         if attempts >= self.limits.attempts {
             return Slot::GivenUp;
         }
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
-        let pause = self.limits.pause.saturating_mul(doubled).min(PAUSE_MAX).max(wished);
+        let pause = self.limits.pause.saturating_mul(doubled).min(PAUSE_MAX).max(minimum);
         Slot::Waiting { at: now + pause + spread(index, pause) }
     }
 
     /// Returns the earliest time at which a waiting task may start. `None`: no task waits.
     pub fn next_start(&self) -> Option<Duration> {
-        let waiting = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Waiting { at } => Some(*at),
-            Slot::Running { .. } | Slot::Ended | Slot::GivenUp => None,
-        });
-        waiting.min()
+        self.slots.iter().filter_map(|slot| slot.start()).min()
     }
 
     /// True if no task is running or waiting.
@@ -185,7 +186,7 @@ mod tests {
 
     fn schedule(jobs: u32, tasks: usize) -> Schedule {
         let limits = ScheduleLimits { jobs, attempts: 3, pause: 10 * SECOND };
-        Schedule::new(limits, &vec![true; tasks])
+        Schedule::new(limits, tasks, &(0..tasks).collect::<Vec<_>>())
     }
 
     #[test]
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn finished_tasks_are_not_started() {
         let limits = ScheduleLimits { jobs: 4, attempts: 3, pause: SECOND };
-        let mut schedule = Schedule::new(limits, &[false, true, false]);
+        let mut schedule = Schedule::new(limits, 3, &[1]);
         assert_eq!(schedule.start_next(Duration::ZERO), Some(1));
         assert_eq!(schedule.start_next(Duration::ZERO), None);
     }
@@ -217,11 +218,8 @@ mod tests {
         let mut pauses = Vec::new();
         while let Some(index) = schedule.start_next(now) {
             if let Some(at) = schedule.ended(index, now, FAILED) {
-                assert_eq!(
-                    schedule.start_next(at.saturating_sub(SECOND)),
-                    None,
-                    "not before its time"
-                );
+                let early = at.saturating_sub(SECOND);
+                assert_eq!(schedule.start_next(early), None, "not before its time");
                 pauses.push(at.saturating_sub(now));
                 now = at;
             }
@@ -234,8 +232,8 @@ mod tests {
     fn the_service_is_not_asked_before_the_time_that_it_named() {
         let mut schedule = schedule(1, 1);
         schedule.start_next(Duration::ZERO);
-        let end =
-            AttemptEnd::Temporary { not_before: Some(Duration::from_hours(5)), throttled: true };
+        let not_before = Some(Duration::from_hours(5));
+        let end = AttemptEnd::Temporary { not_before, throttled: true };
         let at = schedule.ended(0, SECOND, end).expect("it is tried again");
         assert!(at >= SECOND + Duration::from_hours(5));
     }
@@ -246,12 +244,9 @@ mod tests {
         for _ in 0..8 {
             schedule.start_next(Duration::ZERO);
         }
+        let throttled = AttemptEnd::Temporary { not_before: None, throttled: true };
         for index in 0..8 {
-            schedule.ended(
-                index,
-                SECOND,
-                AttemptEnd::Temporary { not_before: None, throttled: true },
-            );
+            schedule.ended(index, SECOND, throttled);
         }
         assert_eq!(schedule.parallelism(), 4);
         for _ in 0..4 {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{BatchFolder, BatchFolderError};
+use super::folder::{BatchFolder, BatchFolderError, remove_if_exists};
 
 const FILE: &str = "submission.json";
 
@@ -62,20 +62,23 @@ impl Submission {
 
     /// Returns the command that shows the job. Its program has no path.
     pub fn look_up(&self) -> Vec<String> {
-        let words: &[&str] = match self.engine {
-            ClusterEngine::Slurm => &["squeue", "-j", &self.job],
-            ClusterEngine::Kubernetes => &["kubectl", "get", "job", &self.job],
-        };
-        words.iter().map(|word| (*word).to_owned()).chain(self.target.iter().cloned()).collect()
+        self.command(match self.engine {
+            ClusterEngine::Slurm => &["squeue", "-j"],
+            ClusterEngine::Kubernetes => &["kubectl", "get", "job"],
+        })
     }
 
     /// Returns the command that removes the job.
     pub fn removal(&self) -> Vec<String> {
-        let words: &[&str] = match self.engine {
-            ClusterEngine::Slurm => &["scancel", &self.job],
-            ClusterEngine::Kubernetes => &["kubectl", "delete", "job", &self.job],
-        };
-        words.iter().map(|word| (*word).to_owned()).chain(self.target.iter().cloned()).collect()
+        self.command(match self.engine {
+            ClusterEngine::Slurm => &["scancel"],
+            ClusterEngine::Kubernetes => &["kubectl", "delete", "job"],
+        })
+    }
+
+    fn command(&self, words: &[&str]) -> Vec<String> {
+        let words = words.iter().copied().chain([&*self.job]);
+        words.chain(self.target.iter().map(String::as_str)).map(str::to_owned).collect()
     }
 }
 
@@ -106,13 +109,7 @@ impl BatchFolder {
     /// # Errors
     /// The file cannot be removed. A missing file is not an error.
     pub fn remove_submission(&self) -> Result<(), BatchFolderError> {
-        let path = self.submission_path();
-        match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(BatchFolderError::Unwritable { path, cause })
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_if_exists(self.submission_path())
     }
 
     /// True if a worker has begun a task, or the batch was submitted to an engine. A batch whose

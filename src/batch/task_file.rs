@@ -94,15 +94,14 @@ pub fn read_tasks(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut tasks, mut errors) = (Vec::new(), Vec::new());
     let mut ids: HashMap<String, usize> = HashMap::new();
-    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     for (number, line) in values(text).unwrap_or_else(|| lines.collect()) {
         let mut mistakes = Vec::new();
         if let Some(task) = read_line(line, number, base, &mut mistakes) {
             if let Some(id) = &task.id
                 && let Some(first) = ids.insert(id.clone(), number)
             {
-                mistakes.push(format!("id \"{id}\" is that of line {first}, too; ids are unique"));
+                mistakes.push(format!("line {first} has the id \"{id}\", too; ids are unique"));
             }
             tasks.push(task);
         }
@@ -117,8 +116,9 @@ pub fn read_tasks(
     if errors.is_empty() { Ok(tasks) } else { Err(errors) }
 }
 
-/// Splits a text of values over several lines, or of one list of values. Each has the number of its
-/// first line. `None`: the text is neither, or not valid JSON.
+/// Splits a text into its JSON values, each with the number of its first line: values that extend
+/// over several lines, or the members of one list. `None`: the text has neither, or is not valid
+/// JSON.
 fn values(text: &str) -> Option<Vec<(usize, &str)>> {
     let mut rest = text.trim_start();
     let list = rest.strip_prefix('[').map(str::trim_start);
@@ -140,10 +140,11 @@ fn values(text: &str) -> Option<Vec<(usize, &str)>> {
                 .or(rest.starts_with(']').then_some(rest))?;
         }
     }
-    let is_closed =
-        list.is_none() || rest.strip_prefix(']').is_some_and(|end| end.trim().is_empty());
-    let is_it = list.is_some() || values.iter().any(|(_, value)| value.contains('\n'));
-    (is_closed && is_it).then_some(values)
+    let is_accepted = match list {
+        Some(_) => rest.strip_prefix(']').is_some_and(|end| end.trim().is_empty()),
+        None => values.iter().any(|(_, value)| value.contains('\n')),
+    };
+    is_accepted.then_some(values)
 }
 
 fn read_line(
@@ -166,23 +167,24 @@ fn read_line(
     };
     let paths = JsonPaths::scan(line);
     for (_first, second) in &paths.repeated {
-        mistakes.push(format!("key \"{}\" stands there twice", paths.path(*second).join(".")));
+        mistakes.push(format!("key \"{}\" is given twice", paths.path(*second).join(".")));
     }
-    let mut fields = TaskFields { place: "", map, mistakes };
+    let mut fields = TaskFields { prefix: "", map, mistakes };
     fields.check_keys(&TASK_KEYS);
     let id = fields.name("id").filter(|id| fields.check_id(id));
     let prompt = read_prompt(&mut fields, base);
     let cwd = fields.text("cwd").map(|path| base.join(path));
     let flags = fields.texts("flags");
-    let git = fields.object("git", |fields| read_git(fields, base));
+    let git = fields.object("git", "git.", |fields| read_git(fields, base));
     if cwd.is_some() && git.is_some() {
         fields.report("cwd and git exclude each other; a git checkout has a folder of its own");
     }
-    let limits = fields.object("limits", |fields| Some(read_limits(fields))).unwrap_or_default();
+    let limits = fields.object("limits", "limits.", |fields| Some(read_limits(fields)));
+    let limits = limits.unwrap_or_default();
     Some(TaskLine { line: number, id, prompt: prompt?, cwd, git, flags, limits })
 }
 
-/// Removes members that are null, which generators write for what is not set.
+/// Removes members that are null: generators write these for values that are not set.
 fn without_nulls(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let set = map.into_iter().filter(|(_, value)| !value.is_null());
@@ -214,28 +216,22 @@ fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
             }
         }
     };
-    if prompt.trim().is_empty() {
-        fields.report("the prompt is empty; say what is to be done");
-        return None;
-    }
-    if prompt.trim() == "-" {
-        fields.report(
-            "the prompt \"-\" would read standard input; write it here, or in a prompt_file",
-        );
-        return None;
-    }
-    Some(prompt)
+    let mistake = match prompt.trim() {
+        "" => "the prompt is empty; say what is to be done",
+        "-" => "the prompt \"-\" would read standard input; write it here, or in a prompt_file",
+        _ => return Some(prompt),
+    };
+    fields.report(mistake);
+    None
 }
 
 fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
     fields.check_keys(&GIT_KEYS);
+    if !fields.map.contains_key("repository") {
+        fields.report("repository is missing");
+    }
     let (repository, reference) = (fields.text("repository"), fields.text("ref"));
-    let Some(repository) = repository else {
-        if !fields.map.contains_key("repository") {
-            fields.report("repository is missing");
-        }
-        return None;
-    };
+    let repository = repository?;
     for (key, word) in [("repository", Some(&repository)), ("ref", reference.as_ref())] {
         if word.is_some_and(|word| word.is_empty() || word.starts_with('-')) {
             fields.report(&format!("{key} must not be empty or begin with a dash"));
@@ -277,15 +273,15 @@ fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
 
 /// Reads the keys of one JSON object in a line, and collects mistakes.
 struct TaskFields<'a> {
-    /// The key of the object in messages, such as `git.`. Empty for the task itself.
-    place: &'static str,
+    /// The prefix of its keys in messages, such as `git.`. Empty for the task itself.
+    prefix: &'static str,
     map: &'a Map<String, Value>,
     mistakes: &'a mut Vec<String>,
 }
 
 impl TaskFields<'_> {
     fn report(&mut self, what: &str) {
-        self.mistakes.push(format!("{}{what}", self.place));
+        self.mistakes.push(format!("{}{what}", self.prefix));
     }
 
     fn check_keys(&mut self, known: &[&str]) {
@@ -298,7 +294,7 @@ impl TaskFields<'_> {
                 None => format!("the keys are {}", known.join(", ")),
             };
             let key: String = key.chars().take(ID_MAX).collect();
-            self.mistakes.push(format!("unknown key \"{}{key}\"; {remedy}", self.place));
+            self.mistakes.push(format!("unknown key \"{}{key}\"; {remedy}", self.prefix));
         }
     }
 
@@ -306,7 +302,8 @@ impl TaskFields<'_> {
         let fits = !id.trim().is_empty() && id.chars().count() <= ID_MAX;
         let is_valid = fits && !id.chars().any(char::is_control);
         if !is_valid {
-            self.report(&format!("id must have 1 to {ID_MAX} characters, and none that controls"));
+            let what = "characters, and no control characters";
+            self.report(&format!("id must have 1 to {ID_MAX} {what}"));
         }
         is_valid
     }
@@ -342,7 +339,8 @@ impl TaskFields<'_> {
 
     fn object<T>(
         &mut self,
-        key: &'static str,
+        key: &str,
+        prefix: &'static str,
         read: impl FnOnce(&mut TaskFields<'_>) -> Option<T>,
     ) -> Option<T> {
         let value = self.map.get(key)?;
@@ -350,8 +348,7 @@ impl TaskFields<'_> {
             self.report(&format!("{key} must be an object, and is {}", kind_of(value)));
             return None;
         };
-        let place = if key == "git" { "git." } else { "limits." };
-        read(&mut TaskFields { place, map, mistakes: self.mistakes })
+        read(&mut TaskFields { prefix, map, mistakes: self.mistakes })
     }
 
     fn checked<T>(&mut self, key: &str, value: Option<Result<T, InvalidValue>>) -> Option<T> {

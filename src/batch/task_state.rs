@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::recovery::{Money, Spending};
 use crate::types::exit_code;
 
-use super::folder::TaskFolder;
+use super::folder::{BatchFolder, TaskFolder};
+use super::plan::BatchPlan;
 
 /// Maximum age of the heartbeat file of a living worker on another host. Workers touch the file at
 /// least every 30 s.
@@ -40,6 +41,13 @@ pub enum TaskState {
     Submitted,
     /// It was not begun.
     Missing,
+}
+
+impl TaskState {
+    /// True if the task has its final result.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Failed)
+    }
 }
 
 /// The content of a result file.
@@ -123,23 +131,23 @@ pub fn is_final_failure(code: u8) -> bool {
 /// Returns the state of a task and its last result.
 pub fn read_state(folder: &TaskFolder) -> (TaskState, Option<TaskOutcome>) {
     let outcome = TaskOutcome::read(folder);
-    let state = outcome.as_ref().map(TaskOutcome::state);
-    let state = match state {
-        Some(state @ (TaskState::Done | TaskState::Failed)) => state,
-        Some(
-            TaskState::Running | TaskState::Unfinished | TaskState::Submitted | TaskState::Missing,
-        )
-        | None => {
-            if folder.is_locked() || outcome.is_none() && is_beating(folder) {
-                TaskState::Running
-            } else if outcome.is_some() || folder.attempts_begun() > 0 {
-                TaskState::Unfinished
-            } else {
-                TaskState::Missing
-            }
-        }
+    let last = outcome.as_ref().map(TaskOutcome::state);
+    let state = if let Some(last) = last.filter(|last| last.is_final()) {
+        last
+    } else if folder.is_locked() || outcome.is_none() && is_beating(folder) {
+        TaskState::Running
+    } else if outcome.is_some() || folder.attempts_begun() > 0 {
+        TaskState::Unfinished
+    } else {
+        TaskState::Missing
     };
     (state, outcome)
+}
+
+/// Returns the indexes of the tasks without a final result.
+pub fn open_tasks(folder: &BatchFolder, plan: &BatchPlan) -> Vec<usize> {
+    let is_open = |index: &usize| !read_state(&folder.task(*index)).0.is_final();
+    (0..plan.tasks.len()).filter(is_open).collect()
 }
 
 /// True if the worker that holds a task has shown no activity for [`SILENCE_MAX`], as a stopped
@@ -151,7 +159,7 @@ pub(super) fn is_abandoned(folder: &TaskFolder) -> bool {
     age.is_some_and(|age| age >= SILENCE_MAX)
 }
 
-/// How far the clock of another host may be ahead.
+/// Maximum time by which the clock of another host may be ahead.
 const CLOCK_AHEAD_MAX: Duration = Duration::from_hours(1);
 
 /// True if the heartbeat file was touched recently. This detects workers on other hosts; one on
@@ -169,7 +177,7 @@ fn is_beating(folder: &TaskFolder) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{AttemptRecord, BatchFolder};
+    use crate::batch::AttemptRecord;
 
     fn outcome(text: &str) -> TaskOutcome {
         TaskOutcome::parse(text).expect("a result")
@@ -198,14 +206,14 @@ mod tests {
         assert!(!outcome(other).was_throttled());
     }
 
-    #[test]
-    fn the_files_of_a_task_show_its_state() {
+    #[tokio::test]
+    async fn the_files_of_a_task_show_its_state() {
         let scratch = tempfile::tempdir().expect("a scratch folder");
         let folder = BatchFolder::new(scratch.path().join("b")).task(3);
         assert_eq!(read_state(&folder).0, TaskState::Missing);
         folder.create().expect("a new folder");
         assert_eq!(read_state(&folder).0, TaskState::Missing);
-        let lock = folder.lock().expect("a lock").expect("it is free");
+        let lock = folder.lock(Duration::ZERO).await.expect("a lock").expect("it is free");
         assert_eq!(read_state(&folder).0, TaskState::Running);
         drop(lock);
         let attempt = AttemptRecord { at: String::new(), pid: 1, exit_code: None };

@@ -19,7 +19,7 @@ const VARIABLES: [(&str, usize); 6] = [
 pub enum IndexError {
     #[error("no variable says which task to run ({}); give --index N", names())]
     Missing,
-    #[error("{variable}={value:?} is no number of a task; it begins with {first}")]
+    #[error("{variable}={value:?} is not the number of a task; numbers begin with {first}")]
     Invalid { variable: &'static str, value: String, first: usize },
     #[error("there is no task {index}: the batch has {count}, from 0 to {}", count.saturating_sub(1))]
     OutOfRange { index: usize, count: usize },

@@ -47,7 +47,7 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":-5}}", "is not a duration"),
         ("{\"promt\": \"x\"}", "unknown key \"promt\"; did you mean \"prompt\"?"),
         ("{\"prompt\":\"x\",\"colour\":1}", "unknown key \"colour\"; the keys are id, prompt,"),
-        ("{\"prompt\":\"x\",\"prompt\":\"y\"}", "key \"prompt\" stands there twice"),
+        ("{\"prompt\":\"x\",\"prompt\":\"y\"}", "key \"prompt\" is given twice"),
         ("{\"id\":\"a\"}", "a task needs a prompt or a prompt_file"),
         ("{\"prompt\":\" \"}", "the prompt is empty"),
         ("{\"prompt\":\"-\"}", "would read standard input"),
@@ -82,7 +82,7 @@ fn every_mistake_names_file_line_and_remedy() {
     }
     let twice = "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n";
     let errors = read_tasks("t", twice, Path::new("/")).expect_err("the same id");
-    assert_eq!(errors[0].to_string(), "t:2: id \"a\" is that of line 1, too; ids are unique");
+    assert_eq!(errors[0].to_string(), "t:2: line 1 has the id \"a\", too; ids are unique");
 }
 
 #[test]
@@ -166,7 +166,7 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
         (
             "{\"prompt\":\"x\",\"flags\":[\"hello you\"]}",
             &[],
-            "tasks.jsonl:1: flags: a word that is no flag",
+            "tasks.jsonl:1: flags: a word without a flag",
         ),
         (
             "{\"prompt\":\"x\",\"flags\":[\"--max-budget-usd\",\"1\"]}",
@@ -177,7 +177,7 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
         ("{\"prompt\":\"x\",\"flags\":[\"--permission-mode\",\"wild\"]}", &[], "tasks.jsonl:1"),
         (good, &["--", "-w", "../x"], "after --: --worktree \"../x\" is not a valid name"),
         (good, &["--", "--result-file", "x"], "after --: --result-file is set by the batch"),
-        (good, &["--id", "My Batch"], "--id \"My Batch\" is no id of a batch"),
+        (good, &["--id", "My Batch"], "--id \"My Batch\" is not a valid id of a batch"),
         (good, &["--jobs", "0"], "--jobs"),
         (good, &["--engine", "cloud"], "local, slurm, kubernetes"),
         (good, &["--engine", "kubernetes", "--render"], "--image is missing"),

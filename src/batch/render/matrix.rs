@@ -18,7 +18,6 @@ pub fn matrix(plan: &BatchPlan, open: &[usize]) -> Result<Value, RenderError> {
         return Err(RenderError::MatrixTooLarge { count: open.len() });
     }
     let tasks = open.iter().filter_map(|index| plan.tasks.get(*index));
-    let include =
-        tasks.map(|task| json!({ "index": task.index, "id": task.id, "name": task.name }));
-    Ok(json!({ "include": include.collect::<Vec<_>>() }))
+    let jobs = tasks.map(|task| json!({ "index": task.index, "id": task.id, "name": task.name }));
+    Ok(json!({ "include": jobs.collect::<Vec<_>>() }))
 }

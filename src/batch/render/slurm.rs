@@ -1,6 +1,5 @@
 //! The array script for Slurm.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::batch::folder::BatchFolder;
@@ -17,15 +16,15 @@ pub fn array_script(
     jobs: Option<u32>,
     attempts: u32,
 ) -> String {
-    let at_once = jobs.map_or_else(String::new, |jobs| format!("%{jobs}"));
+    let parallel = jobs.map_or_else(String::new, |jobs| format!("%{jobs}"));
     let log = folder.engine().join("slurm-%a.log");
-    let worker = quoted_word(&program.display().to_string());
-    let place = quoted_word(&folder.path().display().to_string());
+    let program = quoted_word(&program.display().to_string());
+    let batch = quoted_word(&folder.path().display().to_string());
     let restarts = attempts.saturating_sub(1);
     format!(
         "#!/bin/sh\n\
          #SBATCH --job-name={name}\n\
-         #SBATCH --array={ranges}{at_once}\n\
+         #SBATCH --array={ranges}{parallel}\n\
          #SBATCH --ntasks=1\n\
          #SBATCH --requeue\n\
          #SBATCH --open-mode=append\n\
@@ -33,7 +32,7 @@ pub fn array_script(
          \n\
          # Rendered by outlast batch. Each element runs one task, and may be started again at any\n\
          # time: the task is resumed, or its result repeated if there is one.\n\
-         {worker} batch worker {place}\n\
+         {program} batch worker {batch}\n\
          code=$?\n\
          \n\
          # 75: trying later makes sense. Where slurm.conf has RequeueExit=75 this is not needed.\n\
@@ -49,22 +48,11 @@ pub fn array_script(
 
 /// Formats indexes as Slurm ranges: `0-3,7`.
 fn ranges(open: &[usize]) -> String {
-    let mut text = String::new();
-    let mut rest = open.iter().copied().peekable();
-    while let Some(first) = rest.next() {
-        let mut last = first;
-        while rest.next_if_eq(&(last + 1)).is_some() {
-            last += 1;
-        }
-        let comma = if text.is_empty() { "" } else { "," };
-        // A string accepts every write.
-        let _ = if last == first {
-            write!(text, "{comma}{first}")
-        } else {
-            write!(text, "{comma}{first}-{last}")
-        };
-    }
-    text
+    let ranges = open.chunk_by(|index, next| *next == index + 1).map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        [] | [_] => range.iter().map(usize::to_string).collect(),
+    });
+    ranges.collect::<Vec<_>>().join(",")
 }
 
 /// Quotes the value of an `#SBATCH` directive: in double quotes, with backslash escapes.

@@ -16,8 +16,8 @@ use crate::process::find_user_program;
 /// Time limit of a program that looks up a job.
 const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 
-/// Error messages, in lower case, of programs that cannot reach the service behind them: those of
-/// Slurm and of kubectl.
+/// Error messages, in lower case, of programs of Slurm and of kubectl that cannot reach the service
+/// behind them.
 const UNREACHABLE: [&str; 24] = [
     "unable to contact slurm controller",
     "unable to establish configuration source",
@@ -66,16 +66,16 @@ impl EngineOutput {
         let is_error = |line: &&&str| line.to_lowercase().contains("error");
         let chosen = lines.iter().find(|line| is_unreachable(line));
         let chosen = chosen.or_else(|| lines.iter().find(is_error)).or(lines.first());
-        let Some(chosen) = chosen else { return ("it says nothing".to_owned(), Vec::new()) };
-        let rest = lines.iter().filter(|line| *line != chosen).copied().collect();
+        let Some(chosen) = chosen else { return ("it printed nothing".to_owned(), Vec::new()) };
+        let others = lines.iter().filter(|line| *line != chosen).copied().collect();
         let text = chosen.rsplit_once("error: ").map_or(*chosen, |(_, text)| text);
-        (text.to_owned(), rest)
+        (text.to_owned(), others)
     }
 }
 
 fn is_unreachable(text: &str) -> bool {
     let lower = text.to_lowercase();
-    UNREACHABLE.iter().any(|mark| lower.contains(mark))
+    UNREACHABLE.iter().any(|message| lower.contains(message))
 }
 
 /// Runs a program to its end.
@@ -85,15 +85,15 @@ fn is_unreachable(text: &str) -> bool {
 pub(super) async fn run_program(
     program: &Path,
     words: &[OsString],
-    world: &ProcessContext,
+    context: &ProcessContext,
     limit: Duration,
 ) -> Result<EngineOutput, UsageError> {
     let mut command = Command::new(program);
-    command.args(words).current_dir(&world.cwd).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(words).current_dir(&context.cwd).stdin(Stdio::null()).kill_on_drop(true);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ended = tokio::select! {
         biased;
-        interrupt = world.signals.first() => return Err(UsageError::interrupted(interrupt)),
+        interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
         ended = tokio::time::timeout(limit, command.output()) => ended,
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -120,7 +120,7 @@ pub(super) enum JobState {
     Ended,
     /// The engine no longer has it.
     Gone,
-    /// The engine could not be asked, for this reason.
+    /// The engine did not report it, for this reason.
     Unknown(String),
 }
 
@@ -136,10 +136,10 @@ impl JobState {
 }
 
 /// Finds the program of an engine on the `PATH` of the user.
-pub(super) fn find_engine_program(name: &str, world: &ProcessContext) -> Option<PathBuf> {
-    let variable = |name: &str| world.variables.get(OsStr::new(name)).map(OsString::as_os_str);
+pub(super) fn find_engine_program(name: &str, context: &ProcessContext) -> Option<PathBuf> {
+    let variable = |name: &str| context.variables.get(OsStr::new(name)).map(OsString::as_os_str);
     let path = variable("PATH").unwrap_or_default();
-    find_user_program(name, path, &world.cwd, variable("HOME"))
+    find_user_program(name, path, &context.cwd, variable("HOME"))
 }
 
 /// Asks the engine for the state of a job.
@@ -148,20 +148,20 @@ pub(super) fn find_engine_program(name: &str, world: &ProcessContext) -> Option<
 /// A signal came.
 pub(super) async fn job_state(
     submission: &Submission,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<JobState, UsageError> {
     let mut words = submission.look_up();
     let name = words.remove(0);
-    let more: &[&str] = match submission.engine {
+    let format: &[&str] = match submission.engine {
         ClusterEngine::Slurm => &["--noheader"],
         ClusterEngine::Kubernetes => &["-o", "json"],
     };
-    let words: Vec<OsString> =
-        words.iter().map(OsString::from).chain(more.iter().map(OsString::from)).collect();
-    let Some(program) = find_engine_program(&name, world) else {
+    words.extend(format.iter().map(ToString::to_string));
+    let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    let Some(program) = find_engine_program(&name, context) else {
         return Ok(JobState::Unknown(format!("{name} was not found on PATH")));
     };
-    match run_program(&program, &words, world, LOOK_UP_MAX).await {
+    match run_program(&program, &words, context, LOOK_UP_MAX).await {
         Ok(output) => Ok(state_of(submission.engine, &output)),
         Err(error) if matches!(error.cause, UsageErrorKind::Interrupted(_)) => Err(error),
         Err(error) => Ok(JobState::Unknown(error.to_string())),

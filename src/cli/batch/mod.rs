@@ -1,7 +1,8 @@
-//! `outlast batch`: many tasks, on this machine or on an engine that exists already.
+//! `outlast batch`: many tasks, on this machine or on an existing engine.
 
 mod engine_program;
 mod open;
+mod prepare;
 mod progress;
 mod report;
 mod start;
@@ -24,12 +25,12 @@ use super::usage::UsageError;
 /// # Errors
 /// A mistake in the tasks or the flags, before anything was started; a file of the batch that
 /// cannot be read or written; or a program of the engine that is missing.
-pub(super) async fn batch(args: &BatchArgs, world: ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn batch(args: &BatchArgs, context: ProcessContext) -> Result<u8, UsageError> {
     let (is_json, ended) = match &args.action {
-        None => (args.start.json, Box::pin(start::start(&args.start, world)).await),
-        Some(BatchAction::Worker(worker)) => (false, Box::pin(worker::work(worker, world)).await),
-        Some(BatchAction::Status(status)) => (status.json, report::status(status, &world).await),
-        Some(BatchAction::Collect(collect)) => (false, report::collect(collect, &world).await),
+        None => (args.start.json, Box::pin(start::start(&args.start, context)).await),
+        Some(BatchAction::Worker(worker)) => (false, Box::pin(worker::work(worker, context)).await),
+        Some(BatchAction::Status(status)) => (status.json, report::status(status, &context).await),
+        Some(BatchAction::Collect(collect)) => (false, report::collect(collect, &context).await),
     };
     if let (Err(error), true) = (&ended, is_json) {
         print_report(&error_object(error))?;

@@ -18,8 +18,8 @@ use crate::config::environment::{self, Variables};
 use crate::recovery::Spending;
 use crate::text::shortened;
 
-/// The longest time without a line on standard error.
-const BEAT: Duration = Duration::from_secs(30);
+/// Maximum time without a line on standard error.
+const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum length of the reason of a failure in a line, in characters.
 const REASON_MAX: usize = 300;
@@ -27,7 +27,7 @@ const REASON_MAX: usize = 300;
 /// Shows the events of a batch.
 pub(super) struct BatchProgress<'a> {
     plan: &'a BatchPlan,
-    /// The number of tasks that may run at a time, unless the service throttles them.
+    /// Maximum number of tasks that run in parallel, unless the service throttles them.
     jobs: usize,
     bar: Option<ProgressBar>,
     /// True if every task is reported, not only those that need attention.
@@ -75,15 +75,12 @@ impl<'a> BatchProgress<'a> {
         let batch = &self.plan.batch;
         if ended == all {
             let tasks = match all {
-                1 => "the task of".to_owned(),
-                all => format!("all {all} tasks of"),
+                1 => format!("the task of batch {batch} has"),
+                all => format!("all {all} tasks of batch {batch} have"),
             };
-            let have = if all == 1 { "has" } else { "have" };
-            self.say(&format!(
-                "{tasks} batch {batch} {have} a result already; to run anew, give another --id"
-            ));
+            self.print(&format!("{tasks} a result already; to run anew, give another --id"));
         } else if ended > 0 && self.is_detailed {
-            self.say(&format!("batch {batch} goes on: {ended} of {all} results are there"));
+            self.print(&format!("batch {batch} goes on: {ended} of {all} results are there"));
         }
     }
 
@@ -93,7 +90,7 @@ impl<'a> BatchProgress<'a> {
         }
     }
 
-    fn say(&mut self, line: &str) {
+    fn print(&mut self, line: &str) {
         self.last_line = Instant::now();
         if let Some(bar) = &self.bar {
             return bar.println(message(line));
@@ -101,7 +98,7 @@ impl<'a> BatchProgress<'a> {
         print_message(line);
     }
 
-    /// The figures: `12/50 done · 1 failed · 4 running · $0.31`.
+    /// Formats the figures: `12/50 done · 1 failed · 4 running · $0.31`.
     fn figures(&self, running: usize) -> String {
         let mut sum = Spending::default();
         self.costs.values().for_each(|cost| sum += *cost);
@@ -133,39 +130,35 @@ impl<'a> BatchProgress<'a> {
             NextAttempt::BatchEnds => String::new(),
         };
         let Some(outcome) = outcome else {
-            return self.say(&format!("{name} ended without a result after {took}{next}"));
+            return self.print(&format!("{name} ended without a result after {took}{next}"));
         };
-        let why = format!(
-            "{} (exit code {}){}",
-            outcome.reason().unwrap_or("not started"),
-            outcome.exit_code,
-            outcome.error().map_or_else(String::new, |error| format!(
-                ": {}",
-                shortened(error, REASON_MAX, "...")
-            ))
-        );
+        let (reason, code) = (outcome.reason().unwrap_or("not started"), outcome.exit_code);
+        let error = outcome.error().map(|error| shortened(error, REASON_MAX, "..."));
+        let error = error.map_or_else(String::new, |error| format!(": {error}"));
+        let why = format!("{reason} (exit code {code}){error}");
         match outcome.state() {
             TaskState::Done => {
                 self.done += 1;
                 if self.is_detailed {
                     let cost = outcome.spending().as_cost();
-                    self.say(&format!("{name} is done after {took}, {cost}"));
+                    self.print(&format!("{name} is done after {took}, {cost}"));
                 }
             }
             TaskState::Failed => {
                 self.failed += 1;
-                self.say(&format!("{name} failed after {took}: {why}"));
+                self.print(&format!("{name} failed after {took}: {why}"));
             }
             TaskState::Running
             | TaskState::Unfinished
             | TaskState::Submitted
             | TaskState::Missing => {
-                self.say(&format!("{name} was cut off after {took}: {why}{next}"));
+                self.print(&format!("{name} was cut off after {took}: {why}{next}"));
             }
         }
     }
 
-    /// The figures, what the batch waits for, and why fewer tasks run than may.
+    /// Describes the progress: the figures, the next attempt or the throttling, and the longest
+    /// running task.
     fn status(
         &self,
         counts: TaskCounts,
@@ -195,8 +188,8 @@ impl<'a> BatchProgress<'a> {
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(self.done + self.failed).unwrap_or(0));
             bar.set_message(line);
-        } else if self.last_line.elapsed() >= BEAT {
-            self.say(&line);
+        } else if self.last_line.elapsed() >= SILENCE_LIMIT {
+            self.print(&line);
         }
     }
 }
@@ -209,14 +202,14 @@ impl BatchObserver for BatchProgress<'_> {
                 self.busy.remove(index);
                 if *attempt > 1 && self.is_detailed {
                     let name = self.name(*index);
-                    self.say(&format!("{name} begins attempt {attempt}"));
+                    self.print(&format!("{name} begins attempt {attempt}"));
                 }
             }
             BatchEvent::Busy { index, is_given_up: true } => {
                 self.begun.remove(index);
                 self.busy.remove(index);
                 let name = self.name(*index);
-                self.say(&format!(
+                self.print(&format!(
                     "{name} is held by a process that has shown no sign of life for {}; it is left \
                      to that process. End it, and start the batch again",
                     format_elapsed(SILENCE_MAX)
@@ -226,14 +219,14 @@ impl BatchObserver for BatchProgress<'_> {
                 self.begun.remove(index);
                 if self.busy.insert(*index) {
                     let name = self.name(*index);
-                    self.say(&format!(
+                    self.print(&format!(
                         "{name} is still being worked on by another process; waiting"
                     ));
                 }
             }
             BatchEvent::StartFailed { index, error } => {
                 let name = self.name(*index);
-                self.say(&format!("{name} could not be started: {error}"));
+                self.print(&format!("{name} could not be started: {error}"));
             }
             BatchEvent::Ended { index, outcome, next } => {
                 self.ended(*index, *outcome, *next);
@@ -246,11 +239,11 @@ impl BatchObserver for BatchProgress<'_> {
                     BatchStop::Interrupted(interrupt) => interrupt.cause(),
                     BatchStop::Late => "the time of the batch is used up",
                 };
-                let asked = match running {
+                let requested = match running {
                     1 => "1 running task is asked to end".to_owned(),
                     running => format!("{running} running tasks are asked to end"),
                 };
-                self.say(&format!("{why}; {asked}"));
+                self.print(&format!("{why}; {requested}"));
             }
         }
     }
@@ -259,7 +252,7 @@ impl BatchObserver for BatchProgress<'_> {
 /// Prints a line to standard error.
 pub(super) fn print_message(line: &str) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    // The summary and the exit code are enough where standard error is not read.
+    // If standard error is not read, the summary and the exit code are enough.
     let _ = stderr.write_all(format!("{}\n", message(line)).as_bytes());
 }
 

@@ -1,7 +1,5 @@
 //! Reports on a batch: the state of every task, and the merged results.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 use strum::IntoEnumIterator;
 
@@ -33,19 +31,19 @@ pub(super) struct BatchOverview<'a> {
 }
 
 impl<'a> BatchOverview<'a> {
-    /// Reads the files of all tasks, and asks the engine for its job.
+    /// Reads the files of all tasks, and asks the engine for the state of its job.
     ///
     /// # Errors
     /// A signal came.
     pub(super) async fn gather(
         folder: &'a BatchFolder,
         plan: &'a BatchPlan,
-        world: &ProcessContext,
+        context: &ProcessContext,
     ) -> Result<Self, UsageError> {
         let local = Self::of_files(folder, plan);
         let submission = folder.submission().filter(|_| local.summary.open() > 0);
         let Some(submission) = submission else { return Ok(local) };
-        let state = job_state(&submission, world).await?;
+        let state = job_state(&submission, context).await?;
         Ok(local.with_job(submission, state))
     }
 
@@ -66,15 +64,12 @@ impl<'a> BatchOverview<'a> {
 
     /// Returns the command that resumes the batch, if it can be resumed now.
     fn resume(&self) -> Option<String> {
-        let is_engine_first = match &self.job {
-            Some((_, JobState::Active | JobState::Ended)) => true,
-            Some((_, JobState::Gone | JobState::Unknown(_))) | None => false,
-        };
-        let is_open = self.summary.open() > 0 && !is_engine_first;
-        is_open.then(|| resume_command(self.folder, self.plan))
+        let is_at_engine = matches!(&self.job, Some((_, JobState::Active | JobState::Ended)));
+        let can_resume = self.summary.open() > 0 && !is_at_engine;
+        can_resume.then(|| resume_command(self.folder, self.plan))
     }
 
-    /// The summary as JSON, with the exit code of this process.
+    /// Returns the summary as JSON, with the exit code of this process.
     pub(super) fn object(&self, exit_code: u8) -> Value {
         let mut object = self.summary.object(self.folder, self.resume().as_deref());
         object["exit_code"] = exit_code.into();
@@ -89,8 +84,8 @@ impl<'a> BatchOverview<'a> {
         object
     }
 
-    /// The state of the job in a line for people.
-    pub(super) fn job_line(&self) -> Option<String> {
+    /// Describes the state of the job in a line for people.
+    fn job_line(&self) -> Option<String> {
         let (submission, state) = self.job.as_ref()?;
         let job = &submission.job;
         let (look_up, removal) =
@@ -110,13 +105,18 @@ impl<'a> BatchOverview<'a> {
         }
     }
 
-    /// The command that shows how far the batch is.
+    /// Returns the command that shows the progress of the batch.
     pub(super) fn status_command(&self) -> String {
-        let place = self.folder.path().display().to_string();
-        quoted_command(["outlast", "batch", "status", &place])
+        self.command("status")
     }
 
-    /// Describes the end of a batch for people: the figures, unfinished tasks, and how to resume.
+    fn command(&self, subcommand: &str) -> String {
+        let path = self.folder.path().display().to_string();
+        quoted_command(["outlast", "batch", subcommand, &path])
+    }
+
+    /// Describes the end of a batch for people: the tasks that need attention, the figures, and how
+    /// to resume.
     pub(super) fn text(&self) -> String {
         let needs_attention =
             |report: &TaskReport<'_>| report.state != TaskState::Done || report.denied_calls() > 0;
@@ -132,38 +132,29 @@ impl<'a> BatchOverview<'a> {
             0 if state != TaskState::Done => None,
             count => Some(format!("{count} {}", state.into_str())),
         });
-        let shown: Vec<String> = shown.collect();
-        let place = self.folder.path().display().to_string();
-        let mut text = format!(
-            "batch {}, {}: {}, {}\n",
-            self.summary.batch,
-            counted(self.summary.tasks.len(), "task"),
-            shown.join(", "),
-            self.summary.cost(),
-        );
-        // Writing to a string cannot fail.
-        let mut line = |line: &str| {
-            let _ = writeln!(text, "{line}");
-        };
-        match self.summary.tasks_with_denied_calls() {
-            0 => {}
-            tasks => line(&format!("{} had calls denied", counted(tasks, "task"))),
-        }
-        line(&format!("results: {}", quoted_command(["outlast", "batch", "collect", &place])));
-        if let Some(job) = self.job_line() {
-            line(&job);
-        }
-        if let Some(resume) = self.resume() {
-            line(&format!("to go on: {resume}"));
-        }
-        if self.summary.count(TaskState::Failed) > 0 {
-            let resume = resume_command(self.folder, self.plan);
-            line(&format!("to run what failed again: {resume} --retry-failed"));
-        }
-        text
+        let denied = self.summary.tasks_with_denied_calls();
+        let has_failed = self.summary.count(TaskState::Failed) > 0;
+        let lines = [
+            Some(format!(
+                "batch {}, {}: {}, {}",
+                self.summary.batch,
+                counted(self.summary.tasks.len(), "task"),
+                shown.collect::<Vec<_>>().join(", "),
+                self.summary.cost(),
+            )),
+            (denied > 0).then(|| format!("{} had calls denied", counted(denied, "task"))),
+            Some(format!("results: {}", self.command("collect"))),
+            self.job_line(),
+            self.resume().map(|resume| format!("to go on: {resume}")),
+            has_failed.then(|| {
+                let resume = resume_command(self.folder, self.plan);
+                format!("to run what failed again: {resume} --retry-failed")
+            }),
+        ];
+        lines.into_iter().flatten().map(|line| line + "\n").collect()
     }
 
-    /// Aligns the rows of some tasks. Empty if there is none.
+    /// Lays out a table of some tasks. Empty if there are none.
     fn table(&self, is_shown: impl Fn(&TaskReport<'_>) -> bool) -> String {
         let shown = self.summary.tasks.iter().filter(|report| is_shown(report));
         let rows: Vec<_> = shown.map(|report| self.row(report)).collect();
@@ -188,7 +179,7 @@ impl<'a> BatchOverview<'a> {
         ]
     }
 
-    /// Returns why a task is not done, the job that it waits for, and the number of its denied
+    /// Describes why a task is not done, the job that it waits for, and the number of its denied
     /// calls.
     fn reason(&self, report: &TaskReport<'_>) -> String {
         let outcome = report.outcome.as_ref().filter(|_| report.state != TaskState::Done);
@@ -198,12 +189,9 @@ impl<'a> BatchOverview<'a> {
         });
         let job = self.job.as_ref().filter(|_| report.state == TaskState::Submitted);
         let job = job.map(|(submission, _)| format!("job {}", submission.job));
-        let denied = match report.denied_calls() {
-            0 => None,
-            calls => Some(format!("{} denied", counted(calls, "call"))),
-        };
-        let parts: Vec<String> = [why, job, denied].into_iter().flatten().collect();
-        parts.join("; ")
+        let calls = report.denied_calls();
+        let denied = (calls > 0).then(|| format!("{} denied", counted(calls, "call")));
+        Vec::from_iter([why, job, denied].into_iter().flatten()).join("; ")
     }
 }
 
@@ -213,10 +201,10 @@ impl<'a> BatchOverview<'a> {
 /// There is no such batch.
 pub(super) async fn status(
     args: &BatchStatusArgs,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<u8, UsageError> {
-    let (folder, plan) = open(&args.batch, world)?;
-    let overview = BatchOverview::gather(&folder, &plan, world).await?;
+    let (folder, plan) = open(&args.batch, context)?;
+    let overview = BatchOverview::gather(&folder, &plan, context).await?;
     let code = overview.summary.exit_code();
     let text = if args.json {
         format!("{}\n", overview.object(code))
@@ -233,34 +221,26 @@ pub(super) async fn status(
 /// There is no such batch, or the file cannot be written.
 pub(super) async fn collect(
     args: &CollectBatchArgs,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<u8, UsageError> {
     let format = args.format()?;
-    let destination = Destination::open(args.output.as_deref(), &world.cwd, Readers::Umask)?;
-    let (folder, plan) = open(&args.batch, world)?;
-    let overview = BatchOverview::gather(&folder, &plan, world).await?;
+    let destination = Destination::open(args.output.as_deref(), &context.cwd, Readers::Umask)?;
+    let (folder, plan) = open(&args.batch, context)?;
+    let overview = BatchOverview::gather(&folder, &plan, context).await?;
     let code = overview.summary.exit_code();
+    let sessions = SessionsContext::new(&context.variables, &context.cwd);
+    let render = |format| report::on_tasks(&sessions, &overview.summary.tasks, format);
     let text = match format {
         CollectFormat::Json => to_line(&overview.object(code)),
         CollectFormat::Jsonl => {
             let lines = overview.summary.tasks.iter().map(|report| to_line(&report.line()));
             lines.collect::<Vec<_>>().join("\n")
         }
-        CollectFormat::Table => tasks(&overview.summary, world, ReportFormat::Table)?,
-        CollectFormat::Markdown => tasks(&overview.summary, world, ReportFormat::Markdown)?,
-        CollectFormat::Junit => tasks(&overview.summary, world, ReportFormat::Junit)?,
-        CollectFormat::Html => tasks(&overview.summary, world, ReportFormat::Html)?,
+        CollectFormat::Table => render(ReportFormat::Table)?,
+        CollectFormat::Markdown => render(ReportFormat::Markdown)?,
+        CollectFormat::Junit => render(ReportFormat::Junit)?,
+        CollectFormat::Html => render(ReportFormat::Html)?,
     };
     destination.write_text(&format!("{}\n", text.trim_end()))?;
     Ok(code)
-}
-
-/// The report on all tasks, from their sessions and results.
-fn tasks(
-    summary: &BatchSummary<'_>,
-    world: &ProcessContext,
-    format: ReportFormat,
-) -> Result<String, UsageError> {
-    let context = SessionsContext::new(&world.variables, &world.cwd);
-    report::on_tasks(&context, &summary.tasks, format)
 }

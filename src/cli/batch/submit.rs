@@ -19,7 +19,7 @@ use crate::text::quoted_command;
 use crate::types::exit_code;
 
 use super::engine_program::{JobState, find_engine_program, job_state, run_program};
-use super::open::folder_error;
+use super::prepare::PreparedBatch;
 use super::progress::print_message;
 use super::report::BatchOverview;
 
@@ -30,13 +30,13 @@ const TARGET_FLAGS: [&str; 7] =
 /// Time limit of the engine's program for accepting a batch.
 const SUBMIT_MAX: Duration = Duration::from_mins(2);
 
-/// Finds the program that takes the batch. `None`: it is not handed over.
+/// Finds the program that accepts the batch. `None`: the batch is not handed over.
 ///
 /// # Errors
 /// It is not installed.
 pub(super) fn find_engine(
     args: &StartBatchArgs,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<Option<PathBuf>, UsageError> {
     let name = match args.engine {
         BatchEngine::Slurm => "sbatch",
@@ -46,24 +46,23 @@ pub(super) fn find_engine(
     if args.render {
         return Ok(None);
     }
-    find_engine_program(name, world).map(Some).ok_or_else(|| {
+    find_engine_program(name, context).map(Some).ok_or_else(|| {
         UsageError::new(format!(
-            "{name} was not found on PATH; install it, or print what it takes with --render"
+            "{name} was not found on PATH; install it, or print its input with --render"
         ))
     })
 }
 
 /// Renders the array script, and hands it to `engine`.
 pub(super) async fn slurm(
-    args: &StartBatchArgs,
-    world: &ProcessContext,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
+    batch: &PreparedBatch<'_>,
     open: &[usize],
     engine: Option<&Path>,
 ) -> Result<u8, UsageError> {
+    let PreparedBatch { args, folder, plan, .. } = batch;
     if open.is_empty() {
-        return nothing_open(args, folder, plan);
+        let overview = BatchOverview::of_files(folder, plan);
+        return print_overview(args, &overview, "every task has a result.\n");
     }
     let program = match &args.program {
         Some(program) => program.clone(),
@@ -77,20 +76,17 @@ pub(super) async fn slurm(
         return Ok(0);
     };
     let file = write(folder, "job.sh", &script)?;
-    let engine_output =
-        hand_over(engine, &args.submit_arg, &[file.into_os_string()], world).await?;
+    let engine_output = hand_over(engine, batch, &[file.into_os_string()]).await?;
     let submission = Submission::of_sbatch(&engine_output, open);
-    report_submission(args, folder, plan, &engine_output, submission)
+    report_submission(batch, &engine_output, submission)
 }
 
 /// Renders the manifest, and hands it to `engine`.
 pub(super) async fn kubernetes(
-    args: &StartBatchArgs,
-    world: &ProcessContext,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
+    batch: &PreparedBatch<'_>,
     engine: Option<&Path>,
 ) -> Result<u8, UsageError> {
+    let PreparedBatch { args, folder, plan, .. } = batch;
     let program = args.program.as_ref().map(|program| program.display().to_string());
     let options = ClusterOptions {
         image: args.image.clone().unwrap_or_default(),
@@ -101,26 +97,25 @@ pub(super) async fn kubernetes(
         attempts: args.attempts,
         max_seconds: args.max_duration.map(|limit| limit.as_secs().max(1)),
     };
-    let documents = job_manifest(plan, &options).map_err(|error| render_error(&error))?;
-    let documents: Vec<String> = documents.iter().map(render_yaml).collect();
-    let manifest = documents.join("---\n");
+    let documents = job_manifest(plan, &options)?;
+    let manifest = documents.iter().map(render_yaml).collect::<Vec<_>>().join("---\n");
     let Some(engine) = engine else {
         print_report(&manifest)?;
         return Ok(0);
     };
     let file = write(folder, "job.yaml", &manifest)?;
     let words = ["apply".into(), "--filename".into(), file.into_os_string()];
-    let engine_output = hand_over(engine, &args.submit_arg, &words, world).await?;
-    let submission = (!is_trial(&args.submit_arg)).then(|| {
+    let engine_output = hand_over(engine, batch, &words).await?;
+    let submission = (!is_dry_run(&args.submit_arg)).then(|| {
         let tasks: Vec<usize> = (0..plan.tasks.len()).collect();
         let target = target_words(&args.submit_arg);
         Submission::new(ClusterEngine::Kubernetes, plan.batch.clone(), target, &tasks)
     });
-    report_submission(args, folder, plan, &engine_output, submission)
+    report_submission(batch, &engine_output, submission)
 }
 
 /// Returns true if these words for kubectl request a dry run.
-fn is_trial(words: &[String]) -> bool {
+fn is_dry_run(words: &[String]) -> bool {
     words.iter().any(|word| word.starts_with("--dry-run") && word != "--dry-run=none")
 }
 
@@ -140,69 +135,55 @@ fn target_words(words: &[String]) -> Vec<String> {
     target
 }
 
-/// Answers the start of a batch that an engine has already. `None`: it has not.
+/// Reports a batch that an engine already has, and returns the exit code. `None`: no engine has it.
 ///
 /// # Errors
 /// It is unknown whether the engine has the batch, or its job must be deleted first.
-pub(super) async fn already_submitted(
-    args: &StartBatchArgs,
-    world: &ProcessContext,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
-) -> Result<Option<u8>, UsageError> {
+pub(super) async fn already_submitted(batch: &PreparedBatch<'_>) -> Result<Option<u8>, UsageError> {
+    let PreparedBatch { args, context, folder, plan, .. } = batch;
     let Some(submission) = folder.submission() else { return Ok(None) };
-    let (batch, job, state) =
-        (&plan.batch, submission.job.clone(), job_state(&submission, world).await?);
+    let state = job_state(&submission, context).await?;
+    let (id, job) = (&plan.batch, submission.job.clone());
     let (look_up, removal) =
         (quoted_command(submission.look_up()), quoted_command(submission.removal()));
     match &state {
         JobState::Gone => {
-            folder.remove_submission().map_err(|error| folder_error(&error))?;
+            folder.remove_submission()?;
             Ok(None)
         }
         JobState::Ended => Err(UsageError::new(format!(
-            "job {job} of batch {batch} has ended, and its results are on its volume; to run what is \
+            "job {job} of batch {id} has ended, and its results are on its volume; to run what is \
              open, delete the job ({removal}) and give the same command again"
         ))),
         JobState::Unknown(why) => Err(UsageError::of(
             UsageErrorKind::Temporary,
             format!(
-                "batch {batch} was submitted as job {job}, and whether that is queued or running is \
+                "batch {id} was submitted as job {job}, and whether that is queued or running is \
                  not known ({why}); look with {look_up}, and try later or remove {}",
                 folder.submission_path().display()
             ),
         )),
         JobState::Active => {
             let overview = BatchOverview::of_files(folder, plan).with_job(submission, state);
-            let engine_output = format!(
-                "batch {batch} is submitted already, as job {job}; {look_up} shows it.\nTo submit it \
+            let text = format!(
+                "batch {id} is submitted already, as job {job}; {look_up} shows it.\nTo submit it \
                  anew, give the same command after: {removal}\n"
             );
-            print_overview(args, &overview, &engine_output)?;
-            Ok(Some(exit_code::SUCCESS))
+            print_overview(args, &overview, &text).map(Some)
         }
     }
 }
 
 /// Prints the matrix of the open tasks.
 pub(super) fn print_matrix(plan: &BatchPlan, open: &[usize]) -> Result<u8, UsageError> {
-    let matrix = matrix(plan, open).map_err(|error| render_error(&error))?;
-    print_report(&format!("{matrix}\n"))?;
+    print_report(&format!("{}\n", matrix(plan, open)?))?;
     Ok(0)
 }
 
-fn render_error(error: &RenderError) -> UsageError {
-    UsageError::new(error.to_string())
-}
-
-fn nothing_open(
-    args: &StartBatchArgs,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
-) -> Result<u8, UsageError> {
-    let overview = BatchOverview::of_files(folder, plan);
-    print_overview(args, &overview, "every task has a result.\n")?;
-    Ok(exit_code::SUCCESS)
+impl From<RenderError> for UsageError {
+    fn from(error: RenderError) -> Self {
+        Self::new(error.to_string())
+    }
 }
 
 fn create_engine_folder(folder: &BatchFolder) -> Result<PathBuf, UsageError> {
@@ -219,35 +200,35 @@ fn write(folder: &BatchFolder, name: &str, text: &str) -> Result<PathBuf, UsageE
 
 /// Records that the engine has the batch, and prints its answer.
 fn report_submission(
-    args: &StartBatchArgs,
-    folder: &BatchFolder,
-    plan: &BatchPlan,
+    batch: &PreparedBatch<'_>,
     engine_output: &str,
     submission: Option<Submission>,
 ) -> Result<u8, UsageError> {
+    let PreparedBatch { args, folder, plan, .. } = batch;
     let mut overview = BatchOverview::of_files(folder, plan);
     if let Some(submission) = submission {
-        folder.record_submission(&submission).map_err(|error| {
-            // It names the job, which no file does.
+        folder.record_submission(&submission).inspect_err(|_| {
+            // The output names the job, which no file does.
             print_message(engine_output.trim());
-            folder_error(&error)
         })?;
         overview = overview.with_job(submission, JobState::Active);
     }
-    print_overview(args, &overview, engine_output)?;
-    Ok(exit_code::SUCCESS)
+    print_overview(args, &overview, engine_output)
 }
 
-/// Prints a summary as JSON if that is requested, or else `engine_output` and how to see more.
+/// Prints a summary as JSON if that is requested, or else `text` and the command that shows more.
 fn print_overview(
     args: &StartBatchArgs,
     overview: &BatchOverview<'_>,
-    engine_output: &str,
-) -> Result<(), UsageError> {
-    if args.json {
-        return print_report(&format!("{}\n", overview.object(exit_code::SUCCESS)));
-    }
-    print_report(&format!("{engine_output}{} shows how far it is.\n", overview.status_command()))
+    text: &str,
+) -> Result<u8, UsageError> {
+    let report = if args.json {
+        overview.object(exit_code::SUCCESS).to_string()
+    } else {
+        format!("{text}{} shows how far it is.", overview.status_command())
+    };
+    print_report(&(report + "\n"))?;
+    Ok(exit_code::SUCCESS)
 }
 
 /// Hands a batch to the engine's program, and returns what it prints.
@@ -256,17 +237,14 @@ fn print_overview(
 /// The engine refused it, cannot be reached, or could not be run.
 async fn hand_over(
     program: &Path,
-    options: &[String],
+    batch: &PreparedBatch<'_>,
     words: &[OsString],
-    world: &ProcessContext,
 ) -> Result<String, UsageError> {
-    let all: Vec<OsString> =
-        options.iter().map(OsString::from).chain(words.iter().cloned()).collect();
+    let options = batch.args.submit_arg.iter().map(OsString::from);
+    let all: Vec<OsString> = options.chain(words.iter().cloned()).collect();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let output = match run_program(program, &all, world, SUBMIT_MAX).await {
-        Ok(output) => output,
-        Err(error) => return Err(without_answer(error, &name)),
-    };
+    let output = run_program(program, &all, batch.context, SUBMIT_MAX).await;
+    let output = output.map_err(|error| without_answer(error, &name))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
@@ -282,7 +260,7 @@ async fn hand_over(
     })
 }
 
-/// Returns the error of a submission without an answer. A program that was stopped may have
+/// Returns the error for a submission without an answer. A program that was stopped may have
 /// submitted the batch before.
 fn without_answer(error: UsageError, name: &str) -> UsageError {
     let was_stopped =
@@ -310,7 +288,7 @@ mod tests {
         ] {
             assert_eq!(target_words(&words(given)), words(target), "{given}");
         }
-        assert!(is_trial(&words("-n a --dry-run=server")));
-        assert!(!is_trial(&words("-n a --dry-run=none")));
+        assert!(is_dry_run(&words("-n a --dry-run=server")));
+        assert!(!is_dry_run(&words("-n a --dry-run=none")));
     }
 }

@@ -19,7 +19,7 @@ use super::progress::print_message;
 /// Maximum number of different sets of flags for which the settings are read before the start.
 const SETTINGS_READ_MAX: usize = 20;
 
-/// Returns the words that run a task, without those of the worker.
+/// Returns the command line that runs a task, without the flags that the worker adds.
 pub(super) fn run_words(plan: &BatchPlan, task: &PlannedTask) -> Vec<String> {
     let mut words = vec!["run".to_owned()];
     words.extend(plan.flags.iter().cloned());
@@ -42,9 +42,9 @@ pub(super) fn run_words(plan: &BatchPlan, task: &PlannedTask) -> Vec<String> {
 pub(super) fn check_flags(plan: &BatchPlan, place: &str) -> Result<(), UsageError> {
     check_words(&plan.flags).map_err(|why| why.with_place("after --"))?;
     for task in &plan.tasks {
-        let at = || format!("{place}:{}: flags", task.line);
-        check_words(&task.flags).map_err(|why| why.with_place(&at()))?;
-        args::run_flags(&run_words(plan, task)).map_err(|why| why.with_place(&at()))?;
+        check_words(&task.flags)
+            .and_then(|()| args::run_flags(&run_words(plan, task)).map(drop))
+            .map_err(|why| why.with_place(&format!("{place}:{}: flags", task.line)))?;
     }
     Ok(())
 }
@@ -61,12 +61,12 @@ fn check_words(words: &[String]) -> Result<(), UsageError> {
     }
 }
 
-/// A flag that the batch itself sets, and what to do instead.
+/// Returns a given flag that the batch itself sets, with the remedy.
 fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
     const OWN: &str = "is set by the batch; leave it out";
     let (session, output) = (&run.session, &run.output);
     if let Some(prompt) = &run.prompt {
-        let shown = if prompt.is_empty() { "an empty prompt" } else { "a word that is no flag" };
+        let shown = if prompt.is_empty() { "an empty prompt" } else { "a word without a flag" };
         return Some((shown, "was given; a prompt belongs in the key prompt"));
     }
     let money = "is given by limits.max_budget_usd of a task, or by --max-budget-usd of the batch";
@@ -101,47 +101,46 @@ pub(super) fn check_folders(
     open: &[usize],
     engine: BatchEngine,
 ) -> Result<(), UsageError> {
+    match engine {
+        BatchEngine::Local | BatchEngine::Slurm => {}
+        // The tasks work on other machines.
+        BatchEngine::Kubernetes | BatchEngine::Matrix => return Ok(()),
+    }
     for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
-        let what = match engine {
-            BatchEngine::Local | BatchEngine::Slurm => missing_folder(task),
-            BatchEngine::Kubernetes | BatchEngine::Matrix => None,
-        };
-        if let Some(what) = what {
-            let line = task.line;
-            return Err(UsageError::new(format!(
-                "{place}:{line}: {what}; create it, or name another"
-            )));
+        if let Some(what) = missing_folder(task) {
+            let what = format!("{place}:{}: {what}; create it, or name another", task.line);
+            return Err(UsageError::new(what));
         }
     }
     Ok(())
 }
 
-/// The folder or the repository of a task that is not there.
+/// Describes the folder or the repository of a task, if it does not exist.
 fn missing_folder(task: &PlannedTask) -> Option<String> {
     if let Some(cwd) = task.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return Some(format!("cwd {} is no folder", cwd.display()));
+        return Some(format!("cwd {} is not a folder", cwd.display()));
     }
-    let repository = local_path(&task.git.as_ref()?.repository)?;
-    let is_missing = !is_repository(repository);
-    is_missing.then(|| format!("git.repository {} is no git repository", repository.display()))
+    let path = local_path(&task.git.as_ref()?.repository)?;
+    let is_missing = !is_repository(path);
+    is_missing.then(|| format!("git.repository {} is not a git repository", path.display()))
 }
 
 /// Warns if the folder of the batch is in a working folder, where commands could change the results.
 /// Local workers refuse a changed plan.
-pub(super) fn warn_of_own_folder(folder: &BatchFolder, plan: &BatchPlan, engine: BatchEngine) {
+pub(super) fn warn_of_exposed_folder(folder: &BatchFolder, plan: &BatchPlan, engine: BatchEngine) {
     match engine {
         BatchEngine::Local | BatchEngine::Slurm | BatchEngine::Matrix => {}
         // The tasks work in containers.
         BatchEngine::Kubernetes => return,
     }
     let real = |path: &Path| fs::canonicalize(path);
-    let own = folder.path().ancestors().find_map(|path| real(path).ok());
-    let worked_in = |task: &PlannedTask| match &task.git {
+    let real_folder = folder.path().ancestors().find_map(|path| real(path).ok());
+    let working_folder = |task: &PlannedTask| match &task.git {
         None => task.cwd.as_deref().or(plan.cwd.as_deref()).and_then(|cwd| real(cwd).ok()),
         Some(_) => None,
     };
-    let is_around = |cwd: &PathBuf| own.as_ref().is_some_and(|own| own.starts_with(cwd));
-    if let Some(cwd) = plan.tasks.iter().filter_map(worked_in).find(is_around) {
+    let has_batch = |cwd: &PathBuf| real_folder.as_ref().is_some_and(|it| it.starts_with(cwd));
+    if let Some(cwd) = plan.tasks.iter().filter_map(working_folder).find(has_batch) {
         print_message(&format!(
             "warning: the folder of the batch {} is in the working folder {}, where commands of the \
              tasks could change it; name another with --dir",
@@ -152,7 +151,7 @@ pub(super) fn warn_of_own_folder(folder: &BatchFolder, plan: &BatchPlan, engine:
 }
 
 /// Reads the settings as the first workers would, so that a missing key or a wrong setting is
-/// reported once, and not by every task. `variables` and `here` are those of this process.
+/// reported once, and not by every task. `variables` and `cwd` are those of this process.
 ///
 /// # Errors
 /// The first mistake, with the task that it concerns.
@@ -160,13 +159,13 @@ pub(super) fn check_settings(
     plan: &BatchPlan,
     place: &str,
     open: &[usize],
-    (variables, here): (&Variables, &Path),
+    (variables, cwd): (&Variables, &Path),
 ) -> Result<(), UsageError> {
-    let mut read = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
         let words = run_words(plan, task);
-        let cwd = task.cwd.as_deref().or(plan.cwd.as_deref()).unwrap_or(here).to_owned();
-        if read.len() >= SETTINGS_READ_MAX || !read.insert((words.clone(), cwd.clone())) {
+        let cwd = task.cwd.as_deref().or(plan.cwd.as_deref()).unwrap_or(cwd).to_owned();
+        if checked.len() >= SETTINGS_READ_MAX || !checked.insert((words.clone(), cwd.clone())) {
             continue;
         }
         let mut run = args::run_flags(&words)?;

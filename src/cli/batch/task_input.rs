@@ -61,12 +61,12 @@ impl TaskSource {
         &self,
         place: &str,
         flags: &[String],
-        world: &ProcessContext,
+        context: &ProcessContext,
     ) -> Result<Vec<TaskLine>, UsageError> {
-        let mask = Arc::new(mask_of(&world.variables));
+        let mask = Arc::new(mask_of(&context.variables));
         let (stderr, drain) = pipe(TerminalFilter::messages(io::stderr()), mask, || {})
             .map_err(|error| UsageError::no_thread(&error))?;
-        let read = self.read_reporting(place, flags, world, &stderr).await;
+        let read = self.read_reporting(place, flags, context, &stderr).await;
         drop(stderr);
         // Standard error may not be read; the exit code is enough.
         let _ = drain.finish(STDERR_PATIENCE).await;
@@ -77,21 +77,21 @@ impl TaskSource {
         &self,
         place: &str,
         flags: &[String],
-        world: &ProcessContext,
+        context: &ProcessContext,
         stderr: &PipeSender,
     ) -> Result<Vec<TaskLine>, UsageError> {
-        let steps = StartupSteps::new(&world.signals, stderr, None);
+        let steps = StartupSteps::new(&context.signals, stderr, None);
         let (bytes, base) = match self {
             Self::Stdin => {
                 let reading = read_stdin(stdin_timeout(flags), stderr);
                 let bytes = tokio::select! {
                     biased;
-                    interrupt = world.signals.first() => {
+                    interrupt = context.signals.first() => {
                         return Err(UsageError::interrupted(interrupt));
                     }
                     read = reading => read?,
                 };
-                (bytes, Some(world.cwd.as_path()))
+                (bytes, Some(context.cwd.as_path()))
             }
             Self::File(path) => {
                 let (file, shown) = (path.clone(), place.to_owned());

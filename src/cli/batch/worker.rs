@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep};
 
 use crate::batch::{
-    AttemptRecord, BatchFolder, BatchPlan, FileLock, PlannedTask, TaskFolder, TaskState,
-    read_state, worker_index,
+    AttemptRecord, BatchFolder, BatchPlan, GitSource, PlannedTask, TaskFolder, read_state,
+    worker_index,
 };
 use crate::checkout::check_out;
 use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput, RunArgs};
@@ -19,39 +18,50 @@ use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::process::end_with;
+use crate::process::{FileLock, end_with};
 use crate::recovery::Interrupt;
 
-use super::open::{folder_error, open};
+use super::open::open;
 use super::task_check::run_words;
 
 /// Time limit of the wait for another worker of the same task.
 const LOCK_MAX: Duration = Duration::from_secs(30);
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// The task of a worker, with its plan and its folder.
+#[derive(Clone, Copy)]
+struct WorkerTask<'a> {
+    plan: &'a BatchPlan,
+    task: &'a PlannedTask,
+    files: &'a TaskFolder,
+}
 
 /// Runs a task, or resumes it, or repeats its result. The exit code is that of the run.
 ///
 /// # Errors
 /// There is no such task, or another worker has it.
-pub(super) async fn work(args: &BatchWorkerArgs, world: ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn work(
+    args: &BatchWorkerArgs,
+    context: ProcessContext,
+) -> Result<u8, UsageError> {
     if args.parent.is_some_and(|parent| !end_with(parent)) {
         return Err(UsageError::interrupted(Interrupt::Sigterm));
     }
-    let (folder, plan) = locate(args, &world)?;
-    let index = worker_index(args.index, &world.variables, plan.tasks.len())
+    let (folder, plan) = locate(args, &context)?;
+    let index = worker_index(args.index, &context.variables, plan.tasks.len())
         .map_err(|error| UsageError::new(error.to_string()))?;
-    let (task, files) = (&plan.tasks[index], folder.task(index));
-    files.create().map_err(|error| folder_error(&error))?;
-    let lock = lock(&files, task, &world).await?;
-    if let (TaskState::Done | TaskState::Failed, Some(outcome)) = read_state(&files) {
+    let worker = WorkerTask { plan: &plan, task: &plan.tasks[index], files: &folder.task(index) };
+    worker.files.create()?;
+    let lock = worker.lock(&context).await?;
+    let (state, outcome) = read_state(worker.files);
+    if let Some(outcome) = outcome.filter(|_| state.is_final()) {
         print_report(&format!("{}\n", outcome.result))?;
         return Ok(outcome.exit_code);
     }
     if args.plan.as_ref().is_some_and(|digest| *digest != plan.digest()) {
-        return refuse_changed_plan(&folder, &files, &world);
+        return refuse_changed_plan(&folder, worker.files, &context);
     }
-    let code = Box::pin(attempt(&plan, task, &files, world)).await?;
-    drop::<FileLock>(lock);
+    let code = Box::pin(worker.attempt(context)).await?;
+    drop(lock);
     Ok(code)
 }
 
@@ -63,14 +73,14 @@ pub(super) async fn work(args: &BatchWorkerArgs, world: ProcessContext) -> Resul
 fn refuse_changed_plan(
     folder: &BatchFolder,
     files: &TaskFolder,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<u8, UsageError> {
     let error = UsageError::new(format!(
         "the plan in {} was changed after the batch was started; start the batch again, with \
          --retry-failed",
         folder.path().display()
     ));
-    if !world.exit_watchdog.claim(error.verdict().exit_code()) {
+    if !context.exit_watchdog.claim(error.verdict().exit_code()) {
         return Err(error);
     }
     Ok(report_usage_error(&error, &requested_output(files)))
@@ -79,85 +89,113 @@ fn refuse_changed_plan(
 /// Finds the plan, and the folder for results.
 fn locate(
     args: &BatchWorkerArgs,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<(BatchFolder, BatchPlan), UsageError> {
-    let path = world.cwd.join(&args.batch);
+    let path = context.cwd.join(&args.batch);
     let (folder, plan) = if path.is_file() {
-        let plan = BatchPlan::load(&path).map_err(|error| folder_error(&error))?;
-        let beside = path.parent().map(PathBuf::from).unwrap_or_default();
-        (BatchFolder::new(beside), plan)
+        let plan = BatchPlan::load(&path)?;
+        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+        (BatchFolder::new(folder), plan)
     } else {
-        open(&args.batch, world)?
+        open(&args.batch, context)?
     };
     let Some(dir) = &args.dir else { return Ok((folder, plan)) };
-    let folder = BatchFolder::new(world.cwd.join(dir));
-    folder.create().map_err(|error| folder_error(&error))?;
+    let folder = BatchFolder::new(context.cwd.join(dir));
+    folder.create()?;
     if !folder.plan_path().exists() {
-        // So that the results can be collected there.
-        folder.write_plan(&plan).map_err(|error| folder_error(&error))?;
+        // The results can then be collected there.
+        folder.write_plan(&plan)?;
     }
     Ok((folder, plan))
 }
 
-/// Waits until no other worker has the task.
-async fn lock(
-    files: &TaskFolder,
-    task: &PlannedTask,
-    world: &ProcessContext,
-) -> Result<FileLock, UsageError> {
-    let end = Instant::now() + LOCK_MAX;
-    loop {
-        if let Some(lock) = files.lock().map_err(|error| folder_error(&error))? {
-            return Ok(lock);
-        }
-        if Instant::now() >= end {
+impl WorkerTask<'_> {
+    /// Waits until no other worker has the task.
+    async fn lock(self, context: &ProcessContext) -> Result<FileLock, UsageError> {
+        let lock = tokio::select! {
+            biased;
+            interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
+            lock = self.files.lock(LOCK_MAX) => lock?,
+        };
+        lock.ok_or_else(|| {
             let what = format!(
                 "another worker has worked on {} for more than {} s; try later",
-                task.name,
+                self.task.name,
                 LOCK_MAX.as_secs()
             );
-            return Err(UsageError::of(UsageErrorKind::Busy, what));
-        }
-        tokio::select! {
-            biased;
-            interrupt = world.signals.first() => return Err(UsageError::interrupted(interrupt)),
-            () = sleep(LOCK_PAUSE) => {}
-        }
+            UsageError::of(UsageErrorKind::Busy, what)
+        })
     }
-}
 
-/// Makes one attempt, whose beginning and end are recorded.
-async fn attempt(
-    plan: &BatchPlan,
-    task: &PlannedTask,
-    files: &TaskFolder,
-    world: ProcessContext,
-) -> Result<u8, UsageError> {
-    let record = |exit_code| {
-        let at = Timestamp::now().to_string();
-        files.record(&AttemptRecord { at, pid: std::process::id(), exit_code })
-    };
-    record(None).map_err(|error| folder_error(&error))?;
-    let watchdog = world.exit_watchdog.clone();
-    let wanted = requested_output(files);
-    watchdog.replace_writer(Box::new(move |why| {
-        report_usage_error(&not_started_error(why), &wanted);
-    }));
-    let code = match Box::pin(run_task(plan, task, files, world)).await {
-        Ok(code) => code,
-        // The worker that has the session writes the result.
-        Err(error) if error.cause == UsageErrorKind::Busy => return Err(error),
-        Err(error) => {
-            let code = error.verdict().exit_code();
-            if !watchdog.claim(code) {
-                return Err(error);
+    /// Makes one attempt, whose start and end are recorded.
+    async fn attempt(self, context: ProcessContext) -> Result<u8, UsageError> {
+        let record = |exit_code| {
+            let at = Timestamp::now().to_string();
+            self.files.record(&AttemptRecord { at, pid: std::process::id(), exit_code })
+        };
+        record(None)?;
+        let watchdog = context.exit_watchdog.clone();
+        let output = requested_output(self.files);
+        watchdog.replace_writer(Box::new(move |why| {
+            report_usage_error(&not_started_error(why), &output);
+        }));
+        let code = match Box::pin(self.run(context)).await {
+            Ok(code) => code,
+            // The worker that has the session writes the result.
+            Err(error) if error.cause == UsageErrorKind::Busy => return Err(error),
+            Err(error) => {
+                let code = error.verdict().exit_code();
+                if !watchdog.claim(code) {
+                    return Err(error);
+                }
+                report_usage_error(&error, &requested_output(self.files))
             }
-            report_usage_error(&error, &requested_output(files))
+        };
+        // This record is only for people: the result was written.
+        let _ = record(Some(code));
+        Ok(code)
+    }
+
+    async fn run(self, mut context: ProcessContext) -> Result<u8, UsageError> {
+        let Self { plan, task, files } = self;
+        let mut run = args::run_flags(&run_words(plan, task))?;
+        run.prompt = Some(task.prompt.clone());
+        run.session.resume_or_start = Some(files.session_id(task.session_id).to_string());
+        run.output.output_format = Some(OutputFormat::Json);
+        run.output.result_file = Some(files.result());
+        run.output.heartbeat_file = Some(files.heartbeat());
+        run.output.no_stdin = true;
+        context.set_folder(self.prepare_folder(&run, &context).await?);
+        env::set_current_dir(&context.cwd).map_err(|error| {
+            UsageError::new(format!("{}: {error}; create it", context.cwd.display()))
+        })?;
+        if let Some(name) = run.compatibility.worktree.as_mut().filter(|name| name.is_empty()) {
+            // Not a new name: each attempt continues in the same worktree.
+            name.clone_from(&task.name);
         }
-    };
-    // It is a record for people: the result was written.
-    let _ = record(Some(code));
-    Ok(code)
+        let context = enter_worktree(&run, context).await?;
+        let check: ExitCheck<'_> = &|_, _| Vec::new();
+        run::run(&run, context, check).await
+    }
+
+    /// Returns the working directory of the task. If it is the task's own, it is created.
+    async fn prepare_folder(
+        self,
+        run: &RunArgs,
+        context: &ProcessContext,
+    ) -> Result<PathBuf, UsageError> {
+        let work = self.files.work();
+        if let Some(GitSource { repository, reference }) = &self.task.git {
+            let cloning = check_out(repository, reference.as_deref(), &work, &context.variables);
+            wait_for_git(&format!("cloning {repository}"), (run, context), cloning).await?;
+            return Ok(work);
+        }
+        if let Some(cwd) = self.task.cwd.as_ref().or(self.plan.cwd.as_ref()) {
+            return Ok(cwd.clone());
+        }
+        std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+        Ok(work)
+    }
 }
 
 /// Returns the output for an error before the run: that of the run's result.
@@ -167,51 +205,4 @@ fn requested_output(files: &TaskFolder) -> RequestedOutput {
         result_file: Some(files.result()),
         ..RequestedOutput::default()
     }
-}
-
-async fn run_task(
-    plan: &BatchPlan,
-    task: &PlannedTask,
-    files: &TaskFolder,
-    mut world: ProcessContext,
-) -> Result<u8, UsageError> {
-    let mut run = args::run_flags(&run_words(plan, task))?;
-    run.prompt = Some(task.prompt.clone());
-    run.session.resume_or_start = Some(files.session_id(task.session_id).to_string());
-    run.output.output_format = Some(OutputFormat::Json);
-    run.output.result_file = Some(files.result());
-    run.output.heartbeat_file = Some(files.heartbeat());
-    run.output.no_stdin = true;
-    let folder = prepare_folder((plan, task), files, (&run, &world)).await?;
-    world.set_folder(folder);
-    env::set_current_dir(&world.cwd)
-        .map_err(|error| UsageError::new(format!("{}: {error}; create it", world.cwd.display())))?;
-    if let Some(name) = run.compatibility.worktree.as_mut().filter(|name| name.is_empty()) {
-        // Not a new name: each attempt continues in the same worktree.
-        name.clone_from(&task.name);
-    }
-    let world = enter_worktree(&run, world).await?;
-    let check: ExitCheck<'_> = &|_, _| Vec::new();
-    run::run(&run, world, check).await
-}
-
-/// Returns the working folder of a task, which is made if it is the task's own.
-async fn prepare_folder(
-    (plan, task): (&BatchPlan, &PlannedTask),
-    files: &TaskFolder,
-    (run, world): (&RunArgs, &ProcessContext),
-) -> Result<PathBuf, UsageError> {
-    let work = files.work();
-    if let Some(source) = &task.git {
-        let cloning =
-            check_out(&source.repository, source.reference.as_deref(), &work, &world.variables);
-        let name = format!("cloning {}", source.repository);
-        wait_for_git(&name, (run, world), cloning).await?;
-        return Ok(work);
-    }
-    if let Some(cwd) = task.cwd.as_ref().or(plan.cwd.as_ref()) {
-        return Ok(cwd.clone());
-    }
-    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
-    Ok(work)
 }
