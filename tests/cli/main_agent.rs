@@ -101,8 +101,8 @@ fn mistakes_in_agents_are_reported_before_the_run_starts() {
     let world =
         BinaryFixture::new().file("work/agents.json", b"{\n \"a\": }\n").file("work/bad", b"\xff");
     let rows: [(&[&str], &str); 10] = [
-        (&["--agents", "{\"a\": "], "--agents:1:6: no object of agents"),
-        (&["--agents", "{\"a\": 1}"], "--agents: \"a\" is no object"),
+        (&["--agents", "{\"a\": "], "--agents:1:6: not an object of agents"),
+        (&["--agents", "{\"a\": 1}"], "--agents: \"a\" is not an object"),
         (&["--agents", "{\"a\": {\"prompt\": \"p\"}}"], "\"a\" needs a text \"description\""),
         (&["--agents", "{\"a\": {\"description\": \"d\"}}"], "\"a\" needs a text \"prompt\""),
         (&["--agents", "{\" \": {\"description\": \"d\", \"prompt\": \"p\"}}"], "is no name"),

@@ -196,7 +196,11 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
         ("yaml.md", b"---\nname: x\ntools: [Read\n---\n".to_vec(), ".md:"),
         ("large.md", vec![b'x'; 10 << 20], "larger than 256 kB"),
         ("program.md", b"\x7fELF\x02\x01\x01\0\0\xff\0\x01".to_vec(), "not text"),
-        ("nul.md", b"---\nname: \"a\\0b\"\ndescription: d\n---\n".to_vec(), "no plain text"),
+        (
+            "nul.md",
+            b"---\nname: \"a\\0b\"\ndescription: d\n---\n".to_vec(),
+            "has control characters",
+        ),
         ("open.md", b"---\nname: x\n".to_vec(), "has no \"name\""),
     ];
     for (name, content, why) in rows {

@@ -179,7 +179,7 @@ async fn ineffective_fields_of_an_agent_definition_are_named_once() {
     let flags = ["--agents", &format!("{{{one}, {one}}}"), "Go."];
     let ended = RunBuilder::against(&server).args(flags).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("\"one\" is there twice"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\"one\" is defined twice"), "{}", ended.stderr);
 }
 
 #[tokio::test]

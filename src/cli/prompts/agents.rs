@@ -21,13 +21,13 @@ use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
 use crate::types::Effort;
 
-/// The maximum length of a name, in characters: the model has to repeat it.
+/// Maximum length of a name, in characters: the model has to repeat it.
 const NAME_MAX: usize = 64;
 
-/// The maximum length of a description, in characters. The model reads all of them.
+/// Maximum length of a description, in characters. The model reads all descriptions.
 const DESCRIPTION_MAX: usize = 4_000;
 
-/// The largest file that `--agents` may name, in bytes.
+/// Maximum size of the file that `--agents` names, in bytes.
 const FLAG_BYTES_MAX: u64 = 4 << 20;
 
 /// Fields of other tools that have no effect here.
@@ -39,7 +39,7 @@ const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model
 /// Returns the name of the agent that a file defines.
 ///
 /// # Errors
-/// The reason that the file defines no agent. `None`: it is not meant to, like a README.
+/// The reason why the file defines no agent. `None`: it is not meant to, like a README.
 pub(super) fn name(
     prompt_file: &PromptFile,
     fields: &FrontMatter,
@@ -65,7 +65,7 @@ fn is_valid_name(name: &str) -> bool {
 }
 
 fn invalid_name() -> String {
-    format!("its name is longer than {NAME_MAX} letters, or no plain text")
+    format!("its name is longer than {NAME_MAX} characters, or has control characters")
 }
 
 /// Adds the agent that a file defines to the library.
@@ -76,14 +76,14 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         return library.withhold(
             prompt_file,
             None,
-            "only those who are trusted replace what is built in",
+            "only a trusted file replaces a built-in agent",
         );
     }
     let mut definition = define(name, fields, front_matter::body(&prompt_file.text));
     if let (Some(plugin), Some(servers)) = (&prompt_file.namespace, &mut definition.servers) {
-        // It may name the servers of its plugin as the plugin does.
-        let own = fields.words("mcpServers").unwrap_or_default().into_iter();
-        servers.extend(own.map(|it| tool_name_prefix(&format!("plugin:{plugin}:{it}"))));
+        // The names may be those that the plugin gives its servers.
+        let names = fields.words("mcpServers").unwrap_or_default().into_iter();
+        servers.extend(names.map(|it| tool_name_prefix(&format!("plugin:{plugin}:{it}"))));
     }
     if let Some(why) = prompt_file.trust.distrust() {
         let harmless = |field: &str| {
@@ -96,28 +96,29 @@ pub(super) fn add_agent(entry: &LibraryEntry, library: &mut PromptLibrary) {
         (definition.permission_mode, definition.model) = (None, None);
         (definition.servers, definition.effort) = (None, None);
     }
-    let is_reported = |field: &&&str| prompt_file.is_trusted() || !TRUSTED_ONLY.contains(*field);
-    let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(is_reported).copied();
-    library.warnings.extend(without_effect(&prompt_file.shown, &idle.collect::<Vec<_>>()));
+    let file = prompt_file.shown.clone();
+    library.warnings.extend(without_effect(&file, fields));
     if prompt_file.is_trusted() {
-        library.warnings.extend(inline_servers(&prompt_file.shown, fields));
+        library.warnings.extend(inline_servers(&file, fields));
     }
-    library.warnings.extend(odd(&prompt_file.shown, fields));
-    let hooks = hooks(name, fields, &prompt_file.shown).unwrap_or_else(|why| {
+    library.warnings.extend(invalid_values(&file, fields));
+    let mut hooks = hooks(name, fields, &file).unwrap_or_else(|why| {
         library.warnings.push(format!("{why:#}, so none of its hooks runs"));
         HookSettings::default()
     });
-    let hooks = if prompt_file.is_trusted() { hooks } else { HookSettings::default() };
-    let (file, skills) = (prompt_file.shown.clone(), fields.words("skills").unwrap_or_default());
+    if !prompt_file.is_trusted() {
+        hooks = HookSettings::default();
+    }
+    let skills = fields.words("skills").unwrap_or_default();
     library.warnings.extend(hooks.skipped.iter().map(|it| skipped(&file, it)));
     library.agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });
 }
 
 fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
-    let all = |words: &Vec<String>| words.iter().any(|word| word == "*");
-    // The second one is the field of skills and commands.
+    let is_all = |words: &Vec<String>| words.iter().any(|word| word == "*");
+    // Skills and commands call the field `allowed-tools`.
     let tools = fields.words("tools").or_else(|| fields.words("allowed-tools"));
-    let tools = tools.filter(|words| !all(words)).map(exact_rules);
+    let tools = tools.filter(|words| !is_all(words)).map(exact_rules);
     let has_pattern = |rules: &&Vec<String>| rules.iter().any(|rule| rule.contains('('));
     let description = fields.text("description").unwrap_or_default();
     AgentDefinition {
@@ -138,7 +139,7 @@ fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
     }
 }
 
-/// Writes the names of tools as they are.
+/// Corrects misspelled names of tools in rules.
 fn exact_rules(rules: Vec<String>) -> Vec<String> {
     let exact = |rule: String| match classify_tool_name(&rule) {
         ToolName::Misspelled(name) => match rule.split_once('(') {
@@ -162,10 +163,12 @@ fn names(tools: Vec<String>) -> Vec<String> {
     names
 }
 
-fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
-    (!fields.is_empty()).then(|| {
-        let fields = fields.join(", ");
-        format!("{file}: {fields}: not supported for agents by this version of outlast, no effect")
+/// Warns about fields of other tools that have no effect.
+fn without_effect(file: &str, fields: &FrontMatter) -> Option<String> {
+    let given: Vec<&str> = WITHOUT_EFFECT.into_iter().filter(|field| fields.has(field)).collect();
+    (!given.is_empty()).then(|| {
+        let given = given.join(", ");
+        format!("{file}: {given}: not supported for agents by this version of outlast, no effect")
     })
 }
 
@@ -194,7 +197,7 @@ fn inline_servers(file: &str, fields: &FrontMatter) -> Option<String> {
 }
 
 /// Warns about invalid values.
-fn odd(file: &str, fields: &FrontMatter) -> Option<String> {
+fn invalid_values(file: &str, fields: &FrontMatter) -> Option<String> {
     let mode = fields.text("permissionMode");
     let bad_mode = mode.is_some_and(|mode| PermissionMode::parse(&mode).is_none());
     let turns = fields.has("maxTurns") && fields.count("maxTurns").is_none_or(|turns| turns == 0);
@@ -245,16 +248,16 @@ pub(in crate::cli) fn parse_flag(
         let why = why.split(" at line ").next().unwrap_or_default();
         let (line, column) = (error.line(), error.column());
         UsageError::new(format!(
-            "{place}:{line}:{column}: no object of agents: {why}; write {{\"name\": \
+            "{place}:{line}:{column}: not an object of agents: {why}; write {{\"name\": \
              {{\"description\": \"...\", \"prompt\": \"...\"}}}}"
         ))
     })?;
     let (mut agents, mut warnings) = (Vec::<NamedAgent>::new(), Vec::new());
     for (name, value) in all {
         let wrong = |what: &str| UsageError::new(format!("{place}: {name:?} {what}"));
-        let Value::Object(mut fields) = value else { return Err(wrong("is no object")) };
+        let Value::Object(mut fields) = value else { return Err(wrong("is not an object")) };
         if fields.get("effort").is_some_and(Value::is_number) {
-            // The SDKs allow one, and do not say which level it is.
+            // The SDKs allow a number, and do not define which level it means.
             fields.shift_remove("effort");
             warnings
                 .push(format!("{place}: {name:?}: effort: only names of levels have an effect"));
@@ -265,25 +268,25 @@ pub(in crate::cli) fn parse_flag(
                 return Err(wrong(&format!("needs a text {field:?}")));
             }
         }
-        if !is_valid_name(name.trim()) {
+        let about = format!("{place}: {name:?}");
+        let name = name.trim();
+        if !is_valid_name(name) {
             return Err(wrong(&invalid_name()));
         }
-        if name.trim().is_empty() {
-            return Err(wrong("is no name"));
+        if name.is_empty() {
+            return Err(wrong("is not a name"));
         }
-        if agents.iter().any(|agent| agent.definition.name == name.trim()) {
-            return Err(wrong("is there twice; take one of them out"));
+        if agents.iter().any(|agent| agent.definition.name == name) {
+            return Err(wrong("is defined twice; take one of them out"));
         }
-        let about = format!("{place}: {name:?}");
-        if let Some(odd) = odd(&about, &fields) {
-            return Err(UsageError::new(odd.replace("no effect", "correct it")));
+        if let Some(invalid) = invalid_values(&about, &fields) {
+            return Err(UsageError::new(invalid.replace("no effect", "correct it")));
         }
-        let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).copied();
-        warnings.extend(without_effect(&about, &idle.collect::<Vec<_>>()));
+        warnings.extend(without_effect(&about, &fields));
         warnings.extend(inline_servers(&about, &fields));
         let prompt = fields.text("prompt").unwrap_or_default();
-        let definition = define(name.trim(), &fields, &prompt);
-        let hooks = hooks(name.trim(), &fields, &about)?;
+        let definition = define(name, &fields, &prompt);
+        let hooks = hooks(name, &fields, &about)?;
         let (file, skills) = (place.clone(), fields.words("skills").unwrap_or_default());
         warnings.extend(hooks.skipped.iter().map(|it| skipped(&about, it)));
         agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });

@@ -11,7 +11,8 @@ use crate::mcp::{ServerConfig, call_prefixes};
 use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
-/// Built-in commands of interactive tools, which mean nothing in an unattended run, and what to use.
+/// Built-in commands of interactive tools, which have no meaning in an unattended run, each with the
+/// replacement for it.
 const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
     ("add-dir", "use --add-dir"),
     ("agents", "outlast agents lists them"),
@@ -81,14 +82,12 @@ impl ExpandedCommand {
         let call = name_of(prompt).filter(|_| library.accepts_calls);
         let Some((name, arguments)) = call else { return Ok(None) };
         match find(name, library) {
-            Some(command) => of(command, arguments, placeholders).map(Some),
-            None if is_something_else(name) => Ok(None),
+            Some(command) => expand_command(command, arguments, placeholders).map(Some),
+            None if is_path_or_number(name) => Ok(None),
             None => Err(UsageError::new(unknown(name, library))),
         }
     }
-}
 
-impl ExpandedCommand {
     /// Removes invalid permission rules, with a warning each.
     pub(in crate::cli) fn with_valid_rules(mut self, cwd: &Path, home: Option<&Path>) -> Self {
         let RequestedSettings { grants, denials, .. } = &mut self.requested;
@@ -110,7 +109,7 @@ impl ExpandedCommand {
 /// A prompt that calls a prompt of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct ServerPromptCall {
-    /// The call as it was written.
+    /// The call as the user wrote it.
     pub(in crate::cli) text: String,
     /// The name of the server.
     pub(in crate::cli) server: String,
@@ -118,7 +117,7 @@ pub(in crate::cli) struct ServerPromptCall {
     pub(in crate::cli) command: String,
     /// The arguments.
     pub(in crate::cli) words: Vec<String>,
-    /// The lines after the call, such as standard input: they follow the text of the prompt.
+    /// The lines after the call, such as standard input. They are added after the text of the prompt.
     pub(in crate::cli) rest: String,
 }
 
@@ -130,7 +129,7 @@ impl ServerPromptCall {
         servers: &[ServerConfig],
     ) -> Option<Self> {
         let (command, arguments) = name_of(prompt).filter(|_| library.accepts_calls)?;
-        let of = |server: &&ServerConfig| {
+        let is_called = |server: &&ServerConfig| {
             call_prefixes(&server.name).iter().any(|prefix| command.starts_with(prefix))
         };
         let (arguments, rest) = match prompt.trim_start().split_once('\n') {
@@ -139,9 +138,9 @@ impl ServerPromptCall {
             }
             None => (arguments, ""),
         };
-        // The longer match wins, as with servers named `a` and `a__b`, and of two alike the enabled one.
+        // The longest name wins, as with servers named `a` and `a__b`; among equals, an enabled server.
         let rank = |server: &&ServerConfig| (server.name.len(), !server.disabled);
-        let server = servers.iter().filter(of).max_by_key(rank)?;
+        let server = servers.iter().filter(is_called).max_by_key(rank)?;
         Some(Self {
             text: prompt.to_owned(),
             server: server.name.clone(),
@@ -160,14 +159,15 @@ fn name_of(prompt: &str) -> Option<(&str, &str)> {
     is_name(name).then(|| (name, arguments.trim()))
 }
 
-/// Returns whether a name is a path (`/tmp is full`), a file name or a number, and no command.
-fn is_something_else(name: &str) -> bool {
+/// Returns true if a name is probably not a command, but a path (`/tmp is full`), a file name or a
+/// number.
+fn is_path_or_number(name: &str) -> bool {
     !name.starts_with(char::is_alphabetic)
         || name.contains('.')
         || Path::new("/").join(name).symlink_metadata().is_ok()
 }
 
-/// Finds the command of this name, or else of this name without its folders.
+/// Finds the command with this name, or else the one whose name without its folders is this one.
 fn find<'a>(name: &str, library: &'a PromptLibrary) -> Option<&'a PromptCommand> {
     let last = |command: &PromptCommand| command.name.rsplit(':').next() == Some(name);
     let best = |fits: &dyn Fn(&PromptCommand) -> bool| {
@@ -177,7 +177,7 @@ fn find<'a>(name: &str, library: &'a PromptLibrary) -> Option<&'a PromptCommand>
     best(&|command| command.name == name).or_else(|| best(&last))
 }
 
-fn of(
+fn expand_command(
     command: &PromptCommand,
     arguments: &str,
     placeholders: Placeholders<'_>,
@@ -237,7 +237,7 @@ fn unknown(name: &str, library: &PromptLibrary) -> String {
     near.dedup_by_key(|(_, name)| *name);
     let names: Vec<String> =
         near.iter().take(NAMES_MAX).map(|(_, name)| format!("/{name}")).collect();
-    let there = match near.first() {
+    let candidates = match near.first() {
         None => "there are no commands here".to_owned(),
         Some((far, nearest)) if *far <= nearest.chars().count() / 3 => {
             format!("did you mean /{nearest}?")
@@ -248,8 +248,8 @@ fn unknown(name: &str, library: &PromptLibrary) -> String {
         Some(_) => format!("there are {}", names.join(", ")),
     };
     format!(
-        "unknown command /{name}: {there} (if it is no command, begin with another word, or add \
-         --disable-slash-commands){}",
+        "unknown command /{name}: {candidates} (if it is not a command, begin with another word, or \
+         add --disable-slash-commands){}",
         library.left_out()
     )
 }
@@ -278,7 +278,7 @@ mod tests {
         for (name, expected) in
             [("tmp", true), ("2", true), ("a.txt", true), ("no-such-thing", false)]
         {
-            assert_eq!(is_something_else(name), expected, "{name}");
+            assert_eq!(is_path_or_number(name), expected, "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::config::repository::IgnoredSetting;
 use crate::text::words_joined;
 use crate::types::Effort;
 
-/// The maximum length of a description taken from the first line of the text, in characters.
+/// Maximum length of a description that is taken from the first line of the text, in characters.
 const DESCRIPTION_MAX: usize = 200;
 
 /// Characters allowed in a name besides letters and digits.
@@ -18,8 +18,11 @@ const MARKS: &str = "_-.:";
 /// Returns the name of the command that a file defines.
 ///
 /// # Errors
-/// The reason that its path is not a valid name.
-pub(super) fn command_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
+/// The reason why its path is not a valid name.
+pub(super) fn command_name(
+    prompt_file: &PromptFile,
+    _: &FrontMatter,
+) -> Result<String, Option<String>> {
     let stem = prompt_file.relative.with_extension("");
     let parts = stem.components().map(|part| match part {
         Component::Normal(part) => part.to_str().filter(|part| is_name(part)),
@@ -34,16 +37,19 @@ pub(super) fn command_name(prompt_file: &PromptFile) -> Result<String, Option<St
 /// Returns the name of a skill: that of its folder, which its front matter only repeats.
 ///
 /// # Errors
-/// The reason that the name of its folder is not a valid name.
-pub(super) fn skill_name(prompt_file: &PromptFile) -> Result<String, Option<String>> {
+/// The reason why the name of its folder is not a valid name.
+pub(super) fn skill_name(
+    prompt_file: &PromptFile,
+    _: &FrontMatter,
+) -> Result<String, Option<String>> {
     let folder = prompt_file.relative.parent().and_then(Path::to_str);
     let name = folder.filter(|name| is_name(name)).map(ToOwned::to_owned);
     name.ok_or_else(|| Some(NO_NAME.to_owned()))
 }
 
-const NO_NAME: &str = "its name holds other signs than letters, digits, hyphens and dots";
+const NO_NAME: &str = "its name has characters other than letters, digits, hyphens and dots";
 
-/// Returns whether this is a valid name.
+/// Returns true if this is a valid name.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(char::is_alphanumeric)
         && text.chars().all(|letter| letter.is_alphanumeric() || MARKS.contains(letter))
@@ -52,8 +58,8 @@ pub(super) fn is_name(text: &str) -> bool {
 /// Fields of other tools that have no effect here.
 const WITHOUT_EFFECT: [&str; 3] = ["hooks", "context", "agent"];
 
-/// Adds the command or skill that a file defines to the library. The model is told about it if it
-/// `is_listed`.
+/// Adds the command or skill that a file defines to the library. If it `is_listed`, the model may
+/// use it by itself.
 pub(super) fn add_command(
     entry: &LibraryEntry,
     kind: CommandKind,
@@ -94,7 +100,7 @@ pub(super) fn add_command(
 
 fn requested_settings(prompt_file: &PromptFile, fields: &FrontMatter) -> RequestedSettings {
     let grants = fields.words("allowed-tools").unwrap_or_default();
-    // What only restricts needs no trust.
+    // Denials need no trust, because they only restrict.
     let denials = fields.words("disallowed-tools").unwrap_or_default();
     let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
     let effort = fields.text("effort").and_then(|level| Effort::parse(&level));
@@ -117,7 +123,7 @@ fn requested_settings(prompt_file: &PromptFile, fields: &FrontMatter) -> Request
 }
 
 fn first_line(body: &str) -> String {
-    let line = body.lines().map(|line| line.trim_start_matches('#').trim());
-    let line = line.into_iter().find(|line| !line.is_empty()).unwrap_or("no description");
+    let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
+    let line = lines.find(|line| !line.is_empty()).unwrap_or("no description");
     line.chars().take(DESCRIPTION_MAX).collect()
 }

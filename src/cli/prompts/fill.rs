@@ -1,7 +1,7 @@
 //! Substitutes arguments and placeholders in the text of a command. Pure.
 
-/// The maximum length of the expanded text, in bytes: a little more than standard input.
-const LONGEST: usize = 12 << 20;
+/// Maximum length of the expanded text, in bytes: a little more than that of standard input.
+const TEXT_MAX: usize = 12 << 20;
 
 /// The expanded text is longer than the limit.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub(in crate::cli) struct Placeholders<'a> {
     pub(in crate::cli) project: &'a str,
     /// `${CLAUDE_SESSION_ID}`.
     pub(in crate::cli) session: &'a str,
-    /// The names of the words: `$NAME`.
+    /// The names of the arguments: `$NAME`.
     pub(in crate::cli) names: &'a [String],
 }
 
 impl<'v> Placeholders<'v> {
-    /// The index of the argument whose name follows the dollar sign, and what follows it.
+    /// Returns the index of the argument whose name follows the dollar sign, and the text after it.
     fn argument<'t>(&self, rest: &'t str) -> Option<(usize, &'t str)> {
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let mut names = self.names.iter().enumerate();
@@ -31,8 +31,8 @@ impl<'v> Placeholders<'v> {
         })
     }
 
-    /// The value of the placeholder other than an argument that `rest` begins with, and what
-    /// follows it.
+    /// Returns the value of the placeholder at the start of `rest`, and the text after it.
+    /// Arguments are not searched.
     fn take<'t>(&self, rest: &'t str) -> Option<(&'v str, &'t str)> {
         let known = [
             ("${CLAUDE_SKILL_DIR}", self.folder),
@@ -43,16 +43,16 @@ impl<'v> Placeholders<'v> {
     }
 }
 
-/// What replaces a placeholder.
+/// The replacement of a placeholder.
 enum Replacement<'v> {
     Argument(&'v str),
-    /// The text of the placeholder: there is no such word.
+    /// The placeholder stays, because there is no such argument.
     Itself,
-    /// A value other than an argument, or nothing for a name without a word.
+    /// A value other than an argument, or an empty text for a named argument that is missing.
     Value(&'v str),
 }
 
-/// The replacement of the placeholder that `rest` begins with, and what follows it.
+/// Returns the replacement of the placeholder at the start of `rest`, and the text after it.
 fn replacement<'v, 't>(
     rest: &'t str,
     (arguments, words): (&'v str, &'v [String]),
@@ -72,11 +72,14 @@ fn replacement<'v, 't>(
     placeholders.take(rest).map(|(value, after)| (Replacement::Value(value), after))
 }
 
-/// Replaces `$ARGUMENTS` by all that follows the name, `$0`, `$1` and `$ARGUMENTS[0]` by single
-/// words of it, counted from 0 (quotes hold words together) or named by the front matter, and the
-/// placeholders by their values. `$1` stays if there is no such word, since it may be part of a
-/// program, and `\$1` becomes `$1`.
-/// If no placeholder is replaced by an argument, they are appended.
+/// Replaces the placeholders in a text:
+/// - `$ARGUMENTS` by all arguments, as written after the name of the command;
+/// - `$0`, `$1`, `$ARGUMENTS[0]` and names from the front matter by single arguments, counted from
+///   0. Words in quotes are one argument. Without such an argument, `$1` stays, since it may be part
+///   of a program;
+/// - `${CLAUDE_SKILL_DIR}` and its like by their values.
+///
+/// `\$1` becomes `$1`. If no placeholder is replaced by an argument, the arguments are appended.
 pub(super) fn fill(
     text: &str,
     arguments: &str,
@@ -103,7 +106,7 @@ pub(super) fn fill(
             });
         }
         rest = after;
-        if filled.len() > LONGEST {
+        if filled.len() > TEXT_MAX {
             return Err(ExpansionTooLong);
         }
     }
@@ -112,10 +115,11 @@ pub(super) fn fill(
         filled.push_str("\n\nArguments: ");
         filled.push_str(arguments);
     }
-    if filled.len() > LONGEST { Err(ExpansionTooLong) } else { Ok(filled) }
+    if filled.len() > TEXT_MAX { Err(ExpansionTooLong) } else { Ok(filled) }
 }
 
-/// The number that a text begins with, and what follows it. No number if a letter follows: `$1st`.
+/// Returns the number at the start of a text, and the text after it. `None`: there is no number, or
+/// a letter follows it, as in `$1st`.
 fn number(text: &str) -> Option<(usize, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (digits, after) = text.split_at(end);
@@ -123,7 +127,7 @@ fn number(text: &str) -> Option<(usize, &str)> {
     Some((digits.parse().ok().filter(|_| !is_word)?, after))
 }
 
-/// Like [`number`], for an index in brackets after the opening one: `N]`.
+/// Like [`number`], for an index in brackets, after the opening bracket: `N]`.
 fn index_in_brackets(text: &str) -> Option<(usize, &str)> {
     let (digits, after) = text.split_once(']')?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -154,7 +158,7 @@ pub(super) fn words(arguments: &str) -> Vec<String> {
 /// The first line of a block of commands.
 const COMMAND_BLOCK: &str = "```!";
 
-/// Returns true if a text contains commands that other tools run before the model sees it:
+/// Returns true if a text contains commands that other tools run before the model reads the text:
 /// !`command`, or a block that begins with three backticks and an exclamation mark.
 pub(super) fn holds_commands(text: &str) -> bool {
     let begins_block = |line: &str| line.trim_start().starts_with(COMMAND_BLOCK);

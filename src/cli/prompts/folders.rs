@@ -1,4 +1,4 @@
-//! Finds files of agents, commands and skills, within limits of size and trust.
+//! Finds files of agents, commands, skills and output styles, within limits of size and trust.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,7 +19,7 @@ const SKILL: &str = "SKILL.md";
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Maximum size of all files together, in bytes: they are kept in memory.
+/// Maximum size of all files together, in bytes: they are in memory.
 const ALL_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum number of files of one kind.
@@ -35,11 +35,11 @@ const DEPTH_MAX: usize = 8;
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
-    /// The user's own folders, highest precedence first; empty if they are not read.
+    /// The user's folders, highest precedence first; empty if they are not read.
     pub own: Vec<PathBuf>,
-    /// Plugins, whose files are trusted like the user's own.
+    /// Plugins, whose files are trusted like the user's.
     pub plugins: &'a [Plugin],
-    /// Further folders to work in, whose skills are read.
+    /// Additional working folders, whose skills are read.
     pub added: &'a [PathBuf],
     /// True if the project's files are read.
     pub project: bool,
@@ -51,7 +51,7 @@ pub struct LibrarySearch<'a> {
     pub anywhere: bool,
     /// True if commands and skills are read.
     pub commands: bool,
-    /// True if the model is told about skills other than those of plugins.
+    /// True if skills other than those of plugins are listed for the model.
     pub lists_skills: bool,
 }
 
@@ -64,7 +64,7 @@ pub enum FileTrust {
 }
 
 impl FileTrust {
-    /// Returns the reason that the file is not trusted.
+    /// Returns the reason why the file is not trusted.
     pub(super) fn distrust(&self) -> Option<&str> {
         match self {
             Self::Trusted => None,
@@ -73,17 +73,17 @@ impl FileTrust {
     }
 }
 
-/// A folder that holds `agents`, `commands` and `skills`.
+/// A folder with the subfolders `agents`, `commands` and `skills`.
 struct PromptFolder<'a> {
     folder: PathBuf,
     /// The name for messages, with a slash at its end.
     shown: String,
     /// The folder that links may not lead out of. `None`: no restriction.
     bound: Option<PathBuf>,
-    whose: FolderOwner,
+    owner: FolderOwner,
     /// Its distance from the working folder.
     distance: usize,
-    /// The plugin that it is. The names of its files begin with the plugin's.
+    /// The plugin of the folder. The names of its prompts begin with the plugin's name.
     plugin: Option<&'a Plugin>,
     /// True if only its skills are read.
     is_skills_only: bool,
@@ -98,7 +98,20 @@ struct PromptPlace {
     shown: String,
 }
 
-impl PromptFolder<'_> {
+impl<'a> PromptFolder<'a> {
+    /// A folder of the user or of a plugin.
+    fn of_user(folder: &Path, distance: usize, plugin: Option<&'a Plugin>) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            shown: format!("{}/", folder.display()),
+            bound: None,
+            owner: FolderOwner::User,
+            distance,
+            plugin,
+            is_skills_only: false,
+        }
+    }
+
     fn places(&self, kind: &str) -> Vec<PromptPlace> {
         if self.is_skills_only && kind != "skills" {
             return Vec::new();
@@ -108,8 +121,8 @@ impl PromptFolder<'_> {
             return vec![PromptPlace { base: path.clone(), path, shown }];
         };
         let place = |path: PathBuf| {
-            let is_one = path.is_file() || kind == "skills" && path.join(SKILL).exists();
-            let base = path.parent().filter(|_| is_one).unwrap_or(&path).to_owned();
+            let is_prompt = path.is_file() || kind == "skills" && path.join(SKILL).exists();
+            let base = path.parent().filter(|_| is_prompt).unwrap_or(&path).to_owned();
             let shown = format!("{}/", base.display());
             PromptPlace { path, base, shown }
         };
@@ -147,7 +160,7 @@ impl PromptFile {
     }
 }
 
-/// The reason that a file is left out.
+/// The reason why a file is left out.
 #[derive(Debug, thiserror::Error)]
 enum PromptFileError {
     #[error(transparent)]
@@ -163,7 +176,7 @@ enum PromptFileError {
 /// Finds and reads files, and collects warnings about those that could not be read.
 pub(super) struct PromptFinder<'a> {
     search: &'a LibrarySearch<'a>,
-    candidates: Vec<PromptFolder<'a>>,
+    folders: Vec<PromptFolder<'a>>,
     /// The owners of the project's files.
     owners: TrustedOwners,
     bytes: usize,
@@ -173,29 +186,29 @@ pub(super) struct PromptFinder<'a> {
 impl<'a> PromptFinder<'a> {
     pub(super) fn new(search: &'a LibrarySearch<'a>) -> Self {
         let owners = TrustedOwners::new(search.cwd, search.anywhere);
-        let candidates = search_folders(search);
-        Self { search, candidates, owners, bytes: 0, warnings: Vec::new() }
+        let folders = search_folders(search);
+        Self { search, folders, owners, bytes: 0, warnings: Vec::new() }
     }
 
-    /// The Markdown files below the folders of this name.
+    /// Reads the Markdown files below the folders of a kind.
     pub(super) fn files(&mut self, kind: &str) -> Vec<PromptFile> {
-        self.sheets(kind, markdown)
+        self.read_all(kind, markdown_files)
     }
 
-    /// The `SKILL.md` of each folder in the folders of this name.
-    pub(super) fn skills(&mut self, kind: &str) -> Vec<PromptFile> {
-        self.sheets(kind, |root, _, warnings| {
+    /// Reads the `SKILL.md` of each folder of a skill.
+    pub(super) fn skills(&mut self) -> Vec<PromptFile> {
+        self.read_all("skills", |root, _, warnings| {
             // A plugin may name the folder of one skill.
-            let own = root.join(SKILL);
-            if own.exists() {
-                return vec![own];
+            let file = root.join(SKILL);
+            if file.exists() {
+                return vec![file];
             }
             let listed = fs::read_dir(root).inspect_err(|error| {
                 warnings.push(format!("a part of {} is left out: {error}", root.display()));
             });
             let entries = listed.into_iter().flatten().take(ENTRIES_MAX).flatten();
             let skill = |entry: fs::DirEntry| entry.path().join(SKILL);
-            // Reading one that cannot be reached causes a warning. Other files may be beside the folders.
+            // Reading an unreachable file causes a warning. Other files may be beside the folders.
             let may_exist = |path: &PathBuf| {
                 path.try_exists().unwrap_or_else(|error| !file::is_missing(&error))
             };
@@ -205,101 +218,90 @@ impl<'a> PromptFinder<'a> {
         })
     }
 
-    fn sheets(
+    fn read_all(
         &mut self,
         kind: &str,
         list: impl Fn(&Path, Option<&Path>, &mut Vec<String>) -> Vec<PathBuf>,
     ) -> Vec<PromptFile> {
-        let mut sheets = Vec::new();
-        let candidates = std::mem::take(&mut self.candidates);
-        for candidate in &candidates {
+        let mut files = Vec::new();
+        let folders = std::mem::take(&mut self.folders);
+        for folder in &folders {
             let mut known = HashSet::new();
-            for PromptPlace { path: root, base, shown } in candidate.places(kind) {
+            for PromptPlace { path: root, base, shown } in folder.places(kind) {
                 let real = match file_reads::canonicalize(&root) {
                     Ok(real) => real,
+                    Err(error) if file::is_missing(&error) => continue,
                     Err(error) => {
-                        if !file::is_missing(&error) {
-                            self.warn(&shown, &error.to_string());
-                        }
+                        self.warn(&shown, &error.to_string());
                         continue;
                     }
                 };
-                if candidate.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+                if folder.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
                     self.warn(&shown, &PromptFileError::LeadsOut.to_string());
                     continue;
                 }
-                for path in list(&root, candidate.bound.as_deref(), &mut self.warnings) {
-                    if sheets.len() >= FILES_MAX {
-                        let why = format!("only {FILES_MAX} files of a kind are read");
-                        self.warn(&shown, &why);
+                for path in list(&root, folder.bound.as_deref(), &mut self.warnings) {
+                    if files.len() >= FILES_MAX {
+                        self.warn(&shown, &format!("only {FILES_MAX} files of a kind are read"));
                         break;
                     }
                     // A plugin may name a file in a folder that is searched anyway.
                     if known.insert(path.clone()) {
-                        sheets.extend(self.read(candidate, &base, &shown, path));
+                        files.extend(self.read(folder, &base, &shown, path));
                     }
                 }
             }
         }
-        self.candidates = candidates;
-        sheets
+        self.folders = folders;
+        files
     }
 
     fn read(
         &mut self,
-        place: &PromptFolder<'_>,
-        root: &Path,
+        folder: &PromptFolder<'_>,
+        base: &Path,
         shown: &str,
         path: PathBuf,
     ) -> Option<PromptFile> {
-        let relative = path.strip_prefix(root).unwrap_or(&path).to_owned();
+        let relative = path.strip_prefix(base).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
-        match self.text(place, &path) {
-            Ok((trust, text)) => {
-                // An untrusted file never replaces one of the user's own.
-                let rank = match (place.whose, trust == FileTrust::Trusted) {
-                    (FolderOwner::Project, true) => place.distance,
-                    (FolderOwner::User, _) => USER_RANK + place.distance,
-                    (FolderOwner::Project, false) => UNTRUSTED_RANK + place.distance,
-                };
-                let (text, variables) = match place.plugin {
-                    Some(plugin) => plugin.fill(text),
-                    None => (text, Vec::new()),
-                };
-                let namespace = place.plugin.map(|plugin| plugin.name.clone());
-                let file =
-                    PromptFile { path, shown, relative, text, namespace, variables, trust, rank };
-                Some(file)
-            }
-            Err(error) => {
-                self.warn(&shown, &error.to_string());
-                None
-            }
-        }
+        let text = self.text(folder, &path);
+        let (trust, text) = text.map_err(|error| self.warn(&shown, &error.to_string())).ok()?;
+        // An untrusted file never replaces a file of the user.
+        let rank = match (folder.owner, trust == FileTrust::Trusted) {
+            (FolderOwner::Project, true) => folder.distance,
+            (FolderOwner::User, _) => USER_RANK + folder.distance,
+            (FolderOwner::Project, false) => UNTRUSTED_RANK + folder.distance,
+        };
+        let (text, variables) = match folder.plugin {
+            Some(plugin) => plugin.fill(text),
+            None => (text, Vec::new()),
+        };
+        let namespace = folder.plugin.map(|plugin| plugin.name.clone());
+        Some(PromptFile { path, shown, relative, text, namespace, variables, trust, rank })
     }
 
     /// Returns the trust in a file, and its text.
     fn text(
         &mut self,
-        place: &PromptFolder<'_>,
+        folder: &PromptFolder<'_>,
         path: &Path,
     ) -> Result<(FileTrust, String), PromptFileError> {
         let real = path.canonicalize()?;
-        if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+        if folder.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
             return Err(PromptFileError::LeadsOut);
         }
-        let content = match place.whose {
+        let bytes = match folder.owner {
             FolderOwner::User => file_reads::read_regular(&real, FILE_BYTES_MAX),
             FolderOwner::Project => file_reads::read_owned(&real, FILE_BYTES_MAX, &self.owners),
-        };
-        let bytes = content?;
+        }?;
         self.bytes += bytes.len();
         if self.bytes > ALL_BYTES_MAX {
             return Err(PromptFileError::TooMuch);
         }
         let text = decode_text(bytes).ok_or(PromptFileError::NotText)?;
-        let trust = match (place.whose, place.plugin) {
-            _ if place.is_skills_only => FileTrust::Untrusted(ADDED.to_owned()),
+        let trust = match (folder.owner, folder.plugin) {
+            _ if folder.is_skills_only => FileTrust::Untrusted(ADDED.to_owned()),
             (FolderOwner::Project, _) => (self.search.trust)(&text),
             (FolderOwner::User, Some(_)) => (self.search.plugin_trust)(&text),
             (FolderOwner::User, None) => FileTrust::Trusted,
@@ -318,7 +320,7 @@ const ADDED: &str = "it is in a folder that was added";
 /// The ranks of the skills in added folders begin here.
 const ADDED_RANK: usize = 1 << 15;
 
-/// The ranks of the user's own files begin here.
+/// The ranks of the user's files begin here.
 const USER_RANK: usize = 1 << 16;
 
 /// The ranks of untrusted project files begin here.
@@ -326,44 +328,26 @@ const UNTRUSTED_RANK: usize = 1 << 17;
 
 /// Returns the folders to search, highest precedence first.
 fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
-    let mut candidates: Vec<PromptFolder<'a>> = Vec::new();
+    let mut folders: Vec<PromptFolder<'a>> = Vec::new();
     let mut known: Vec<(PathBuf, Option<&str>)> = Vec::new();
-    let mut add = |candidate: PromptFolder<'a>| {
-        let Ok(place) = file_reads::canonicalize(&candidate.folder) else { return };
-        let plugin = candidate.plugin.map(|plugin| plugin.name.as_str());
-        // The home folder may be the project as well: the user's own folders keep their rank. Several
+    let mut add = |folder: PromptFolder<'a>| {
+        let Ok(real) = file_reads::canonicalize(&folder.folder) else { return };
+        let plugin = folder.plugin.map(|plugin| plugin.name.as_str());
+        // The home folder may be the project as well: the user's folders keep their rank. Several
         // plugins may share a folder.
         let is_known = |(path, name): &(PathBuf, Option<&str>)| {
-            *path == place && (plugin.is_none() || name.is_none() || *name == plugin)
+            *path == real && (plugin.is_none() || name.is_none() || *name == plugin)
         };
         if !known.iter().any(is_known) {
-            known.push((place, plugin));
-            candidates.push(candidate);
+            known.push((real, plugin));
+            folders.push(folder);
         }
     };
     for (distance, folder) in search.own.iter().enumerate() {
-        let shown = format!("{}/", folder.display());
-        let whose = FolderOwner::User;
-        add(PromptFolder {
-            folder: folder.clone(),
-            shown,
-            bound: None,
-            whose,
-            distance,
-            plugin: None,
-            is_skills_only: false,
-        });
+        add(PromptFolder::of_user(folder, distance, None));
     }
     for plugin in search.plugins {
-        add(PromptFolder {
-            folder: plugin.folder.clone(),
-            shown: format!("{}/", plugin.folder.display()),
-            bound: None,
-            whose: FolderOwner::User,
-            distance: search.own.len(),
-            plugin: Some(plugin),
-            is_skills_only: false,
-        });
+        add(PromptFolder::of_user(&plugin.folder, search.own.len(), Some(plugin)));
     }
     if search.project {
         let root = checkout_root(search.cwd).unwrap_or(search.cwd);
@@ -371,14 +355,12 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
         let levels = search.cwd.ancestors().take_while(|folder| folder.starts_with(root));
         for (level, folder) in levels.enumerate() {
             for (place, name) in NAMES.iter().enumerate() {
+                let distance = level * NAMES.len() + place;
                 add(PromptFolder {
-                    folder: folder.join(name),
                     shown: format!("{}{name}/", "../".repeat(level)),
                     bound: bound.clone(),
-                    whose: FolderOwner::Project,
-                    distance: level * NAMES.len() + place,
-                    plugin: None,
-                    is_skills_only: false,
+                    owner: FolderOwner::Project,
+                    ..PromptFolder::of_user(&folder.join(name), distance, None)
                 });
             }
         }
@@ -386,23 +368,19 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
     for (index, added) in search.added.iter().enumerate() {
         let bound = Some(added.canonicalize().unwrap_or(added.clone()));
         for name in NAMES {
-            let folder = added.join(name);
             add(PromptFolder {
-                shown: format!("{}/", folder.display()),
-                folder,
                 bound: bound.clone(),
-                whose: FolderOwner::Project,
-                distance: ADDED_RANK + index,
-                plugin: None,
+                owner: FolderOwner::Project,
                 is_skills_only: true,
+                ..PromptFolder::of_user(&added.join(name), ADDED_RANK + index, None)
             });
         }
     }
-    candidates
+    folders
 }
 
-/// The Markdown files below a folder, by name.
-fn markdown(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
+/// Lists the Markdown files below a folder, by name.
+fn markdown_files(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let bound = bound.map(Path::to_path_buf);
     let stays = move |entry: &ignore::DirEntry| {
         let Some(bound) = bound.as_ref().filter(|_| entry.path_is_symlink()) else { return true };
@@ -418,12 +396,12 @@ fn markdown(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Ve
         .filter_entry(stays)
         .build();
     let mut files = Vec::new();
+    let mut warn =
+        |why: &str| warnings.push(format!("a part of {} is left out: {why}", root.display()));
     for (count, entry) in walk.enumerate() {
         match entry {
             _ if count == ENTRIES_MAX => {
-                let root = root.display();
-                let why = format!("it holds more than {ENTRIES_MAX} files and folders");
-                warnings.push(format!("a part of {root} is left out: {why}"));
+                warn(&format!("it holds more than {ENTRIES_MAX} files and folders"));
                 break;
             }
             Ok(entry) => {
@@ -432,9 +410,7 @@ fn markdown(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Ve
                     files.push(entry.into_path());
                 }
             }
-            Err(error) => {
-                warnings.push(format!("a part of {} is left out: {error}", root.display()));
-            }
+            Err(error) => warn(&error.to_string()),
         }
     }
     files

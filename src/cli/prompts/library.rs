@@ -30,7 +30,7 @@ pub struct PromptLibrary {
     pub withheld: Vec<IgnoredSetting>,
 }
 
-/// A kind of sub-agent, and where it is defined.
+/// A kind of sub-agent, with the file that defines it.
 #[derive(Clone, Debug)]
 pub struct NamedAgent {
     pub definition: AgentDefinition,
@@ -47,7 +47,7 @@ pub struct NamedAgent {
 pub struct OutputStyle {
     /// The name of its file.
     pub name: String,
-    /// The name in its front matter, which names it as well.
+    /// The name in its front matter, by which it can be chosen, too.
     pub title: Option<String>,
     /// Text that is added to the system prompt.
     pub text: String,
@@ -128,20 +128,20 @@ impl SkillFolder {
     }
 }
 
-/// The maximum length of the list of skills for the model, in bytes.
+/// Maximum length of the list of skills for the model, in bytes.
 const LIST_MAX: usize = 8_000;
 
-/// The maximum total length of the preloaded skills of an agent, in bytes.
+/// Maximum total length of the preloaded skills of an agent, in bytes.
 const PRELOADED_MAX: usize = 100_000;
 
-/// The maximum number of warnings that an error repeats.
+/// Maximum number of warnings that an error repeats.
 const NAMED_MAX: usize = 3;
 
-/// The maximum length of a skill's description in the list, in characters.
+/// Maximum length of a skill's description in the list, in characters.
 const DESCRIPTION_MAX: usize = 400;
 
 impl PromptLibrary {
-    /// The kinds of sub-agents.
+    /// Returns the kinds of sub-agents.
     pub fn definitions(&self) -> Vec<AgentDefinition> {
         self.agents.iter().map(|agent| agent.definition.clone()).collect()
     }
@@ -150,12 +150,12 @@ impl PromptLibrary {
     pub fn hooks(&self, role: Option<&AgentDefinition>) -> Vec<HookHandler> {
         let is_role = |agent: &&NamedAgent| Some(&agent.definition.name) == role.map(|it| &it.name);
         let all = self.agents.iter().flat_map(|agent| agent.hooks.clone());
-        let own = self.agents.iter().filter(is_role).flat_map(|agent| agent.hooks.clone());
-        all.chain(own.map(HookHandler::for_main_agent)).collect()
+        let of_run = self.agents.iter().filter(is_role).flat_map(|agent| agent.hooks.clone());
+        all.chain(of_run.map(HookHandler::for_main_agent)).collect()
     }
 
-    /// Leaves out the skills that are not among `only`, if there is such a list, and those that a
-    /// deny rule names: `Skill`, `Skill(name)`, `Skill(name *)`.
+    /// Hides the skills that are not in `only`, if it is given, from the model, and removes those
+    /// that a deny rule names: `Skill`, `Skill(name)`, `Skill(name *)`.
     pub fn limit_skills(&mut self, only: Option<&[String]>, denied: &[String]) {
         let is_listed =
             |name: &str| only.is_none_or(|only| only.iter().any(|one| names_skill(one, name)));
@@ -176,10 +176,11 @@ impl PromptLibrary {
                 let skill = skill_of(&self.commands, &agent.definition.name, &name);
                 let text = skill.map(preloaded);
                 let Some(text) = text.filter(|text| text.len() <= room) else {
-                    let why = "there is none, or it is too long to be read in advance";
-                    let (file, of) = (&agent.file, &agent.definition.name);
-                    let warning = format!("{file}: {of:?}: the skill {name:?} is left out: {why}");
-                    self.warnings.push(warning);
+                    self.warnings.push(format!(
+                        "{}: {:?}: the skill {name:?} is left out: it does not exist, or is too \
+                         long to be preloaded",
+                        agent.file, agent.definition.name
+                    ));
                     continue;
                 };
                 room -= text.len();
@@ -188,10 +189,10 @@ impl PromptLibrary {
         }
     }
 
-    /// Returns the warnings about files that were left out, for errors about something missing.
+    /// Returns the warnings about files that were left out, to be added to errors about something
+    /// missing.
     pub(in crate::cli) fn left_out(&self) -> String {
-        let named = self.warnings.iter().take(NAMED_MAX).map(String::as_str);
-        [""].into_iter().chain(named).collect::<Vec<_>>().join("; ")
+        self.warnings.iter().take(NAMED_MAX).map(|warning| format!("; {warning}")).collect()
     }
 
     pub(super) fn withhold(&mut self, prompt_file: &PromptFile, key: Option<&str>, why: &str) {
@@ -214,17 +215,17 @@ impl PromptLibrary {
             .filter(|command| command.kind == CommandKind::Skill && command.model_callable)
     }
 
-    /// Returns the folders of skills, which the model may read as a whole. Folders that contain the
-    /// working or the home folder are left out, and so are untrusted ones behind symbolic links.
+    /// Returns the folders of skills, which the model may read completely. Folders that contain the
+    /// working or the home folder are left out, as are untrusted ones behind symbolic links.
     pub fn skill_folders(&self, cwd: &Path, home: Option<&Path>) -> Vec<SkillFolder> {
         let skills = self.commands.iter().filter(|command| command.kind == CommandKind::Skill);
         let folder = |skill: &PromptCommand| {
-            let written = skill.path.parent()?;
-            let path = written.canonicalize().ok()?;
-            let holds = |place: &Path| place.starts_with(&path);
-            let too_much = holds(cwd) || home.is_some_and(holds);
+            let folder = skill.path.parent()?;
+            let path = folder.canonicalize().ok()?;
+            let contains = |other: &Path| other.starts_with(&path);
+            let is_too_large = contains(cwd) || home.is_some_and(contains);
             let trusted = skill.trusted;
-            (!too_much && (trusted || is_plain(written, cwd)))
+            (!is_too_large && (trusted || is_without_links(folder, cwd)))
                 .then_some(SkillFolder { path, trusted })
         };
         skills.filter_map(folder).collect()
@@ -236,30 +237,29 @@ impl PromptLibrary {
             "Skills: instructions for certain tasks, each in a file. When a task is what one is \
              for, Read its file first and follow it. Other files that it names are beside it.\n",
         );
-        let mut untold = 0_usize;
+        let mut omitted = 0_usize;
         let start = text.len();
         for skill in self.skills() {
             let description: String = skill.description.chars().take(DESCRIPTION_MAX).collect();
-            let stands_for =
-                |(name, value): &(String, String)| format!("; {name} in it is {value}");
-            let variables: String = skill.variables.iter().map(stands_for).collect();
+            let meaning = |(name, value): &(String, String)| format!("; {name} in it is {value}");
+            let variables: String = skill.variables.iter().map(meaning).collect();
             let file = skill.path.display();
             let line = format!("- {}: {description} ({file}{variables})", skill.name);
             if text.len() + line.len() > start + LIST_MAX {
-                untold += 1;
+                omitted += 1;
             } else {
-                let _ = writeln!(text, "{line}");
+                text.extend([&line, "\n"]);
             }
         }
-        if untold > 0 {
-            let _ = writeln!(text, "- and {untold} more, in the folders of these");
+        if omitted > 0 {
+            let _ = writeln!(text, "- and {omitted} more, in the folders of these");
         }
         (text.len() > start).then_some(text)
     }
 }
 
-/// Returns the skill that an agent names: of several, the one with exactly this name, or the one of
-/// its own plugin.
+/// Returns the skill that an agent names: the skill with exactly this name, or else the one in the
+/// agent's plugin, or else in another plugin.
 fn skill_of<'c>(
     commands: &'c [PromptCommand],
     agent: &str,
@@ -273,10 +273,10 @@ fn skill_of<'c>(
         .or_else(|| skills().find(|skill| names_skill(name, &skill.name)))
 }
 
-/// Returns true if a skill may be called by this name: its own, or that without its plugin.
-pub(super) fn names_skill(written: &str, skill: &str) -> bool {
-    let written = written.trim().trim_start_matches('/');
-    skill == written || skill.rsplit(':').next() == Some(written)
+/// Returns true if a name means this skill: it is the name of the skill, or that without the plugin.
+pub(super) fn names_skill(name: &str, skill: &str) -> bool {
+    let name = name.trim().trim_start_matches('/');
+    skill == name || skill.rsplit(':').next() == Some(name)
 }
 
 /// Returns true if a permission rule is about this skill.
@@ -285,7 +285,7 @@ fn covers_skill(rule: &str, skill: &str) -> bool {
     let Some(named) = rest.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) else {
         return rest.trim().is_empty();
     };
-    // The arguments of the skill are not known, so that a pattern for them covers all of it.
+    // The arguments of the skill are not known, so a pattern for them covers the whole skill.
     let named = named.trim().trim_start_matches('/');
     let name = named.split(char::is_whitespace).next().unwrap_or_default();
     let name = name.strip_suffix(":*").unwrap_or(name);
@@ -293,17 +293,18 @@ fn covers_skill(rule: &str, skill: &str) -> bool {
     name.is_empty() || fits(skill) || skill.rsplit(':').next().is_some_and(fits)
 }
 
-/// A skill as a part of a prompt.
+/// Renders a skill as a part of a prompt.
 fn preloaded(skill: &PromptCommand) -> String {
     let folder = skill.path.parent().unwrap_or(Path::new("")).display().to_string();
     let body = skill.body.replace("${CLAUDE_SKILL_DIR}", &folder);
     format!("\n\nThe skill {}, whose files are in {folder}:\n\n{body}", skill.name)
 }
 
-/// Returns whether no symbolic link is on the way to this folder.
-fn is_plain(folder: &Path, cwd: &Path) -> bool {
-    cwd.ancestors().any(|around| {
-        let (Ok(below), Ok(real)) = (folder.strip_prefix(around), around.canonicalize()) else {
+/// Returns true if the path from an ancestor of the working folder to this folder has no symbolic
+/// link.
+fn is_without_links(folder: &Path, cwd: &Path) -> bool {
+    cwd.ancestors().any(|ancestor| {
+        let (Ok(below), Ok(real)) = (folder.strip_prefix(ancestor), ancestor.canonicalize()) else {
             return false;
         };
         folder.canonicalize().is_ok_and(|folder| folder == real.join(below))

@@ -1,6 +1,7 @@
-//! Reads the library from its folders, with precedence between equal names.
+//! Reads the library from its folders. Of prompts with the same name, one has precedence.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::agents;
 use super::commands;
@@ -17,52 +18,45 @@ impl LibrarySearch<'_> {
         let mut library =
             PromptLibrary { accepts_calls: self.commands, ..PromptLibrary::default() };
         let mut finder = PromptFinder::new(self);
-        for prompt_file in select_entries(finder.files("agents"), &mut library, agents::name) {
-            agents::add_agent(&prompt_file, &mut library);
+        for entry in select_entries(finder.files("agents"), &mut library, agents::name) {
+            agents::add_agent(&entry, &mut library);
         }
         if self.commands {
             // A skill has precedence over a command of the same name.
-            let skills = finder.skills("skills");
-            for prompt_file in select_entries(skills, &mut library, |prompt_file, _| {
-                commands::skill_name(prompt_file)
-            }) {
-                let is_listed = self.lists_skills || prompt_file.prompt_file.namespace.is_some();
-                commands::add_command(&prompt_file, CommandKind::Skill, is_listed, &mut library);
+            for entry in select_entries(finder.skills(), &mut library, commands::skill_name) {
+                let is_listed = self.lists_skills || entry.prompt_file.namespace.is_some();
+                commands::add_command(&entry, CommandKind::Skill, is_listed, &mut library);
             }
             let files = finder.files("commands");
-            for prompt_file in select_entries(files, &mut library, |prompt_file, _| {
-                commands::command_name(prompt_file)
-            }) {
-                commands::add_command(&prompt_file, CommandKind::Command, false, &mut library);
+            for entry in select_entries(files, &mut library, commands::command_name) {
+                commands::add_command(&entry, CommandKind::Command, false, &mut library);
             }
         }
         let styles = finder.files("output-styles");
-        for prompt_file in select_entries(styles, &mut library, |prompt_file, _| {
-            commands::command_name(prompt_file)
-        }) {
-            let LibraryEntry { prompt_file: file, fields, name } = prompt_file;
+        for entry in select_entries(styles, &mut library, commands::command_name) {
+            let LibraryEntry { prompt_file: file, fields, name } = entry;
             let text = front_matter::body(&file.text).trim().to_owned();
             let title = fields.text("name").map(|it| qualified(file.namespace.as_deref(), it));
             library.styles.push(OutputStyle { name, title, text });
         }
         library.warnings.extend(finder.warnings);
-        let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);
-        if untold > 0 {
+        let more = library.warnings.len().saturating_sub(WARNINGS_MAX);
+        if more > 0 {
             library.warnings.truncate(WARNINGS_MAX);
-            library.warnings.push(format!("{untold} more files like these are left out"));
+            library.warnings.push(format!("{more} more files like these are left out"));
         }
         library
     }
 }
 
-/// Reads the front matter of all files, and keeps one for each name.
+/// Reads the front matter of all files, and selects one file for each name.
 fn select_entries(
-    sheets: Vec<PromptFile>,
+    files: Vec<PromptFile>,
     library: &mut PromptLibrary,
     name: impl Fn(&PromptFile, &FrontMatter) -> Result<String, Option<String>>,
 ) -> Vec<LibraryEntry> {
-    let mut kept: BTreeMap<String, LibraryEntry> = BTreeMap::new();
-    for prompt_file in sheets {
+    let mut selected: BTreeMap<String, LibraryEntry> = BTreeMap::new();
+    for prompt_file in files {
         let fields = match front_matter::fields(&prompt_file.text) {
             Ok(fields) => fields.unwrap_or_default(),
             Err(mistake) => {
@@ -73,36 +67,30 @@ fn select_entries(
         let name = match name(&prompt_file, &fields) {
             Ok(name) => qualified(prompt_file.namespace.as_deref(), name),
             Err(why) => {
-                library
-                    .warnings
-                    .extend(why.map(|why| format!("{} is left out: {why}", prompt_file.shown)));
+                let warning = why.map(|why| format!("{} is left out: {why}", prompt_file.shown));
+                library.warnings.extend(warning);
                 continue;
             }
         };
         let shown = &prompt_file.shown;
         library.warnings.extend(fields.warnings.iter().map(|why| format!("{shown}:{why}")));
-        let entry = LibraryEntry { prompt_file, fields, name: name.clone() };
-        let lost = match kept.remove(&name) {
-            None => {
-                kept.insert(name, entry);
-                continue;
+        let mut entry = LibraryEntry { prompt_file, fields, name: name.clone() };
+        match selected.entry(name) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(entry);
             }
-            Some(known) if known.prompt_file.rank <= entry.prompt_file.rank => {
-                let lost = entry;
-                kept.insert(name.clone(), known);
-                lost
+            Entry::Occupied(mut known) => {
+                if entry.prompt_file.rank < known.get().prompt_file.rank {
+                    entry = known.insert(entry);
+                }
+                warn_shadowed(library, &entry, known.get());
             }
-            Some(known) => {
-                kept.insert(name.clone(), entry);
-                known
-            }
-        };
-        warn_shadowed(library, &lost, kept.get(&name));
+        }
     }
-    kept.into_values().collect()
+    selected.into_values().collect()
 }
 
-/// Puts the name of its plugin before a name.
+/// Prefixes a name with the name of its plugin.
 fn qualified(namespace: Option<&str>, name: String) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}:{name}"),
@@ -110,13 +98,13 @@ fn qualified(namespace: Option<&str>, name: String) -> String {
     }
 }
 
-/// Warns that a file is shadowed by another of the same name, unless that is expected.
-fn warn_shadowed(library: &mut PromptLibrary, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
-    let Some(by) = by else { return };
-    let (file, other, name) = (&lost.prompt_file.shown, &by.prompt_file.shown, &lost.name);
-    if lost.prompt_file.rank == by.prompt_file.rank {
+/// Warns that a file is shadowed by another file with the same name, unless that is expected.
+fn warn_shadowed(library: &mut PromptLibrary, shadowed: &LibraryEntry, by: &LibraryEntry) {
+    let (file, other) = (&shadowed.prompt_file, &by.prompt_file);
+    if file.rank == other.rank {
+        let (file, other, name) = (&file.shown, &other.shown, &by.name);
         library.warnings.push(format!("{file} is left out: {other} is called {name:?} as well"));
-    } else if by.prompt_file.is_trusted() && !lost.prompt_file.is_trusted() {
-        library.withhold(&lost.prompt_file, None, "something of yours is called the same");
+    } else if other.is_trusted() && !file.is_trusted() {
+        library.withhold(file, None, "something of yours is called the same");
     }
 }
