@@ -10,14 +10,14 @@ use crate::cli::front_matter;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImportPiece<'a> {
     Text(&'a str),
-    /// `@path`: the content of another file belongs here.
+    /// `@path`: the content of another file replaces it.
     Import {
         path: &'a str,
         written: &'a str,
     },
 }
 
-/// Splits a Markdown text into text and imports. Comments are left out; code holds no imports.
+/// Splits a Markdown text into text and imports. Comments are left out. Code has no imports.
 pub(super) fn pieces(text: &str) -> Vec<ImportPiece<'_>> {
     let body = front_matter::body(text);
     let MarkdownState { comments, code } = marks(body);
@@ -31,7 +31,7 @@ pub(super) fn pieces(text: &str) -> Vec<ImportPiece<'_>> {
     pieces
 }
 
-/// The maximum number of references in a text.
+/// Maximum number of references in a text.
 const REFERENCES_MAX: usize = 1_000;
 
 /// Returns the words that begin with `@` outside of code, without trailing punctuation.
@@ -42,11 +42,11 @@ pub(in crate::cli) fn references(text: &str) -> Vec<&str> {
         return Vec::new();
     }
     let code = marks(text).code;
-    let outside = |range: &Range<usize>| {
+    let is_outside = |range: &Range<usize>| {
         let after = code.partition_point(|code| code.start <= range.start);
         !code[..after].last().is_some_and(|code| code.contains(&range.start))
     };
-    words.into_iter().filter(outside).map(|range| &text[range]).collect()
+    words.into_iter().filter(is_outside).map(|range| &text[range]).collect()
 }
 
 #[derive(Default)]
@@ -64,16 +64,16 @@ fn marks(text: &str) -> MarkdownState {
         } else if matches!(event, Event::Start(Tag::HtmlBlock)) {
             block = Some(range);
         } else if matches!(event, Event::End(TagEnd::HtmlBlock)) {
-            marks.comments.extend(block.take().and_then(|range| comment(text, range)));
+            marks.comments.extend(block.take().filter(|range| is_comment(text, range)));
         }
     }
     marks
 }
 
-/// Returns the range of an HTML block that is only a comment.
-fn comment(text: &str, range: Range<usize>) -> Option<Range<usize>> {
-    let html = text.get(range.clone())?.trim();
-    (html.starts_with("<!--") && html.ends_with("-->")).then_some(range)
+/// Returns true if an HTML block is only a comment.
+fn is_comment(text: &str, range: &Range<usize>) -> bool {
+    let html = text[range.clone()].trim();
+    html.starts_with("<!--") && html.ends_with("-->")
 }
 
 fn add_text<'a>(
@@ -83,7 +83,6 @@ fn add_text<'a>(
     pieces: &mut Vec<ImportPiece<'a>>,
 ) {
     let mut from = range.start;
-    // A word that names no file stays text.
     for import in words(text, range.clone()) {
         if code.iter().any(|code| code.contains(&import.start)) {
             continue;
@@ -136,7 +135,7 @@ fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// The path that a reference writes in quotes, or with a backslash before each blank.
+/// Returns the path of a reference, which may be in quotes, or have a backslash before each space.
 pub(in crate::cli) fn unescaped(path: &str) -> String {
     let quoted = path.strip_prefix('"').and_then(|path| path.strip_suffix('"'));
     quoted.map_or_else(|| path.replace("\\ ", " "), ToOwned::to_owned)

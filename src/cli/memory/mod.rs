@@ -19,7 +19,7 @@ pub struct Memory {
     pub warnings: Vec<String>,
 }
 
-/// One file, with what it imports.
+/// One file, with its imports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryFile {
     pub path: PathBuf,
@@ -27,11 +27,11 @@ pub struct MemoryFile {
     pub text: String,
 }
 
-/// A memory file that applies once the model works on a matching file.
+/// A memory file that applies when the model works on a matching file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionalMemory {
     pub path: PathBuf,
-    /// Patterns of the files that it is for.
+    /// Patterns of the files that it applies to.
     pub paths: Vec<String>,
 }
 

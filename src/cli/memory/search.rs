@@ -21,16 +21,16 @@ const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
 /// The name of the user's own memory file for a project.
 const LOCAL_NAME: &str = "CLAUDE.local.md";
 
-/// Further instructions, one file a subject, in a folder of settings.
+/// The folder of further instructions, with one file for each subject, in a folder of settings.
 const RULES: &str = "rules";
 
-/// The folder of a project with settings of the reference.
+/// The folder of a project's settings that has rules.
 const PROJECT_FOLDER: &str = ".claude";
 
 /// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Maximum size of all files together, in bytes. More would crowd out the task.
+/// Maximum size of all files together, in bytes. More would leave too little context for the task.
 const ALL_BYTES_MAX: usize = 512 << 10;
 
 /// Maximum depth of imports within imports.
@@ -45,7 +45,10 @@ const ENTRIES_MAX: usize = 2_000;
 /// The reason why a link is not followed.
 const OUTSIDE: &str = "leads out of the project, which is not trusted";
 
-/// The maximum number of patterns of a rule.
+/// Maximum depth of folders of rules.
+const RULES_DEPTH_MAX: usize = 8;
+
+/// Maximum number of patterns of a rule.
 const PATTERNS_MAX: usize = 20;
 
 /// The folders to search for memory files, and the trust in them.
@@ -53,42 +56,42 @@ const PATTERNS_MAX: usize = 20;
 pub struct MemorySearch<'a> {
     /// The memory file of this machine's administrator.
     pub machine: Option<&'a Path>,
-    /// The user's own folders, highest precedence first; empty if they are not read.
+    /// The user's folders, highest precedence first; empty if they are not read.
     pub own: &'a [PathBuf],
     pub home: Option<&'a Path>,
     pub cwd: &'a Path,
     /// True if the project's files are read.
     pub project: bool,
-    /// True if the user's own files for the project are read.
+    /// True if the user's files for the project are read.
     pub local: bool,
     /// True if the project may import files from outside of it.
     pub trusted: bool,
-    /// Returns the reason why a rule keeps a file from the model, also as an import or by a link.
+    /// Returns the reason why a permission rule denies a file to the model, also as an import or by
+    /// a link.
     pub denial: &'a (dyn Fn(&Path) -> Option<String> + Sync),
 }
 
-/// A file to be read, and the folder that it and its imports must not lead out of.
+/// A file to be read.
 struct MemoryCandidate {
     path: PathBuf,
+    scope: FileScope,
+}
+
+/// The conditions for a file and its imports.
+#[derive(Clone)]
+struct FileScope {
     origin: MemoryOrigin,
+    /// The folder that they must not lead out of. `None`: no restriction.
     bound: Option<PathBuf>,
-    /// True if it is a rule, which may be for some files only.
+    /// True if the file is a rule, which may apply to some files only.
     is_rule: bool,
 }
 
 impl MemoryCandidate {
     /// A file of the user or of the administrator of this machine.
     fn unbound(path: PathBuf, origin: MemoryOrigin) -> Self {
-        Self { path, origin, bound: None, is_rule: false }
+        Self { path, scope: FileScope { origin, bound: None, is_rule: false } }
     }
-}
-
-/// Origin of a file and of its imports, and the folder that they must not lead out of.
-#[derive(Clone, Copy)]
-struct FileScope<'a> {
-    origin: MemoryOrigin,
-    bound: Option<&'a Path>,
-    is_rule: bool,
 }
 
 /// Reads files, each once.
@@ -99,7 +102,7 @@ struct MemoryReader<'a> {
     owners: TrustedOwners,
     seen: HashSet<PathBuf>,
     bytes: usize,
-    waiting: Vec<ConditionalMemory>,
+    conditional: Vec<ConditionalMemory>,
     warnings: Vec<String>,
 }
 
@@ -107,33 +110,32 @@ impl MemorySearch<'_> {
     /// Reads all memory files. Unreadable files are left out, with a warning.
     pub fn read(&self) -> Memory {
         let mut warnings = Vec::new();
-        let leads = self.candidates(&mut warnings);
-        self.follow(leads, warnings)
+        let candidates = self.candidates(&mut warnings);
+        self.read_candidates(candidates, warnings)
     }
 
-    fn follow(&self, leads: Vec<MemoryCandidate>, warnings: Vec<String>) -> Memory {
+    fn read_candidates(&self, candidates: Vec<MemoryCandidate>, warnings: Vec<String>) -> Memory {
         let mut reader = MemoryReader {
             home: self.home,
             denial: self.denial,
             owners: TrustedOwners::new(self.cwd, self.trusted),
             seen: HashSet::new(),
             bytes: 0,
-            waiting: Vec::new(),
+            conditional: Vec::new(),
             warnings,
         };
         let mut files: Vec<MemoryFile> = Vec::new();
-        for MemoryCandidate { path, origin, bound, is_rule } in leads {
-            let whose = FileScope { origin, bound: bound.as_deref(), is_rule };
-            let Some(text) = reader.read(&path, whose, 0) else { continue };
+        for MemoryCandidate { path, scope } in candidates {
+            let Some(text) = reader.read(&path, &scope, 0) else { continue };
             if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
-                files.push(MemoryFile { path, origin, text });
+                files.push(MemoryFile { path, origin: scope.origin, text });
             }
         }
-        Memory { files, conditional: reader.waiting, warnings: reader.warnings }
+        Memory { files, conditional: reader.conditional, warnings: reader.warnings }
     }
 
-    /// Reads the project's memory files in the folders between the working folder and `file`, each
-    /// on its own: an import of several files is repeated.
+    /// Reads the project's memory files in the folders between the working folder and `file`. Files
+    /// that [`Self::read`] has read as imports are read again.
     pub fn read_for_file(&self, file: &Path) -> Memory {
         let Some(folder) = file.parent().filter(|folder| folder.starts_with(self.cwd)) else {
             return Memory::default();
@@ -141,84 +143,71 @@ impl MemorySearch<'_> {
         let mut folders: Vec<&Path> =
             folder.ancestors().take_while(|folder| *folder != self.cwd).collect();
         folders.reverse();
-        let root = self.project_root();
-        let (mut leads, mut warnings) = (Vec::new(), Vec::new());
-        for folder in folders {
-            self.add_candidates(folder, &root, &mut leads, &mut warnings);
-        }
-        self.follow(leads, warnings)
+        let (mut candidates, mut warnings) = (Vec::new(), Vec::new());
+        self.add_project_files(&folders, &mut candidates, &mut warnings);
+        self.read_candidates(candidates, warnings)
     }
 
-    /// Returns every file to look for, the most general first.
+    /// Returns all files to look for, the most general first.
     fn candidates(&self, warnings: &mut Vec<String>) -> Vec<MemoryCandidate> {
-        let mut leads = Vec::new();
+        let mut candidates = Vec::new();
         if let Some(path) = self.machine {
-            leads.push(MemoryCandidate::unbound(path.to_owned(), MemoryOrigin::Machine));
+            candidates.push(MemoryCandidate::unbound(path.to_owned(), MemoryOrigin::Machine));
         }
         for folder in self.own.iter().rev() {
             for name in ["CLAUDE.md", "AGENTS.md"] {
-                leads.push(MemoryCandidate::unbound(folder.join(name), MemoryOrigin::User));
+                candidates.push(MemoryCandidate::unbound(folder.join(name), MemoryOrigin::User));
             }
-            leads.extend(rules(folder, None, warnings).into_iter().map(|path| MemoryCandidate {
-                is_rule: true,
-                ..MemoryCandidate::unbound(path, MemoryOrigin::User)
-            }));
+            for path in rules(folder, None, warnings) {
+                let mut rule = MemoryCandidate::unbound(path, MemoryOrigin::User);
+                rule.scope.is_rule = true;
+                candidates.push(rule);
+            }
         }
-        let root = self.project_root();
         let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
         folders.reverse();
-        for folder in folders {
-            self.add_candidates(folder, &root, &mut leads, warnings);
-        }
-        leads
+        self.add_project_files(&folders, &mut candidates, warnings);
+        candidates
     }
 
-    /// The files of one folder.
-    fn add_candidates(
+    /// Adds the files in folders of the project and above it.
+    fn add_project_files(
         &self,
-        folder: &Path,
-        root: &Path,
-        leads: &mut Vec<MemoryCandidate>,
+        folders: &[&Path],
+        candidates: &mut Vec<MemoryCandidate>,
         warnings: &mut Vec<String>,
     ) {
-        // Files above the project may not lead out of their own folder.
-        let bound = if folder.starts_with(root) { root } else { folder };
-        let bound = (!self.trusted).then(|| bound.to_owned());
-        if self.project {
-            let names = NAMES.iter().map(|name| (folder.join(name), false));
-            let rules = rules(&folder.join(PROJECT_FOLDER), bound.as_deref(), warnings);
-            let rules = rules.into_iter().map(|path| (path, true));
-            leads.extend(names.chain(rules).map(|(path, is_rule)| MemoryCandidate {
-                path,
-                origin: MemoryOrigin::Project,
-                bound: bound.clone(),
-                is_rule,
-            }));
+        let root = checkout_root(self.cwd).unwrap_or(self.cwd);
+        for &folder in folders {
+            // Files above the project may not lead out of their own folder.
+            let bound = if folder.starts_with(root) { root } else { folder };
+            let bound = (!self.trusted).then(|| bound.to_owned());
+            let mut add = |path, origin, is_rule| {
+                let scope = FileScope { origin, bound: bound.clone(), is_rule };
+                candidates.push(MemoryCandidate { path, scope });
+            };
+            if self.project {
+                for name in NAMES {
+                    add(folder.join(name), MemoryOrigin::Project, false);
+                }
+                for path in rules(&folder.join(PROJECT_FOLDER), bound.as_deref(), warnings) {
+                    add(path, MemoryOrigin::Project, true);
+                }
+            }
+            if self.local {
+                // A checkout may contain a file of this name, so that it is bound, too.
+                add(folder.join(LOCAL_NAME), MemoryOrigin::Local, false);
+            }
         }
-        if self.local {
-            let path = folder.join(LOCAL_NAME);
-            // A checkout may contain a file of this name.
-            leads.push(MemoryCandidate {
-                path,
-                origin: MemoryOrigin::Local,
-                bound,
-                is_rule: false,
-            });
-        }
-    }
-
-    /// The repository that the run works in, or its folder.
-    fn project_root(&self) -> PathBuf {
-        checkout_root(self.cwd).unwrap_or(self.cwd).to_owned()
     }
 }
 
-/// The files of the rules in a folder of settings, by name. Folders that links lead to are searched,
-/// too, if they are within the bound.
+/// Lists the files of rules in a folder of settings, by name. Linked folders are searched, too, if
+/// they are within the bound.
 fn rules(folder: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let folder = folder.join(RULES);
     // A folder that cannot be reached causes a warning below.
-    let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotADirectory;
+    let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotADirectory;
     if !folder.try_exists().unwrap_or_else(|error| !is_missing(error)) {
         return Vec::new();
     }
@@ -231,16 +220,16 @@ fn rules(folder: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec
             return true;
         };
         // A file outside is reported when it is read.
-        let is_kept = !path.is_dir() || path.canonicalize().is_ok_and(|it| it.starts_with(bound));
-        if !is_kept {
+        let is_inside = !path.is_dir() || path.canonicalize().is_ok_and(|it| it.starts_with(bound));
+        if !is_inside {
             found.lock().push(path.to_owned());
         }
-        is_kept
+        is_inside
     };
     let walk = ignore::WalkBuilder::new(&folder)
         .standard_filters(false)
         .follow_links(true)
-        .max_depth(Some(8))
+        .max_depth(Some(RULES_DEPTH_MAX))
         .sort_by_file_name(Ord::cmp)
         .filter_entry(stays)
         .build();
@@ -262,8 +251,9 @@ fn rules(folder: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec
 }
 
 impl MemoryReader<'_> {
-    /// Reads a file and what it imports. `None` if there is none, or it was read before.
-    fn read(&mut self, path: &Path, scope: FileScope<'_>, depth: usize) -> Option<String> {
+    /// Reads a file with its imports. `None`: the file does not exist, was read before, or is left
+    /// out.
+    fn read(&mut self, path: &Path, scope: &FileScope, depth: usize) -> Option<String> {
         let real = file_reads::canonicalize(path).ok()?;
         // A folder that a text mentions is not imported.
         if depth > 0 && real.is_dir() {
@@ -271,7 +261,7 @@ impl MemoryReader<'_> {
         }
         let outside =
             |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
-        if scope.bound.is_some_and(outside) {
+        if scope.bound.as_deref().is_some_and(outside) {
             self.warn(path, OUTSIDE);
             return None;
         }
@@ -282,24 +272,21 @@ impl MemoryReader<'_> {
         if self.seen.len() >= FILES_MAX || !self.seen.insert(real.clone()) {
             return None;
         }
-        let text = match self.text(&real, scope.origin) {
-            Ok(text) => text,
-            Err(error) => {
-                self.warn(path, &error.to_string());
-                return None;
-            }
-        };
+        let text = self.text(&real, scope.origin);
+        let text = text.map_err(|error| self.warn(path, &error.to_string())).ok()?;
         // A rule with patterns is not included: the model gets its path, to read it when a file
         // matches.
-        let paths = if depth == 0 && scope.is_rule { self.paths(path, &text) } else { None };
-        if let Some(paths) = paths {
-            self.waiting.push(ConditionalMemory { path: path.to_owned(), paths });
+        if depth == 0
+            && scope.is_rule
+            && let Some(paths) = self.patterns(path, &text)
+        {
+            self.conditional.push(ConditionalMemory { path: path.to_owned(), paths });
             return None;
         }
         self.bytes += text.len();
         if self.bytes > ALL_BYTES_MAX {
-            let most = ALL_BYTES_MAX >> 10;
-            self.warn(path, &format!("all memory files together are longer than {most} kB"));
+            let limit = ALL_BYTES_MAX >> 10;
+            self.warn(path, &format!("all memory files together are longer than {limit} kB"));
             return None;
         }
         let folder = path.parent().unwrap_or(path);
@@ -333,17 +320,18 @@ impl MemoryReader<'_> {
     }
 
     /// Returns the file patterns of a rule. `None`: it applies to all files.
-    fn paths(&mut self, path: &Path, text: &str) -> Option<Vec<String>> {
+    fn patterns(&mut self, path: &Path, text: &str) -> Option<Vec<String>> {
+        let shown = path.display();
         let fields = front_matter::fields(text).inspect_err(|mistake| {
-            self.warnings.push(format!("{}:{mistake}; the rest of it counts", path.display()));
+            self.warnings.push(format!("{shown}:{mistake}; the rest of the file is used"));
         });
         let fields = fields.ok().flatten()?;
-        let shown = path.display();
         self.warnings.extend(fields.warnings.iter().map(|why| format!("{shown}:{why}")));
-        let fields = Some(fields).filter(|fields| fields.has("paths"))?;
-        let mut paths = fields.words("paths").unwrap_or_default();
-        paths.truncate(PATTERNS_MAX);
-        Some(paths)
+        fields.has("paths").then(|| {
+            let mut patterns = fields.words("paths").unwrap_or_default();
+            patterns.truncate(PATTERNS_MAX);
+            patterns
+        })
     }
 
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {
