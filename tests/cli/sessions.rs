@@ -493,5 +493,5 @@ async fn the_error_of_a_stalled_run_names_the_command_that_shows_its_last_steps(
     assert!(error.ends_with(&command), "{error}");
     let text = shown(&ended, &["show", ONE, "--last", "10"]);
     assert!(text.contains("Bash: echo the same; false → failed, exit code 1"), "{text}");
-    assert!(text.contains("the model is told that it repeats itself"), "{text}");
+    assert!(text.contains("the model is informed that it repeats itself"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `outlast config init`: a settings file with every setting in a comment, at its default.
+//! `outlast config init`: a settings file with each setting in a comment, at its default.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, Permissions};
@@ -43,37 +43,34 @@ impl FileKind {
 /// Writes the file.
 ///
 /// # Errors
-/// It is there already, or cannot be written.
-pub(super) fn init(args: &InitConfigArgs, world: &ProcessContext) -> Result<u8, UsageError> {
+/// It exists already, or cannot be written.
+pub(super) fn init(args: &InitConfigArgs, context: &ProcessContext) -> Result<u8, UsageError> {
     let (path, kind) = if args.project {
-        (world.cwd.join(".outlast/settings.json"), FileKind::OfProject)
+        (context.cwd.join(".outlast/settings.json"), FileKind::OfProject)
     } else {
-        (environment::config_dir(&world.variables).join("settings.json"), FileKind::OfUser)
+        (environment::config_dir(&context.variables).join("settings.json"), FileKind::OfUser)
     };
     let shown = path.display();
-    match write(&path, &template(), args.force, kind) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(UsageError::new(format!(
-                "{shown} is there already; edit it, or replace it with --force"
-            )));
+    write(&path, &template(), args.force, kind).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            let what = format!("{shown} exists already; edit it, or replace it with --force");
+            return UsageError::new(what);
         }
-        Err(error) => {
-            let hint = if [Some(path.as_path()), path.parent()].into_iter().flatten().any(is_link) {
-                "edit the file that the link leads to, or remove the link"
-            } else {
-                "see whether its folder belongs to you and its disk has room"
-            };
-            return Err(UsageError::new(format!("{shown} cannot be written: {error}; {hint}")));
-        }
-    }
+        let hint = if path.ancestors().take(2).any(is_link) {
+            "edit the file that the link leads to, or remove the link"
+        } else {
+            "see whether its folder belongs to you and its disk has room"
+        };
+        UsageError::new(format!("{shown} cannot be written: {error}; {hint}"))
+    })?;
     print_report(&format!(
         "wrote {shown}: every setting in a comment, so nothing changes until you edit it\n"
     ))?;
     Ok(0)
 }
 
-/// Writes a file whole or not at all. Follows no link: one in a checkout may lead anywhere.
+/// Writes a file completely or not at all. Links are not followed: one in a checkout may lead
+/// anywhere.
 fn write(path: &Path, text: &str, replaces: bool, kind: FileKind) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     if kind == FileKind::OfProject {
@@ -111,8 +108,8 @@ fn check_no_link(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the content of the file. Objects of settings are present and empty, so that the user
-/// only has to enable lines in them.
+/// Returns the content of the file. Objects of settings are not in comments, so that the user only
+/// has to enable lines in them.
 pub(super) fn template() -> String {
     let mut text = format!("{INTRODUCTION}{{\n");
     let mut open: Vec<String> = Vec::new();
@@ -137,9 +134,9 @@ pub(super) fn template() -> String {
     text
 }
 
-/// Closes the open objects, except for the outermost `kept`.
-fn close(text: &mut String, open: &mut Vec<String>, kept: usize) {
-    while open.len() > kept {
+/// Closes the open objects, except for the outermost `count`.
+fn close(text: &mut String, open: &mut Vec<String>, count: usize) {
+    while open.len() > count {
         open.pop();
         let _ = writeln!(text, "{}}},", "  ".repeat(open.len() + 1));
     }

@@ -1,4 +1,4 @@
-//! `outlast config`: the settings in force, each with its source; their schema; and a first
+//! `outlast config`: the settings in force, each with its source; their schema; and a template of a
 //! settings file.
 
 mod init;
@@ -19,32 +19,33 @@ use super::args::{self, ConfigAction, ConfigArgs, GetSettingArgs};
 use super::doctor::shown;
 use super::output::{Screen, one_line};
 use super::run::ProcessContext;
+use super::sessions::until_signal;
 use super::settings::{self, SettingsSurvey};
 use super::stdout::print_report;
-use super::usage::{UsageError, UsageErrorKind};
+use super::usage::UsageError;
 
 /// Maximum number of names that an error suggests.
 const NEAR_MAX: usize = 3;
-/// The shortest part of a name that is recognized.
+/// Minimum length of a part of a name that is recognized.
 const PART_MIN: usize = 4;
-/// The distance of a name that contains the requested one: it ranks behind misspellings.
+/// The distance of a name that contains the requested one. Names with typos are nearer.
 const PART_DISTANCE: usize = 4;
 
 /// Prints the settings. The exit code is 2 if a run could not begin with them.
 ///
 /// # Errors
 /// The flags after `--` are wrong, a file cannot be written, or a signal came.
-pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn config(args: ConfigArgs, context: ProcessContext) -> Result<u8, UsageError> {
     if args.schema {
         print_report(&format!("{:#}\n", schema::schema()))?;
         return Ok(0);
     }
     match &args.action {
-        Some(ConfigAction::Init(init)) => init::init(init, &world),
-        Some(ConfigAction::Get(get)) => get_setting(get, &read_survey(&get.flags, world).await?),
+        Some(ConfigAction::Init(init)) => init::init(init, &context),
+        Some(ConfigAction::Get(get)) => get_setting(get, &read_survey(&get.flags, context).await?),
         None => {
-            let screen = Screen::of_stdout(&world.variables);
-            let survey = read_survey(&args.flags, world).await?;
+            let screen = Screen::of_stdout(&context.variables);
+            let survey = read_survey(&args.flags, context).await?;
             print_all(&args, &survey, &screen)
         }
     }
@@ -56,21 +57,15 @@ pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8
 /// The flags are wrong, reading a file does not end, or a signal came.
 pub(super) async fn read_survey(
     flags: &[String],
-    world: ProcessContext,
+    ProcessContext { variables, cwd, signals, .. }: ProcessContext,
 ) -> Result<SettingsSurvey, UsageError> {
     let run = args::run_flags(flags)?;
-    let ProcessContext { variables, cwd, signals, .. } = world;
-    let working = tokio::task::spawn_blocking(move || settings::survey(&run, &variables, &cwd));
-    tokio::select! {
-        biased;
-        interrupt = signals.first() => Err(UsageError::interrupted(interrupt)),
-        survey = timeout(CHECK_MAX, working) => survey.map_err(|_| late())?.map_err(|error| {
-            UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {error}"))
-        }),
-    }
+    let read = move || Ok(settings::survey(&run, &variables, &cwd));
+    let survey = timeout(CHECK_MAX, until_signal(&signals, read)).await;
+    survey.unwrap_or_else(|_| Err(timeout_error()))
 }
 
-fn late() -> UsageError {
+fn timeout_error() -> UsageError {
     let file = file_reads::oldest_pending_read();
     let file = file.map_or("a file".to_owned(), |path| path.display().to_string());
     let seconds = CHECK_MAX.as_secs_f32();
@@ -124,7 +119,7 @@ fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, Usa
     Ok(0)
 }
 
-/// The error for a key without a value: it is not a setting, or an empty object of settings.
+/// Returns the error for a key without a value: it is not a setting, or an empty object of settings.
 fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     let shown: String = key.chars().take(60).collect();
     if let Some(setting) = registry::find(key).filter(|setting| setting.form_of.is_some()) {
@@ -151,8 +146,8 @@ fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     UsageError::new(format!("no setting is named {shown:?}; {hint}"))
 }
 
-/// The distance of a name from the requested one, without regard to capitals and dashes. `None`:
-/// too far. A part of the name counts as near: `budget` for `maxBudgetUsd`.
+/// Returns the distance of a name from the requested one, ignoring capitals and dashes. `None`: too
+/// far. A part of the name counts as near: `budget` for `maxBudgetUsd`.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let (name, wanted) = (name.to_lowercase(), wanted.replace(['-', '_'], ""));
     let last = name.rsplit('.').next().unwrap_or_default();

@@ -9,15 +9,14 @@ use strsim::osa_distance;
 
 use super::super::args::RehearseArgs;
 use super::super::run::ProcessContext;
-use super::super::sessions::find_session;
+use super::super::sessions::{SessionsContext, unreadable, until_signal};
 use super::super::usage::{UsageError, UsageErrorKind};
+use super::print_message;
 use super::recorded::RecordedScenario;
-use super::say;
-use crate::config::environment::Variables;
 use crate::history::{HistoryContents, read_history};
 use crate::rehearsal::{Scenario, builtin_text, list};
 
-/// The scenario when none is named.
+/// The scenario if none is named.
 const DEFAULT: &str = "fix-a-bug";
 
 /// The scenario of a rehearsal.
@@ -32,24 +31,17 @@ pub(super) struct ChosenScenario {
 /// Finds and reads the scenario.
 ///
 /// # Errors
-/// There is none of that name, it is not valid, or the session cannot be read.
+/// There is no such scenario, it is invalid, or the session cannot be read.
 pub(super) async fn choose(
     args: &RehearseArgs,
-    world: &ProcessContext,
+    context: &ProcessContext,
 ) -> Result<ChosenScenario, UsageError> {
     let Some(session) = args.from.clone() else {
         return named(args.scenario.as_deref().unwrap_or(DEFAULT));
     };
-    let (variables, cwd) = (world.variables.clone(), world.cwd.clone());
-    let reading = tokio::task::spawn_blocking(move || recorded(&session, &variables, &cwd));
-    tokio::select! {
-        biased;
-        interrupt = world.signals.first() => Err(UsageError::interrupted(interrupt)),
-        done = reading => done.unwrap_or_else(|error| {
-            let what = format!("outlast itself broke: {error}");
-            Err(UsageError::of(UsageErrorKind::Internal, what))
-        }),
-    }
+    let (variables, cwd) = (context.variables.clone(), context.cwd.clone());
+    let read = move || recorded(&session, &SessionsContext::new(&variables, &cwd));
+    until_signal(&context.signals, read).await
 }
 
 impl ChosenScenario {
@@ -62,12 +54,12 @@ impl ChosenScenario {
     /// Reports on standard error the parts that are not reproduced.
     pub(super) fn report_omissions(&self) {
         for skipped in &self.skipped {
-            say(&format!("not reproduced: {skipped}"));
+            print_message(&format!("not reproduced: {skipped}"));
         }
     }
 }
 
-/// A built-in scenario by its name, or one in a file.
+/// Reads a built-in scenario by its name, or one in a file.
 fn named(name: &str) -> Result<ChosenScenario, UsageError> {
     if let Some(text) = builtin_text(name) {
         return ChosenScenario::parse(text.into(), &format!("{name}.toml"));
@@ -86,28 +78,22 @@ fn named(name: &str) -> Result<ChosenScenario, UsageError> {
 
 fn nearest(name: &str) -> Option<String> {
     let names = list().into_iter().map(|listing| listing.name);
-    let near = names.map(|known| (osa_distance(name, &known), known)).min()?;
+    let (distance, nearest) = names.map(|known| (osa_distance(name, &known), known)).min()?;
     // A third of the letters may be wrong, but no more than three.
-    (near.0 <= (name.len() / 3).clamp(1, 3)).then_some(near.1)
+    (distance <= (name.len() / 3).clamp(1, 3)).then_some(nearest)
 }
 
-/// The scenario that reproduces a session.
-fn recorded(
-    session: &str,
-    variables: &Variables,
-    cwd: &Path,
-) -> Result<ChosenScenario, UsageError> {
-    let file = find_session(variables, cwd, session)?;
-    let history = read_history(&file, HistoryContents::All).map_err(|error| {
-        let path = file.path.display();
-        UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
-    })?;
+/// Makes the scenario that reproduces a session.
+fn recorded(session: &str, sessions: &SessionsContext) -> Result<ChosenScenario, UsageError> {
+    let file = sessions.find(session)?;
+    let history = read_history(&file, HistoryContents::All)
+        .map_err(|error| unreadable(&file.path, &error))?;
     let recorded = RecordedScenario::of(&history).map_err(|error| {
         UsageError::new(format!("session {} cannot be rehearsed: {error}", file.id))
     })?;
     let name = format!("the scenario of session {}", file.id);
     let chosen = ChosenScenario::parse(recorded.text.into(), &name).map_err(|error| {
-        let what = format!("outlast itself broke: {error}");
+        let what = format!("outlast has a defect: {error}");
         UsageError::of(UsageErrorKind::Internal, what)
     })?;
     Ok(ChosenScenario { skipped: recorded.skipped, ..chosen })

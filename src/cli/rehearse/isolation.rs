@@ -30,7 +30,7 @@ const SERVICE: [&str; 16] = [
     "CLAUDE_CODE_SKIP_FOUNDRY_AUTH",
 ];
 
-/// Variables that name folders of the user. Without them, programs use the home folder.
+/// Variables that name folders of the user. If they are unset, programs use the home folder.
 const FOLDERS: [&str; 6] = [
     "CLAUDE_CONFIG_DIR",
     "XDG_CACHE_HOME",
@@ -42,29 +42,30 @@ const FOLDERS: [&str; 6] = [
 
 /// Points a run at the scripted server, and replaces the user's folders by scratch folders. The
 /// user's settings, if they are requested, are read from their own place.
-pub(super) fn redirect(world: &mut ProcessContext, stage: &RehearsalRun, run: &RunArgs) {
+pub(super) fn redirect(context: &mut ProcessContext, rehearsal: &RehearsalRun, run: &RunArgs) {
     for name in SERVICE {
-        world.variables.remove(OsStr::new(name));
+        context.variables.remove(OsStr::new(name));
     }
     let sources = run.session.setting_sources.as_deref().unwrap_or_default();
     let reads_settings = sources.split(',').any(|source| source.trim() == "user");
     if !reads_settings {
         for name in FOLDERS {
-            world.variables.remove(OsStr::new(name));
+            context.variables.remove(OsStr::new(name));
         }
     }
-    let home = stage.scratch.home();
+    let RehearsalRun { server, scratch } = rehearsal;
+    let home = scratch.home();
     let mut set = |name: &str, value: OsString| {
-        world.variables.insert(OsString::from(name), value);
+        context.variables.insert(OsString::from(name), value);
     };
     if !reads_settings {
         set("OUTLAST_CONFIG_DIR", home.join(environment::CONFIG_FOLDER).into());
         set("HOME", home.into());
     }
-    set("ANTHROPIC_BASE_URL", stage.server.base_url().into());
+    set("ANTHROPIC_BASE_URL", server.base_url().into());
     set("ANTHROPIC_API_KEY", KEY.into());
-    for (name, value) in &stage.server.scenario().env {
-        set(name, stage.server.fill_in(value).into());
+    for (name, value) in &server.scenario().env {
+        set(name, server.fill_in(value).into());
     }
-    world.set_folder(stage.scratch.path().to_path_buf());
+    context.set_folder(scratch.path().to_path_buf());
 }

@@ -1,66 +1,56 @@
 //! `outlast rehearse --list`.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use console::Term;
 use serde_json::{Value, json};
 use textwrap::{Options, WordSplitter};
 
+use super::super::sessions::terminal_width;
 use super::super::version::SCHEMA_VERSION;
 use crate::rehearsal::{ScenarioListing, list};
 
 /// Minimum width of the sentences, in columns.
 const SENTENCE_MIN: usize = 24;
 
-/// The built-in scenarios for people. On a terminal, long sentences are wrapped.
+/// Lists the built-in scenarios for people. On a terminal, long sentences are wrapped.
 pub(super) fn text() -> String {
-    let term = Term::stdout();
-    let size = term.features().is_attended().then(|| term.size_checked()).flatten();
-    lay_out(size.map(|(_rows, columns)| usize::from(columns)))
+    lay_out(terminal_width())
 }
 
 fn lay_out(width: Option<usize>) -> String {
     let listings = list();
     let longest = listings.iter().map(|listing| listing.name.len()).max().unwrap_or_default();
     let (mut text, mut group) = (String::new(), "");
-    for ScenarioListing { group: own, name, summary, exit } in &listings {
-        if *own != group {
+    for listing in &listings {
+        if listing.group != group {
             let gap = if group.is_empty() { "" } else { "\n" };
+            group = listing.group;
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{gap}{own}");
-            group = own;
+            let _ = writeln!(text, "{gap}{group}");
         }
-        let exit = exit.map_or_else(|| "-".to_owned(), |code| code.to_string());
-        let head = format!("  {name:<longest$}  exit {exit:<2}  ");
-        let room = width.map(|width| width.saturating_sub(head.len()).max(SENTENCE_MIN));
-        for (index, line) in wrapped(summary, room).iter().enumerate() {
-            let begin = if index == 0 { head.clone() } else { " ".repeat(head.len()) };
-            let _ = writeln!(text, "{begin}{line}");
-        }
+        let exit = listing.exit.map_or_else(|| "-".to_owned(), |code| code.to_string());
+        let head = format!("  {:<longest$}  exit {exit:<2}  ", listing.name);
+        let indent = " ".repeat(head.len());
+        let width = width.map_or(usize::MAX, |width| width.max(head.len() + SENTENCE_MIN));
+        let options = Options::new(width)
+            .initial_indent(&head)
+            .subsequent_indent(&indent)
+            .word_splitter(WordSplitter::NoHyphenation);
+        let _ = writeln!(text, "{}", textwrap::fill(&listing.summary, options));
     }
     text
 }
 
-/// Splits a sentence into lines of at most `room` columns.
-fn wrapped(sentence: &str, room: Option<usize>) -> Vec<Cow<'_, str>> {
-    let Some(room) = room else { return vec![sentence.into()] };
-    textwrap::wrap(sentence, Options::new(room).word_splitter(WordSplitter::NoHyphenation))
-}
-
-/// The built-in scenarios for programs.
+/// Lists the built-in scenarios for programs.
 pub(super) fn json() -> String {
-    let one = |listing: ScenarioListing| {
-        let ScenarioListing { group, name, summary, exit } = listing;
-        json!({ "name": name, "group": group, "summary": summary, "exit_code": exit })
-    };
-    let scenarios: Vec<Value> = list().into_iter().map(one).collect();
-    let whole = json!({
+    let object = |ScenarioListing { group, name, summary, exit }| json!({ "name": name, "group": group, "summary": summary, "exit_code": exit });
+    let scenarios: Vec<Value> = list().into_iter().map(object).collect();
+    let list = json!({
         "type": "scenarios",
         "schema_version": SCHEMA_VERSION,
         "scenarios": scenarios,
     });
-    format!("{whole}\n")
+    format!("{list}\n")
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) fn export(
     Ok(0)
 }
 
-/// Copies the lines as they are, each in one piece.
+/// Copies the lines unchanged, each with one write.
 fn copy_lines(path: &Path, out: &mut dyn Write) -> Result<(), DocumentError> {
     let cannot_read = |error: io::Error| DocumentError::Source(unreadable(path, &error));
     let mut reader = BufReader::new(open_regular(path).map_err(cannot_read)?);
@@ -65,13 +65,13 @@ fn write_text(out: &mut dyn Write, text: &str) -> Result<(), DocumentError> {
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// An object without its end, to which further members are added.
+/// Formats an object without its closing brace, so that further members can follow.
 fn open_object(object: &Value) -> String {
     let text = object.to_string();
     format!("{},\n", text.strip_suffix('}').unwrap_or(&text))
 }
 
-/// Writes the members `records` and `unreadable_lines` of a file, which may be missing.
+/// Writes the members `records` and `unreadable_lines` of a file. A missing file has none.
 fn write_records(path: &Path, out: &mut dyn Write) -> Result<(), DocumentError> {
     let cannot_read = |error: io::Error| DocumentError::Source(unreadable(path, &error));
     write_text(out, "\"records\":[")?;

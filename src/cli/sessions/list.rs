@@ -16,9 +16,9 @@ use super::{ReportWriter, SessionsContext, phrases};
 
 /// Default number of sessions in a table.
 const ROWS: usize = 20;
-/// The number of sessions whose JSON objects are in memory at a time.
+/// Number of sessions whose JSON objects are in memory at the same time.
 const GROUP: usize = 256;
-/// The longest folder that is shown on a terminal, in characters.
+/// Maximum length of a folder on a terminal, in characters.
 const FOLDER_MAX: usize = 30;
 
 const HEADINGS: [(&str, Column); 8] = [
@@ -32,7 +32,7 @@ const HEADINGS: [(&str, Column); 8] = [
     ("PROMPT", Column::Left),
 ];
 
-/// The columns that a narrow terminal does without, the least important first.
+/// The columns that a narrow terminal leaves out, the least important first.
 const SPARE: [&str; 4] = ["SIZE", "TURNS", "COST", "PROJECT"];
 
 pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result<u8, UsageError> {
@@ -43,9 +43,10 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         None if args.json => files.len(),
         None => ROWS,
     };
+    let shown = &files[..limit.min(files.len())];
     let mut out = ReportWriter::new();
     if args.json {
-        for group in files[..limit.min(files.len())].chunks(GROUP) {
+        for group in shown.chunks(GROUP) {
             for line in read_in_parallel(group, |file| format!("{}\n", object(file))) {
                 out.print(&line)?;
             }
@@ -53,16 +54,14 @@ pub(super) fn list(context: &SessionsContext, args: &ListSessionsArgs) -> Result
         return Ok(0);
     }
     if files.is_empty() {
-        let hint =
-            if args.all_projects { "" } else { "; --all-projects lists those of other folders" };
         let folder = context.shown_folder(context.place.cwd());
-        let place = if args.all_projects { String::new() } else { format!(" in {folder}") };
-        out.print(&format!("no session was recorded{place}{hint}\n"))?;
+        let hint = format!(" in {folder}; --all-projects lists those of other folders");
+        let hint = if args.all_projects { "" } else { &hint };
+        out.print(&format!("no session was recorded{hint}\n"))?;
         return Ok(0);
     }
     let width = terminal_width();
     let id_length = width.map(|_| context.unique_length());
-    let shown = &files[..limit.min(files.len())];
     let rows = read_in_parallel(shown, |file| row(context, file, id_length));
     let columns = HEADINGS.map(|(name, column)| (name.to_owned(), column)).to_vec();
     let mut table = Table { columns, rows };
@@ -126,7 +125,7 @@ fn state(summary: &SessionSummary) -> String {
     if summary.damaged_lines > 0 { state + ", damaged" } else { state }
 }
 
-/// The name of a state, for programs.
+/// Returns the name of a state, for programs.
 fn state_name(state: SessionState) -> &'static str {
     match state {
         SessionState::Running => "running",

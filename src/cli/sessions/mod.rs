@@ -1,7 +1,7 @@
 //! `outlast sessions`: lists, shows, exports and deletes recorded sessions.
 //!
-//! The journals are only read, and never locked for longer than it takes to see whether a run works
-//! on them; deleting one takes its lock.
+//! Journals are only read. Their locks are held only to find out whether a run is working on the
+//! session, and to delete a journal.
 
 mod export;
 mod list;
@@ -17,9 +17,10 @@ pub(super) use transcript::{event_lines, tool_outcome};
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::config::environment::{self, Variables};
 use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
@@ -31,7 +32,7 @@ use super::run::ProcessContext;
 use super::session_name;
 use super::signals::SignalState;
 use super::stdout::is_reader_gone;
-use super::timestamps::{WallTime, system_zone};
+use super::timestamps::system_zone;
 use super::usage::{UsageError, UsageErrorKind};
 
 /// Minimum number of characters of an id in a table.
@@ -40,16 +41,18 @@ const ID_MIN: usize = 8;
 /// The stored sessions, as seen from the working directory.
 pub(super) struct SessionsContext {
     place: SessionFolder,
-    home: Option<std::path::PathBuf>,
-    wall: WallTime,
+    home: Option<PathBuf>,
+    zone: TimeZone,
 }
 
 /// Performs a command on recorded sessions.
 ///
 /// # Errors
 /// There is no such session, a file cannot be read or written, or a signal came.
-pub(super) async fn sessions(args: SessionsArgs, world: ProcessContext) -> Result<u8, UsageError> {
-    let ProcessContext { variables, cwd, signals, .. } = world;
+pub(super) async fn sessions(
+    args: SessionsArgs,
+    ProcessContext { variables, cwd, signals, .. }: ProcessContext,
+) -> Result<u8, UsageError> {
     until_signal(&signals, move || perform(args, &variables, &cwd)).await
 }
 
@@ -57,16 +60,16 @@ pub(super) async fn sessions(args: SessionsArgs, world: ProcessContext) -> Resul
 ///
 /// # Errors
 /// Those of the work, or a signal.
-pub(super) async fn until_signal(
+pub(super) async fn until_signal<T: Send + 'static>(
     signals: &SignalState,
-    work: impl FnOnce() -> Result<u8, UsageError> + Send + 'static,
-) -> Result<u8, UsageError> {
+    work: impl FnOnce() -> Result<T, UsageError> + Send + 'static,
+) -> Result<T, UsageError> {
     let working = tokio::task::spawn_blocking(work);
     tokio::select! {
         biased;
         interrupt = signals.first() => Err(UsageError::interrupted(interrupt)),
         done = working => done.unwrap_or_else(|error| {
-            let what = format!("outlast itself broke: {error}");
+            let what = format!("outlast has a defect: {error}");
             Err(UsageError::of(UsageErrorKind::Internal, what))
         }),
     }
@@ -83,24 +86,12 @@ fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, 
     }
 }
 
-/// Finds the session that the user means: an id, the beginning of one, a name, or `latest`.
-///
-/// # Errors
-/// There is none, or there are several.
-pub(super) fn find_session(
-    variables: &Variables,
-    cwd: &Path,
-    name: &str,
-) -> Result<SessionFile, UsageError> {
-    SessionsContext::new(variables, cwd).find(name)
-}
-
 impl SessionsContext {
     pub(super) fn new(variables: &Variables, cwd: &Path) -> Self {
         Self {
             place: SessionFolder::new(&environment::config_dir(variables), cwd),
             home: environment::home(variables),
-            wall: WallTime { at: Timestamp::now(), zone: system_zone() },
+            zone: system_zone(),
         }
     }
 
@@ -108,7 +99,8 @@ impl SessionsContext {
         &self.place
     }
 
-    fn scope(all: bool) -> ListScope {
+    /// Returns the sessions to list: those of all projects, or of this one.
+    pub(super) fn scope(all: bool) -> ListScope {
         if all { ListScope::All } else { ListScope::Project }
     }
 
@@ -118,7 +110,7 @@ impl SessionsContext {
         Ok(list_sessions(&self.place, scope))
     }
 
-    /// Rejects folders of sessions that are there and cannot be read: they may hold sessions.
+    /// Rejects existing folders of sessions that cannot be read, because they may have sessions.
     fn check_readable(&self) -> Result<(), UsageError> {
         for folder in [self.place.projects(), self.place.folder()] {
             match fs::read_dir(&folder) {
@@ -131,25 +123,25 @@ impl SessionsContext {
         Ok(())
     }
 
-    /// Finds the session that the user means: an id, the beginning of one, a name, or `latest`.
+    /// Finds a session by its id, the beginning of its id, its name, or `latest`.
     pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
         self.check_readable()?;
         session_name::find(&self.place, name)
     }
 
-    /// The length of an id that no other session begins with.
+    /// Returns the number of characters that distinguish the ids of all sessions.
     pub(super) fn unique_length(&self) -> usize {
         let all = list_sessions(&self.place, ListScope::All);
         let mut ids: Vec<&str> = all.iter().map(|file| file.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
-        let shared = |pair: &[&str]| {
+        let common = |pair: &[&str]| {
             pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count()
         };
-        ids.windows(2).map(shared).max().map_or(0, |shared| shared + 1).max(ID_MIN)
+        ids.windows(2).map(common).max().map_or(0, |common| common + 1).max(ID_MIN)
     }
 
-    /// A folder for people: with `~` for the home folder.
+    /// Formats a folder for people, with `~` for the home folder.
     pub(super) fn shown_folder(&self, path: &Path) -> String {
         let below = self.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
         let shown = match below {
@@ -160,22 +152,22 @@ impl SessionsContext {
         one_line(&shown)
     }
 
+    fn format_time(&self, at: Timestamp, format: &str) -> String {
+        at.to_zoned(self.zone.clone()).strftime(format).to_string()
+    }
+
     pub(super) fn shown_time(&self, at: Timestamp) -> String {
-        at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+        self.format_time(at, "%Y-%m-%d %H:%M")
     }
 
-    /// The time of day.
+    /// Formats the time of day.
     pub(super) fn clock(&self, at: Option<Timestamp>) -> String {
-        let zone = self.wall.zone.clone();
-        at.map_or_else(
-            || "--:--:--".to_owned(),
-            |at| at.to_zoned(zone).strftime("%H:%M:%S").to_string(),
-        )
+        at.map_or_else(|| "--:--:--".to_owned(), |at| self.format_time(at, "%H:%M:%S"))
     }
 
-    /// A time with seconds and the offset of its zone.
+    /// Formats a time with seconds and the offset of its zone.
     pub(super) fn exact_time(&self, at: Timestamp) -> String {
-        at.to_zoned(self.wall.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+        self.format_time(at, "%Y-%m-%d %H:%M:%S %:z")
     }
 }
 
@@ -196,8 +188,8 @@ impl ReportWriter {
         Self { stdout: TerminalFilter::new(io::stdout().lock()), is_closed: false }
     }
 
-    /// A report on what a command did, which it also does if standard output was closed from the
-    /// start.
+    /// Creates a writer that discards its text if standard output was closed at the start. The
+    /// command works without it.
     pub(super) fn optional() -> Self {
         Self { is_closed: was_stdout_closed(), ..Self::new() }
     }

@@ -6,12 +6,11 @@ use std::thread;
 
 use crate::journal::SessionFile;
 
-/// Maximum number of sessions that are read at a time: for a report, one whole session is in memory
-/// for each.
+/// Maximum number of threads. Each may have a whole session in memory.
 const READERS_MAX: usize = 4;
 
-/// Reads sessions on as many threads as there are processors, and returns what was read of each, in
-/// the order of the files.
+/// Reads sessions on as many threads as there are processors. Returns the results in the order of
+/// the files.
 pub(in crate::cli) fn read_in_parallel<T: Send>(
     files: &[SessionFile],
     read: impl Fn(&SessionFile) -> T + Sync,

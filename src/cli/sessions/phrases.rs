@@ -1,4 +1,4 @@
-//! Words and numbers of session reports.
+//! Formats numbers and events in reports on sessions.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn rounded(number: u64, of: u64) -> u64 {
     number.saturating_add(of / 2) / of
 }
 
-/// A duration with milliseconds below ten seconds.
+/// Formats a duration, with tenths of a second below ten seconds.
 pub(super) fn took(duration: Duration) -> String {
     if duration < Duration::from_secs(10) {
         return format!("{:.1}s", duration.as_secs_f64());
@@ -35,7 +35,7 @@ pub(super) fn took(duration: Duration) -> String {
     format_elapsed(duration)
 }
 
-/// A stop reason with its exit code.
+/// Formats a stop reason with its exit code.
 pub(in crate::cli) fn stop_reason(reason: StopReason) -> String {
     let info = reason.info();
     let why = if info.cause.is_empty() { "" } else { &format!(" ({})", info.cause) };
@@ -51,6 +51,7 @@ pub(in crate::cli) fn failure(class: &str) -> String {
     )
 }
 
+/// Describes the cause of a wait.
 pub(in crate::cli) fn wait(cause: WaitCause) -> String {
     match cause {
         WaitCause::Retry { class, retry, of } => {
@@ -68,19 +69,19 @@ pub(super) fn notice(nudge: Option<Nudge>) -> &'static str {
     match nudge {
         Nudge::Continue(_) | Nudge::ContinueLast => "the model is asked to go on",
         Nudge::Complete(_) => "the model is asked to complete its reply",
-        Nudge::EmptyReply => "the model is told that its reply was empty",
+        Nudge::EmptyReply => "the model is informed that its reply was empty",
         Nudge::MoreEffort => "the model is asked for more work",
         Nudge::LeftOpen => "the model is reminded of what is open",
         Nudge::WrapUp => "the model is asked to come to an end",
-        Nudge::LastTurn => "the model is told that this is its last turn",
-        Nudge::StepBack => "the model is told that it repeats itself",
+        Nudge::LastTurn => "the model is informed that this is its last turn",
+        Nudge::StepBack => "the model is informed that it repeats itself",
         Nudge::UseStructuredOutput => "the model is asked for structured output",
         Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => {
-            "the model is told that the required command failed"
+            "the model is informed that the required command failed"
         }
-        Nudge::StopHookObjection => "the model is told what a Stop hook objects to",
-        Nudge::WorkEnded => "the model is told that background work ended",
-        Nudge::StillRunning => "the model is told that background work is running",
+        Nudge::StopHookObjection => "the model is informed of the objection of a Stop hook",
+        Nudge::WorkEnded => "the model is informed that background work ended",
+        Nudge::StillRunning => "the model is informed that background work is running",
     }
 }
 

@@ -1,6 +1,5 @@
 //! `outlast sessions prune`.
 
-use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use crate::journal::{PruneCandidate, PruneCriteria, PruneState, RemovalError, remove_session};
@@ -25,28 +24,29 @@ pub(super) fn prune(context: &SessionsContext, args: &PruneSessionsArgs) -> Resu
     let chosen = criteria.choose(candidates, SystemTime::now());
     let mut out = ReportWriter::optional();
     let mut deleted = Deleted::default();
-    let mut failed = 0_usize;
+    let mut has_failed = false;
     for candidate in &chosen {
         let removed = if args.dry_run { Ok(()) } else { remove_session(&candidate.file) };
         let verb = if args.dry_run { "would delete" } else { "deleted" };
         let (id, size) = (&candidate.file.id, phrases::size(candidate.bytes));
         match removed {
             Ok(()) => {
-                deleted.add(candidate);
-                let is_open = candidate.state == PruneState::Unfinished;
-                let state = if is_open { ", unfinished" } else { "" };
+                let is_unfinished = candidate.state == PruneState::Unfinished;
+                deleted.sessions += 1;
+                deleted.unfinished += usize::from(is_unfinished);
+                deleted.bytes = deleted.bytes.saturating_add(candidate.bytes);
+                let state = if is_unfinished { ", unfinished" } else { "" };
                 out.print(&format!("{verb} {id} ({size}{state})\n"))?;
             }
             Err(error) => {
-                // A session that is used again meanwhile is not a failure.
-                failed += usize::from(matches!(error, RemovalError::Io(_)));
-                out.print(&one_line(&format!("kept {id}: {error}")))?;
-                out.print("\n")?;
+                // A session that is in use again is not a failure.
+                has_failed |= matches!(error, RemovalError::Io(_));
+                out.print(&(one_line(&format!("kept {id}: {error}")) + "\n"))?;
             }
         }
     }
     out.print(&deleted.summary(args.dry_run, running))?;
-    Ok(u8::from(failed > 0))
+    Ok(u8::from(has_failed))
 }
 
 /// Number and size of the sessions that were deleted, or would be.
@@ -58,26 +58,17 @@ struct Deleted {
 }
 
 impl Deleted {
-    fn add(&mut self, candidate: &PruneCandidate) {
-        self.sessions += 1;
-        self.unfinished += usize::from(candidate.state == PruneState::Unfinished);
-        self.bytes = self.bytes.saturating_add(candidate.bytes);
-    }
-
     fn summary(&self, is_dry: bool, running: usize) -> String {
-        let Self { sessions, unfinished, bytes } = self;
-        let (deleted, freed) =
-            if is_dry { ("would be deleted", "would be freed") } else { ("deleted", "freed") };
-        let mut text = format!("{} {deleted}", counted(*sessions, "session"));
-        if *unfinished > 0 {
-            // Writing to a string cannot fail.
-            let _ = write!(text, ", {unfinished} of them unfinished");
-        }
-        let _ = write!(text, ", {} {freed}", phrases::size(*bytes));
-        if running > 0 {
-            let running = counted(running, "running session");
-            let _ = write!(text, "; kept: {running}");
-        }
-        text + "\n"
+        let would_be = if is_dry { "would be " } else { "" };
+        let (sessions, size) = (counted(self.sessions, "session"), phrases::size(self.bytes));
+        let unfinished = match self.unfinished {
+            0 => String::new(),
+            count => format!(", {count} of them unfinished"),
+        };
+        let kept = match running {
+            0 => String::new(),
+            count => format!("; kept: {}", counted(count, "running session")),
+        };
+        format!("{sessions} {would_be}deleted{unfinished}, {size} {would_be}freed{kept}\n")
     }
 }

@@ -1,6 +1,8 @@
 //! Aligned columns, cut to the width of a terminal.
 
-use console::{Term, measure_text_width};
+use console::Term;
+
+use crate::cli::output::columns_of;
 
 /// Minimum width of the last column.
 const LAST_MIN: usize = 12;
@@ -12,7 +14,8 @@ pub(in crate::cli) enum Column {
     Right,
 }
 
-/// The width of the terminal at standard output. `None`: it is not a terminal, and nothing is cut.
+/// Returns the width of the terminal at standard output. `None`: it is not a terminal, and nothing
+/// is cut.
 pub(in crate::cli) fn terminal_width() -> Option<usize> {
     let term = Term::stdout();
     let (_rows, columns) = term.features().is_attended().then(|| term.size_checked()).flatten()?;
@@ -42,11 +45,11 @@ impl Table {
         }
     }
 
-    /// The width of a column, and its heading.
+    /// Returns the width of a column, including its heading.
     fn width_of(&self, index: usize) -> usize {
-        let heading = self.columns.get(index).map_or(0, |(name, _)| measure(name));
-        let widths = self.rows.iter().filter_map(|row| row.get(index)).map(|text| measure(text));
-        widths.max().unwrap_or_default().max(heading)
+        let heading = self.columns.get(index).map_or(0, |(name, _)| columns_of(name));
+        let cells = self.rows.iter().filter_map(|row| row.get(index));
+        cells.map(|cell| columns_of(cell)).max().unwrap_or_default().max(heading)
     }
 
     fn width_before_last(&self) -> usize {
@@ -68,7 +71,7 @@ impl Table {
                     line.push_str(&room.map_or_else(|| cell.clone(), |room| cut(cell, room)));
                     continue;
                 }
-                let padding = " ".repeat(widths[index].saturating_sub(measure(cell)));
+                let padding = " ".repeat(widths[index].saturating_sub(columns_of(cell)));
                 match column {
                     Column::Left => line.extend([cell, padding.as_str()]),
                     Column::Right => line.extend([padding.as_str(), cell]),
@@ -82,20 +85,16 @@ impl Table {
     }
 }
 
-fn measure(text: &str) -> usize {
-    measure_text_width(text)
-}
-
 /// Cuts a text to a width of `room` columns.
 fn cut(text: &str, room: usize) -> String {
-    if measure(text) <= room {
+    if columns_of(text) <= room {
         return text.to_owned();
     }
     let mut short = String::new();
     let mut used = 0;
     let mut buffer = [0; 4];
     for letter in text.chars() {
-        used += measure(letter.encode_utf8(&mut buffer));
+        used += columns_of(letter.encode_utf8(&mut buffer));
         if used + 3 > room {
             break;
         }

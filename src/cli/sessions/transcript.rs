@@ -1,7 +1,7 @@
 //! `outlast sessions show`: a session as readable text.
 //!
-//! Prompts, replies and tool output are untrusted text: each line of them loses its control
-//! characters, whether or not a terminal shows it.
+//! Prompts, replies and tool output are untrusted text: control characters are removed from each
+//! line, also if standard output is not a terminal.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::history::{
 };
 use crate::journal::{BackgroundChanges, BackgroundWork};
 use crate::recovery::{RecoveryRecord, Spending};
-use crate::text::counted;
+use crate::text::{counted, shortened};
 use crate::transcript::{Block, summarize_call};
 
 use super::super::args::ShowSessionArgs;
@@ -54,7 +54,7 @@ pub(super) fn show(context: &SessionsContext, args: &ShowSessionArgs) -> Result<
     Ok(0)
 }
 
-/// The first event that came with the last messages.
+/// Returns the index of the first event that belongs to the last messages.
 fn start_of_last(items: &[HistoryItem], last: usize) -> usize {
     let is_message =
         |item: &HistoryItem| matches!(item.event, HistoryEvent::Message(_) | HistoryEvent::Turn(_));
@@ -66,27 +66,19 @@ fn start_of_last(items: &[HistoryItem], last: usize) -> usize {
 }
 
 fn heading(context: &SessionsContext, history: &SessionHistory) -> String {
-    let mut text = Lines::default();
     let folder = history.project.as_deref().map(|path| context.shown_folder(path));
     let folder = folder.map_or_else(String::new, |folder| format!(" in {folder}"));
-    text.line(0, &format!("session {}{folder}", history.id));
-    let started = history.started.map_or_else(
-        || "start unknown".to_owned(),
-        |at| format!("started {}", context.exact_time(at)),
-    );
+    let started = history.started.map(|at| format!("started {}", context.exact_time(at)));
+    let started = started.unwrap_or_else(|| "start unknown".to_owned());
     let agents = match history.agents.len() {
         0 => String::new(),
         count => format!(", sub-agents: {count}"),
     };
-    text.line(
-        0,
-        &format!(
-            "{started}, worked {}, turns: {}{agents}, cost {}",
-            phrases::took(history.worked),
-            history.totals.turns,
-            history.spending().as_cost()
-        ),
-    );
+    let mut text = Lines::default();
+    text.line(0, &format!("session {}{folder}", history.id));
+    let (worked, turns) = (phrases::took(history.worked), history.totals.turns);
+    let cost = history.spending().as_cost();
+    text.line(0, &format!("{started}, worked {worked}, turns: {turns}{agents}, cost {cost}"));
     text.0.push('\n');
     text.0
 }
@@ -174,7 +166,7 @@ impl Transcript<'_> {
                 | Block::ToolUse { .. }
                 | Block::ToolResult { .. } => {}
                 Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
-                    text.line(indent, "(content that is no text)");
+                    text.line(indent, "(content that is not text)");
                 }
             }
         }
@@ -206,18 +198,10 @@ impl Transcript<'_> {
     fn agent(&self, agent: &AgentHistory, indent: usize, text: &mut Lines) {
         let AgentHistory { meta, history } = agent;
         let kind = if meta.background { ", in the background" } else { "" };
-        let end = history.end_words();
-        text.line(
-            indent,
-            &format!(
-                "sub-agent {} ({}{kind}): {}; turns: {}, cost {}, {end}",
-                meta.agent_id,
-                meta.agent_type,
-                meta.description,
-                history.totals.turns,
-                history.totals.spending().as_cost()
-            ),
-        );
+        let heading = format!("sub-agent {} ({}{kind})", meta.agent_id, meta.agent_type);
+        let (turns, cost) = (history.totals.turns, history.totals.spending().as_cost());
+        let (task, end) = (&meta.description, history.end_words());
+        text.line(indent, &format!("{heading}: {task}; turns: {turns}, cost {cost}, {end}"));
         for item in &history.items {
             self.item(item, Some(&meta.agent_id), indent + INDENT, text);
         }
@@ -242,11 +226,8 @@ impl Transcript<'_> {
         text: &mut Lines,
     ) {
         for line in lines {
-            let cut = line.char_indices().nth(LINE_CHARS).filter(|_| !self.is_full);
-            match cut {
-                Some((end, _)) => text.line(indent, &format!("{prefix}{} ...", &line[..end])),
-                None => text.line(indent, &format!("{prefix}{line}")),
-            }
+            let limit = if self.is_full { usize::MAX } else { LINE_CHARS };
+            text.line(indent, &format!("{prefix}{}", shortened(line, limit, " ...")));
         }
     }
 }
@@ -293,10 +274,9 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
 
 fn process(start: &ProcessStart) -> String {
     let ProcessStart { epoch, pid, host, version, model, permission_mode, .. } = start;
-    let mode = if permission_mode.is_empty() {
-        String::new()
-    } else {
-        format!(", permission mode {permission_mode}")
+    let mode = match permission_mode.as_str() {
+        "" => String::new(),
+        mode => format!(", permission mode {mode}"),
     };
     let how = match (epoch, start.resumes_prompt, &start.forked_from) {
         (_, _, Some(from)) => format!("goes on with a copy of {from}"),
@@ -335,7 +315,7 @@ pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
         let age = age.and_then(|age| Duration::try_from(age).ok());
         age.map_or_else(String::new, |age| format!(", {} so far", phrases::took(age)))
     };
-    let state: &str = match tool.state {
+    let state = match tool.state {
         ToolRunState::Running => &format!("running{}", running()),
         ToolRunState::Succeeded => "ok",
         ToolRunState::Failed if tool.is_timed_out() => "timed out",
@@ -355,8 +335,8 @@ pub(in crate::cli) fn tool_outcome(tool: &ToolRun) -> String {
 
 fn waiting(wait: &WaitRecord) -> String {
     let why = phrases::wait(wait.cause);
-    match wait.waited {
-        Some(waited) => format!("waited {} {why}", phrases::took(waited)),
+    match wait.waited.map(phrases::took) {
+        Some(waited) => format!("waited {waited} {why}"),
         None => {
             format!("waiting up to {} {why}; its end is not recorded", phrases::took(wait.planned))
         }
@@ -382,11 +362,10 @@ fn background(changes: &BackgroundChanges) -> Vec<String> {
         };
         format!("started in the background: {what}")
     });
-    let reported =
-        changes.reported.iter().map(|id| format!("the model was told about the end of {id}"));
-    let folder = changes.folder.iter();
-    let folder =
-        folder.map(|folder| format!("working directory of commands: {}", folder.display()));
+    let reported = changes.reported.iter();
+    let reported = reported.map(|id| format!("the model was informed of the end of {id}"));
+    let folder = changes.folder.as_ref().map(|folder| folder.display());
+    let folder = folder.map(|folder| format!("working directory of commands: {folder}"));
     started.chain(reported).chain(folder).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Makes programs that accept an answer, or refuse it, as the recorded checks did.
+//! Makes programs that accept or reject an answer as the recorded checks did.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use crate::history::{HistoryEvent, MessageAuthor, SessionHistory};
 use crate::recovery::StopHookDecision;
 use crate::rehearsal::ScratchFile;
 
-/// The command that replaces that of `--require`.
+/// The command that replaces the one of `--require`.
 pub(super) const REQUIREMENT: &str = "sh ./.rehearsal/requirement.sh";
 
 /// The command that replaces the Stop hooks.
@@ -25,7 +25,7 @@ pub(super) struct RecordedChecks {
     pub(super) hooks: Option<Value>,
 }
 
-/// The checks of a session.
+/// Collects the checks of a session.
 pub(super) fn checks(history: &SessionHistory) -> RecordedChecks {
     let mut requirement = Vec::new();
     for item in &history.items {
@@ -45,7 +45,7 @@ pub(super) fn checks(history: &SessionHistory) -> RecordedChecks {
 }
 
 impl RecordedChecks {
-    /// The programs, by path in the scratch folder.
+    /// Returns the programs, by path in the scratch folder.
     pub(super) fn files(&self, has_requirement: bool) -> BTreeMap<String, ScratchFile> {
         let mut files = BTreeMap::new();
         let mut add = |name: &str, content: String| {
@@ -56,40 +56,36 @@ impl RecordedChecks {
                 if *passed { "exit 0" } else { "echo 'The output is not recorded.'; exit 1" }
                     .to_owned()
             });
-            add("requirement.sh", program("the command of --require", answers, "exit 0"));
+            add("requirement.sh", program("the command of --require", answers));
         }
         if self.hooks.is_some() {
             let mut objections = 0;
             let answers = self.stop_hooks.iter().map(|decision| match decision {
                 StopHookDecision::Pass => "exit 0".to_owned(),
-                StopHookDecision::Block => {
-                    objections += 1;
-                    format!("echo 'Objection {objections} (not recorded).' >&2; exit 2")
-                }
-                StopHookDecision::BlockAgain => {
+                StopHookDecision::Block | StopHookDecision::BlockAgain => {
+                    objections += u32::from(*decision == StopHookDecision::Block);
                     format!("echo 'Objection {objections} (not recorded).' >&2; exit 2")
                 }
                 StopHookDecision::Halt => {
                     r#"echo '{"continue": false, "stopReason": "not recorded"}'; exit 0"#.to_owned()
                 }
             });
-            add("stop-hook.sh", program("the Stop hooks", answers, "exit 0"));
+            add("stop-hook.sh", program("the Stop hooks", answers));
         }
         files
     }
 }
 
-/// A shell program that acts differently each time: as in `answers`, and then as in `last`.
-fn program(what: &str, answers: impl Iterator<Item = String>, last: &str) -> String {
+/// Makes a shell program that does the next of `answers` each time, and accepts after the last one.
+fn program(what: &str, answers: impl Iterator<Item = String>) -> String {
     let mut text = format!(
         "#!/bin/sh\n# Answers as {what} did in the recorded session.\n\
          n=$(($(cat \"$0.count\" 2>/dev/null || echo 0) + 1))\necho \"$n\" > \"$0.count\"\n\
          case $n in\n"
     );
     for (index, answer) in answers.enumerate() {
-        // A string accepts every write.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}) {answer} ;;", index + 1);
     }
-    let _ = writeln!(text, "*) {last} ;;\nesac");
-    text
+    text + "*) exit 0 ;;\nesac\n"
 }

@@ -1,9 +1,9 @@
-//! Makes the answer of a script from a recorded request: the reply that was kept, a reply of the
-//! same kind, or the fault.
+//! Makes the answer of a script to a recorded request: the recorded reply, a reply of the same
+//! kind, or the fault.
 
 use std::time::Duration;
 
-use crate::history::{CallEnd, CallRecord, TurnRecord};
+use crate::history::{CallEnd, CallRecord, ToolRun, TurnRecord};
 use crate::recovery::{
     CutKind, ErrorBody, ErrorClass, Event, Failure, FailureStage, Incomplete, RecoveryPlan,
     ReplyDisposition, ReplyKind, RetryAfter, RetryAfterSource, RetryHint,
@@ -16,21 +16,23 @@ use crate::transcript::{Block, Usage};
 
 use super::paths::PathMask;
 
-/// Replaces content that a session does not record: that of replies that did not enter the
-/// conversation.
+/// Replaces the content of replies that did not enter the conversation, which is not recorded.
 const NOT_RECORDED: &str = "(This reply was dropped; its text was not recorded.)";
 
-/// Replaces the text of a reply that broke off. Shorter than one delta of the script's server.
+/// Replaces the text of a reply that broke off. It is shorter than one delta of the script's server.
 const BROKEN_OFF: &str = "(Not recorded.)";
 
-/// The events of a stream before its first block is complete: start, begin of the block, ping.
+/// Number of events of a stream before its first block is complete: start, begin of the block, ping.
 const BEFORE_A_BLOCK: usize = 3;
 
-/// The events until after the first block, which has one delta, and the begin of the next.
+/// Number of events until after the first block, which has one delta, and the begin of the next.
 const AFTER_A_BLOCK: usize = 6;
 
-/// The interval of the pings of a server that does not answer.
+/// Interval of the pings of a server that does not answer.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Number of bytes after which the input of a call is cut.
+const CUT_BYTES: usize = 14;
 
 /// The answer of a script to a recorded request.
 pub(super) struct RecordedAnswer {
@@ -41,17 +43,17 @@ pub(super) struct RecordedAnswer {
     pub(super) skipped: Option<String>,
 }
 
-impl RecordedAnswer {
-    fn exact(step: ScriptStep, note: String) -> Self {
-        Self { step, note, skipped: None }
+impl From<ScriptStep> for RecordedAnswer {
+    fn from(step: ScriptStep) -> Self {
+        Self { step, note: String::new(), skipped: None }
     }
 }
 
-/// The reason that a request has no answer in the script.
+/// The reason why a request has no answer in the script.
 pub(super) enum Unanswered {
-    /// It was not sent, or nothing answered it before the process ended.
+    /// It was not sent, or not answered before the process ended.
     Skipped,
-    /// It cannot be reproduced: the description for the list of omissions.
+    /// It cannot be reproduced. The text describes it in the list of omissions.
     Omitted(&'static str),
 }
 
@@ -65,16 +67,15 @@ pub(super) fn answer(
     let Some(end) = &record.end else { return Err(Unanswered::Skipped) };
     if let Event::Replied(kind) = end.event {
         Ok(match turn {
-            Some(turn) => RecordedAnswer::exact(kept(turn, paths), String::new()),
+            Some(turn) => recorded_reply(turn, paths).into(),
             None => dropped(end, kind, paths),
         })
     } else if let Event::Failed(failure) = end.event {
         failed(record, end, failure)
     } else if end.event == Event::DeadlinePassed {
-        Ok(RecordedAnswer::exact(
-            broken(ScriptedFaultKind::Pings { every: PING_INTERVAL }, BEFORE_A_BLOCK),
-            "The time of the run was over before the reply.".to_owned(),
-        ))
+        let note = "The time of the run was over before the reply.".to_owned();
+        let step = broken(ScriptedFaultKind::Pings { every: PING_INTERVAL }, BEFORE_A_BLOCK);
+        Ok(RecordedAnswer { note, ..step.into() })
     } else if matches!(end.event, Event::SharedLimitMet { .. }) {
         Err(Unanswered::Omitted("waits for rate limits known on the host"))
     } else if end.event == Event::SummaryPrevented {
@@ -90,19 +91,16 @@ pub(super) fn answer(
     }
 }
 
-/// The step for a reply that entered the conversation.
-pub(super) fn kept(turn: &TurnRecord, paths: &PathMask<'_>) -> ScriptStep {
+/// Makes the step for a reply that entered the conversation.
+pub(super) fn recorded_reply(turn: &TurnRecord, paths: &PathMask<'_>) -> ScriptStep {
     let mut reply = ScriptedReply { usage: usage(turn.usage), ..ScriptedReply::default() };
-    let join = |texts: Vec<&str>| {
-        let whole = texts.join("\n\n");
-        (!texts.is_empty()).then(|| paths.hide(&whole))
-    };
+    let join = |texts: Vec<&str>| (!texts.is_empty()).then(|| paths.hide(&texts.join("\n\n")));
     let thinking = turn.content.iter().filter_map(|block| {
         if let Block::Thinking { thinking, .. } = block { Some(thinking.as_str()) } else { None }
     });
     reply.thinking = join(thinking.filter(|text| !text.is_empty()).collect());
     reply.text = join(turn.texts().collect());
-    let call = |tool: &crate::history::ToolRun| ScriptedToolCall {
+    let call = |tool: &ToolRun| ScriptedToolCall {
         name: tool.name.clone(),
         input: paths.hide_in(&tool.input),
         id: None,
@@ -130,61 +128,57 @@ fn usage(usage: Usage) -> ScriptedUsage {
     }
 }
 
-/// A reply of the same kind as one that was dropped, or a summary.
+/// Makes a reply of the same kind as one that was dropped, or a summary.
 fn dropped(end: &CallEnd, kind: ReplyKind, paths: &PathMask<'_>) -> RecordedAnswer {
     let text = |text: &str| Some(text.to_owned());
     let mut reply =
         ScriptedReply { usage: usage(end.usage.unwrap_or_default()), ..ScriptedReply::default() };
-    let summary = end.summary.as_deref().filter(|_| end.reply == ReplyDisposition::Summary);
+    let is_summary = end.reply == ReplyDisposition::Summary;
     let mut note = "A reply that was dropped.";
-    match kind {
+    let stop_reason = match kind {
         ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
-            reply.text = summary.map(|it| paths.hide(it)).or_else(|| text(NOT_RECORDED));
-            if end.reply == ReplyDisposition::Summary {
+            if is_summary {
                 note = "A summary.";
+                reply.text = end.summary.as_deref().map(|summary| paths.hide(summary));
             }
+            None
         }
-        ReplyKind::ToolCalls { .. } => {
-            reply.tools = vec![harmless_call(None)];
+        ReplyKind::ToolCalls { .. } => None,
+        ReplyKind::CutShort(_) => Some("max_tokens"),
+        ReplyKind::Incomplete(Incomplete::MissingCall) => Some("tool_use"),
+        ReplyKind::Incomplete(Incomplete::Filtered) => Some("content_filter"),
+        ReplyKind::Incomplete(Incomplete::BrokenOff) => Some("error"),
+        ReplyKind::Incomplete(Incomplete::CallInText | Incomplete::UnknownReason) => {
+            Some("not_recorded")
         }
-        ReplyKind::CutShort(CutKind::Text) => {
-            reply.text = text(NOT_RECORDED);
-            reply.stop_reason = text("max_tokens");
+        ReplyKind::Refusal => Some("refusal"),
+        ReplyKind::Empty => {
+            note = "An empty reply.";
+            None
         }
+        ReplyKind::Paused => Some("pause_turn"),
+    };
+    reply.stop_reason = stop_reason.and_then(text);
+    match kind {
+        ReplyKind::ToolCalls { .. } => reply.tools = vec![harmless_call(None)],
         ReplyKind::CutShort(CutKind::ToolCall) => {
             reply.tools = vec![harmless_call(Some(CUT_BYTES))];
-            reply.stop_reason = text("max_tokens");
         }
-        ReplyKind::CutShort(CutKind::Thinking) => {
-            reply.thinking = text(NOT_RECORDED);
-            reply.stop_reason = text("max_tokens");
-        }
-        ReplyKind::Incomplete(why) => {
-            reply.text = text(NOT_RECORDED);
-            reply.stop_reason = text(match why {
-                Incomplete::MissingCall => "tool_use",
-                Incomplete::Filtered => "content_filter",
-                Incomplete::BrokenOff => "error",
-                Incomplete::CallInText | Incomplete::UnknownReason => "not_recorded",
-            });
-        }
-        ReplyKind::Refusal => {
-            reply.text = text(NOT_RECORDED);
-            reply.stop_reason = text("refusal");
-        }
-        ReplyKind::Empty => note = "An empty reply.",
-        ReplyKind::Paused => {
-            reply.text = text(NOT_RECORDED);
-            reply.stop_reason = text("pause_turn");
-        }
+        ReplyKind::CutShort(CutKind::Thinking) => reply.thinking = text(NOT_RECORDED),
+        ReplyKind::Empty => {}
+        ReplyKind::Answer { .. }
+        | ReplyKind::Early { .. }
+        | ReplyKind::LeftOpen { .. }
+        | ReplyKind::CutShort(CutKind::Text)
+        | ReplyKind::Incomplete(_)
+        | ReplyKind::Refusal
+        | ReplyKind::Paused => reply.text = reply.text.or_else(|| text(NOT_RECORDED)),
     }
-    RecordedAnswer::exact(ScriptStep::new(StepAnswer::Reply(reply)), note.to_owned())
+    let step = ScriptStep::new(StepAnswer::Reply(reply));
+    RecordedAnswer { note: note.to_owned(), ..step.into() }
 }
 
-/// The number of bytes after which the input of a call is cut.
-const CUT_BYTES: usize = 14;
-
-/// A replacement for a tool call that was not recorded, and is not run.
+/// Replaces a tool call that was not recorded, and is not run.
 fn harmless_call(cut: Option<usize>) -> ScriptedToolCall {
     let input = serde_json::json!({ "command": "true" });
     ScriptedToolCall { name: "Bash".to_owned(), input, id: None, cut }
@@ -203,26 +197,18 @@ fn failed(
     }
     let mut answer = if class == ErrorClass::ConnectionError {
         connection_failure(failure)
+    } else if class == ErrorClass::ApiTimeout && failure.has_streamed() {
+        let what = "a stream that went on until the time of a reply was over: it stalls instead";
+        let stall = stream_fault(ScriptedFaultKind::Stall, failure);
+        RecordedAnswer { skipped: Some(what.to_owned()), ..stall.into() }
     } else if class == ErrorClass::ApiTimeout {
-        if failure.has_streamed() {
-            let stall = stream_fault(ScriptedFaultKind::Stall, failure);
-            RecordedAnswer {
-                skipped: Some(
-                    "a stream that went on until the time of a reply was over: it stalls instead"
-                        .to_owned(),
-                ),
-                ..RecordedAnswer::exact(stall, String::new())
-            }
-        } else {
-            RecordedAnswer::exact(no_answer(ScriptedFaultKind::Stall), String::new())
-        }
+        no_answer(ScriptedFaultKind::Stall).into()
     } else if class == ErrorClass::StreamStalled {
-        RecordedAnswer::exact(stream_fault(ScriptedFaultKind::Stall, failure), String::new())
+        stream_fault(ScriptedFaultKind::Stall, failure).into()
     } else if class == ErrorClass::BadResponse {
-        RecordedAnswer::exact(bad_response(failure), String::new())
+        bad_response(failure).into()
     } else if class == ErrorClass::EmptyResponse {
-        let reply = StepAnswer::Reply(ScriptedReply::default());
-        RecordedAnswer::exact(ScriptStep::new(reply), String::new())
+        ScriptStep::new(StepAnswer::Reply(ScriptedReply::default())).into()
     } else if class == ErrorClass::SslCertError {
         return Err(Unanswered::Omitted("a certificate that was not accepted"));
     } else if class == ErrorClass::Aborted {
@@ -265,7 +251,7 @@ fn headers(failure: Failure) -> Vec<(String, String)> {
     headers
 }
 
-/// A reply that breaks where the recorded one did.
+/// Makes a reply that breaks where the recorded one did.
 fn stream_fault(kind: ScriptedFaultKind, failure: Failure) -> ScriptStep {
     let events = if failure.stage == FailureStage::Block { AFTER_A_BLOCK } else { BEFORE_A_BLOCK };
     broken(kind, events)
@@ -283,7 +269,7 @@ fn broken(kind: ScriptedFaultKind, events: usize) -> ScriptStep {
     step
 }
 
-/// A step that sends no byte of an answer.
+/// Makes a step that sends no byte of an answer.
 fn no_answer(kind: ScriptedFaultKind) -> ScriptStep {
     let reply = StepAnswer::Reply(ScriptedReply::interrupted_default());
     let mut step = ScriptStep::new(reply);
@@ -303,14 +289,14 @@ fn connection_failure(failure: Failure) -> RecordedAnswer {
     let skipped = (failure.stage == FailureStage::Unsent).then(|| {
         "an address that could not be reached: the connection is reset instead".to_owned()
     });
-    RecordedAnswer { skipped, ..RecordedAnswer::exact(step, String::new()) }
+    RecordedAnswer { skipped, ..step.into() }
 }
 
-/// A response of status 200 that cannot be parsed.
+/// Makes a response of status 200 that cannot be parsed.
 fn bad_response(failure: Failure) -> ScriptStep {
     if failure.has_streamed() {
-        let nonsense = b"event: content_block_delta\ndata: {\n\n".to_vec();
-        return stream_fault(ScriptedFaultKind::Insert(nonsense), failure);
+        let invalid = b"event: content_block_delta\ndata: {\n\n".to_vec();
+        return stream_fault(ScriptedFaultKind::Insert(invalid), failure);
     }
     ScriptStep::new(StepAnswer::Http(ScriptedHttp {
         status: 200,
@@ -320,13 +306,16 @@ fn bad_response(failure: Failure) -> ScriptStep {
     }))
 }
 
-/// An error of the service, in an answer of its own or within a stream.
+/// Makes an error of the service, as a response or within a stream.
 fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnswer {
-    let (status, error, skipped) = error_of(record, end, failure);
+    let (status, error) = error_of(record, end, failure);
+    let is_block =
+        failure.class == ErrorClass::InvalidRequest && end.plan == Some(RecoveryPlan::RepairBlock);
+    let skipped = is_block.then(|| "which block of the conversation was refused".to_owned());
     if failure.has_streamed() {
         let error = error.unwrap_or_else(|| usual_error(status));
         let step = stream_fault(ScriptedFaultKind::Error(error), failure);
-        return RecordedAnswer { step, note: String::new(), skipped };
+        return RecordedAnswer { skipped, ..step.into() };
     }
     let http = match failure.body {
         ErrorBody::Foreign | ErrorBody::Portal => ScriptedHttp {
@@ -337,22 +326,17 @@ fn refusal(record: &CallRecord, end: &CallEnd, failure: Failure) -> RecordedAnsw
         },
         ErrorBody::Api | ErrorBody::None => error_response(status, error.as_ref()),
     };
-    let step = ScriptStep::new(StepAnswer::Http(http));
-    RecordedAnswer { step, note: String::new(), skipped }
+    RecordedAnswer { skipped, ..ScriptStep::new(StepAnswer::Http(http)).into() }
 }
 
-/// Returns the status, the error and the omission for a class. Without an error, the usual one of
-/// the status is sent.
-fn error_of(
-    record: &CallRecord,
-    end: &CallEnd,
-    failure: Failure,
-) -> (u16, Option<ScriptedError>, Option<String>) {
+/// Returns the status and the error for a class. Without an error, the usual one of the status is
+/// sent.
+fn error_of(record: &CallRecord, end: &CallEnd, failure: Failure) -> (u16, Option<ScriptedError>) {
     let error = |kind: &str, message: &str| {
         Some(ScriptedError { kind: kind.to_owned(), message: message.to_owned(), code: None })
     };
     let invalid = |message: &str| error("invalid_request_error", message);
-    let (status, error) = match failure.class {
+    match failure.class {
         ErrorClass::RateLimit | ErrorClass::QuotaExhausted => (429, None),
         ErrorClass::ServerOverload | ErrorClass::Repeated529 => (529, None),
         ErrorClass::RequestTooLarge => (413, None),
@@ -380,10 +364,6 @@ fn error_of(
             Some(RecoveryPlan::DropStreaming) => {
                 (400, invalid("streaming is not supported for this model"))
             }
-            Some(RecoveryPlan::RepairBlock) => {
-                let skipped = "which block of the conversation was refused";
-                return (400, None, Some(skipped.to_owned()));
-            }
             Some(_) | None => (400, None),
         },
         ErrorClass::Refusal | ErrorClass::ContentFiltered | ErrorClass::Unknown => (302, None),
@@ -395,11 +375,10 @@ fn error_of(
         | ErrorClass::SslCertError
         | ErrorClass::BadResponse
         | ErrorClass::EmptyResponse => (500, None),
-    };
-    (status, error, None)
+    }
 }
 
-/// The message about a conversation that does not fit, with the window that it named.
+/// Returns the message about a conversation that is too long, with the window that it named.
 fn too_long(record: &CallRecord, end: &CallEnd) -> String {
     let Some(window) = end.window else { return "prompt is too long".to_owned() };
     if end.plan == Some(RecoveryPlan::LowerCap) {

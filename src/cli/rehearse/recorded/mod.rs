@@ -1,13 +1,13 @@
-//! Makes a scenario from a recorded session that reproduces it: the same prompt, limits, replies
-//! and faults in their order.
+//! Makes a scenario that reproduces a recorded session: the same prompt, limits, replies and faults
+//! in their order.
 //!
 //! ```text
 //! SessionHistory ─► answers (replies, faults) ─┐
 //!                ─► terms (flags, settings) ───┼─► Scenario ─► file
 //!                ─► acceptance checks ─────────┘
 //! ```
-//! The tools are run again, in a scratch folder, so their results may differ; the replies do not
-//! depend on them. Parts that cannot be reproduced are listed.
+//! The tools run again, in a scratch folder, so their results may differ; the replies do not depend
+//! on them. Parts that cannot be reproduced are listed.
 
 mod acceptance;
 mod answers;
@@ -19,7 +19,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::history::{
-    CallRecord, HistoryEvent, MessageAuthor, SessionHistory, ToolRunState, TurnRecord, WaitRecord,
+    CallRecord, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
+    TurnRecord, WaitRecord,
 };
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, StopReason,
@@ -29,7 +30,7 @@ use crate::rehearsal::{
     StepCondition,
 };
 
-use answers::{RecordedAnswer, Unanswered, answer, kept};
+use answers::{RecordedAnswer, Unanswered, answer, recorded_reply};
 use paths::PathMask;
 
 /// A scenario that reproduces a session.
@@ -41,7 +42,7 @@ pub(super) struct RecordedScenario {
     pub(super) skipped: Vec<String>,
 }
 
-/// The reason that a session cannot be rehearsed.
+/// The reason why a session cannot be rehearsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RecordingError {
     #[error("it has no prompt")]
@@ -50,20 +51,20 @@ pub(super) enum RecordingError {
     NoRequests,
 }
 
-/// The aim for the sum of all waits of a rehearsal, in real time.
-const WAITING: Duration = Duration::from_secs(4);
+/// Target for the sum of all waits of a rehearsal, in real time.
+const WAIT_TARGET: Duration = Duration::from_secs(4);
 
-/// The largest time scale: with a larger one, a slow machine could look like a silent service.
+/// Maximum time scale: with a larger one, a slow machine could look like a silent service.
 const TIME_SCALE_MAX: f64 = 60.0;
 
-/// The number of characters of a task that identify a sub-agent.
+/// Number of characters of a task that identify a sub-agent.
 const TASK_CHARS: usize = 160;
 
-/// The answer that ends a script whose session has no end that can be reproduced.
+/// The last reply of a script if the end of the session cannot be reproduced.
 const SESSION_ENDS: &str = "(The recorded session ends here.)";
 
 impl RecordedScenario {
-    /// The scenario of the last prompt of a session.
+    /// Makes the scenario of the last prompt of a session.
     ///
     /// # Errors
     /// Nothing can be reproduced.
@@ -90,7 +91,15 @@ struct RecordedStep {
     note: String,
 }
 
-/// A scenario that is being made.
+impl RecordedStep {
+    /// A reply of the first model at an unknown time.
+    fn untimed(when: StepCondition, step: ScriptStep) -> Self {
+        let step = ScriptStep { when, ..step };
+        Self { at: None, model_index: 0, purpose: CallPurpose::Reply, step, note: String::new() }
+    }
+}
+
+/// A scenario under construction.
 struct Recording<'a> {
     history: &'a SessionHistory,
     paths: PathMask<'a>,
@@ -109,12 +118,12 @@ impl Recording<'_> {
     fn collect(&mut self) {
         let history = self.history;
         let prompt = history.calls.last().map_or(0, |call| call.prompt);
-        let main = self.condition_of_main();
-        self.collect_calls(history, prompt, &main);
-        let begun = history.calls.iter().find(|call| call.prompt == prompt).and_then(|it| it.at);
+        self.collect_calls(history, prompt, &self.condition_of_main());
+        let first = history.calls.iter().find(|call| call.prompt == prompt);
+        let started = first.and_then(|call| call.at);
         for agent in &history.agents {
-            if agent.history.started < begun {
-                // It belongs to an earlier prompt.
+            // Others belong to earlier prompts.
+            if agent.history.started < started {
                 continue;
             }
             let task = agent.history.prompts().next().unwrap_or_default();
@@ -132,7 +141,8 @@ impl Recording<'_> {
         self.note_other_omissions(prompt);
     }
 
-    /// The condition that distinguishes requests of the run itself from those of sub-agents.
+    /// Returns the condition that distinguishes requests of the run itself from those of
+    /// sub-agents.
     fn condition_of_main(&self) -> StepCondition {
         let has_agents = !self.history.agents.is_empty();
         let source = has_agents.then(|| "main".to_owned());
@@ -141,46 +151,41 @@ impl Recording<'_> {
 
     /// Collects the answers of one agent to the requests of one prompt.
     fn collect_calls(&mut self, history: &SessionHistory, prompt: u32, when: &StepCondition) {
-        let turns: Vec<&TurnRecord> = history.turns().collect();
         if history.calls.is_empty() {
             // Another program recorded it: only the replies are known.
             for turn in turns_of_last_prompt(history) {
-                let mut step = kept(turn, &self.paths);
-                step.when = when.clone();
-                let (at, note) = (None, String::new());
-                let purpose = CallPurpose::Reply;
-                self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
+                let step = recorded_reply(turn, &self.paths);
+                self.steps.push(RecordedStep::untimed(when.clone(), step));
             }
             return;
         }
-        let calls: Vec<&CallRecord> =
-            history.calls.iter().filter(|call| call.prompt == prompt).collect();
         let mut before: Option<usize> = None;
-        for record in calls {
+        for record in history.calls.iter().filter(|call| call.prompt == prompt) {
             let number = record.end.as_ref().and_then(|end| end.turn);
-            let turn = turns.iter().find(|turn| Some(turn.number) == number).copied();
-            match answer(record, turn, &self.paths) {
-                Ok(RecordedAnswer { mut step, note, skipped }) => {
-                    if let Some(skipped) = skipped {
-                        self.omit(&skipped);
-                    }
-                    if needs_new_connection(record)
-                        && let Some(before) = before
-                    {
-                        close_connection(&mut self.steps[before].step);
-                    }
-                    let is_summary = record.call.purpose != CallPurpose::Reply;
-                    if !is_summary {
-                        step.when = when.clone();
-                    }
-                    before = Some(self.steps.len());
-                    let model_index = record.call.model_index;
-                    let (at, purpose) = (record.at, record.call.purpose);
-                    self.steps.push(RecordedStep { at, model_index, purpose, step, note });
+            let turn = history.turns().find(|turn| Some(turn.number) == number);
+            let answer = match answer(record, turn, &self.paths) {
+                Ok(answer) => answer,
+                Err(Unanswered::Skipped) => continue,
+                Err(Unanswered::Omitted(what)) => {
+                    self.omit(what);
+                    continue;
                 }
-                Err(Unanswered::Skipped) => {}
-                Err(Unanswered::Omitted(what)) => self.omit(what),
+            };
+            let RecordedAnswer { mut step, note, skipped } = answer;
+            if let Some(skipped) = skipped {
+                self.omit(&skipped);
             }
+            if needs_new_connection(record)
+                && let Some(before) = before
+            {
+                close_connection(&mut self.steps[before].step);
+            }
+            let (model_index, purpose) = (record.call.model_index, record.call.purpose);
+            if purpose == CallPurpose::Reply {
+                step.when = when.clone();
+            }
+            before = Some(self.steps.len());
+            self.steps.push(RecordedStep { at: record.at, model_index, purpose, step, note });
         }
     }
 
@@ -190,32 +195,36 @@ impl Recording<'_> {
         if prompt > 1 {
             self.omit("earlier prompts and their answers: only the last prompt is rehearsed");
         }
-        let processes = history.items.iter().filter(
-            |item| matches!(&item.event, HistoryEvent::Process(start) if start.resumes_prompt),
-        );
-        if processes.count() > 0 {
-            self.omit("ends of processes: what several of them did is one run");
-        }
-        if history.tools().any(|tool| tool.name.starts_with("mcp__")) {
-            self.omit("MCP servers: calls of their tools fail");
-        }
-        if history.tools().any(|tool| tool.is_changed) {
-            self.omit("hooks that changed the input of tools: the calls have the changed input");
-        }
-        if history
-            .tools()
-            .any(|tool| matches!(tool.state, ToolRunState::Unknown | ToolRunState::Running))
-        {
-            self.omit("commands that were under way when their process ended");
-        }
-        if history.calls.iter().any(depends_on_size) {
-            self.omit("the sizes of tool results, on which summaries and overflows depend");
-        }
-        if history.messages_with_media() {
-            self.omit("images and documents of the prompt");
-        }
-        if !history.problems.is_empty() || history.is_torn {
-            self.omit("lines of the session that cannot be read");
+        let is_resumption = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Process(start) if start.resumes_prompt);
+        let is_cut =
+            |tool: &ToolRun| matches!(tool.state, ToolRunState::Unknown | ToolRunState::Running);
+        for (is_omitted, what) in [
+            (
+                history.items.iter().any(is_resumption),
+                "ends of processes: one run does the work of several",
+            ),
+            (
+                history.tools().any(|tool| tool.name.starts_with("mcp__")),
+                "MCP servers: calls of their tools fail",
+            ),
+            (
+                history.tools().any(|tool| tool.is_changed),
+                "hooks that changed the input of tools: the calls have the changed input",
+            ),
+            (history.tools().any(is_cut), "commands that were under way when their process ended"),
+            (
+                history.calls.iter().any(depends_on_size),
+                "the sizes of tool results, on which summaries and overflows depend",
+            ),
+            (history.messages_with_media(), "images and documents of the prompt"),
+            (
+                !history.problems.is_empty() || history.is_torn,
+                "lines of the session that cannot be read",
+            ),
+        ] {
+            if is_omitted {
+                self.omit(what);
+            }
         }
     }
 
@@ -239,14 +248,11 @@ impl Recording<'_> {
             let helper = ["--api-key-helper", "echo rehearsal-key-$(date +%s%N)"];
             terms.args.extend(helper.map(str::to_owned));
         }
-        let reason =
-            history.end.as_ref().map(|end| end.reason).filter(|reason| is_reproducible(*reason));
+        let recorded = history.end.as_ref().map(|end| end.reason);
+        let reason = recorded.filter(|reason| is_reproducible(*reason));
         if reason.is_none() {
-            let what = match &history.end {
-                Some(end) => format!("the end, {}", end.reason.name()),
-                None => "the end, which is not recorded".to_owned(),
-            };
-            self.omit(&what);
+            let end = recorded.map_or("which is not recorded", StopReason::name);
+            self.omit(&format!("the end, {end}"));
             self.add_last_reply();
         }
         let (time_scale, id) = (self.time_scale(), history.id.as_str());
@@ -263,34 +269,27 @@ impl Recording<'_> {
         let mut comments = ScenarioComments { head: self.head(), steps: Vec::new() };
         for recorded in self.steps {
             let server = terms.servers.get(usize::from(recorded.model_index));
-            let part = match server.filter(|name| !name.is_empty()) {
-                Some(name) => scenario.servers.entry(name.clone()).or_default(),
-                None => &mut scenario.main,
+            let (part, notes) = match server.filter(|name| !name.is_empty()) {
+                Some(name) => (scenario.servers.entry(name.clone()).or_default(), None),
+                None => (&mut scenario.main, Some(&mut comments.steps)),
             };
-            let is_main = server.is_none_or(String::is_empty);
-            let (steps, has_note) = match recorded.purpose {
-                CallPurpose::Reply => (&mut part.steps, is_main),
-                CallPurpose::Summary(_) => (&mut part.compactions, false),
-            };
-            if has_note {
-                add_step(steps, Some(&mut comments.steps), recorded);
-            } else {
-                add_step(steps, None, recorded);
+            match recorded.purpose {
+                CallPurpose::Reply => add_step(&mut part.steps, notes, recorded),
+                CallPurpose::Summary(_) => add_step(&mut part.compactions, None, recorded),
             }
         }
-        let is_whole = reason.is_some();
-        let parts = scenario.servers.values_mut().chain([&mut scenario.main]);
-        for part in parts {
+        for part in scenario.servers.values_mut().chain([&mut scenario.main]) {
             // The files that tools read are missing, so that their results have other sizes.
             part.compactions_vary = !part.compactions.is_empty() && !ends_by_size(reason);
         }
+        let requests = |part: &ServerPart| reason.and_then(|_| answer_count(part));
         for part in scenario.servers.values_mut() {
-            part.requests = is_whole.then(|| answers(part)).flatten();
+            part.requests = requests(part);
         }
         scenario.expect = Expectation {
             exit: reason.map(|reason| i32::from(reason.info().exit_code)),
             terminal_reason: reason.map(|reason| reason.name().to_owned()),
-            requests: is_whole.then(|| answers(&scenario.main)).flatten(),
+            requests: requests(&scenario.main),
             ..Expectation::default()
         };
         RecordedScenario { text: scenario.to_toml(&comments), skipped: self.skipped }
@@ -300,18 +299,16 @@ impl Recording<'_> {
     fn add_last_reply(&mut self) {
         let text = Some(SESSION_ENDS.to_owned());
         let reply = ScriptedReply { text, ..ScriptedReply::default() };
-        let mut step = ScriptStep::new(StepAnswer::Reply(reply));
-        step.when = self.condition_of_main();
-        let (at, purpose, note) = (None, CallPurpose::Reply, String::new());
-        self.steps.push(RecordedStep { at, model_index: 0, purpose, step, note });
+        let step = ScriptStep::new(StepAnswer::Reply(reply));
+        self.steps.push(RecordedStep::untimed(self.condition_of_main(), step));
     }
 
     fn has_plan(&self, wanted: RecoveryPlan) -> bool {
-        let plans = self.history.calls.iter().filter_map(|call| call.end.as_ref()?.plan);
-        plans.into_iter().any(|plan| plan == wanted)
+        let mut plans = self.history.calls.iter().filter_map(|call| call.end.as_ref()?.plan);
+        plans.any(|plan| plan == wanted)
     }
 
-    /// The comments at the top of the file.
+    /// Returns the comments at the top of the file.
     fn head(&self) -> Vec<String> {
         let mut head = vec![format!(
             "Recorded from session {}. It reproduces the prompt, the limits, the model's replies \
@@ -326,7 +323,7 @@ impl Recording<'_> {
         head
     }
 
-    /// The time scale, with which the recorded waits become short.
+    /// Returns the time scale, with which the recorded waits become short.
     fn time_scale(&self) -> f64 {
         let agents = self.history.agents.iter().map(|agent| &agent.history);
         let waits = [self.history].into_iter().chain(agents).map(|history| {
@@ -344,23 +341,15 @@ impl Recording<'_> {
             pauses.chain(silent).sum::<Duration>()
         });
         let waited = waits.max().unwrap_or_default();
-        (waited.as_secs_f64() / WAITING.as_secs_f64()).ceil().clamp(1.0, TIME_SCALE_MAX)
+        (waited.as_secs_f64() / WAIT_TARGET.as_secs_f64()).ceil().clamp(1.0, TIME_SCALE_MAX)
     }
 }
 
-/// The replies to the last prompt.
-fn turns_of_last_prompt(history: &SessionHistory) -> Vec<&TurnRecord> {
-    let mut turns = Vec::new();
-    for item in &history.items {
-        if let HistoryEvent::Turn(turn) = &item.event {
-            turns.push(turn.as_ref());
-        } else if let HistoryEvent::Message(message) = &item.event
-            && message.author == MessageAuthor::User
-        {
-            turns.clear();
-        }
-    }
-    turns
+/// Returns the replies to the last prompt.
+fn turns_of_last_prompt(history: &SessionHistory) -> impl Iterator<Item = &TurnRecord> {
+    let is_prompt = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Message(it) if it.author == MessageAuthor::User);
+    let start = history.items.iter().rposition(is_prompt).unwrap_or(0);
+    history.items[start..].iter().filter_map(HistoryItem::turn)
 }
 
 /// Returns true if a request ended because nothing was received.
@@ -426,8 +415,8 @@ fn add_step(steps: &mut Vec<ScriptStep>, notes: Option<&mut Vec<String>>, record
     }
 }
 
-/// The number of requests that the steps of a server answer. `None` if it depends on sizes.
-fn answers(part: &ServerPart) -> Option<usize> {
+/// Returns the number of requests that the steps of a server answer. `None`: it depends on sizes.
+fn answer_count(part: &ServerPart) -> Option<usize> {
     let steps = part.steps.iter().chain(&part.compactions);
     let count = steps.map(|step| usize::try_from(step.repeat).unwrap_or(usize::MAX)).sum();
     (!part.compactions_vary).then_some(count)

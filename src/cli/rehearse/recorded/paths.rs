@@ -12,20 +12,20 @@ pub(super) struct PathMask<'a> {
 }
 
 impl<'a> PathMask<'a> {
-    /// Ignores a folder at the top, such as `/tmp`, which is part of too many other paths.
+    /// Creates a mask. A top-level folder such as `/tmp` is ignored: too many other paths contain it.
     pub(super) fn new(folder: Option<&'a str>) -> Self {
         let is_deep = |folder: &&str| folder.matches('/').count() > 1 && !folder.ends_with('/');
         Self { folder: folder.filter(is_deep) }
     }
 
-    /// Replaces the folder where it is a whole path or the beginning of one.
+    /// Replaces the folder where it is a whole path or the beginning of a path.
     pub(super) fn hide(&self, text: &str) -> String {
         let Some(folder) = self.folder else { return text.to_owned() };
         let (mut hidden, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(at) = rest.find(folder) {
             let (before, after) = (&rest[..at], &rest[at + folder.len()..]);
             hidden.push_str(before);
-            hidden.push_str(if goes_on(after) { folder } else { CWD });
+            hidden.push_str(if continues_name(after) { folder } else { CWD });
             rest = after;
         }
         hidden + rest
@@ -45,7 +45,7 @@ impl<'a> PathMask<'a> {
         }
     }
 
-    /// The longest part of a text without the folder.
+    /// Returns the longest part of a text without the folder.
     pub(super) fn part_without<'t>(&self, text: &'t str) -> &'t str {
         let Some(folder) = self.folder else { return text };
         text.split(folder).max_by_key(|part| part.len()).unwrap_or_default()
@@ -53,7 +53,7 @@ impl<'a> PathMask<'a> {
 }
 
 /// Returns true if this text continues the file name before it.
-fn goes_on(after: &str) -> bool {
+fn continues_name(after: &str) -> bool {
     let mut letters = after.chars();
     match letters.next() {
         Some('.') => letters.next().is_some_and(char::is_alphanumeric),

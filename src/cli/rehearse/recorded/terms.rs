@@ -13,8 +13,8 @@ use crate::types::PermissionMode;
 
 use super::paths::PathMask;
 
-/// Terms of the contract that a rehearsal takes over as they are.
-const KEPT: [&str; 16] = [
+/// Terms of the contract that a rehearsal takes over unchanged.
+const UNCHANGED: [&str; 16] = [
     "model",
     "fallbackReturn",
     "contextWindow",
@@ -33,8 +33,8 @@ const KEPT: [&str; 16] = [
     "maxAgents",
 ];
 
-/// Terms that the rehearsal leaves out, since it replaces them or they are about other folders and
-/// programs, each with the description of the omission.
+/// Terms that the rehearsal leaves out, each with the description of the omission: it replaces them,
+/// or they concern other folders and programs.
 const LEFT_OUT: [(&str, &str); 8] = [
     ("agent", "the agent that the run was given: its prompt and rules"),
     ("permissions.additionalDirectories", "folders beside the working folder"),
@@ -59,8 +59,8 @@ pub(super) struct RecordedTerms {
     pub(super) has_requirement: bool,
 }
 
-/// The flags for the terms of a session. `hooks` are settings of hooks; `requirement` replaces the
-/// command of `--require`.
+/// Makes the flags for the terms of a session. `hooks` are settings of hooks; `requirement` replaces
+/// the command of `--require`.
 pub(super) fn terms(
     history: &SessionHistory,
     paths: &PathMask<'_>,
@@ -78,9 +78,9 @@ pub(super) fn terms(
             !value.is_null() && **value != Value::Bool(false) && !is_empty
         })
     };
-    // A call that is refused only here must not end the run.
+    // A call that is denied only in the rehearsal must not end the run.
     let is_denied = history.end.as_ref().is_some_and(|end| end.reason == StopReason::Denied);
-    for name in KEPT.into_iter().chain(is_denied.then_some("onDenied")) {
+    for name in UNCHANGED.into_iter().chain(is_denied.then_some("onDenied")) {
         if let Some(value) = has_value(name)
             && let Err(error) = config.assign(name, paths.hide_in(value))
         {
@@ -103,7 +103,7 @@ pub(super) fn terms(
     }
     config.hooks = hooks;
     let chain = fallback_models(&mut found, has_value("fallbackModel"));
-    // Commands of a real run are run again: they must reach nothing but the scratch folder.
+    // Commands of a real run are run again: they may reach only the scratch folder.
     let mut args: Vec<String> =
         ["--sandbox", "required", "--sandbox-network", "off"].map(str::to_owned).to_vec();
     let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
@@ -129,7 +129,7 @@ pub(super) fn terms(
     found
 }
 
-/// The tools that work on files in this process, outside of the sandbox of commands.
+/// Tools that work on files in this process, outside of the sandbox of commands.
 const FILE_TOOLS: [&str; 5] = ["Read", "Write", "Edit", "Glob", "Grep"];
 
 /// Sets mode and allow rules, as far as they keep file tools in the scratch folder: the recorded
@@ -155,18 +155,16 @@ fn set_permissions(
         is_narrower = true;
     }
     if is_narrower {
-        skipped.push(
-            "calls of file tools outside of the working folder, and of WebFetch: they \
-                        are refused"
-                .to_owned(),
-        );
+        let what = "calls of file tools outside of the working folder, and of WebFetch: they are \
+                    refused";
+        skipped.push(what.to_owned());
     }
     config.permissions.mode = mode;
     config.permissions.allow = allow;
 }
 
-/// Restricts an allow rule of a file tool to the working folder, which `rule` has as a placeholder.
-/// Rules of other tools are kept. `None` for a rule about other folders, and for `WebFetch`.
+/// Restricts an allow rule of a file tool to the working folder, which is a placeholder in `rule`.
+/// Rules of other tools are unchanged. `None`: the rule is about other folders, or `WebFetch`.
 fn contained_rule(rule: &str) -> Option<String> {
     let (tool, spec) = rule.split_once('(').unwrap_or((rule, ""));
     let (tool, spec) = (tool.trim(), spec.trim_end_matches(')').trim());
@@ -230,8 +228,8 @@ fn config(limits: Limits) -> Config {
     }
 }
 
-/// Returns the further models as entries of `--fallback-model`, each address and cloud as a server
-/// of the scenario, which has the Messages API.
+/// Returns the further models as entries of `--fallback-model`. Each address or cloud becomes a
+/// server of the scenario, with the Messages API.
 fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<String> {
     let mut addresses: Vec<&str> = Vec::new();
     let mut chain = Vec::new();
@@ -259,8 +257,8 @@ fn fallback_models(found: &mut RecordedTerms, models: Option<&Value>) -> Vec<Str
     chain
 }
 
-/// Definitions that replace the kinds of sub-agents that are not built in, with their own numbers
-/// of turns. `None` if there are none.
+/// Makes definitions that replace the kinds of sub-agents that are not built in, with their own
+/// numbers of turns. `None`: there are none.
 fn agents(history: &SessionHistory) -> Option<Value> {
     let turns_of = |history: &SessionHistory| history.limits?.budgets.turns;
     let mut agents = Map::new();
