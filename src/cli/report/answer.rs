@@ -1,5 +1,5 @@
-//! Answers of models, which are Markdown, in reports: formatted, and without dangerous content. No
-//! answer embeds an image, runs a script, mentions a user or has a hidden link.
+//! Formats answers of models, which are Markdown, for reports, without dangerous content: no answer
+//! embeds an image, runs a script, mentions a user or has a hidden link.
 
 use pulldown_cmark::html::push_html;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
@@ -8,8 +8,8 @@ use crate::cli::output::is_terminal_control;
 
 use super::markup::{displayable, escaped};
 
-/// An answer as Markdown within a document. Code and emphasis stay; links, images, mentions and HTML
-/// become text.
+/// Renders an answer as Markdown within a document. Code and emphasis stay; links, images, mentions
+/// and HTML become text.
 pub(super) fn markdown(answer: &str) -> String {
     let mut safe: Vec<String> = Vec::new();
     let mut fence: Option<&str> = None;
@@ -29,7 +29,7 @@ pub(super) fn markdown(answer: &str) -> String {
                 fence = None;
                 mark.to_owned()
             }
-            // A longer or a shorter fence would end the block elsewhere than here.
+            // A fence of another length would end the block in another line.
             (Some(open), Some(mark)) if open == mark => {
                 format!(" {}", start.trim_start_matches(['`', '~']))
             }
@@ -42,7 +42,7 @@ pub(super) fn markdown(answer: &str) -> String {
     safe.join("\n")
 }
 
-/// A text in a block of code.
+/// Renders a text as a block of code.
 pub(super) fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|one| one != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat((longest + 1).max(3));
@@ -60,9 +60,8 @@ fn without_controls(line: &str) -> String {
 fn inert(line: &str) -> String {
     let indent = line.len() - line.trim_start_matches([' ', '>']).len();
     let (quote, rest) = line.split_at(indent);
-    // Deep indentation would make a block of code, in which the escapes below would be seen.
-    let quote: String = quote.chars().take(8).collect();
-    let mut safe = quote;
+    // Deep indentation would make a block of code, which would show the escapes below.
+    let mut safe: String = quote.chars().take(8).collect();
     // Code between backticks would show escapes.
     let parts: Vec<&str> = rest.split('`').collect();
     let last = parts.len() - 1;
@@ -98,7 +97,7 @@ fn inert(line: &str) -> String {
     safe
 }
 
-/// An answer as HTML. Links are those of the web alone, and images are their descriptions.
+/// Renders an answer as HTML. Only links to the web stay, and images become their descriptions.
 pub(super) fn html(answer: &str) -> String {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
@@ -110,7 +109,7 @@ pub(super) fn html(answer: &str) -> String {
     page
 }
 
-/// Replaces an event by those that the page shows. HTML becomes text.
+/// Replaces an event by harmless ones. HTML becomes text.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
 fn harmless<'a>(event: Event<'a>, links: &mut Vec<bool>) -> Vec<Event<'a>> {
     let heading =
@@ -121,7 +120,7 @@ fn harmless<'a>(event: Event<'a>, links: &mut Vec<bool>) -> Vec<Event<'a>> {
         }
         Event::Code(code) => vec![Event::Code(displayable(&code).into())],
         Event::TaskListMarker(done) => vec![Event::Text((if done { "☑ " } else { "☐ " }).into())],
-        // Below those of the page.
+        // Headings are below those of the page.
         Event::Start(Tag::Heading { level, .. }) => {
             let (id, classes, attrs) = (None, Vec::new(), Vec::new());
             vec![Event::Start(Tag::Heading { level: heading(level), id, classes, attrs })]

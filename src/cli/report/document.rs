@@ -1,4 +1,4 @@
-//! The content of a report for people: its words and figures, whatever the format is.
+//! The content of a report for people, for all formats: its texts and numbers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use crate::config::format_took;
 use crate::journal::ModelTotals;
 use crate::recovery::{Money, Spending};
 use crate::report::{
-    Answer, ChangedFile, FailedCommand, OutcomeCounts, RecoverySummary, RefusedCall,
-    SessionOutcome, SessionReport, SessionsOverview, SpendSummary, WorkDone,
+    Answer, ChangedFile, ConversationChanges, FailedCommand, OutcomeCounts, RecoverySummary,
+    RefusedCall, SessionOutcome, SessionReport, SessionsOverview, SpendSummary, WorkDone,
 };
 use crate::text::{counted, shortened};
 
@@ -17,7 +17,7 @@ use super::super::sessions::phrases::stop_reason;
 use super::super::sessions::{Column, SessionsContext};
 use super::words::{percent, thousands, tried};
 
-/// The number of characters of a block in a report for people.
+/// Maximum number of characters of a block.
 const BLOCK_CHARS: usize = 20_000;
 
 /// A report on one session or on many.
@@ -26,7 +26,7 @@ pub(in crate::cli) struct ReportDocument {
     /// The beginning of the prompt, or the number of sessions.
     pub(super) title: String,
     pub(super) status: ReportCell,
-    /// The outcome, before the numbers.
+    /// The results, which precede the numbers.
     pub(super) blocks: Vec<ReportBlock>,
     /// The most important numbers.
     pub(super) figures: Vec<Figure>,
@@ -61,7 +61,7 @@ pub(super) enum BlockForm {
 pub(super) struct Figure {
     pub(super) label: &'static str,
     pub(super) value: String,
-    /// More about it; may be empty.
+    /// Details of the value. May be empty.
     pub(super) detail: String,
 }
 
@@ -71,9 +71,9 @@ pub(super) struct ReportTable {
     pub(super) heading: &'static str,
     pub(super) columns: &'static [(&'static str, Column)],
     pub(super) rows: Vec<Vec<ReportCell>>,
-    /// Columns that a narrow terminal does without, the least important first.
+    /// Columns that a narrow terminal leaves out, the least important first.
     pub(super) spare: &'static [&'static str],
-    /// True if there may be very many rows, so that formats for people have only the first ones.
+    /// True if there may be very many rows, so that formats for people show only the first ones.
     pub(super) is_listing: bool,
 }
 
@@ -82,11 +82,11 @@ pub(super) struct ReportTable {
 pub(super) struct ReportCell {
     pub(super) text: String,
     pub(super) tone: CellTone,
-    /// The part of a page with more about it.
+    /// The id of the session that the text links to.
     pub(super) anchor: Option<String>,
 }
 
-/// Meaning of a text, which formats show by a colour or a sign.
+/// The meaning of a text, which formats show by a colour or a sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CellTone {
     #[default]
@@ -200,7 +200,7 @@ const SESSION_COLUMNS: &[(&str, Column)] = &[
 ];
 
 impl ReportDocument {
-    /// The report on one session.
+    /// Reports on one session.
     pub(in crate::cli) fn of_session(context: &SessionsContext, report: &SessionReport) -> Self {
         let recoveries = report.recoveries.classes().iter().map(recovery_row).collect();
         let agents = report.agents.iter().map(|agent| {
@@ -215,24 +215,17 @@ impl ReportDocument {
                 agent.description.clone().into(),
             ]
         });
-        let tables = [
-            table(
-                CHANGED_FILES,
-                FILE_COLUMNS,
-                report.work.files.iter().map(file_row).collect(),
-                &[],
-            ),
-            ReportTable {
-                is_listing: true,
-                ..table(NOT_RUN, REFUSED_COLUMNS, refused_rows(&report.work), &[])
-            },
+        let files = report.work.files.iter().map(file_row).collect();
+        let refused = report.work.refused.iter().map(refused_row).collect();
+        let spare = &["Kind", "Tools", "Worked"];
+        let mut tables = vec![
+            table(CHANGED_FILES, FILE_COLUMNS, files, &[]),
+            listing(NOT_RUN, REFUSED_COLUMNS, refused, &[]),
             table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
             table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
-            ReportTable {
-                is_listing: true,
-                ..table("Sub-agents", AGENT_COLUMNS, agents.collect(), &["Kind", "Tools", "Worked"])
-            },
+            listing("Sub-agents", AGENT_COLUMNS, agents.collect(), spare),
         ];
+        tables.retain(|table| !table.rows.is_empty());
         let subject = &report.subject;
         let prompt = subject.prompt.clone().unwrap_or_else(|| format!("session {}", subject.id));
         Self {
@@ -241,12 +234,12 @@ impl ReportDocument {
             blocks: blocks(report),
             figures: session_figures(report),
             facts: facts(context, report),
-            tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
+            tables,
             notes: notes(report),
         }
     }
 
-    /// The report on many sessions.
+    /// Reports on many sessions.
     pub(super) fn of_sessions(
         context: &SessionsContext,
         overview: &SessionsOverview,
@@ -255,7 +248,7 @@ impl ReportDocument {
     ) -> Self {
         let recoveries = overview.recoveries.iter().map(|impact| {
             let mut row = recovery_row(&impact.summary);
-            // Attempts say little about many sessions.
+            // The number of attempts is of little use for many sessions.
             row.remove(4);
             row.splice(1..1, [impact.sessions.into(), impact.saved_sessions.into()]);
             row
@@ -268,15 +261,18 @@ impl ReportDocument {
             vec![name, (*sessions).into(), percent(counts.fraction(*sessions)).into()]
         });
         let sessions = reports.iter().map(|report| session_row(context, report, ids)).collect();
-        let spare = &["Tokens", "Lost", "Saved", "Cost"];
+        let spare = &["Cache", "Waited", "Project", "Started", "Recovered", "Worked", "Turns"];
         let mut tables = vec![
             table(OUTCOMES, OUTCOME_COLUMNS, outcomes.collect(), &[]),
-            table(RECOVERIES, IMPACT_COLUMNS, recoveries.collect(), spare),
+            table(
+                RECOVERIES,
+                IMPACT_COLUMNS,
+                recoveries.collect(),
+                &["Tokens", "Lost", "Saved", "Cost"],
+            ),
             table("Models", MODEL_COLUMNS, models(&overview.spending), &[]),
+            listing("Sessions", SESSION_COLUMNS, sessions, spare),
         ];
-        let spare = &["Cache", "Waited", "Project", "Started", "Recovered", "Worked", "Turns"];
-        let listing = table("Sessions", SESSION_COLUMNS, sessions, spare);
-        tables.push(ReportTable { is_listing: true, ..listing });
         tables.retain(|table| !table.rows.is_empty());
         let number = usize::try_from(counts.sessions()).unwrap_or(usize::MAX);
         let OutcomeCounts { succeeded, failed, others, .. } = *counts;
@@ -307,6 +303,15 @@ fn table(
     spare: &'static [&'static str],
 ) -> ReportTable {
     ReportTable { heading, columns, rows, spare, is_listing: false }
+}
+
+fn listing(
+    heading: &'static str,
+    columns: &'static [(&'static str, Column)],
+    rows: Vec<Vec<ReportCell>>,
+    spare: &'static [&'static str],
+) -> ReportTable {
+    ReportTable { is_listing: true, ..table(heading, columns, rows, spare) }
 }
 
 fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figure {
@@ -346,7 +351,7 @@ fn tone(outcome: SessionOutcome) -> CellTone {
     }
 }
 
-/// The answer, and the output of what failed.
+/// Returns the answer, and the output of the failed command.
 fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
     let heading = if report.outcome.is_failure() { "Last message of the model" } else { "Answer" };
     let answer = report.work.answer.as_ref().map(|answer| {
@@ -354,15 +359,12 @@ fn blocks(report: &SessionReport) -> Vec<ReportBlock> {
             Answer::Text(_) => BlockForm::Answer,
             Answer::Structured(_) => BlockForm::Data,
         };
-        ReportBlock {
-            heading: heading.to_owned(),
-            text: shortened(answer.text(), BLOCK_CHARS, "\n..."),
-            form,
-        }
+        let text = shortened(answer.text(), BLOCK_CHARS, "\n...");
+        ReportBlock { heading: heading.to_owned(), text, form }
     });
-    let error = report.error.as_ref().map(|error| ReportBlock {
+    let error = report.error.clone().map(|text| ReportBlock {
         heading: "Error".to_owned(),
-        text: error.clone(),
+        text,
         form: BlockForm::Output,
     });
     let failed = report.work.failed.as_ref().map(failed_block);
@@ -386,10 +388,8 @@ fn file_row(file: &ChangedFile) -> Vec<ReportCell> {
     vec![file.path.clone().into(), added.into(), removed.into(), kind.to_owned().into()]
 }
 
-fn refused_rows(work: &WorkDone) -> Vec<Vec<ReportCell>> {
-    let row =
-        |refused: &RefusedCall| vec![refused.call.clone().into(), refused.reason.clone().into()];
-    work.refused.iter().map(row).collect()
+fn refused_row(refused: &RefusedCall) -> Vec<ReportCell> {
+    vec![refused.call.clone().into(), refused.reason.clone().into()]
 }
 
 fn session_figures(report: &SessionReport) -> Vec<Figure> {
@@ -421,13 +421,10 @@ fn session_figures(report: &SessionReport) -> Vec<Figure> {
     let parts: Vec<_> = parts.map(|(number, what)| format!("{number} {what}")).collect();
     figures.push(figure("Tool calls", thousands(tools.calls().into()), parts.join(", ")));
     figures.push(recoveries(&report.recoveries.sum()));
-    let changes = report.changes;
-    if changes.model_switches > 0 {
-        figures.push(figure("Model switches", changes.model_switches.to_string(), ""));
-    }
-    if changes.compactions > 0 {
-        figures.push(figure("Compactions", changes.compactions.to_string(), ""));
-    }
+    let ConversationChanges { model_switches, compactions } = report.changes;
+    let changes = [("Model switches", model_switches), ("Compactions", compactions)];
+    let changes = changes.into_iter().filter(|(_, number)| *number > 0);
+    figures.extend(changes.map(|(label, number)| figure(label, number.to_string(), "")));
     figures
 }
 
@@ -446,7 +443,7 @@ fn overview_figures(overview: &SessionsOverview) -> Vec<Figure> {
     figures
 }
 
-/// Costs and tokens.
+/// Returns costs and tokens.
 fn common_figures(spending: &SpendSummary) -> Vec<Figure> {
     let bound = match spending.upper_bounds {
         Money::ZERO => String::new(),

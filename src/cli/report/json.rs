@@ -74,7 +74,7 @@ fn session(report: &SessionReport) -> Value {
     object
 }
 
-/// The outcome. An answer that fits a schema is an object of its own.
+/// Adds the results. An answer that matches a schema has a member of its own.
 fn add_work(object: &mut Value, work: &WorkDone) {
     let (text, structured) = match &work.answer {
         None => (None, None),
@@ -108,7 +108,7 @@ fn add_spending(object: &mut Value, spending: &SpendSummary) {
     object["models"] = spending.by_model.iter().map(model).collect();
 }
 
-/// `null` where a price is not known.
+/// Returns `null` if a price is unknown.
 fn dollars(cost: Spending) -> Value {
     json!(cost.total().map(Money::as_dollars))
 }

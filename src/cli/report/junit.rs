@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use crate::recovery::StopReason;
 use crate::report::{SessionOutcome, SessionReport, SessionSubject};
 
 use super::super::moved_session::resume_command;
@@ -11,9 +12,9 @@ use super::document::{BlockForm, ReportDocument, commands_note};
 use super::markup::{escaped, escaped_lines};
 
 /// Renders sessions, with the document of each for its output.
-pub(super) fn render(sessions: &[(SessionReport, ReportDocument)]) -> String {
-    let number = |is: fn(SessionOutcome) -> bool| {
-        sessions.iter().filter(|(report, _)| is(report.outcome)).count()
+pub(super) fn render(sessions: &[(&SessionReport, ReportDocument)]) -> String {
+    let number = |is_counted: fn(SessionOutcome) -> bool| {
+        sessions.iter().filter(|(report, _)| is_counted(report.outcome)).count()
     };
     let worked: Duration = sessions.iter().map(|(report, _)| report.time.worked).sum();
     let counts = format!(
@@ -42,15 +43,15 @@ pub(super) fn render(sessions: &[(SessionReport, ReportDocument)]) -> String {
 
 /// Returns the names of the test cases: equal for equal work in each run, so that CI systems have a
 /// history of it. Names that several sessions share are numbered.
-fn names(sessions: &[(SessionReport, ReportDocument)]) -> Vec<String> {
+fn names(sessions: &[(&SessionReport, ReportDocument)]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(sessions.len());
     for (report, _) in sessions {
         let SessionSubject { name, prompt, id, .. } = &report.subject;
-        let own = name.as_ref().or(prompt.as_ref()).unwrap_or(id);
-        let same = |known: &&String| known.strip_prefix(own.as_str()).is_some_and(is_number);
-        let name = match names.iter().filter(same).count() {
-            0 => own.clone(),
-            before => format!("{own} ({})", before + 1),
+        let text = name.as_ref().or(prompt.as_ref()).unwrap_or(id);
+        let is_same = |known: &&String| known.strip_prefix(text.as_str()).is_some_and(is_number);
+        let name = match names.iter().filter(is_same).count() {
+            0 => text.clone(),
+            before => format!("{text} ({})", before + 1),
         };
         names.push(name);
     }
@@ -70,7 +71,7 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
     let (status, outcome) = (escaped(&document.status.text), report.outcome);
     let detail = match outcome {
         SessionOutcome::Ended(reason) => escaped(reason.info().hint),
-        // A task that never began has no session that could be resumed.
+        // A task that did not begin has no session to resume.
         SessionOutcome::Unfinished if subject.processes == 0 => String::new(),
         SessionOutcome::Unfinished => {
             let command = resume_command(&subject.id, subject.project.as_deref(), None, "");
@@ -80,9 +81,7 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
             String::new()
         }
     };
-    let detail = [Some(detail), failure_text(report, document)];
-    let detail = detail.into_iter().flatten().filter(|text| !text.is_empty());
-    let detail = detail.collect::<Vec<_>>().join("\n\n");
+    let detail = paragraphs([detail, failure_text(report, document)]);
     let end = |element: &str| {
         let kind = outcome.name();
         format!("      <{element} message=\"{status}\" type=\"{kind}\">{detail}</{element}>\n")
@@ -97,20 +96,15 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
         String::new()
     };
     let figures = document.figures.iter().map(|figure| {
-        let detail = if figure.detail.is_empty() { "" } else { ", " };
-        format!("{}: {}{detail}{}", figure.label, figure.value, figure.detail)
+        let comma = if figure.detail.is_empty() { "" } else { ", " };
+        format!("{}: {}{comma}{}", figure.label, figure.value, figure.detail)
     });
     let figures = figures.collect::<Vec<_>>().join("; ");
-    let files = report
-        .work
-        .files
-        .iter()
-        .map(|file| format!("{} +{} -{}", file.path, file.added, file.removed))
-        .chain(commands_note(&report.work));
-    let answer = report.work.answer.as_ref().map(|answer| answer.text().to_owned());
-    let output = [answer.unwrap_or_default(), files.collect::<Vec<_>>().join("\n"), figures];
-    let output = output.into_iter().filter(|text| !text.is_empty());
-    let output = output.collect::<Vec<_>>().join("\n\n");
+    let files = report.work.files.iter();
+    let files = files.map(|file| format!("{} +{} -{}", file.path, file.added, file.removed));
+    let files = files.chain(commands_note(&report.work)).collect::<Vec<_>>().join("\n");
+    let answer = report.work.answer.as_ref().map_or("", |answer| answer.text()).to_owned();
+    let output = paragraphs([answer, files, figures]);
     format!(
         "    <testcase name=\"{}\" classname=\"{}\" time=\"{}\">\n\
          {end}      <system-out>{}</system-out>\n    </testcase>\n",
@@ -121,25 +115,31 @@ fn case(report: &SessionReport, document: &ReportDocument, name: &str) -> String
     )
 }
 
-/// The output of the command that failed, and the calls that were not run.
-fn failure_text(report: &SessionReport, document: &ReportDocument) -> Option<String> {
+/// Joins the texts that are not empty.
+fn paragraphs<const N: usize>(texts: [String; N]) -> String {
+    let texts = texts.into_iter().filter(|text| !text.is_empty());
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Describes the output of the failed command, and the calls that were not run.
+fn failure_text(report: &SessionReport, document: &ReportDocument) -> String {
     let outputs = document.blocks.iter().filter(|block| block.form == BlockForm::Output);
     let outputs = outputs.map(|block| format!("{}:\n{}", block.heading, block.text));
     let refused = report.work.refused.iter();
     let refused = refused.map(|refused| format!("not run: {}: {}", refused.call, refused.reason));
-    let lines: Vec<String> = outputs.chain(refused).collect();
-    (!lines.is_empty()).then(|| escaped_lines(&lines.join("\n")))
+    escaped_lines(&outputs.chain(refused).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns true if a session shows no result of its task: it is not over, or not one of outlast's.
+/// Returns true if a session has no result of its task: it has not ended, or another program
+/// recorded it.
 fn is_skipped(outcome: SessionOutcome) -> bool {
     !outcome.is_success() && !outcome.is_failure()
 }
 
 /// Returns true if a session was cut off, or outlast failed because of a bug.
 fn is_error(outcome: SessionOutcome) -> bool {
-    let is_ours = outcome == SessionOutcome::Ended(crate::recovery::StopReason::InternalError);
-    is_ours || outcome == SessionOutcome::Unfinished
+    let is_defect = outcome == SessionOutcome::Ended(StopReason::InternalError);
+    is_defect || outcome == SessionOutcome::Unfinished
 }
 
 fn is_failure(outcome: SessionOutcome) -> bool {

@@ -13,12 +13,10 @@ const LISTED_MAX: usize = 500;
 
 /// Renders a report.
 pub(in crate::cli) fn render(document: &ReportDocument) -> String {
-    let status = cell(&document.status);
-    let mut text = format!("### outlast: {status}\n\n");
-    // The outcome comes first, as most readers look for it.
+    let mut text = format!("### outlast: {}\n\n", marked(&document.status));
+    // The outcome comes first, because most readers look for it.
     for block in &document.blocks {
-        text.push_str(&self::block(block));
-        text.push('\n');
+        let _ = writeln!(text, "{}", render_block(block));
     }
     let _ = write!(text, "> {}\n\n", quoted(&document.title));
     let labels = document.figures.iter().map(|figure| figure.label.to_owned());
@@ -37,12 +35,10 @@ pub(in crate::cli) fn render(document: &ReportDocument) -> String {
     }
     if !document.facts.is_empty() {
         text.push('\n');
-        let facts = document
-            .facts
-            .iter()
-            .map(|(label, value)| format!("{}: {}", label.to_lowercase(), escaped(value)));
-        text.push_str(&facts.collect::<Vec<_>>().join(" · "));
-        text.push('\n');
+        let facts = document.facts.iter();
+        let facts =
+            facts.map(|(name, value)| format!("{}: {}", name.to_lowercase(), escaped(value)));
+        let _ = writeln!(text, "{}", facts.collect::<Vec<_>>().join(" · "));
     }
     for note in &document.notes {
         let _ = writeln!(text, "\n{}", quoted(note));
@@ -50,7 +46,7 @@ pub(in crate::cli) fn render(document: &ReportDocument) -> String {
     text
 }
 
-fn block(block: &ReportBlock) -> String {
+fn render_block(block: &ReportBlock) -> String {
     match block.form {
         BlockForm::Answer => answer::markdown(&block.text),
         BlockForm::Data => answer::fenced(&block.text, "json"),
@@ -70,7 +66,7 @@ fn add_table(text: &mut String, table: &ReportTable) {
     row(text, aligned);
     let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
     for cells in table.rows.iter().take(listed) {
-        row(text, cells.iter().map(plain_cell));
+        row(text, cells.iter().map(table_cell));
     }
     let more = table.rows.len().saturating_sub(listed);
     if more > 0 {
@@ -86,8 +82,8 @@ fn row(text: &mut String, cells: impl Iterator<Item = String>) {
     text.push('\n');
 }
 
-/// Renders a status with a sign that makes it visible.
-fn cell(cell: &ReportCell) -> String {
+/// Renders a text with a sign for its meaning.
+fn marked(cell: &ReportCell) -> String {
     let sign = match cell.tone {
         CellTone::Plain => "",
         CellTone::Good => "✅ ",
@@ -97,14 +93,14 @@ fn cell(cell: &ReportCell) -> String {
     format!("{sign}{}", escaped(&cell.text))
 }
 
-/// A cell of a table. Numbers need no sign.
-fn plain_cell(found: &ReportCell) -> String {
+/// Renders a cell of a table. Numbers have no sign.
+fn table_cell(cell: &ReportCell) -> String {
     let is_number =
-        found.text.starts_with(|first: char| first.is_ascii_digit() || "-+<>".contains(first));
-    if is_number { escaped(&found.text) } else { cell(found) }
+        cell.text.starts_with(|first: char| first.is_ascii_digit() || "-+<>".contains(first));
+    if is_number { escaped(&cell.text) } else { marked(cell) }
 }
 
-/// A text that begins a line, where further signs have a meaning.
+/// Escapes a text at the start of a line, where further characters have a meaning.
 fn quoted(text: &str) -> String {
     let text = escaped(text);
     let text = text.trim_start();
@@ -118,7 +114,8 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Untrusted text in one line of Markdown or in a cell, without any meaning for Markdown or HTML.
+/// Escapes untrusted text for one line of Markdown or a cell. No character of it has a meaning for
+/// Markdown or HTML.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let text = one_line(text);

@@ -1,10 +1,10 @@
-//! Text in XML and HTML.
+//! Escapes text for XML and HTML.
 
 use std::fmt::Write as _;
 
 use crate::cli::output::is_terminal_control;
 
-/// Escapes a text for an element or an attribute in quotes. Characters that XML has no way to write
+/// Escapes a text for an element or an attribute in quotes. Characters that are forbidden in XML
 /// become U+FFFD.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -26,18 +26,18 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Escapes a text for an element, whose lines are kept.
+/// Escapes a text for an element, and keeps its lines.
 pub(super) fn escaped_lines(text: &str) -> String {
     text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces the characters that XML has no way to write by U+FFFD. Lines are kept.
+/// Replaces characters that are forbidden in XML by U+FFFD. Lines are kept.
 pub(super) fn displayable(text: &str) -> String {
     let is_line = |letter| matches!(letter, '\n' | '\t');
     text.replace(|letter| is_forbidden(letter) && !is_line(letter), "\u{fffd}")
 }
 
-/// Returns true for characters that a terminal may obey, and those that XML 1.0 forbids.
+/// Returns true for control characters of terminals, and characters that XML 1.0 forbids.
 fn is_forbidden(letter: char) -> bool {
     is_terminal_control(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }

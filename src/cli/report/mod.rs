@@ -11,12 +11,13 @@ mod task;
 mod terminal;
 mod words;
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use crate::batch::TaskReport;
 use crate::config::environment::Variables;
 use crate::history::{HistoryContents, SessionHistory, read_history};
-use crate::journal::{ListScope, SessionFile, SessionId, locate_session};
+use crate::journal::{SessionFile, SessionId, locate_session};
 use crate::report::{SessionReport, SessionTimeline, SessionsOverview};
 
 use super::args::{ReportArgs, ReportFormat};
@@ -34,36 +35,33 @@ use document::{IdLength, ReportDocument};
 ///
 /// # Errors
 /// There is no such session, a file cannot be read or written, or a signal came.
-pub(super) async fn report(args: ReportArgs, world: ProcessContext) -> Result<u8, UsageError> {
-    let ProcessContext { variables, cwd, signals, .. } = world;
+pub(super) async fn report(
+    args: ReportArgs,
+    ProcessContext { variables, cwd, signals, .. }: ProcessContext,
+) -> Result<u8, UsageError> {
     until_signal(&signals, move || perform(&args, &variables, &cwd)).await
 }
 
-fn perform(
-    args: &ReportArgs,
-    variables: &Variables,
-    cwd: &std::path::Path,
-) -> Result<u8, UsageError> {
+fn perform(args: &ReportArgs, variables: &Variables, cwd: &Path) -> Result<u8, UsageError> {
     let context = SessionsContext::new(variables, cwd);
     let format = args.format()?;
     let destination = Destination::open(args.output.as_deref(), cwd, Readers::Owner)?;
-    let text = match &wanted(&context, args)?[..] {
-        [only] if is_about_one(args) => one(&context, only, format)?,
-        files => many(&context, files, format)?,
+    let text = match &requested(&context, args)?[..] {
+        [file] if has_named_sessions(args) => render_one(&context, file, format)?,
+        files => render_many(&context, read_all(files)?, format),
     };
     destination.write_text(&text)?;
     Ok(0)
 }
 
-/// Returns true unless the user asked for all sessions of a folder, of all folders, or since a
-/// time.
-fn is_about_one(args: &ReportArgs) -> bool {
+/// Returns true unless the user requests all sessions of a folder, of all folders, or since a time.
+fn has_named_sessions(args: &ReportArgs) -> bool {
     !args.all && !args.all_projects && args.since.is_none()
 }
 
-/// The sessions that the user means, each once.
-fn wanted(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFile>, UsageError> {
-    if is_about_one(args) {
+/// Returns the requested sessions, each once.
+fn requested(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFile>, UsageError> {
+    if has_named_sessions(args) {
         if args.sessions.is_empty() {
             return Ok(vec![context.find("latest")?]);
         }
@@ -76,8 +74,7 @@ fn wanted(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFil
         }
         return Ok(files);
     }
-    let scope = if args.all_projects { ListScope::All } else { ListScope::Project };
-    let mut files = context.list(scope)?;
+    let mut files = context.list(SessionsContext::scope(args.all_projects))?;
     if let Some(age) = args.since {
         let oldest = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         files.retain(|file| file.written >= oldest);
@@ -85,7 +82,7 @@ fn wanted(context: &SessionsContext, args: &ReportArgs) -> Result<Vec<SessionFil
     Ok(files)
 }
 
-fn one(
+fn render_one(
     context: &SessionsContext,
     file: &SessionFile,
     format: ReportFormat,
@@ -102,7 +99,7 @@ fn one(
         ReportFormat::Table => terminal::render(&document, terminal_width()),
         ReportFormat::Markdown => markdown::render(&document),
         ReportFormat::Json => json_text(&[report]),
-        ReportFormat::Junit => junit::render(&[(report, document)]),
+        ReportFormat::Junit => junit::render(&[(&report, document)]),
         ReportFormat::Html => {
             let timeline = SessionTimeline::of(&history);
             html::session_page(context, &document, (&history, &report.work), &timeline)
@@ -110,16 +107,8 @@ fn one(
     })
 }
 
-fn many(
-    context: &SessionsContext,
-    files: &[SessionFile],
-    format: ReportFormat,
-) -> Result<String, UsageError> {
-    Ok(render_many(context, read_all(files)?, format))
-}
-
-/// A report on the tasks of a batch: on the session of each, or else on its result. One with neither
-/// is listed as unfinished, with nothing done.
+/// Reports on the tasks of a batch, from the session of each, or else from its result. A task with
+/// neither is listed as unfinished, without any work.
 ///
 /// # Errors
 /// The file of a session cannot be read.
@@ -132,16 +121,20 @@ pub(super) fn on_tasks(
         let id = SessionId::parse(&task.session_id.to_string())?;
         locate_session(context.place(), &id).ok()
     };
-    let located: Vec<Option<SessionFile>> = tasks.iter().map(locate).collect();
-    let mut files: Vec<SessionFile> = located.iter().flatten().cloned().collect();
+    let (mut files, mut without_session) = (Vec::new(), Vec::new());
+    for task in tasks {
+        match locate(task) {
+            Some(file) => files.push(file),
+            None => without_session.push(task::of_task(task)),
+        }
+    }
     files.sort_unstable_by(|one, other| (other.written, &other.id).cmp(&(one.written, &one.id)));
     let mut reports = read_all(&files)?;
     for report in &mut reports {
         let task = tasks.iter().find(|task| task.session_id.to_string() == report.subject.id);
         report.subject.name = task.map(|task| task.task.id.clone());
     }
-    let without = tasks.iter().zip(&located).filter(|(_, file)| file.is_none());
-    reports.extend(without.map(|(task, _)| task::of_task(task)));
+    reports.extend(without_session);
     Ok(render_many(context, reports, format))
 }
 
@@ -152,6 +145,11 @@ fn render_many(
 ) -> String {
     let overview = overview(&reports);
     let document = |ids| ReportDocument::of_sessions(context, &overview, &reports, ids);
+    let with_documents = |count| {
+        let reports = reports.iter().take(count);
+        let with_document = |report| (report, ReportDocument::of_session(context, report));
+        reports.map(with_document).collect::<Vec<_>>()
+    };
     match format {
         ReportFormat::Table => {
             let width = terminal_width();
@@ -161,18 +159,10 @@ fn render_many(
         ReportFormat::Markdown => markdown::render(&document(IdLength::Whole)),
         ReportFormat::Json => json_text(&reports),
         ReportFormat::Html => {
-            let detailed = reports.iter().take(html::DETAILED_MAX);
-            let parts = detailed.map(|one| (one, ReportDocument::of_session(context, one)));
-            let parts: Vec<_> = parts.collect();
+            let parts = with_documents(html::DETAILED_MAX);
             html::overview_page(&document(IdLength::Whole), &overview, &parts)
         }
-        ReportFormat::Junit => {
-            let with_document = |report: SessionReport| {
-                let document = ReportDocument::of_session(context, &report);
-                (report, document)
-            };
-            junit::render(&reports.into_iter().map(with_document).collect::<Vec<_>>())
-        }
+        ReportFormat::Junit => junit::render(&with_documents(usize::MAX)),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The report on a task of a batch whose session is not here: it was recorded elsewhere, or deleted.
+//! Reports on a task of a batch whose session is missing: it was recorded on another machine, or
+//! deleted.
 
 use std::time::Duration;
 
@@ -14,18 +15,12 @@ use crate::report::{
 };
 use crate::transcript::{Usage, summarize_call};
 
-/// Reports on a task from its result. Without one it is unfinished, with nothing done.
+/// Reports on a task from its result. Without a result it is unfinished, without any work.
 pub(super) fn of_task(task: &TaskReport<'_>) -> SessionReport {
     let id = task.session_id.to_string();
     let mut report = SessionReport::of(&SessionHistory { id, ..SessionHistory::default() });
-    report.outcome = match task.state {
-        TaskState::Running => SessionOutcome::Running,
-        TaskState::Done
-        | TaskState::Failed
-        | TaskState::Unfinished
-        | TaskState::Submitted
-        | TaskState::Missing => SessionOutcome::Unfinished,
-    };
+    let is_running = task.state == TaskState::Running;
+    report.outcome = if is_running { SessionOutcome::Running } else { SessionOutcome::Unfinished };
     report.subject.name = Some(task.task.id.clone());
     report.subject.prompt = Some("the task has no session".to_owned());
     let Some(outcome) = &task.outcome else { return report };
@@ -34,7 +29,7 @@ pub(super) fn of_task(task: &TaskReport<'_>) -> SessionReport {
     let millis = |pointer: &str| Duration::from_millis(number(pointer));
     let count = |pointer: &str| u32::try_from(number(pointer)).unwrap_or(u32::MAX);
     // A task that runs again has the result of an earlier attempt.
-    if task.state != TaskState::Running {
+    if !is_running {
         report.outcome = outcome_of(outcome);
         report.error = outcome.error().map(str::to_owned);
     }
@@ -71,7 +66,7 @@ pub(super) fn of_task(task: &TaskReport<'_>) -> SessionReport {
     report
 }
 
-/// The reason that the run ended. The results of runs that did not begin have none.
+/// Returns the reason why the run ended. Results of runs that did not begin have none.
 fn outcome_of(outcome: &TaskOutcome) -> SessionOutcome {
     let class = outcome.result["api_error_class"].as_str();
     let of_result = |reason: &StopReason| {
@@ -117,7 +112,7 @@ fn refused(denial: &Value) -> RefusedCall {
     }
 }
 
-/// The command of `--require`, if it ran and failed.
+/// Returns the command of `--require`, if it ran and failed.
 fn requirement(report: &Value) -> Option<FailedCommand> {
     let has_failed = report["passed"] == false && number(report.get("attempts")) > 0;
     let exit_code = report["exit_code"].as_i64();

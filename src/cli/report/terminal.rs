@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use console::measure_text_width;
 use textwrap::{Options, WordSeparator, WordSplitter, wrap};
 
-use crate::cli::output::one_line;
+use crate::cli::output::{columns_of, one_line};
 
 use super::super::sessions::Table;
 use super::document::{NOT_RUN, ReportDocument, ReportTable};
@@ -13,10 +12,10 @@ use super::document::{NOT_RUN, ReportDocument, ReportTable};
 /// Maximum number of rows of a listing.
 const LISTED_MAX: usize = 20;
 
-/// Lays a report out, in `width` columns if that is known.
+/// Renders a report, in `width` columns if that is known.
 pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String {
     let title = wrapped(&document.title, "", width);
-    let mut text = format!("{title}\n{}\n\n", clean(&document.status.text));
+    let mut text = format!("{title}\n{}\n\n", one_line(&document.status.text));
     for block in &document.blocks {
         let _ = writeln!(text, "{}", wrapped(&block.heading, "", width));
         for line in block.text.lines() {
@@ -32,7 +31,7 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
     let lines: Vec<(&str, String)> = facts.chain(figures).collect();
     let widest = lines.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
     for (label, value) in lines {
-        let _ = writeln!(text, "  {label:<widest$}  {}", clean(&value));
+        let _ = writeln!(text, "  {label:<widest$}  {}", one_line(&value));
     }
     for table in &document.tables {
         let _ = writeln!(text, "\n{}", table.heading);
@@ -45,12 +44,12 @@ pub(super) fn render(document: &ReportDocument, width: Option<usize>) -> String 
         text.push('\n');
     }
     for note in &document.notes {
-        let _ = writeln!(text, "{}", clean(note));
+        let _ = writeln!(text, "{}", one_line(note));
     }
     text
 }
 
-/// A table of long texts as a list: the first text of each row, and the others below it.
+/// Renders a table of long texts as a list: the first text of each row, and the others below it.
 fn list(table: &ReportTable, width: Option<usize>) -> String {
     let mut text = String::new();
     for row in table.rows.iter().take(LISTED_MAX) {
@@ -64,21 +63,18 @@ fn list(table: &ReportTable, width: Option<usize>) -> String {
 
 fn lay_out(table: &ReportTable, width: Option<usize>) -> String {
     let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
-    let rows = table
-        .rows
-        .iter()
-        .take(listed)
-        .map(|row| row.iter().map(|cell| clean(&cell.text)).collect());
+    let rows = table.rows.iter().take(listed);
+    let rows = rows.map(|row| row.iter().map(|cell| one_line(&cell.text)).collect());
     let columns = table.columns.iter().map(|(name, column)| (name.to_uppercase(), *column));
-    let mut laid = Table { columns: columns.collect(), rows: rows.collect() };
+    let mut aligned = Table { columns: columns.collect(), rows: rows.collect() };
     if let Some(width) = width {
         let spare: Vec<String> = table.spare.iter().map(|name| name.to_uppercase()).collect();
-        laid.fit(&spare.iter().map(String::as_str).collect::<Vec<_>>(), width);
+        aligned.fit(&spare.iter().map(String::as_str).collect::<Vec<_>>(), width);
     }
-    laid.lay_out(width) + &more(table.rows.len().saturating_sub(listed))
+    aligned.lay_out(width) + &more(table.rows.len().saturating_sub(listed))
 }
 
-/// The line about rows that are not listed.
+/// Returns the line about rows that are not listed.
 fn more(rows: usize) -> String {
     match rows {
         0 => String::new(),
@@ -86,12 +82,11 @@ fn more(rows: usize) -> String {
     }
 }
 
-/// A line that is broken between words where it is wider than the terminal. Longer words stay whole,
-/// so that a path or an address can be copied.
+/// Breaks a line between words if it is wider than the terminal. Words are not broken, so that a path
+/// or an address can be copied.
 fn wrapped(line: &str, indent: &str, width: Option<usize>) -> String {
-    let line = clean(line);
-    let Some(width) = width.filter(|width| measure_text_width(&line) + indent.len() > *width)
-    else {
+    let line = one_line(line);
+    let Some(width) = width.filter(|width| columns_of(&line) + indent.len() > *width) else {
         return format!("{indent}{line}").trim_end().to_owned();
     };
     let options = Options::new(width)
@@ -101,10 +96,6 @@ fn wrapped(line: &str, indent: &str, width: Option<usize>) -> String {
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation);
     wrap(&line, options).join("\n")
-}
-
-fn clean(text: &str) -> String {
-    one_line(text)
 }
 
 #[cfg(test)]

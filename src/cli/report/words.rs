@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A number with commas between the thousands.
+/// Formats a number with commas between the thousands.
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -15,7 +15,7 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
-/// A part of a whole, rounded; only a whole is 100 %, and only nothing is 0 %.
+/// Formats a fraction as a rounded percentage. Only 1 is 100 %, and only 0 is 0 %.
 pub(super) fn percent(part: f64) -> String {
     let hundredths = part * 100.0;
     if hundredths >= 99.5 && part < 1.0 {
@@ -27,7 +27,7 @@ pub(super) fn percent(part: f64) -> String {
     }
 }
 
-/// The names of strategies, each with how often it was tried.
+/// Lists strategies with the number of their attempts.
 pub(super) fn tried(strategies: &BTreeMap<String, u32>) -> String {
     let mut tried: Vec<(&String, &u32)> = strategies.iter().collect();
     tried.sort_unstable_by_key(|(name, times)| (std::cmp::Reverse(**times), *name));

@@ -1,12 +1,12 @@
 //! The list of a session's events: turns with their tool calls, and the events between them.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::history::{
     AgentHistory, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
 use crate::recovery::RecoveryPlan;
+use crate::text::shortened;
 use crate::tools::refusal_reason;
 use crate::transcript::summarize_call;
 
@@ -14,15 +14,15 @@ use super::super::super::sessions::{SessionsContext, event_lines, tool_outcome};
 use super::super::answer;
 use super::super::markup::{escaped, escaped_lines};
 
-/// Maximum number of events that are listed of a session, the last ones; and of a sub-agent.
+/// Maximum numbers of events that are listed of a session and of a sub-agent: the last ones.
 const EVENTS_MAX: usize = 1000;
 const AGENT_EVENTS_MAX: usize = 200;
 /// Maximum number of characters of a text that are shown.
 const TEXT_CHARS: usize = 600;
-/// The number of characters of the output of a failed call that are shown, the last ones.
+/// Maximum number of characters of the output of a failed call that are shown: the last ones.
 const OUTPUT_CHARS: usize = 2000;
 
-/// The sections about the events of a session, and of its sub-agents.
+/// Renders the sections about the events of a session, and of its sub-agents.
 pub(super) fn sections(context: &SessionsContext, history: &SessionHistory) -> String {
     let mut text = String::from("<section>\n<h2>What happened</h2>\n");
     text.push_str(&list(context, history, EVENTS_MAX));
@@ -63,10 +63,9 @@ fn list(context: &SessionsContext, history: &SessionHistory, most: usize) -> Str
     while let Some(item) = items.next() {
         // A failure and the wait after it are one entry: an outage has many of both.
         let is_failure = matches!(item.event, HistoryEvent::Failure(_));
-        let wait = items
-            .next_if(|next| is_failure && matches!(next.event, HistoryEvent::Wait(_)))
-            .map(|next| &next.event);
-        event(context, item, wait, &mut text);
+        let is_wait = |next: &&HistoryItem| matches!(next.event, HistoryEvent::Wait(_));
+        let wait = items.next_if(|next| is_failure && is_wait(next));
+        event(context, item, wait.map(|wait| &wait.event), &mut text);
     }
     text + "</ol>\n"
 }
@@ -86,12 +85,9 @@ fn event(
         let _ = write!(text, "<p class=\"wait\">{}</p>", escaped(&line));
     }
     if let HistoryEvent::Turn(turn) = &item.event {
-        for reply_text in turn.texts() {
-            let _ = write!(
-                text,
-                "<div class=\"answer\">{}</div>",
-                answer::html(&beginning(reply_text))
-            );
+        for reply in turn.texts() {
+            let reply = answer::html(&beginning(reply));
+            let _ = write!(text, "<div class=\"answer\">{reply}</div>");
         }
         if !turn.tools.is_empty() {
             text.push_str("\n<ul class=\"tools\">\n");
@@ -108,7 +104,7 @@ fn event(
     text.push_str("</div></li>\n");
 }
 
-/// The CSS class of an event.
+/// Returns the CSS class of an event.
 fn css_class(event: &HistoryEvent) -> &'static str {
     if let HistoryEvent::Turn(_) = event {
         return "turn";
@@ -132,13 +128,9 @@ fn css_class(event: &HistoryEvent) -> &'static str {
     if is_good { "event good" } else { "event bad" }
 }
 
-/// The beginning of a text.
-fn beginning(reply_text: &str) -> Cow<'_, str> {
-    let reply_text = reply_text.trim();
-    match reply_text.char_indices().nth(TEXT_CHARS) {
-        Some((end, _)) => format!("{} ...", &reply_text[..end]).into(),
-        None => reply_text.into(),
-    }
+/// Returns the beginning of a text.
+fn beginning(text: &str) -> String {
+    shortened(text.trim(), TEXT_CHARS, " ...")
 }
 
 fn call(tool: &ToolRun, text: &mut String) {
@@ -167,8 +159,6 @@ fn output_of(tool: &ToolRun) -> String {
     if output.is_empty() {
         return String::new();
     }
-    format!(
-        "<details><summary>output</summary><pre class=\"output\">{}</pre></details>",
-        escaped_lines(&output[from..])
-    )
+    let output = escaped_lines(&output[from..]);
+    format!("<details><summary>output</summary><pre class=\"output\">{output}</pre></details>")
 }

@@ -26,9 +26,9 @@ use super::words::thousands;
 const STYLE: &str = include_str!("style.css");
 /// Maximum number of rows of a listing.
 const LISTED_MAX: usize = 2000;
-/// The number of changed lines up to which the changes of all files are open.
+/// Maximum number of changed lines that are unfolded at first.
 const OPEN_LINES_MAX: usize = 60;
-/// The number of sessions that have a part of their own, the last used ones.
+/// Maximum number of sessions with a part of their own: the last used ones.
 pub(super) const DETAILED_MAX: usize = 200;
 
 /// Renders the page of one session.
@@ -77,7 +77,7 @@ pub(super) fn overview_page(
     page(document, "", &body)
 }
 
-/// The part of a page about one of many sessions, to which the table of sessions links.
+/// Renders the part of a page about one of many sessions. The table of sessions links to it.
 fn part(document: &ReportDocument, session: &SessionReport) -> String {
     let (title, status) = (escaped(&document.title), &document.status);
     let mut text = format!(
@@ -105,12 +105,12 @@ fn cause(outcome: SessionOutcome) -> String {
     format!("<p class=\"cause bad\">{}</p>\n", escaped(class.info().meaning))
 }
 
-/// The name of a part of the page.
+/// Returns the name of a part of the page.
 fn anchor(id: &str) -> String {
     format!("session-{id}")
 }
 
-/// The outcome, a section for each block.
+/// Renders the outcome, with a section for each block.
 fn blocks(document: &ReportDocument) -> String {
     let section = |block: &ReportBlock| format!("<section>\n{}</section>\n", block_text(block));
     document.blocks.iter().map(section).collect()
@@ -118,21 +118,17 @@ fn blocks(document: &ReportDocument) -> String {
 
 fn block_text(block: &ReportBlock) -> String {
     let heading = escaped(&block.heading);
-    match block.form {
-        BlockForm::Answer => {
-            format!(
-                "<h2>{heading}</h2>\n<div class=\"answer\">{}</div>\n",
-                answer::html(&block.text)
-            )
-        }
+    let text = match block.form {
+        BlockForm::Answer => format!("<div class=\"answer\">{}</div>", answer::html(&block.text)),
         BlockForm::Data | BlockForm::Output => {
             let text = escaped_lines(&block.text);
-            format!("<h2>{heading}</h2>\n<pre class=\"output\" tabindex=\"0\">{text}</pre>\n")
+            format!("<pre class=\"output\" tabindex=\"0\">{text}</pre>")
         }
-    }
+    };
+    format!("<h2>{heading}</h2>\n{text}\n")
 }
 
-/// The changed files with their changes, which are open if all of them are short.
+/// Renders the changed files. Their changes are unfolded if there are only a few.
 fn changes(work: &WorkDone) -> String {
     let hunks = work.files.iter().flat_map(|file| &file.hunks);
     let lines: usize = hunks.map(|hunk| hunk.lines.len()).sum();
@@ -220,7 +216,7 @@ fn figure_value(figure: &Figure) -> String {
     format!("{}{detail}", escaped(&figure.value))
 }
 
-/// A section with a table, and bars before it.
+/// Renders a section with a table, and bars before it.
 fn section(table: &ReportTable, bars: &str) -> String {
     let ReportTable { heading, columns, rows, .. } = table;
     let mut text = format!(
@@ -229,7 +225,11 @@ fn section(table: &ReportTable, bars: &str) -> String {
     );
     let order = column_order(columns);
     for (name, column) in order.iter().map(|place| columns[*place]) {
-        let _ = write!(text, "<th scope=\"col\"{}>{name}</th>", side(column));
+        let class = match column {
+            Column::Left => "",
+            Column::Right => " class=\"right\"",
+        };
+        let _ = write!(text, "<th scope=\"col\"{class}>{name}</th>");
     }
     text.push_str("</tr></thead>\n<tbody>\n");
     let listed = if table.is_listing { LISTED_MAX } else { usize::MAX };
@@ -248,7 +248,8 @@ fn section(table: &ReportTable, bars: &str) -> String {
     text + "</section>\n"
 }
 
-/// The order of columns on a page: the outcome and the prompt first, so that a phone shows them.
+/// Returns the order of columns on a page: the outcome and the prompt first, so that a phone shows
+/// them.
 fn column_order(columns: &[(&str, Column)]) -> Vec<usize> {
     let rank = |place: &usize| match columns[*place].0 {
         "Outcome" => 0,
@@ -286,13 +287,6 @@ fn table_cell(cell: &ReportCell, (name, column): (&str, Column)) -> String {
     }
 }
 
-fn side(column: Column) -> &'static str {
-    match column {
-        Column::Left => "",
-        Column::Right => " class=\"right\"",
-    }
-}
-
 fn class(tone: CellTone) -> &'static str {
     match tone {
         CellTone::Plain => "",
@@ -302,7 +296,7 @@ fn class(tone: CellTone) -> &'static str {
     }
 }
 
-/// A part of a whole as a percentage of CSS.
+/// Formats a part of a whole as a percentage for CSS.
 fn share(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { (part / whole * 100.0).clamp(0.0, 100.0) } else { 0.0 };
     format!("{share:.3}%")

@@ -23,7 +23,7 @@ const AGENTS_MAX: usize = 40;
 /// Approximate number of ticks on the time axis.
 const TICKS: u64 = 6;
 
-/// The section with the timeline. Empty if no times are known.
+/// Renders the section with the timeline. Empty if no times are known.
 pub(super) fn section(history: &SessionHistory, timeline: &SessionTimeline) -> String {
     if timeline.length.is_zero() {
         return String::new();
@@ -63,7 +63,7 @@ impl TimelineDrawing<'_> {
     fn row(&self, row: &TimelineRow, text: &mut String) {
         let agent = row.agent.and_then(|place| self.history.agents.get(place));
         let history = agent.map_or(self.history, |agent| &agent.history);
-        let tools = Calls::of(history);
+        let tools = tool_calls(history);
         if let Some(agent) = agent {
             // One lane for each sub-agent: turns, tools and waits together.
             let name = format!("{} {}", agent.meta.agent_id, agent.meta.description);
@@ -99,11 +99,11 @@ impl TimelineDrawing<'_> {
         );
     }
 
-    fn bars(&self, bars: &[TimelineBar], tools: &Calls<'_>) -> String {
+    fn bars(&self, bars: &[TimelineBar], tools: &ToolCalls<'_>) -> String {
         bars.iter().map(|bar| self.bar(bar, tools)).collect()
     }
 
-    fn bar(&self, bar: &TimelineBar, tools: &Calls<'_>) -> String {
+    fn bar(&self, bar: &TimelineBar, tools: &ToolCalls<'_>) -> String {
         let took = bar.to.saturating_sub(bar.from);
         let (kind, what) = describe(&bar.content, tools);
         let kind = if bar.content.has_failure() { "failed" } else { kind };
@@ -158,23 +158,16 @@ impl TimelineDrawing<'_> {
     }
 
     fn marks(&self, text: &mut String) {
-        if self.noted().next().is_none() {
-            return;
+        let line = |mark: &TimelineMark| format!("<i style=\"left:{}\"></i>", self.at(mark.at));
+        let lines: String = self.noted().map(line).collect();
+        if !lines.is_empty() {
+            let _ = writeln!(text, "<div class=\"marks\" aria-hidden=\"true\">{lines}</div>");
         }
-        text.push_str("<div class=\"marks\" aria-hidden=\"true\">");
-        for mark in self.noted() {
-            let _ = write!(text, "<i style=\"left:{}\"></i>", self.at(mark.at));
-        }
-        text.push_str("</div>\n");
     }
 
     /// Renders the legend of the dashed lines.
     fn mark_list(&self, text: &mut String) {
-        if self.noted().next().is_none() {
-            return;
-        }
-        text.push_str("<p class=\"legend\">Dashed lines: ");
-        let marks = self.noted().map(|mark| {
+        let describe = |mark: &TimelineMark| {
             let what = match &mark.content {
                 MarkContent::Resumed => "another process goes on".to_owned(),
                 MarkContent::ModelSwitch { to } => format!("{} answers", escaped(to)),
@@ -182,27 +175,28 @@ impl TimelineDrawing<'_> {
                 MarkContent::End(reason) => reason.name().to_owned(),
             };
             format!("{what} (at {})", format_took(mark.at))
-        });
-        text.push_str(&marks.collect::<Vec<_>>().join(", "));
-        text.push_str("</p>\n");
+        };
+        let marks = self.noted().map(describe).collect::<Vec<_>>().join(", ");
+        if !marks.is_empty() {
+            let _ = writeln!(text, "<p class=\"legend\">Dashed lines: {marks}</p>");
+        }
     }
 }
 
-/// The calls of a history by their turn and place.
-struct Calls<'a>(HashMap<(u32, usize), &'a ToolRun>);
+/// The tool calls of a history, by the number of their turn and their index in it.
+type ToolCalls<'a> = HashMap<(u32, usize), &'a ToolRun>;
 
-impl<'a> Calls<'a> {
-    fn of(history: &'a SessionHistory) -> Self {
-        let turns = history.turns();
-        let calls = turns.flat_map(|turn| {
-            turn.tools.iter().enumerate().map(move |(place, tool)| ((turn.number, place), tool))
-        });
-        Self(calls.collect())
+fn tool_calls(history: &SessionHistory) -> ToolCalls<'_> {
+    let mut calls = ToolCalls::new();
+    for turn in history.turns() {
+        let indexed = turn.tools.iter().enumerate();
+        calls.extend(indexed.map(|(index, tool)| ((turn.number, index), tool)));
     }
+    calls
 }
 
 /// Returns the class of a bar, and its description.
-fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
+fn describe(content: &BarContent, tools: &ToolCalls<'_>) -> (&'static str, String) {
     match content {
         BarContent::Turn { number, cost } => {
             let cost = cost.map_or_else(|| "cost unknown".to_owned(), |cost| cost.to_string());
@@ -212,7 +206,7 @@ fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
             ("turn", format!("request failed: {}", phrases::failure(class)))
         }
         BarContent::Tool { turn, place, .. } => {
-            let call = tools.0.get(&(*turn, *place)).map_or_else(String::new, |tool| {
+            let call = tools.get(&(*turn, *place)).map_or_else(String::new, |tool| {
                 format!("{} · {}", summarize_call(&tool.name, &tool.input), tool_outcome(tool))
             });
             ("tool", call)
@@ -226,37 +220,16 @@ fn describe(content: &BarContent, tools: &Calls<'_>) -> (&'static str, String) {
     }
 }
 
-/// The time between ticks: a round number.
+/// Returns the time between ticks: a round number.
 fn tick_step(length: Duration) -> Duration {
+    /// Up to 10 days, in tenths of a second.
     const STEPS: [u64; 24] = [
-        100,
-        200,
-        500,
-        1000,
-        2000,
-        5000,
-        10_000,
-        15_000,
-        30_000,
-        60_000,
-        120_000,
-        300_000,
-        600_000,
-        900_000,
-        1_800_000,
-        3_600_000,
-        7_200_000,
-        10_800_000,
-        21_600_000,
-        43_200_000,
-        86_400_000,
-        172_800_000,
-        432_000_000,
-        864_000_000,
+        1, 2, 5, 10, 20, 50, 100, 150, 300, 600, 1200, 3000, 6000, 9000, 18_000, 36_000, 72_000,
+        108_000, 216_000, 432_000, 864_000, 1_728_000, 4_320_000, 8_640_000,
     ];
-    let wanted = millis(length) / TICKS;
-    let step = STEPS.into_iter().find(|step| *step >= wanted);
-    Duration::from_millis(step.unwrap_or(wanted))
+    let minimum = millis(length) / TICKS;
+    let mut steps = STEPS.map(|tenths| tenths * 100).into_iter();
+    Duration::from_millis(steps.find(|step| *step >= minimum).unwrap_or(minimum))
 }
 
 fn tick(at: Duration) -> String {
