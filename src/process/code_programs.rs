@@ -10,19 +10,38 @@ const INTERPRETERS: [&str; 14] = [
     "java", "pwsh", "tsx",
 ];
 
-/// Programs that run code from the working folder or a cache (packages, build files, hooks of git),
-/// or commands in files and in their input.
+/// Programs that run code from the working folder or a cache (packages, build files), or commands in
+/// files and in their input. The first operand may be a script.
 #[rustfmt::skip]
 pub(super) const RUNNERS: &[&str] = &[
     "npx", "npm", "pnpm", "pnpx", "yarn", "corepack", "bun", "bunx", "deno", "uv", "uvx", "pipx",
-    "pip", "poetry", "pdm", "hatch", "rye", "tox", "nox", "pytest", "cargo", "go", "make", "cmake",
-    "ninja", "just", "task", "rake", "bundle", "gem", "mvn", "gradle", "dotnet", "composer",
-    "eslint", "prettier", "mise", "pre-commit", "lefthook", "git", "hg", "husky", "lint-staged",
-    "commitlint", "gitleaks", "jest", "vitest", "mocha", "stylelint", "ts-node", "nx", "turbo",
-    "mypy", "pylint", "flake8", "invoke", "scons", "rubocop", "rspec", "phpunit", "phpstan", "mix",
-    "sbt", "Rscript", "parallel", "run-parts", "vi", "vim", "nvim", "ex", "ed", "emacs", "expect",
-    "tclsh", "gdb", "lldb",
+    "pip", "poetry", "pdm", "hatch", "rye", "tox", "nox", "cargo", "go", "make", "cmake", "ninja",
+    "just", "task", "rake", "bundle", "gem", "mvn", "gradle", "dotnet", "composer", "mise",
+    "lefthook", "husky", "lint-staged", "ts-node", "nx", "turbo", "invoke", "scons", "mix", "sbt",
+    "Rscript", "parallel", "run-parts", "vi", "vim", "nvim", "ex", "ed", "emacs", "expect", "tclsh",
+    "gdb", "lldb",
 ];
+
+/// Programs that run code of the working folder (plugins, configuration, hooks of git, tests), and
+/// whose operands are the files that they check.
+#[rustfmt::skip]
+pub(super) const CHECKERS: &[&str] = &[
+    "git", "hg", "pytest", "jest", "vitest", "mocha", "rspec", "phpunit", "eslint", "prettier",
+    "stylelint", "pre-commit", "commitlint", "gitleaks", "mypy", "pylint", "flake8", "rubocop",
+    "phpstan",
+];
+
+/// Programs that only read or format their operands, besides [`DATA_PROGRAMS`]. What they print may
+/// be run by another program.
+#[rustfmt::skip]
+pub(super) const READERS: &[&str] = &[
+    "bat", "black", "cat", "cksum", "cmp", "comm", "cp", "diff", "du", "false", "file", "head",
+    "isort", "ls", "md5sum", "nl", "od", "rg", "ruff", "sed", "sha1sum", "sha256sum", "sha512sum",
+    "shellcheck", "shfmt", "sort", "tail", "true", "xxd",
+];
+
+/// Words after which a runner expects a program or a script.
+pub(super) const RUN_SUBCOMMANDS: [&str; 5] = ["run", "exec", "x", "dlx", "tool"];
 
 /// Programs that run their operands as a command.
 #[rustfmt::skip]

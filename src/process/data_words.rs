@@ -4,7 +4,8 @@
 //! No shell is emulated: a line that is not certainly understood is not changed.
 
 use super::code_programs::{
-    DATA_PROGRAMS, FEEDERS, SHELLS, WRAPPERS, is_command_flag, program_name,
+    CHECKERS, DATA_PROGRAMS, FEEDERS, READERS, RUN_SUBCOMMANDS, RUNNERS, SHELLS, WRAPPERS,
+    is_command_flag, is_interpreter, program_name,
 };
 
 /// Stands for a file of any name in the working folder. No file can have this name.
@@ -32,6 +33,28 @@ const FILE_OPTIONS: [FileOption; 5] = [
 /// The maximum depth of nested substitutions and shells.
 const DEPTH_MAX: usize = 8;
 
+/// The operands that are left in a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operands {
+    /// Those that may be run, or read by what runs them: all but those of data programs.
+    MayBeCode,
+    /// Those that a program outside the lists may run.
+    MayBePrograms,
+    /// Those that are run: scripts of interpreters, operands of wrappers.
+    ArePrograms,
+}
+
+/// Options of package runners before the program that do not change its meaning.
+const RUNNER_FLAGS: [&str; 6] = ["-q", "-s", "-y", "--no-install", "--silent", "--yes"];
+
+/// Options with which an interpreter only checks the syntax of a file.
+const SYNTAX_CHECKS: [(&[&str], &[&str]); 4] = [
+    (&SHELLS, &["-n"]),
+    (&["node", "nodejs"], &["-c", "--check"]),
+    (&["ruby", "perl"], &["-c"]),
+    (&["php"], &["-l", "--syntax-check"]),
+];
+
 /// The words of a command line that may be run.
 #[derive(Debug, Default)]
 pub(super) struct RunWords {
@@ -41,14 +64,80 @@ pub(super) struct RunWords {
     pub(super) files: Vec<String>,
 }
 
+impl RunWords {
+    /// Returns true if it may run a file that no word names.
+    pub(super) fn may_run_any_file(&self) -> bool {
+        self.files.iter().any(|file| file == ANY_FILE)
+    }
+}
+
+impl Operands {
+    /// The part of a command's operands that is left.
+    fn kept<'a>(self, program: &str, operands: &'a [Word]) -> &'a [Word] {
+        let name = program_name(program);
+        let lists = |names: &[&str]| names.contains(&name.as_str());
+        let is_data = match self {
+            Self::MayBeCode => is_data_program(program),
+            _ if operands.iter().any(|word| FEEDERS.contains(&word.text.as_str())) => false,
+            _ if is_interpreter(&name) => return script(&name, operands),
+            _ if lists(RUNNERS) => return self.kept_of_runner(operands),
+            _ if is_data_program(program) || lists(READERS) || lists(CHECKERS) => true,
+            Self::MayBePrograms => false,
+            // A wrapper outside the lists (`flock file python3 script`).
+            Self::ArePrograms => !operands.iter().any(|it| is_interpreter(&program_name(&it.text))),
+        };
+        if is_data { &[] } else { operands }
+    }
+
+    /// The part of a runner's operands that is left: its script, or operands of the program that
+    /// it runs.
+    fn kept_of_runner(self, operands: &[Word]) -> &[Word] {
+        let is_before = |word: &&Word| {
+            let text = word.text.as_str();
+            RUNNER_FLAGS.contains(&text) || RUN_SUBCOMMANDS.contains(&text)
+        };
+        let before = operands.iter().take_while(is_before).count();
+        let Some((program, rest)) = operands[before..].split_first() else { return &[] };
+        if program.text.starts_with('-') || program.varies {
+            return operands;
+        }
+        if program.text.contains(['/', '.']) {
+            return &operands[..=before];
+        }
+        self.kept(&program.text, rest)
+    }
+}
+
+/// Returns true if a command is an interpreter that may run its standard input.
+fn may_run_input(command: &[Word]) -> bool {
+    let Some((program, operands)) = command.split_first() else { return false };
+    is_interpreter(&program_name(&program.text))
+        && (operands.iter().all(|it| it.text.starts_with('-'))
+            || operands.iter().any(|it| it.text == "-s"))
+}
+
+/// The operands of an interpreter that are or may be its script.
+fn script<'a>(interpreter: &str, operands: &'a [Word]) -> &'a [Word] {
+    let checks = SYNTAX_CHECKS.iter().filter(|(names, _)| names.contains(&interpreter));
+    let mut checks = checks.flat_map(|(_, flags)| flags.iter());
+    let mut is_check = |word: &Word| checks.any(|flag| word.text == *flag);
+    match operands.first() {
+        None => &[],
+        Some(first) if first.text == "-m" => &[],
+        Some(first) if !first.text.starts_with('-') => &operands[..1],
+        Some(first) if is_check(first) => &[],
+        Some(_) => operands,
+    }
+}
+
 /// The arguments of a program without the words that are never run.
-pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
+pub(super) fn without_data(operands: Operands, program: &str, arguments: &[String]) -> RunWords {
     let mut run = RunWords { arguments: arguments.to_vec(), files: Vec::new() };
     let flag = arguments.iter().position(|it| is_command_flag(it));
     if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1)
         && let Some(text) = arguments.get(line)
     {
-        if let Some(less) = reduced_line(text, 0, &mut run.files) {
+        if let Some(less) = reduced_line(operands, text, 0, &mut run.files) {
             run.arguments[line] = less;
         } else if text.split_whitespace().any(|word| FEEDERS.contains(&word)) {
             run.files.push(ANY_FILE.to_owned());
@@ -57,9 +146,9 @@ pub(super) fn without_data(program: &str, arguments: &[String]) -> RunWords {
         let words = [program].into_iter().chain(arguments.iter().map(String::as_str));
         let words: Vec<_> = words.map(Word::fixed).collect();
         run.files = (0..words.len()).flat_map(|index| code_files(&words[index..])).collect();
-        if is_data_program(program) {
-            run.arguments.clear();
-        }
+        let kept = operands.kept(program, &words[1..]);
+        run.arguments.clear();
+        run.arguments.extend(kept.iter().map(|word| word.text.clone()));
     }
     run
 }
@@ -74,12 +163,17 @@ fn is_data_program(program: &str) -> bool {
 }
 
 /// The line without words that are never run. `None` if it cannot be read.
-fn reduced_line(line: &str, depth: usize, files: &mut Vec<String>) -> Option<String> {
+fn reduced_line(
+    operands: Operands,
+    line: &str,
+    depth: usize,
+    files: &mut Vec<String>,
+) -> Option<String> {
     // A here-document may hold anything.
     if depth > DEPTH_MAX || line.contains("<<") {
         return None;
     }
-    LineReader { rest: line, depth, files }.commands(None)
+    LineReader { operands, rest: line, depth, files }.commands(None)
 }
 
 /// A word of a line.
@@ -250,6 +344,7 @@ fn after_substitution(text: &str) -> Option<&str> {
 }
 
 struct LineReader<'a> {
+    operands: Operands,
     rest: &'a str,
     depth: usize,
     files: &'a mut Vec<String>,
@@ -329,6 +424,9 @@ impl LineReader<'_> {
         // The value of an option may seem to be the program.
         let is_certain = !before.iter().any(|word| word.text.starts_with('-'));
         self.files.extend(code_files(command));
+        let interpreters = if is_certain { &command[..1] } else { command };
+        let is_input_run = (0..interpreters.len()).any(|place| may_run_input(&command[place..]));
+        self.files.extend(is_input_run.then(any_file));
         if !is_certain {
             self.find_later_programs(command);
         }
@@ -340,11 +438,12 @@ impl LineReader<'_> {
             self.files.extend(code_files(command));
         }
         let line = (is_line && !program.varies)
-            .then(|| reduced_line(&program.text, self.depth + 1, self.files));
+            .then(|| reduced_line(self.operands, &program.text, self.depth + 1, self.files));
         push_word(reduced, line.unwrap_or_else(|| Some(program.source.clone()))?.as_str());
-        let is_data = is_certain && is_data_program(&program.text);
+        let kept = if is_certain { self.operands.kept(&program.text, operands) } else { operands };
         for word in operands {
-            push_word(reduced, if is_data { &word.substitutions } else { &word.source });
+            let is_kept = kept.iter().any(|it| std::ptr::eq(it, word));
+            push_word(reduced, if is_kept { &word.source } else { &word.substitutions });
         }
         Some(())
     }
@@ -358,7 +457,7 @@ impl LineReader<'_> {
             self.files.extend(code_files(&command[index..]));
             if runs_line(&command[..index]) && !word.varies {
                 // The whole line is kept, so only its files matter.
-                let _ = reduced_line(&word.text, self.depth + 1, self.files);
+                let _ = reduced_line(self.operands, &word.text, self.depth + 1, self.files);
             }
         }
     }
@@ -412,7 +511,12 @@ impl LineReader<'_> {
                 }
                 '`' => {
                     let (inner, rest) = self.rest.split_once('`')?;
-                    word.substitute(&reduced_line(inner, self.depth + 1, self.files)?);
+                    word.substitute(&reduced_line(
+                        self.operands,
+                        inner,
+                        self.depth + 1,
+                        self.files,
+                    )?);
                     self.rest = rest;
                 }
                 '$' if self.peek() == Some('(') => {

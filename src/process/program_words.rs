@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 
 use super::code_programs::{SHELLS, is_command_flag, is_interpreter, program_name};
-use super::data_words::without_data;
+use super::data_words::{Operands, without_data};
 use super::job::Job;
 use super::job_paths::{FoundPrograms, variable};
 use super::script_lines::interpreter_words;
@@ -34,10 +34,13 @@ impl ProgramWords {
         Self::in_arguments(job, arguments_of(job), programs)
     }
 
-    /// The words of a job that may be run, or be read by the program that runs them.
-    pub(super) fn that_may_run(job: &Job, programs: &FoundPrograms) -> Self {
-        let run = without_data(&job.program.to_string_lossy(), &arguments_of(job));
-        let mut words = Self::in_arguments(job, run.arguments, programs);
+    /// The words of a job with these of its operands only.
+    pub(super) fn with(operands: Operands, job: &Job, programs: &FoundPrograms) -> Self {
+        let arguments = arguments_of(job);
+        let run = without_data(operands, &job.program.to_string_lossy(), &arguments);
+        let is_complete = operands == Operands::MayBeCode || !run.may_run_any_file();
+        let kept = if is_complete { run.arguments } else { arguments };
+        let mut words = Self::in_arguments(job, kept, programs);
         let files = run.files.iter().flat_map(|file| cut(file, true, job));
         words
             .further

@@ -15,12 +15,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::code_programs::{RUNNERS, program_name};
+use super::code_programs::{CHECKERS, RUNNERS, program_name};
 use super::code_variables::{loaded_paths, own_paths, without_working_folder};
+use super::data_words::Operands;
 use super::job::Job;
 use super::job_paths::{FoundPrograms, absolute, joined, search_path};
 use super::landlock_policy::{LandlockPolicy, PathRule};
-use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
+use super::program_files::{
+    KnownEntry, ProgramChange, UsedFiles, compare, is_executable, is_runnable,
+};
 use super::program_words::{ProgramWords, UNKNOWN, is_path_alone};
 use super::writable_folders::WritableFolders;
 
@@ -127,9 +130,18 @@ impl UserPrograms {
     pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
         let words = ProgramWords::of(&job, &self.found);
         let JobPrograms { named, run, is_confined } = self.find(&words, &job);
+        let starts = self.starts(&words, &job);
+        let executed = self.executed(Operands::ArePrograms, &starts, &job);
+        let may_be_executed = self.executed(Operands::MayBePrograms, &starts, &job);
         let mut files = UsedFiles::default();
         let known = self.known();
         for path in named {
+            let is_executed =
+                executed.contains(&path) || may_be_executed.contains(&path) && is_executable(&path);
+            if !is_executed {
+                // The job only reads it, so it may change: the sandbox suffices.
+                continue;
+            }
             match known.get(&path) {
                 Some(KnownEntry::Data | KnownEntry::Folder) => {}
                 Some(KnownEntry::Program { real, length, sha256 }) => {
@@ -159,7 +171,7 @@ impl UserPrograms {
             named.extend(words.all().filter_map(|word| self.locate(start, word, job)));
         }
         let bare = self.bare_paths(words, job);
-        let may_run = ProgramWords::that_may_run(job, &self.found);
+        let may_run = ProgramWords::with(Operands::MayBeCode, job, &self.found);
         let paths_in = |values: fn(&str) -> Vec<&str>| -> BTreeSet<PathBuf> {
             let in_folder = |start: &PathBuf| {
                 let paths = may_run.all().flat_map(|word| values(word));
@@ -193,6 +205,22 @@ impl UserPrograms {
                     || self.loads_open_code(job)
                     || self.may_run_open_code(&may_run, job)));
         JobPrograms { named, run, is_confined }
+    }
+
+    /// The paths that a job may execute or interpret, by the operands that are left of its commands.
+    fn executed(&self, operands: Operands, starts: &[PathBuf], job: &Job) -> BTreeSet<PathBuf> {
+        let words = ProgramWords::with(operands, job, &self.found);
+        let mut paths: BTreeSet<PathBuf> = run_files(&words, starts, job).into_iter().collect();
+        paths.extend(self.on_path(&words, job));
+        for start in starts {
+            for word in words.all() {
+                paths.extend(self.locate(start, word, job));
+                let values = joined_values(word).into_iter();
+                paths.extend(values.filter_map(|value| self.locate(start, value, job)));
+                paths.extend((!word.contains('/')).then(|| start.join(word)));
+            }
+        }
+        paths
     }
 
     /// The folders in which words of a job are looked up: its working directory, and the recorded
@@ -273,10 +301,12 @@ impl UserPrograms {
         let is_program =
             |word: &&String| !word.contains('/') || absolute(&job.cwd, word, job).is_file();
         let mut programs = words.in_order.iter().chain(&words.of_scripts).filter(is_program);
-        programs.any(|word| RUNNERS.contains(&program_name(word).as_str()))
-            || words
-                .interpreted()
-                .any(|(program, it)| is_program(&program) && !it.is_some_and(is_closed))
+        programs.any(|word| {
+            let name = program_name(word);
+            [RUNNERS, CHECKERS].iter().any(|names| names.contains(&name.as_str()))
+        }) || words
+            .interpreted()
+            .any(|(program, it)| is_program(&program) && !it.is_some_and(is_closed))
     }
 }
 

@@ -446,3 +446,92 @@ fn a_link_may_not_lead_elsewhere_and_data_may_change() {
     let error = programs.admit(job).expect_err("changed").to_string();
     assert_eq!(error, ProgramChange::Changed(link).to_string());
 }
+
+/// Commands that read the script `guard.sh`, which is executable, or the module `late.py`.
+const READING: [&str; 26] = [
+    "grep -q x guard.sh",
+    "test -s ./guard.sh || exit 2",
+    "wc -l late.py",
+    "cat ./late.py | grep -q x && exit 2; exit 0",
+    "if diff -q guard.sh ./guard.sh; then exit 0; fi",
+    "head -1 \"$CLAUDE_PROJECT_DIR\"/guard.sh",
+    "sed -n 1p guard.sh",
+    "awk 1 late.py",
+    "git diff --quiet -- guard.sh",
+    "/usr/bin/env cksum guard.sh",
+    "cp guard.sh /dev/null",
+    "bash -n guard.sh",
+    "timeout 5 sh -n ./guard.sh",
+    "python3 -m py_compile late.py && echo checked",
+    "python3 -m unittest ./late.py",
+    "python3 ~/x.js late.py guard.sh",
+    "node --check late.py",
+    "ruff check late.py",
+    "~/linter late.py",
+    "pytest -q ./late.py",
+    "npx --no-install prettier --check ./late.py",
+    "uv run ruff check late.py",
+    "pnpm exec eslint ./late.py",
+    "shellcheck guard.sh",
+    "bash -c 'cat ./guard.sh | tail -1'",
+    "xargs grep -q x ./guard.sh",
+];
+
+/// Commands that run one of these files.
+const RUNNING: [&str; 24] = [
+    "./guard.sh",
+    "timeout 5 ./guard.sh",
+    "sudo -u me ./guard.sh",
+    "~/runner ./guard.sh",
+    "true && sh guard.sh late.py",
+    ". ./late.py",
+    "python3 late.py",
+    "python3 -W error late.py",
+    "node -r ~/x.js ./late.py",
+    "env -S 'python3 late.py'",
+    "uv run late.py",
+    "uv run --with x late.py",
+    "uv run python3 ./late.py",
+    "npx ts-node ./late.py",
+    "deno run ./late.py",
+    "flock ~/lock python3 late.py",
+    "cat guard.sh | sh",
+    "cat ./guard.sh | sudo -u me bash -s -- x",
+    "cat late.py | python3 -",
+    "ls guard.sh | xargs -n1 timeout 5",
+    "find . -name x -exec ./guard.sh {} \\;",
+    "$(cat guard.sh)",
+    "bash -n guard.sh; ./guard.sh",
+    "cat <<X\n./guard.sh\nX",
+];
+
+#[test]
+fn a_changed_file_counts_if_it_is_run_and_not_if_it_is_read() {
+    for (lines, is_run) in [(&READING[..], false), (&RUNNING[..], true)] {
+        for line in lines {
+            let ground = Ground::new();
+            let (guard, module) = (ground.at("work/guard.sh"), ground.at("work/late.py"));
+            fs::write(&module, "first").expect("a file");
+            let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+            programs.remember(&job);
+            for path in [&guard, &module] {
+                fs::write(path, "other").expect("a file");
+            }
+            let admitted = programs.admit(job);
+            assert_eq!(admitted.is_err(), is_run, "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_reads_a_changed_file_is_confined() {
+    let ground = Ground::new();
+    fs::write(ground.at("work/late.py"), "first").expect("a file");
+    for line in READING.iter().filter(|line| line.contains("late.py")) {
+        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+        programs.remember(&job);
+        fs::write(ground.at("work/late.py"), line).expect("a file");
+        let admitted = programs.admit(job).expect(line);
+        assert!(admitted.job.landlock.is_some(), "{line}");
+    }
+}
