@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
 use crate::model::{
-    EndWords, ModelReply, Reasoning, RequestContent, StopKind, StreamProgress, classify_reply,
+    EndWords, ModelReply, Reasoning, RequestContent, SerializedParts, StopKind, StreamProgress,
+    classify_reply,
 };
 use crate::recovery::{
     CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
@@ -98,18 +99,22 @@ impl RunWorld<'_> {
         let summary = (!is_reply).then(|| self.context_view().summary_messages());
         let reasoning = self.caller.reasoning_for(&endpoint, &self.conversation);
         let (progress, fixed) = (self.caller.progress(), self.caller.fixed());
-        let (messages, emitted) = self.conversation.streaming();
+        let (messages, serialized, emitted) = self.conversation.streaming();
         let model = endpoint.facts.name.as_str();
         // Not every model of the chain has fast mode.
         let fast = call.fast && endpoint.facts.fast.is_some();
         let content = match &summary {
             Some(messages) => RequestContent { fast, ..summary_content(model, messages) },
-            None => RequestContent {
-                search: fixed.search.as_ref(),
-                fast,
-                source: self.context.source.as_deref(),
-                ..fixed.content(model, &messages, reasoning)
-            },
+            None => {
+                let content = fixed.content(model, &messages, reasoning);
+                RequestContent {
+                    search: fixed.search.as_ref(),
+                    fast,
+                    source: self.context.source.as_deref(),
+                    serialized: SerializedParts { messages: serialized, ..content.serialized },
+                    ..content
+                }
+            }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();
         // The receiver is gone once the call was cut; the step is not needed then.
@@ -253,6 +258,7 @@ pub(super) fn summary_content<'a>(model: &'a str, messages: &'a [Message]) -> Re
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::hooks::HookDecision;
 use crate::journal::{Journal, MessageMeta, RestoredConversation};
@@ -102,14 +103,19 @@ impl Conversation {
 
     /// Returns the messages of a request, and the record of the blocks of its reply that are reported
     /// while it streams.
-    pub(super) fn streaming(&mut self) -> (Cow<'_, [Message]>, &mut EmittedBlocks) {
+    pub(super) fn streaming(
+        &mut self,
+    ) -> (Cow<'_, [Message]>, &[Option<Box<RawValue>>], &mut EmittedBlocks) {
         self.emitted_blocks.drops_unsigned = self.drops_unsigned(&[]);
         self.emitted_blocks.makes_portable = self.refused.calls;
+        self.history.serialize();
         let mut messages = Cow::Borrowed(self.history.messages());
+        let mut serialized = self.history.serialized();
         if let Some(omitted) = self.omitted {
             omitted.remove_from(messages.to_mut(), self.history.density());
+            serialized = &[];
         }
-        (messages, &mut self.emitted_blocks)
+        (messages, serialized, &mut self.emitted_blocks)
     }
 
     /// Returns the added content that the next request can omit, beyond what the last one did.

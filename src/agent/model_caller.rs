@@ -8,10 +8,13 @@ mod turns;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::{RawValue, to_raw_value};
+
 use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
 use crate::model::{
-    ModelReply, Reasoning, Renewal, RequestContent, StreamProgress, ThinkingMode, WebSearch,
+    ModelReply, Reasoning, Renewal, RequestContent, SerializedParts, StreamProgress, ThinkingMode,
+    WebSearch,
 };
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
@@ -43,6 +46,8 @@ impl ClassifiedFault {
 pub(super) struct FixedContent {
     pub(super) system: String,
     pub(super) tools: Vec<ToolDefinition>,
+    /// The JSON of the tools, which requests share.
+    serialized_tools: Vec<Box<RawValue>>,
     /// The search tool of the service, for an agent that searches the web.
     pub(super) search: Option<WebSearch>,
 }
@@ -55,9 +60,18 @@ impl FixedContent {
         messages: &'a [Message],
         reasoning: Reasoning,
     ) -> RequestContent<'a> {
-        let Self { system, tools, .. } = self;
-        let (search, fast, source) = (None, false, None);
-        RequestContent { model, system, tools, messages, reasoning, search, fast, source }
+        let Self { system, tools, serialized_tools, .. } = self;
+        RequestContent {
+            model,
+            system,
+            tools,
+            messages,
+            reasoning,
+            search: None,
+            fast: false,
+            source: None,
+            serialized: SerializedParts { tools: serialized_tools, messages: &[] },
+        }
     }
 }
 
@@ -152,7 +166,12 @@ impl ModelCaller {
         accounting: Accounting,
     ) -> Self {
         Self {
-            fixed: Arc::new(FixedContent { system, tools: Vec::new(), search: None }),
+            fixed: Arc::new(FixedContent {
+                system,
+                tools: Vec::new(),
+                serialized_tools: Vec::new(),
+                search: None,
+            }),
             refused_tools: Vec::new(),
             chain: ModelChain::new(endpoints),
             reasoning,
@@ -208,7 +227,10 @@ impl ModelCaller {
         tools.retain(|tool| !self.refused_tools.contains(&tool.name));
         let is_new = tools != self.fixed.tools;
         if is_new {
-            Arc::make_mut(&mut self.fixed).tools = tools;
+            let fixed = Arc::make_mut(&mut self.fixed);
+            // A tool that cannot be serialized fails the request, as do those after it.
+            fixed.serialized_tools = tools.iter().map_while(|it| to_raw_value(it).ok()).collect();
+            fixed.tools = tools;
         }
         is_new
     }

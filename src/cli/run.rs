@@ -25,7 +25,6 @@ use super::mentions;
 use super::output::{
     Capabilities, HeartbeatFile, PipeDrain, PipeFraming, PipeSender, Resumption, RunObservers,
     ServiceNotifier, SnapshotRecorder, StreamJson, StreamOptions, TerminalFilter, framed_pipe,
-    one_line, pipe,
 };
 use super::output_file::OutputFile;
 use super::plugins::Plugin;

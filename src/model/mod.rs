@@ -50,7 +50,7 @@ pub use prices::{
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use reasoning::{Reasoning, ThinkingMode};
-pub use request::RequestContent;
+pub use request::{RequestContent, SerializedParts};
 pub use service::{ServiceKind, canonical_name, model_id, region_surcharge};
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};

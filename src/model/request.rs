@@ -3,8 +3,11 @@
 //! The fields are ordered by their stability, so that the service finds the longest cached prefix:
 //! tools, system prompt, messages, and only then fields that may differ between two attempts.
 
+use std::iter;
+
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
@@ -27,6 +30,16 @@ pub struct RequestContent<'a> {
     pub fast: bool,
     /// The purpose of the request, such as `agent:general-purpose`, if it is not the run's own.
     pub source: Option<&'a str>,
+    pub serialized: SerializedParts<'a>,
+}
+
+/// Parts of a request that were serialized for an earlier one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SerializedParts<'a> {
+    /// The JSON of the first tools.
+    pub tools: &'a [Box<RawValue>],
+    /// The JSON of the first messages, as far as it is known.
+    pub messages: &'a [Option<Box<RawValue>>],
 }
 
 /// The beta that enables fast mode.
@@ -38,7 +51,7 @@ pub(super) struct RequestBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tools: Vec<Marked<OfferedTool<'a>>>,
+    pub(super) tools: Vec<ToolField<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<SystemField<'a>>,
     messages: Vec<SentMessage<'a>>,
@@ -55,6 +68,13 @@ pub(super) struct RequestBody<'a> {
     pub(super) anthropic_version: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) anthropic_beta: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum ToolField<'a> {
+    Serialized(&'a RawValue),
+    Offered(Marked<OfferedTool<'a>>),
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +107,7 @@ pub(super) struct OutputConfig {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum SentMessage<'a> {
+    Serialized(&'a RawValue),
     Plain(&'a Message),
     /// A message with a cache breakpoint.
     Marked {
@@ -137,15 +158,13 @@ pub fn build_body(
 impl<'a> RequestBody<'a> {
     /// The body without cache breakpoints.
     pub(super) fn new(content: &RequestContent<'a>, cap: u32, mode: ReplyMode) -> Self {
-        let tools = content.tools.iter().map(OfferedTool::Defined);
-        let search = content.search.map(|search| OfferedTool::Search(search.tool(content.model)));
         let text = content.system;
         Self {
             model: Some(content.model),
-            tools: tools.chain(search).map(Marked::unmarked).collect(),
+            tools: tools(content),
             system: (!text.trim().is_empty())
                 .then(|| SystemField::Blocks([Marked::unmarked(SystemBlock { text })])),
-            messages: content.messages.iter().map(SentMessage::Plain).collect(),
+            messages: messages(content),
             stream: Some(mode == ReplyMode::Streaming),
             thinking: content.reasoning.thinking_field(content.model, cap),
             output_config: content
@@ -173,7 +192,7 @@ impl<'a> RequestBody<'a> {
     /// prompt, at the end of the last message and of the user message before it. There the previous
     /// request ended, so its cache entry is found however long this turn is.
     pub(super) fn mark_cache(&mut self, messages: &'a [Message]) {
-        if let Some(last) = self.tools.last_mut() {
+        if let Some(ToolField::Offered(last)) = self.tools.last_mut() {
             last.mark();
         }
         if let Some(SystemField::Blocks([system])) = &mut self.system {
@@ -187,6 +206,27 @@ impl<'a> RequestBody<'a> {
             }
         }
     }
+}
+
+/// The tools of a request. The last one is never in its serialized form, since it may be marked.
+fn tools<'a>(content: &RequestContent<'a>) -> Vec<ToolField<'a>> {
+    let search = content.search.map(|search| OfferedTool::Search(search.tool(content.model)));
+    let offered = content.tools.iter().map(OfferedTool::Defined).chain(search);
+    let mut fields: Vec<_> = offered.map(Marked::unmarked).map(ToolField::Offered).collect();
+    let unmarked = fields.len().saturating_sub(1);
+    for (field, json) in fields[..unmarked].iter_mut().zip(content.serialized.tools) {
+        *field = ToolField::Serialized(json);
+    }
+    fields
+}
+
+/// The messages of a request without cache breakpoints.
+fn messages<'a>(content: &RequestContent<'a>) -> Vec<SentMessage<'a>> {
+    let serialized = content.serialized.messages.iter().map(Option::as_deref);
+    let serialized = serialized.chain(iter::repeat(None));
+    let each = content.messages.iter().zip(serialized);
+    each.map(|(message, json)| json.map_or(SentMessage::Plain(message), SentMessage::Serialized))
+        .collect()
 }
 
 /// A message with a cache breakpoint at the last block that may carry one.

@@ -3,7 +3,8 @@
 //! twice.
 
 use outlast::model::{
-    Credential, ModelClient, ModelService, Reasoning, RequestContent, StreamProgress,
+    Credential, ModelClient, ModelService, Reasoning, RequestContent, SerializedParts,
+    StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, ModelCall, ReplyMode};
 use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
@@ -35,6 +36,7 @@ async fn length() -> usize {
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     let ask = ModelCall {
         purpose: CallPurpose::Reply,

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use outlast::model::{
     Credential, ModelClient, ModelReply, ModelService, Reasoning, RequestContent, RequestTimers,
-    Secret, StreamProgress,
+    Secret, SerializedParts, StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
 use outlast::transcript::{Block, Message};
@@ -93,6 +93,7 @@ async fn ask_watched(
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     let asked = client.attempt(&prompt, &ask, watch);
     let result = tokio::time::timeout(PATIENCE, asked).await.expect("an attempt always ends");

@@ -1,7 +1,7 @@
 //! What requests say of thinking and effort.
 
 use outlast::model::request::build_body;
-use outlast::model::{Reasoning, RequestContent, ThinkingMode};
+use outlast::model::{Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message};
 use outlast::types::{Effort, ThinkingDisplay};

@@ -1,7 +1,7 @@
 //! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
 
 use outlast::model::request::build_body;
-use outlast::model::{ModelClient, Reasoning, RequestContent, ThinkingMode};
+use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message, ToolDefinition};
 use serde_json::{Value, json};
@@ -69,6 +69,7 @@ fn requests_match_the_golden_files() {
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&RequestContent { model: "claude-sonnet-5-5", ..full }));
@@ -95,6 +96,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             search: None,
             fast: false,
             source: None,
+            serialized: SerializedParts::default(),
         };
         let body = sent(&prompt);
         assert!(body.matches(MARK).count() <= 4, "the service takes four marks");
@@ -127,6 +129,7 @@ fn attempts_differ_only_behind_the_messages() {
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     let end = |cap, mode| {
         let bytes = build_body(&prompt, cap, mode).expect("it can be said");
@@ -161,6 +164,7 @@ fn cache_markers_are_placed_only_on_valid_blocks() {
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     let body: Value = serde_json::from_str(&sent(&prompt)).unwrap();
     assert_eq!(body["messages"][1]["content"][1].get("cache_control"), None);

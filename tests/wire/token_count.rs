@@ -1,6 +1,6 @@
 //! The token count of a request, asked from the service.
 
-use outlast::model::{ModelClient, Reasoning, RequestContent, ThinkingMode};
+use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::transcript::{Block, Message};
 use serde_json::Value;
 
@@ -27,6 +27,7 @@ async fn ask_twice(bytes: Vec<u8>) -> ([Result<Option<u64>, Option<u16>>; 2], Ve
         search: None,
         fast: false,
         source: None,
+        serialized: SerializedParts::default(),
     };
     let counts = [client.count_tokens(&content).await, client.count_tokens(&content).await];
     (counts.map(|count| count.map_err(|fault| fault.status())), server.requests())

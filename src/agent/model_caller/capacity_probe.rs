@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::journal::Journal;
 use crate::model::limits::{ProbeEnd, ProbeTurn};
-use crate::model::{Bounds, ModelReply, Reasoning, RequestContent};
+use crate::model::{Bounds, ModelReply, Reasoning, RequestContent, SerializedParts};
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Failure, FailureStage, Fault, FaultKind, Limits,
     ModelCall, Probed, ReplyMode, Timer,
@@ -158,6 +158,7 @@ impl ModelCaller {
                     search: None,
                     fast: false,
                     source: Some(SOURCE),
+                    serialized: SerializedParts::default(),
                 };
                 let mut ignore = |_| {};
                 let call = request(model_index);

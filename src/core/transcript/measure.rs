@@ -5,6 +5,7 @@
 //! from the token count in the service's last reply, and measure only what was added since.
 
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::token_estimate::plain_text_bytes;
 use super::validity::{violation_at_end, violations_from};
@@ -22,6 +23,9 @@ const IMAGE_TOKENS_MAX: u64 = 5_000;
 const PAGE_BYTES: u64 = 14_000;
 /// Maximum number of tokens of a document that is linked by URL.
 const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
+/// The most JSON of one message that is kept for later requests, in bytes: more memory than time
+/// would be spent on images.
+const SERIALIZED_MAX: usize = 64 << 10;
 /// A service that reports fewer tokens than bytes divided by this is assumed not to count.
 const BYTES_PER_TOKEN_MAX: u64 = 64;
 
@@ -48,6 +52,9 @@ pub fn min_tokens(content: &[Block]) -> u64 {
 pub struct History {
     messages: Vec<Message>,
     meter: Meter,
+    /// The JSON of the first messages, for all but large ones. The last message is never among them,
+    /// as blocks may be added to it.
+    serialized: Vec<Option<Box<RawValue>>>,
     /// The number of messages that are known to be valid. The last message is never among them, as
     /// blocks may be added to it.
     valid: usize,
@@ -62,7 +69,7 @@ impl History {
     pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
         let mut meter = Meter::begin(fixed);
         meter.record_edit(&messages);
-        Self { messages, meter, valid: 0, resumed: None }
+        Self { messages, meter, serialized: Vec::new(), valid: 0, resumed: None }
     }
 
     /// Continues the history of an earlier process, with the token counts of its last reply, if
@@ -73,6 +80,21 @@ impl History {
 
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// Serializes the messages that no earlier request had, so that a request serializes only what
+    /// is new. An error is left to the request, which serializes the others itself.
+    pub fn serialize(&mut self) {
+        let complete = self.messages.len().saturating_sub(1);
+        for message in &self.messages[self.serialized.len().min(complete)..complete] {
+            let Ok(json) = to_raw_value(message) else { break };
+            self.serialized.push((json.get().len() <= SERIALIZED_MAX).then_some(json));
+        }
+    }
+
+    /// The JSON of the first messages, as far as it is kept.
+    pub fn serialized(&self) -> &[Option<Box<RawValue>>] {
+        &self.serialized
     }
 
     /// Updates the size of the system prompt and tools, as counted by [`fixed_bytes`].
@@ -125,6 +147,7 @@ impl History {
         let outcome = change(&mut self.messages);
         self.meter.record_edit(&self.messages);
         self.resumed = None;
+        self.serialized.clear();
         self.valid = 0;
         outcome
     }

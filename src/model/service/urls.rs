@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use super::kind::ServiceKind;
 use super::model_id::model_id;
 use crate::model::base_url::{BaseUrl, EndpointError};
-use crate::model::request::{OfferedTool, RequestBody};
+use crate::model::request::{Marked, OfferedTool, RequestBody, ToolField};
 use crate::model::web_search::use_basic_version;
 use crate::recovery::ReplyMode;
 
@@ -121,7 +121,10 @@ impl ServiceUrls {
                 body.model = None;
                 body.anthropic_version = Some(VERTEX_VERSION);
                 for tool in &mut body.tools {
-                    if let OfferedTool::Search(search) = &mut tool.part {
+                    if let ToolField::Offered(Marked {
+                        part: OfferedTool::Search(search), ..
+                    }) = tool
+                    {
                         use_basic_version(search);
                     }
                 }
