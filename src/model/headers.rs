@@ -42,6 +42,10 @@ const WINDOWS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens
 impl RateLimits {
     /// Parses the headers. `None` if the response reports no limits.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
+        // Most responses of gateways have none of these headers.
+        if !headers.keys().any(|name| name.as_str().contains(PREFIX)) {
+            return None;
+        }
         let unified = |name: &str| header_text(headers, &format!("{PREFIX}-unified-{name}"));
         let windows = WINDOWS.iter().filter_map(|name| RateWindow::parse(headers, name)).collect();
         let limits = Self {

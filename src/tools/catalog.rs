@@ -1,5 +1,7 @@
 //! The built-in tools: names, descriptions for the model, schemas and effects.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value, json};
 
 use crate::transcript::ToolDefinition;
@@ -203,7 +205,7 @@ impl BuiltinTool {
         ToolDefinition {
             name: self.name().to_string(),
             description: self.describe(commands, machine),
-            input_schema: self.schema(),
+            input_schema: self.schema().clone(),
         }
     }
 
@@ -225,7 +227,14 @@ impl BuiltinTool {
         text
     }
 
-    pub(super) fn schema(self) -> Value {
+    /// The JSON Schema of the tool's input.
+    pub(super) fn schema(self) -> &'static Value {
+        static SCHEMAS: [OnceLock<Value>; BuiltinTool::ALL.len()] =
+            [const { OnceLock::new() }; BuiltinTool::ALL.len()];
+        SCHEMAS[self as usize].get_or_init(|| self.new_schema())
+    }
+
+    fn new_schema(self) -> Value {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for field in self.info().fields {
             properties.insert(field.name.to_owned(), field.schema());

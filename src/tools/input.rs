@@ -248,9 +248,9 @@ pub(super) fn parse(
     absolute: impl Fn(&str) -> String,
 ) -> Result<ParsedInput, ToolError> {
     let schema = tool.schema();
-    rename_fields(input, &schema);
-    adapt_values(tool, input, &schema);
-    coerce(input, &schema);
+    rename_fields(input, schema);
+    adapt_values(tool, input, schema);
+    coerce(input, schema);
     let mut notes = Vec::new();
     if let Some(fields) = input.as_object_mut().filter(|_| tool == BuiltinTool::Bash) {
         let adapted = bash_forms::adapt(fields, absolute);
@@ -264,8 +264,8 @@ pub(super) fn parse(
     let offset = take_offset(tool, &mut input);
     let has_own_folder = tool == BuiltinTool::Bash && bash_forms::take_adapted_folder(&mut input);
     let mut unknown = BTreeSet::new();
-    remove_unknown(&mut input, &schema, &mut unknown);
-    notes.extend(fit_numbers(&mut input, &schema));
+    remove_unknown(&mut input, schema, &mut unknown);
+    notes.extend(fit_numbers(&mut input, schema));
     if !unknown.is_empty() {
         let names = Vec::from_iter(unknown).join("`, `");
         let known = schema["properties"].as_object().into_iter().flat_map(Map::keys);
@@ -379,7 +379,7 @@ fn validator(tool: BuiltinTool) -> &'static Validator {
         // The meta-schema of this draft takes a fraction of the time of the newest one, and the
         // built-in schemas use nothing that came later.
         let options = jsonschema::options().with_draft(Draft::Draft7);
-        options.build(&tool.schema()).expect("the built-in schemas are valid")
+        options.build(tool.schema()).expect("the built-in schemas are valid")
     })
 }
 

@@ -227,7 +227,7 @@ fn take_only_edit(fields: &mut Map<String, Value>) {
     let edits = fields.get("edits").and_then(Value::as_array).filter(|_| !has_text);
     let Some([Value::Object(edit)]) = edits.map(Vec::as_slice) else { return };
     let mut edit = Value::Object(edit.clone());
-    rename_fields(&mut edit, &BuiltinTool::Edit.schema());
+    rename_fields(&mut edit, BuiltinTool::Edit.schema());
     fields.remove("edits");
     if let Value::Object(edit) = edit {
         for (name, value) in edit {
@@ -401,8 +401,8 @@ mod tests {
     fn assert_changed(table: impl IntoIterator<Item = (BuiltinTool, Value, Value)>) {
         for (tool, given, wanted) in table {
             let (mut input, schema) = (given.clone(), tool.schema());
-            rename_fields(&mut input, &schema);
-            adapt_values(tool, &mut input, &schema);
+            rename_fields(&mut input, schema);
+            adapt_values(tool, &mut input, schema);
             assert_eq!(input, wanted, "{given}");
         }
     }

@@ -158,7 +158,7 @@ impl DeferredTools {
         ToolDefinition {
             name: TOOL_SEARCH.to_owned(),
             description: format!("{DESCRIPTION} These are there: {}", self.names()),
-            input_schema: BuiltinTool::ToolSearch.schema(),
+            input_schema: BuiltinTool::ToolSearch.schema().clone(),
         }
     }
 
