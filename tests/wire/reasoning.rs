@@ -19,6 +19,7 @@ fn body(model: &str, reasoning: Reasoning, cap: u32) -> Value {
         search: None,
         fast,
         source,
+        serialized: SerializedParts::default(),
     };
     let bytes = build_body(&content, cap, ReplyMode::Whole).expect("it can be said");
     serde_json::from_slice(&bytes).expect("JSON")

@@ -3,7 +3,8 @@
 use outlast::model::request::build_body;
 use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::recovery::ReplyMode;
-use outlast::transcript::{Block, Message, ToolDefinition};
+use outlast::transcript::{Block, History, Message, ToolDefinition};
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::server::{Server, stream};
@@ -81,6 +82,42 @@ fn requests_match_the_golden_files() {
         ..full
     };
     check("bare", &sent(&bare));
+}
+
+#[test]
+fn a_request_is_the_same_with_parts_that_were_serialized_for_earlier_ones() {
+    let tools = tools();
+    let serialized: Vec<_> = tools.iter().map(|tool| to_raw_value(tool).expect("JSON")).collect();
+    let check = |history: &mut History| {
+        history.serialize();
+        let plain = RequestContent {
+            model: "m",
+            system: "Be brief.",
+            tools: &tools,
+            messages: history.messages(),
+            reasoning: Reasoning::default(),
+            search: None,
+            fast: false,
+            source: None,
+            serialized: SerializedParts::default(),
+        };
+        let messages = history.serialized();
+        let parts = SerializedParts { tools: &serialized, messages };
+        assert_eq!(sent(&RequestContent { serialized: parts, ..plain }), sent(&plain));
+        messages.iter().flatten().count()
+    };
+    let mut history = History::new(Vec::new(), 0);
+    for (count, message) in conversation().into_iter().enumerate() {
+        history.push(message);
+        assert_eq!(check(&mut history), count, "all but the last");
+    }
+    // It is added to the last message.
+    history.push(Message::user(vec![Block::text("a".repeat(100_000))]));
+    assert_eq!(check(&mut history), 4);
+    history.push(Message::assistant(vec![Block::text("Done.")]));
+    assert_eq!(check(&mut history), 4, "a large message is not kept");
+    history.edit(|messages| messages[0] = Message::user(vec![Block::text("Other files.")]));
+    check(&mut history);
 }
 
 #[test]
