@@ -9,7 +9,7 @@ use super::scenario::{ReplyForm, ScriptedReply};
 pub(super) struct ResolvedReply {
     pub(super) id: String,
     pub(super) model: String,
-    pub(super) content: Vec<ReplyBlock>,
+    pub(super) content: Vec<ResolvedBlock>,
     pub(super) stop_reason: String,
     pub(super) tokens: Tokens,
     /// The requested speed, if any.
@@ -18,7 +18,7 @@ pub(super) struct ResolvedReply {
 
 /// A content block of a reply.
 #[derive(Debug)]
-pub(super) enum ReplyBlock {
+pub(super) enum ResolvedBlock {
     Thinking { text: String, signature: String },
     Text(String),
     Tool { id: String, name: String, input: Value, cut: Option<usize> },
@@ -63,15 +63,15 @@ impl ResolvedReply {
         let mut blocks = Vec::new();
         if let Some(text) = &reply.thinking {
             let signature = sign_thinking(context.model, text, context.signing_key);
-            blocks.push(ReplyBlock::Thinking { text: text.clone(), signature });
+            blocks.push(ResolvedBlock::Thinking { text: text.clone(), signature });
         }
         if let Some(text) = &reply.text {
-            blocks.push(ReplyBlock::Text(expand_cwd(text, context.cwd)));
+            blocks.push(ResolvedBlock::Text(expand_cwd(text, context.cwd)));
         }
         for (number, tool) in reply.tools.iter().enumerate() {
             let mut input = if tool.input.is_null() { json!({}) } else { tool.input.clone() };
             expand_cwd_in(&mut input, context.cwd);
-            blocks.push(ReplyBlock::Tool {
+            blocks.push(ResolvedBlock::Tool {
                 id: tool
                     .id
                     .clone()
@@ -83,7 +83,7 @@ impl ResolvedReply {
         }
         let usual_reason = if reply.tools.is_empty() { "end_turn" } else { "tool_use" };
         let scripted = &reply.usage;
-        let bytes: usize = blocks.iter().map(ReplyBlock::bytes).sum();
+        let bytes: usize = blocks.iter().map(ResolvedBlock::bytes).sum();
         let estimate = (bytes as u64).div_ceil(BYTES_PER_TOKEN).max(1);
         let output = scripted.output_tokens.unwrap_or(estimate);
         Self {
@@ -116,7 +116,7 @@ impl ResolvedReply {
 
     /// The whole reply as one message.
     pub(super) fn message(&self) -> Value {
-        let content: Vec<Value> = self.content.iter().map(ReplyBlock::whole).collect();
+        let content: Vec<Value> = self.content.iter().map(ResolvedBlock::whole).collect();
         json!({
             "id": self.id,
             "type": "message",
@@ -130,7 +130,7 @@ impl ResolvedReply {
     }
 }
 
-impl ReplyBlock {
+impl ResolvedBlock {
     fn bytes(&self) -> usize {
         match self {
             Self::Thinking { text, .. } | Self::Text(text) => text.len(),

@@ -165,7 +165,8 @@ impl Run {
         let failure = failure.normalized_for(self.connection);
         let counted = self.count(call, failure, context);
         let (run, chosen) = counted.choose_plan(RecoveryCause::Failed(failure), context);
-        let (class, purpose, full) = (failure.class, call.purpose(), &context.limits.budgets);
+        let (class, purpose, ask) = (failure.class, call.purpose(), Call::Ask(call.purpose()));
+        let full = &context.limits.budgets;
         let nth_retry = Pause::counted(class, run.budgets.retries, full.retries);
         let again = |run: Self, call| run.retry_changed_request(class, call, context);
         let without = |trim| again(run, call).trimming(trim);
@@ -174,9 +175,7 @@ impl Run {
                 let quota_ended = counted.needs_quota(failure, context);
                 Self { quota_ended, ..run }.stop(reason)
             }
-            P::SwitchModel => {
-                run.change_model(Some(failure), context).call(Call::Ask(purpose), context)
-            }
+            P::SwitchModel => run.change_model(Some(failure), context).call(ask, context),
             P::RetryPreferredModel => run.retry_preferred_model(class, purpose, context),
             P::Refresh => {
                 let why = Pause::counted(class, run.budgets.refreshes, full.refreshes);
@@ -191,7 +190,7 @@ impl Run {
             P::RetryOddRefusal => {
                 let until = run.back_off(context.limits.backoff, 1, failure, context);
                 let why = Pause::counted(class, run.budgets.odd_refusals, full.odd_refusals);
-                run.call_from(until, why, Call::Ask(purpose), context)
+                run.call_from(until, why, ask, context)
             }
             P::WaitForCapacity => run.wait_for_capacity(call, failure, context),
             P::RetryOverflow => run.call_after_pause(Pause::once(class), call, context),

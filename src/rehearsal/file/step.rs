@@ -263,7 +263,7 @@ impl ToolTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct FaultTable {
     /// The effect of the fault.
-    kind: FaultKind,
+    kind: FaultName,
     /// The position of the fault.
     after: FaultPosition,
     /// Kinds `stall` and `pings`: the time until the connection is closed. 1 hour by default.
@@ -278,7 +278,7 @@ pub(super) struct FaultTable {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum FaultKind {
+enum FaultName {
     /// The connection is reset.
     Reset,
     /// The connection is closed.
@@ -299,21 +299,21 @@ impl From<&ScriptedFault> for FaultTable {
     fn from(fault: &ScriptedFault) -> Self {
         let (mut every, mut error, mut bytes) = (None, None, None);
         let kind = match &fault.kind {
-            ScriptedFaultKind::Reset => FaultKind::Reset,
-            ScriptedFaultKind::Close => FaultKind::Close,
-            ScriptedFaultKind::End => FaultKind::End,
-            ScriptedFaultKind::Stall => FaultKind::Stall,
+            ScriptedFaultKind::Reset => FaultName::Reset,
+            ScriptedFaultKind::Close => FaultName::Close,
+            ScriptedFaultKind::End => FaultName::End,
+            ScriptedFaultKind::Stall => FaultName::Stall,
             ScriptedFaultKind::Pings { every: span } => {
                 every = Some(ScriptedDuration(*span));
-                FaultKind::Pings
+                FaultName::Pings
             }
             ScriptedFaultKind::Error(sent) => {
                 error = Some(sent.clone());
-                FaultKind::Error
+                FaultName::Error
             }
             ScriptedFaultKind::Insert(inserted) => {
                 bytes = Some(String::from_utf8_lossy(inserted).into_owned());
-                FaultKind::Insert
+                FaultName::Insert
             }
         };
         let hold = Some(fault.hold).filter(|hold| *hold != ScriptedFault::HOLD);
@@ -323,36 +323,36 @@ impl From<&ScriptedFault> for FaultTable {
 
 impl FaultTable {
     fn into_fault(self) -> Result<ScriptedFault, StepError> {
-        let belongs = |given: bool, key, kinds: &[FaultKind], names| {
+        let belongs = |given: bool, key, kinds: &[FaultName], names| {
             let fits = !given || kinds.contains(&self.kind);
             if fits { Ok(()) } else { Err(StepError::KeyOfOtherFault { key, kinds: names }) }
         };
-        let holding = &[FaultKind::Stall, FaultKind::Pings];
+        let holding = &[FaultName::Stall, FaultName::Pings];
         belongs(self.hold.is_some(), "hold", holding, "`stall` or `pings`")?;
-        belongs(self.every.is_some(), "every", &[FaultKind::Pings], "`pings`")?;
-        belongs(self.error.is_some(), "error", &[FaultKind::Error], "`error`")?;
-        belongs(self.bytes.is_some(), "bytes", &[FaultKind::Insert], "`insert`")?;
+        belongs(self.every.is_some(), "every", &[FaultName::Pings], "`pings`")?;
+        belongs(self.error.is_some(), "error", &[FaultName::Error], "`error`")?;
+        belongs(self.bytes.is_some(), "bytes", &[FaultName::Insert], "`insert`")?;
         let is_before_headers = matches!(
             self.after,
             FaultPosition::Accept | FaultPosition::Request | FaultPosition::HalfHead
         );
         let can_insert = !is_before_headers || self.after == FaultPosition::Request;
         let kind = match self.kind {
-            FaultKind::Reset => ScriptedFaultKind::Reset,
-            FaultKind::Close => ScriptedFaultKind::Close,
-            FaultKind::Stall => ScriptedFaultKind::Stall,
-            FaultKind::End | FaultKind::Pings | FaultKind::Error if is_before_headers => {
+            FaultName::Reset => ScriptedFaultKind::Reset,
+            FaultName::Close => ScriptedFaultKind::Close,
+            FaultName::Stall => ScriptedFaultKind::Stall,
+            FaultName::End | FaultName::Pings | FaultName::Error if is_before_headers => {
                 return Err(StepError::BeforeHeaders);
             }
-            FaultKind::Insert if !can_insert => return Err(StepError::BeforeRequest),
-            FaultKind::End => ScriptedFaultKind::End,
-            FaultKind::Pings => ScriptedFaultKind::Pings {
+            FaultName::Insert if !can_insert => return Err(StepError::BeforeRequest),
+            FaultName::End => ScriptedFaultKind::End,
+            FaultName::Pings => ScriptedFaultKind::Pings {
                 every: self.every.unwrap_or(ScriptedDuration(Duration::from_secs(15))).0,
             },
-            FaultKind::Error => {
+            FaultName::Error => {
                 ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded))
             }
-            FaultKind::Insert => {
+            FaultName::Insert => {
                 ScriptedFaultKind::Insert(self.bytes.ok_or(StepError::InsertsNothing)?.into_bytes())
             }
         };
