@@ -4,6 +4,7 @@
 /// A limiter of concurrent requests by additive increase, multiplicative decrease (AIMD). A
 /// throttled request halves the limit; after as many answers as the limit, it rises by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the methods of a limiter return a changed limiter"]
 pub struct AimdLimiter {
     most: u32,
     limit: u32,
@@ -38,7 +39,6 @@ impl AimdLimiter {
 
     /// Halves the limit after a throttled request that had begun in `epoch`. Requests that fail
     /// together count once.
-    #[must_use]
     pub fn throttled(self, epoch: u32) -> Self {
         if epoch != self.epoch {
             return Self { answers: 0, ..self };
@@ -48,7 +48,6 @@ impl AimdLimiter {
     }
 
     /// Records an answered request.
-    #[must_use]
     pub fn answered(self) -> Self {
         let answers = self.answers + 1;
         if self.limit == self.most {

@@ -27,6 +27,7 @@ impl NewDemands {
 /// The position of a prompt after its recorded steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[must_use = "the methods of a position return a changed position"]
 pub enum LeftOff {
     /// The model is to reply: to the prompt, to the results of tools, or to a nudge.
     #[default]
@@ -51,7 +52,6 @@ pub enum LeftOff {
 
 impl LeftOff {
     /// The position of the prompt after a further step.
-    #[must_use]
     pub fn after(self, step: &Transition) -> Self {
         if let Action::Finish(reason @ (StopReason::Completed | StopReason::Refusal)) = step.action
         {
@@ -98,7 +98,6 @@ impl LeftOff {
 
     /// The position of the prompt after a message to the model outside of a step. An answer is
     /// superseded by the reply to that message; an incomplete reply still has to be continued.
-    #[must_use]
     pub fn after_message(self) -> Self {
         if matches!(self, Self::Answered | Self::Delivered | Self::Consented) {
             Self::ReplyDue
@@ -109,7 +108,6 @@ impl LeftOff {
 
     /// The position of the prompt in a process with new demands: an answer that earlier processes
     /// accepted is checked again.
-    #[must_use]
     pub fn with_demands(self, new: NewDemands) -> Self {
         let is_complete = self == Self::Finished(StopReason::Completed);
         if new.schema && (is_complete || matches!(self, Self::Delivered | Self::Consented)) {
@@ -134,7 +132,6 @@ impl LeftOff {
 
 impl Run {
     /// The run in a process with new demands: their tries are full again.
-    #[must_use]
     pub fn with_demands(mut self, new: NewDemands, limits: &Limits) -> Self {
         if new.schema {
             self.has_output = false;

@@ -7,7 +7,6 @@ use super::{Budgets, Limits, Moment};
 impl Run {
     /// A run that continues in a new process: spent budgets stay spent, and an awaited reply is
     /// requested again. Moments start again at zero, so an earlier retry-after is void.
-    #[must_use]
     pub fn resumed(self) -> Self {
         Self {
             phase: Phase::Ready,
@@ -31,7 +30,6 @@ impl Run {
     /// A run that ended without success and continues with the same prompt. The budgets of the
     /// prompt stay spent: turns, tries at the answer and at the requirement, effort, the larger
     /// output limit. The budgets of recoveries are full again, since this is another attempt.
-    #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
         let budgets = Budgets {
@@ -52,7 +50,6 @@ impl Run {
     /// A run for a new prompt of the same session: budgets of the session stay spent, and fast mode
     /// stays off once it was disabled. `before` are the limits of the earlier prompt; the budget of
     /// compactions is full again if its limit has changed.
-    #[must_use]
     pub fn for_new_prompt(self, before: Option<&Limits>, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
         let Budgets { compactions, cool_downs, fast_mode, .. } = self.budgets;
@@ -64,7 +61,6 @@ impl Run {
     }
 
     /// A run that begins with the calls of the last reply, which a hook had deferred.
-    #[must_use]
     pub fn awaiting_tools(self) -> Self {
         self.without_answer().enter(Phase::Working)
     }

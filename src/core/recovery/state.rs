@@ -10,6 +10,7 @@ use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 /// The conversation is not part of it. The machine decides when a message is sent, not its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+#[must_use = "the methods of a run return a changed run"]
 pub struct Run {
     pub phase: Phase,
     pub budgets: Budgets,
