@@ -1,5 +1,5 @@
-//! Reads from the errors of HTTP clients why no connection was made, if no retry removes the cause:
-//! TLS, or a proxy. For the services of models and for MCP servers.
+//! Detects causes of failed HTTP connections that no retry removes: TLS, or a proxy. For the
+//! services of models and for MCP servers.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use rustls::{AlertDescription as Alert, Error as Tls, InvalidMessage};
 pub enum ConnectRefusal {
     /// The certificate of the server is not accepted.
     Certificate(String),
-    /// The server refuses the TLS handshake, or speaks no TLS.
+    /// The server refuses the TLS handshake, or does not speak TLS.
     Handshake(String),
     /// The proxy demands a login, or a different one.
     ProxyLogin,
@@ -21,7 +21,7 @@ pub enum ConnectRefusal {
 }
 
 impl ConnectRefusal {
-    /// Reads the error of a request. `None`: the cause may be temporary, or is none of these.
+    /// Reads the error of a request. `None`: the cause may be temporary, or is a different one.
     pub fn of(error: &reqwest::Error) -> Option<Self> {
         let is_connect = error.is_connect();
         let mut tls = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
@@ -59,7 +59,7 @@ const NO_COMMON_VERSION: &str = "the server has no version or cipher of TLS 1.2 
 /// The meaning of an alert, unless it may be temporary. In TLS 1.3 the server judges the
 /// certificate of a client after the handshake.
 fn alert_meaning(alert: Alert, is_connect: bool) -> Option<&'static str> {
-    let of_certificate = matches!(
+    let is_about_certificate = matches!(
         alert,
         Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -71,7 +71,7 @@ fn alert_meaning(alert: Alert, is_connect: bool) -> Option<&'static str> {
     );
     if alert == Alert::CertificateRequired {
         Some("the server demands a client certificate (CLAUDE_CODE_CLIENT_CERT)")
-    } else if of_certificate {
+    } else if is_about_certificate {
         Some("the server does not accept the client certificate, or demands one")
     } else if is_connect && alert == Alert::HandshakeFailure {
         Some("the server refuses the TLS handshake; it may demand a client certificate")

@@ -204,7 +204,7 @@ impl ServerConfig {
     }
 }
 
-/// Returns true if an entry says that its server is not used.
+/// Returns true if an entry disables its server.
 pub fn is_disabled(entry: &Map<String, Value>) -> bool {
     let is_set = |key: &str, to: bool| entry.get(key).is_some_and(|value| *value == to);
     is_set("disabled", true) || is_set("enabled", false)
@@ -222,7 +222,7 @@ fn millis(value: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(millis / 1000.0).ok()
 }
 
-/// A text, or a number or flag that stands for one.
+/// A text, or the text form of a number or flag.
 fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.contains('\0')),

@@ -77,8 +77,8 @@ pub(super) async fn handshake(
     Ok(server_info(&answer, redactor))
 }
 
-/// Agrees on a version. A server that refuses the newest one and names those that it supports is
-/// asked once more.
+/// Agrees on a version. If a server refuses the newest version and lists the supported ones, the
+/// newest of those is requested.
 async fn initialize(peer: &Peer, client: &Value, abilities: &Value) -> Result<Value, RequestFault> {
     let ask = |version: &str| {
         let params = json!({

@@ -88,7 +88,7 @@ impl HostServer {
     }
 }
 
-/// Parses the server's answer. It belongs to the request `id`, regardless of its own `id`.
+/// Parses the server's answer to the request `id`. The `id` in the answer is ignored.
 fn parse_answer(answer: Value, id: u64) -> ServerMessage {
     match ServerMessage::from_value(answer) {
         Some(ServerMessage::Response { outcome, .. }) => {

@@ -264,8 +264,8 @@ impl HttpSession {
             && refusal.status != StatusCode::REQUEST_TIMEOUT
     }
 
-    /// Returns true if the server accepts another request of the session, one that has no effect.
-    /// Without an answer the session is assumed to exist.
+    /// Returns true if the server accepts another request of the session, a ping. Without an
+    /// answer, the session is assumed to exist.
     async fn knows_session(&self) -> bool {
         let json = json!({ "jsonrpc": "2.0", "id": "session-check", "method": "ping" });
         let ping = ClientMessage { id: None, json };

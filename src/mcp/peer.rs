@@ -184,8 +184,8 @@ impl Peer {
         let _ = self.0.responses.try_send(ClientMessage::response(id, outcome));
     }
 
-    /// Passes a question of the server to the host. A question belongs to a request in progress, and
-    /// is cancelled if there is none. The end of the question counts as progress of all open
+    /// Passes a question of the server to the host. A question belongs to a request in progress,
+    /// and is cancelled if there is none. The end of the question counts as progress of all open
     /// requests.
     fn elicit(&self, id: Value, params: &Value) {
         let request = match self.0.elicitor.host_request(params) {

@@ -92,7 +92,7 @@ impl Servers {
     /// Returns the text of a prompt, by the name of its command and the words of the call.
     ///
     /// # Errors
-    /// No connected server has it, or its server refuses.
+    /// No connected server has the prompt, or its server refuses.
     pub async fn prompt(
         &self,
         command: &str,

@@ -21,8 +21,8 @@ pub(super) const INTERNAL_ERROR: i64 = -32603;
 /// The effect of the call is unknown.
 pub(super) const UNREADABLE_ANSWER: i64 = i64::MIN;
 
-/// A request without a handshake has no header with its protocol version, or one that differs from
-/// its body.
+/// A request without a handshake has no header with its protocol version, or header and body
+/// differ.
 pub(super) const HEADER_MISMATCH: i64 = -32020;
 
 /// The server does not support the version of the protocol.
@@ -188,7 +188,7 @@ impl RpcError {
         Self { code, message, detail: String::new(), supported: Vec::new() }
     }
 
-    /// True if the server names this version of the protocol as one that it supports.
+    /// True if the server lists this version of the protocol as supported.
     pub(super) fn supports(&self, version: &str) -> bool {
         self.supported.iter().any(|supported| supported == version)
     }

@@ -1,5 +1,5 @@
-//! Validates and simplifies tool schemas: one that the API rejects would make it reject every
-//! request. Pure.
+//! Validates and simplifies tool schemas: with one schema that the API rejects, it would reject
+//! every request. Pure.
 
 use serde_json::{Map, Value, json};
 

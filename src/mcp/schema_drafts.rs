@@ -183,7 +183,9 @@ fn replace_references(value: &mut Value, resolve: &dyn Fn(&str) -> Option<String
             inner.for_each(|(_, value)| replace_references(value, resolve));
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| replace_references(item, resolve));
+            for item in items {
+                replace_references(item, resolve);
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }

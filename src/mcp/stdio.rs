@@ -284,10 +284,11 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
     let (mut line, mut garbage) = (Vec::new(), 0);
     loop {
         line.clear();
-        let limit = u64::try_from(LONGEST_LINE).unwrap_or(u64::MAX);
+        // With the line feed.
+        let limit = u64::try_from(LONGEST_LINE + 1).unwrap_or(u64::MAX);
         match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) if line.len() >= LONGEST_LINE => {
+            Ok(_) if line.len() > LONGEST_LINE && !line.ends_with(b"\n") => {
                 output.set_fault("it sent a message that is longer than 32 MiB");
                 return;
             }
@@ -357,6 +358,26 @@ mod tests {
         }
         assert!((5..=10).contains(&arrived), "{arrived}");
         assert!(received.recv().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_message_of_the_greatest_length_is_read_and_a_longer_one_is_not() {
+        let message = |padding: usize| {
+            json!({ "jsonrpc": "2.0", "method": "x", "params": "x".repeat(padding) }).to_string()
+        };
+        let padding = LONGEST_LINE - message(0).len();
+        for (padding, is_read) in [(padding, true), (padding + 1, false)] {
+            let (pipes, mut server, mut received, _running) = connected(sink());
+            let line = message(padding) + "\n";
+            tokio::spawn(async move { server.write_all(line.as_bytes()).await });
+            let is_received = tokio::select! {
+                biased;
+                message = received.recv() => message.is_some(),
+                () = pipes.inbox.closed.cancelled() => false,
+            };
+            assert_eq!(is_received, is_read);
+            assert_eq!(pipes.closing_reason().is_none(), is_read);
+        }
     }
 
     #[tokio::test]

@@ -184,7 +184,7 @@ pub(super) fn complete_tool_use(
     }
 }
 
-/// The fields of a tool call beside those that are read.
+/// The fields of a tool call that are passed on unread.
 pub(super) fn other_fields(call: &Value) -> OtherFields {
     OtherFields::of(call, &["type", "id", "name", "input"])
 }
@@ -252,8 +252,8 @@ fn quoted(text: &str) -> String {
 }
 
 impl ModelReply {
-    /// Creates a reply of completed blocks. Drops tool calls that may be truncated, depending on the
-    /// stop reason.
+    /// Creates a reply of completed blocks. Drops tool calls that may be truncated, depending on
+    /// the stop reason.
     pub(super) fn of_blocks(
         (id, model): (String, String),
         mut blocks: Vec<CompletedBlock>,

@@ -19,13 +19,13 @@ pub(super) fn parse_error(value: &Value, status: u16) -> Option<FaultKind> {
     if status != 200 {
         return Some(FaultKind::Refused { status, label, code, message });
     }
-    match number.or_else(|| implied_status(&label)).or_else(|| implied_status(&code)) {
-        Some(status) => Some(FaultKind::Refused { status, label, code, message }),
+    let status = number.or_else(|| implied_status(&label)).or_else(|| implied_status(&code));
+    Some(match status {
+        Some(status) => FaultKind::Refused { status, label, code, message },
         None => {
-            let detail = format!("an error of unknown type: {message}");
-            Some(FaultKind::InvalidContent { detail })
+            FaultKind::InvalidContent { detail: format!("an error of unknown type: {message}") }
         }
-    }
+    })
 }
 
 /// Maximum depth of nested errors that are parsed.

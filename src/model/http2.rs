@@ -27,7 +27,7 @@ pub(super) async fn speaks_http2(url: &Url) -> bool {
         socket.read_exact(&mut head).await?;
         std::io::Result::Ok(head)
     };
-    // The length of a frame, its type, flags, and the number of its stream: that of the connection.
+    // A frame begins with its length, type, flags and stream number, which is 0 for the connection.
     match timeout(TIMEOUT, exchange).await {
         Ok(Ok(head)) => head[3] == SETTINGS && head[5..] == [0; 4],
         Ok(Err(_)) | Err(_) => false,

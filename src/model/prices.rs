@@ -258,7 +258,7 @@ static LIST: LazyLock<PriceList> = LazyLock::new(|| {
     serde_json::from_str(include_str!("prices.json")).expect("a test reads the whole list")
 });
 
-/// Finds the row of a model. The row of `claude-x` is also that of `claude-x-20260131` and
+/// Finds the row of a model. The row of `claude-x` also applies to `claude-x-20260131` and
 /// `claude-x-latest`.
 fn find_row(name: &str) -> Option<&'static PriceRow> {
     let name = &*canonical_name(name);

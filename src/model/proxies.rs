@@ -196,7 +196,7 @@ impl Proxy {
     /// The error text for a 407 of this proxy.
     pub(super) fn auth_error_message(&self) -> String {
         let how = match self.url.password() {
-            None => "demands a user and password; put them",
+            None => "wants a user and password; put them",
             Some(_) => "does not accept the user and password it was given; correct them",
         };
         format!("the proxy {self} {how} in {}", self.variable)

@@ -88,7 +88,7 @@ impl Reasoning {
         Some(field)
     }
 
-    /// The highest effort up to the wanted one that the model supports.
+    /// The highest effort that the model supports, up to the requested one.
     pub(super) fn effort_for(&self, model: &str) -> Option<Effort> {
         let always = thinking(model) == Thinking::Always;
         let least = (self.thinking == ThinkingMode::Off && always).then_some(Effort::Low);

@@ -268,7 +268,7 @@ impl ClientConfig {
         builder().tls_backend_preconfigured(tls).build().map_err(tls_error)
     }
 
-    /// TLS with the certificates that the user names, or on a host without those of the system.
+    /// TLS with the certificates that the user names, or on a host without system certificates.
     fn tls(&self) -> Result<rustls::ClientConfig, rustls::Error> {
         let verifier = Arc::new(ServerVerifier::new(&self.extra_roots)?);
         let config = rustls::ClientConfig::builder();

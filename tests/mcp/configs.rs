@@ -100,7 +100,7 @@ fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
         (json!({ "type": "ws", "url": "https://secret" }), "not supported"),
         (json!({ "type": "secret" }), "must be \"stdio\", \"http\", \"sse\" or \"sdk\""),
         (json!({ "type": "http", "url": "https://a", "headersHelper": ["secret"] }), "not a text"),
-        (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
+        (json!({ "type": "http", "url": "file:///secret" }), "not an http://"),
         (json!({ "command": "x", "args": "secret" }), "\"args\" is not a list"),
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is not an object"),
         (json!({ "command": "x", "env": { "A=secret": "" } }), "has an invalid name"),

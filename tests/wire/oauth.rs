@@ -462,7 +462,7 @@ async fn a_token_that_cannot_be_refreshed_is_sent_unchanged() {
     let cases = [
         (json!({ "refreshToken": null }), "holds no refresh token"),
         (json!({ "tokenEndpoint": null }), "OUTLAST_OAUTH_ENDPOINT"),
-        (json!({ "tokenEndpoint": "http://example.com/token" }), "no https:// address"),
+        (json!({ "tokenEndpoint": "http://example.com/token" }), "not an https:// address"),
     ];
     for (change, says) in cases {
         let stage = OauthFixture::with(-1).await.change(change);

@@ -69,7 +69,7 @@ async fn a_secret_request_goes_through_a_tunnel_and_tells_each_its_own() {
 async fn a_refused_login_is_final_and_names_the_proxy_and_its_variable() {
     for scheme in ["http", "https"] {
         for (user, words) in [
-            ("", "demands a user and password; put them in ALL_PROXY"),
+            ("", "wants a user and password; put them in ALL_PROXY"),
             ("user:wrong-word@", "does not accept the user and password it was given; correct"),
         ] {
             let proxy = Proxy::start(manners(Some(LOGIN)));

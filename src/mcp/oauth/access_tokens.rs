@@ -103,8 +103,8 @@ impl AccessTokens {
         Ok(cached.token())
     }
 
-    /// Obtains a token to replace one that the server rejected, or to follow a request without one.
-    /// `None` if only the user can provide one, by a login.
+    /// Obtains a token after the server rejected one, or demanded one for a request without a
+    /// token. `None` if only the user can provide one, by a login.
     ///
     /// # Errors
     /// The authorization server issues no token, or the login cannot be read or saved.
@@ -137,7 +137,7 @@ impl AccessTokens {
     ) -> (CacheGuard, Result<(), OAuthFault>) {
         let lock = match self.source.file.lock(lock_timeout).await {
             Ok(lock) => Some(lock),
-            // A client with credentials of its own needs no file: without one it only requests
+            // A client with its own credentials needs no file: without a file, it only requests
             // tokens more often.
             Err(LockError::Unusable(_)) if self.source.client().is_some() => None,
             Err(error) => return (cached, Err(self.source.lock_fault(&error, lock_timeout))),
@@ -218,7 +218,7 @@ impl CachedLogin {
             (before, Some(client)) => {
                 let login = source.client_token(client, before.as_ref(), challenge).await?;
                 source.hide(&login);
-                // Without the file each run requests a token of its own.
+                // Without the file, each run requests its own token.
                 let _ = source.file.prepare().and_then(|new| source.file.commit(new, &login));
                 login
             }

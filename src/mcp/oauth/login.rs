@@ -146,7 +146,7 @@ async fn scopes(
     scopes
 }
 
-/// The OAuth client: the one of the entry, or one that is registered now.
+/// The OAuth client: configured in the entry, or registered now.
 async fn client(
     source: &TokenSource,
     manager: &mut AuthorizationManager,

@@ -34,8 +34,8 @@ pub(super) struct TokenHttp {
     /// The address of the MCP server.
     server: Url,
     redactor: Redactor,
-    /// The reason that the last request failed, if a retry may succeed: errors of the protocol do not
-    /// contain it.
+    /// The reason that the last request failed, if a retry may succeed: errors of the protocol do
+    /// not contain it.
     temporary_failure: Mutex<Option<String>>,
 }
 
@@ -219,5 +219,26 @@ mod tests {
             assert_eq!(body, wanted, "{given}");
         }
         assert_eq!(normalize(b"<html>".to_vec(), &server), b"<html>");
+    }
+
+    #[tokio::test]
+    async fn a_later_failure_replaces_a_temporary_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let closed = listener.local_addr().expect("it is bound");
+        drop(listener);
+        // An error means that the same provider is already installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http: Arc<HttpClientFactory> = Arc::new(|url: &str| {
+            let client = reqwest::Client::builder().tls_certs_only([]).build();
+            if url.starts_with("https") { Err("no client".into()) } else { Ok(client?) }
+        });
+        let address = |url: &str| Url::parse(url).expect("an address");
+        let closed = address(&format!("http://{closed}"));
+        let tokens = TokenHttp::new(http, closed.clone(), Redactor::default());
+        tokens.read_document(&closed).await.expect_err("the port is closed");
+        assert!(tokens.temporary_failure().is_some_and(|why| why.contains("refused")));
+        let unusable = address("https://x.test");
+        tokens.read_document(&unusable).await.expect_err("there is no client");
+        assert_eq!(tokens.temporary_failure(), None);
     }
 }

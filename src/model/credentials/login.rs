@@ -90,7 +90,7 @@ pub enum LoginProblem {
 /// A login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// The access token. `None`: it has to be fetched first.
+    /// The access token. `None`: it must be fetched first.
     pub access: Option<Secret>,
     /// The refresh token.
     pub refresh: Option<Secret>,

@@ -32,7 +32,7 @@ use crate::text::hex;
 
 /// Time before its expiry at which a token is renewed: clocks differ, and requests take time.
 const MARGIN: Duration = Duration::from_mins(2);
-/// Pause after a failed renewal while the token is still valid, or after one that would fail again.
+/// Pause after a failed renewal, if the token is still valid or another try would fail, too.
 const EARLY_RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum wait for a lock that another run holds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(40);
@@ -155,7 +155,7 @@ impl CloudLogin {
             let rejected = secret.filter(|_| current.rejected.as_ref() == secret);
             let token = self.fetch(rejected).await?;
             if let Some(path) = shared.as_deref().filter(|_| token.expires.is_some()) {
-                // Without the cache, other runs fetch tokens of their own.
+                // Without the cache, other runs fetch their own tokens.
                 let _ = write_cached(path, &token);
             }
             token

@@ -23,8 +23,8 @@ use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a metadata server, for all requests together. If there is no such server, requests may
-/// stay without an answer.
+/// Timeout of a metadata server, for all requests together. If there is no such server, requests
+/// may stay without an answer.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
@@ -93,7 +93,7 @@ impl<'a> TokenCall<'a> {
         Ok(Self { service, request, limit: METADATA_TIMEOUT, is_local: true, remedy })
     }
 
-    /// Adds a header. Without one that cannot be sent, the service refuses, which is reported.
+    /// Adds a header, unless it cannot be sent: the service then refuses, which is reported.
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(value)) {
