@@ -5,7 +5,7 @@ use std::mem;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::transcript::{Message, Usage};
+use crate::transcript::{Message, Role, Usage};
 
 use super::entry::JournalRecord;
 
@@ -54,9 +54,10 @@ pub struct MessageEntry {
 }
 
 impl MessageEntry {
-    /// Returns true if it has results of tools, and thus is not a prompt.
-    pub(super) fn has_results(&self) -> bool {
-        self.message.content.iter().any(|block| block.answered_call().is_some())
+    /// Returns true for a message of the user without results of tools.
+    pub(super) fn is_prompt(&self) -> bool {
+        let Message { role, content } = &self.message;
+        *role == Role::User && !content.iter().any(|block| block.answered_call().is_some())
     }
 
     /// Returns true if it continues the reply of the line before.

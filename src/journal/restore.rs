@@ -167,12 +167,28 @@ pub(super) struct ParsedFile {
     pub(super) agents: Vec<PastAgent>,
 }
 
+impl ParsedFile {
+    /// The facts that the session was started with. `cwd` is the folder of its last message.
+    fn contract(&self, opened: Option<&OpenRecord>, cwd: Option<String>) -> RestoredContract {
+        RestoredContract {
+            terms: self.terms.clone(),
+            opened: opened.cloned(),
+            cwd: opened.map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
+            damage: self.rest.as_ref().map(|rest| rest.damage.clone()),
+        }
+    }
+}
+
+/// Restores a session, up to `point` if it is given.
+///
+/// # Errors
+/// Those of [`SessionReplay::cut`].
 pub(super) fn restore(
     id: &SessionId,
     file: &ParsedFile,
     point: Option<&ResumePoint>,
 ) -> Result<(RestoredSession, RestoreRemarks), JournalError> {
-    let ParsedFile { contents, rest, terms, agents } = file;
+    let ParsedFile { contents, rest, agents, .. } = file;
     let mut replay = SessionReplay::of(file);
     if let Some(point) = point {
         replay.cut(id, point)?;
@@ -205,9 +221,7 @@ pub(super) fn restore(
         append_to_user(&mut messages, note);
     }
     let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
-    past_agents::add_spending(agents, &mut replay.totals.session, 0);
-    past_agents::add_spending(agents, &mut replay.totals.prompt, replay.prompt_epoch);
-    replay.book_in_flight();
+    replay.add_open_costs(agents);
     let user_message_ids = replay.user_message_ids(&chain);
     let ids = replay.messages.iter().map(|entry| entry.uuid.clone()).collect();
     let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = replay;
@@ -226,12 +240,7 @@ pub(super) fn restore(
         files_read: files_read(&contents.entries, point.map(|point| point.message.as_str())),
         ..replay.work
     };
-    let contract = RestoredContract {
-        terms: terms.clone(),
-        opened: opened.cloned(),
-        cwd: opened.map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
-        damage: rest.as_ref().map(|rest| rest.damage.clone()),
-    };
+    let contract = file.contract(opened, cwd);
     let conversation = RestoredConversation {
         messages,
         repairs,
@@ -425,8 +434,10 @@ impl<'a> SessionReplay<'a> {
         replay
     }
 
-    /// Adds the worst-case cost of the call that was in flight.
-    fn book_in_flight(&mut self) {
+    /// Adds the spending of the sub-agents, and the worst-case cost of the call that was in flight.
+    fn add_open_costs(&mut self, agents: &[PastAgent]) {
+        past_agents::add_spending(agents, &mut self.totals.session, 0);
+        past_agents::add_spending(agents, &mut self.totals.prompt, self.prompt_epoch);
         let opened = self.opened.map(|open| open.model.as_str());
         let model = self.charged.or(opened).unwrap_or("unknown");
         let RestoredTotals { prompt, session, recovery, in_flight, .. } = &mut self.totals;
@@ -496,10 +507,7 @@ impl<'a> SessionReplay<'a> {
         }
         let index = |uuid: &str| self.messages.iter().position(|entry| entry.uuid == uuid);
         let later = self.prompt_starts.iter().any(|start| Some(*start) > index(turn));
-        let is_prompt = |entry: &&&MessageEntry| {
-            entry.message.role == Role::User && !entry.ours && !entry.has_results()
-        };
-        if later || dropped[1..].iter().any(|entry| is_prompt(&entry)) {
+        if later || dropped[1..].iter().any(|entry| entry.is_prompt() && !entry.ours) {
             return Err("further prompts follow that turn");
         }
         Ok(())
@@ -527,9 +535,8 @@ impl<'a> SessionReplay<'a> {
             None => new.iter().map(|entry| entry.uuid.as_str()).collect(),
             Some(_) => HashSet::new(),
         };
-        let is_user =
-            |entry: &&&MessageEntry| entry.message.role == Role::User && !entry.has_results();
-        let ids = chain.iter().filter(is_user).map(|entry| entry.uuid.clone());
+        let prompts = chain.iter().filter(|entry| entry.is_prompt());
+        let ids = prompts.map(|entry| entry.uuid.clone());
         let is_last = |id: &String| self.opened.is_some() && new.contains(id.as_str());
         let (last, earlier) = ids.partition(is_last);
         UserMessageIds { earlier, last }

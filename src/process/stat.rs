@@ -53,8 +53,8 @@ pub(super) fn parse(stat: &[u8]) -> Option<Stat> {
         return None;
     }
     let resident = number(21).and_then(|pages| pages.try_into().ok()).unwrap_or(0);
-    let start = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
-    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start })
+    let began = number(19).and_then(|ticks| ticks.try_into().ok()).unwrap_or(0);
+    Some(Stat { parent: pid(1)?, group: pid(2)?, is_headless, resident, start: began })
 }
 
 /// The fields after the name of the program: the first one is the state.

@@ -171,8 +171,7 @@ mod kernel {
         &[&[IsNot(0, AF_UNIX)], &[IsKind(1, SOCK_DGRAM)], &[IsKind(1, SOCK_RAW)]],
     )];
 
-    /// Calls that make sockets, of every protocol. io_uring makes sockets without the call for
-    /// that.
+    /// Calls that make sockets, of every protocol. Those of `io_uring` do so without the first one.
     #[rustfmt::skip]
     const SOCKETS: &[c_long] = &[
         libc::SYS_socket, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter,
