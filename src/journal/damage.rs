@@ -87,9 +87,7 @@ impl Rest {
         if !calls.is_empty() {
             text.push_str("\nAs far as the record can be read, these calls were made:");
             for call in calls.iter().take(LISTED_CALLS_MAX) {
-                text.push_str("\n- ");
-                text.push_str(call);
-                text.push_str(": outcome unknown");
+                let _ = write!(text, "\n- {call}: outcome unknown");
             }
             if calls.len() > LISTED_CALLS_MAX {
                 let _ = write!(text, "\n- and {} more", calls.len() - LISTED_CALLS_MAX);

@@ -1,6 +1,7 @@
 //! Reads the journals of the sub-agents of earlier processes: their work and their spending.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -215,9 +216,7 @@ impl PastAgent {
             text.push_str(&self.finished.join("\n- "));
         }
         for call in &self.unknown {
-            text.push_str("\n- ");
-            text.push_str(call);
-            text.push_str(" was running when it ended: outcome unknown");
+            let _ = write!(text, "\n- {call} was running when it ended: outcome unknown");
         }
         if !self.text.trim().is_empty() {
             let words: String = self.text.trim().chars().take(FINAL_TEXT_MAX).collect();

@@ -25,6 +25,8 @@
 //! If outlast may not be a subreaper, because it had children before it was executed or is used as
 //! a library, the tag in their environment identifies them.
 
+#[cfg(test)]
+mod bpf_interpreter;
 mod closed_stdout;
 mod code_programs;
 mod code_variables;

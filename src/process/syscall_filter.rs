@@ -295,36 +295,10 @@ mod kernel {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::bpf_interpreter::{Instruction, run};
 
-        /// Runs a filter for a call, as `seccomp_data`: its number, the architecture, two halves of
-        /// an address, and the halves of the arguments. Returns the result and the instructions.
-        fn run(program: &[seccompiler::sock_filter], call: &[u32]) -> (u32, usize) {
-            let (mut at, mut value) = (0, 0);
-            for count in 1.. {
-                let step = &program[at];
-                let class = u32::from(step.code & 0x7);
-                let holds = match u32::from(step.code & !0x7) {
-                    _ if class == libc::BPF_RET => return (step.k, count),
-                    _ if class == libc::BPF_LD => {
-                        value = call[step.k as usize / 4];
-                        None
-                    }
-                    libc::BPF_AND => {
-                        value &= step.k;
-                        None
-                    }
-                    libc::BPF_JA => {
-                        at += step.k as usize;
-                        None
-                    }
-                    libc::BPF_JEQ => Some(value == step.k),
-                    libc::BPF_JGE => Some(value >= step.k),
-                    libc::BPF_JGT => Some(value > step.k),
-                    code => panic!("an unknown instruction: {code}"),
-                };
-                at += 1 + holds.map_or(0, |it| usize::from(if it { step.jt } else { step.jf }));
-            }
-            unreachable!("a filter ends")
+        fn instructions(program: &Program) -> Vec<Instruction> {
+            program.iter().map(|it| (it.code, it.jt, it.jf, it.k)).collect()
         }
 
         #[test]
@@ -336,8 +310,9 @@ mod kernel {
                 (CallFilter::Isolated, NetworkAccess::NoTcp),
                 (CallFilter::Readers, NetworkAccess::Off),
             ] {
-                let filter = build(calls, network).expect("a filter");
+                let filter = instructions(&build(calls, network).expect("a filter"));
                 let linear = refused_calls(calls, network).and_then(compare).expect("a filter");
+                let linear = instructions(&linear);
                 let mut refused = 0;
                 let numbers = (0..600).flat_map(|number| [number, number | 0x4000_0000]);
                 for number in numbers.chain([0x3fff_ffff, u32::MAX]) {

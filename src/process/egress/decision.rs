@@ -100,21 +100,12 @@ mod tests {
     use std::net::SocketAddrV4;
     use std::time::SystemTime;
 
-    use super::super::job_egress::UnixSocketTerms;
     use super::*;
 
     fn terms(allows_binding: bool) -> EgressTerms {
-        EgressTerms {
-            relay: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000),
-            allows_binding,
-            loopback_ports: vec![8080],
-            unix: UnixSocketTerms {
-                allows_all: false,
-                listed: Vec::new(),
-                writable: Vec::new(),
-                since: SystemTime::UNIX_EPOCH,
-            },
-        }
+        let relay = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000);
+        let closed = EgressTerms::closed(relay, SystemTime::UNIX_EPOCH);
+        EgressTerms { allows_binding, loopback_ports: vec![8080], ..closed }
     }
 
     fn inet(text: &str) -> SocketAddress {

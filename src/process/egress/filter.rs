@@ -225,40 +225,24 @@ fn program() -> Option<Vec<sock_filter>> {
 mod tests {
     use std::sync::LazyLock;
 
-    use nix::libc::{self, c_long, sock_filter};
+    use nix::libc::{self, c_long};
 
     use super::program;
+    use crate::bpf_interpreter::{self, Instruction};
 
-    static PROGRAM: LazyLock<Vec<sock_filter>> =
-        LazyLock::new(|| program().expect("this processor is known"));
+    static PROGRAM: LazyLock<Vec<Instruction>> = LazyLock::new(|| {
+        let program = program().expect("this processor is known");
+        program.into_iter().map(|it| (it.code, it.jt, it.jf, it.k)).collect()
+    });
 
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
-    /// Runs the program as the kernel does.
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     fn run(architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
-        let mut data = [number.to_le_bytes(), architecture.to_le_bytes()].concat();
-        data.extend([0; 8]);
-        data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
-        let (mut at, mut value) = (0, 0u32);
-        loop {
-            let step = PROGRAM[at];
-            let constant = step.k;
-            at += 1;
-            let jump = |holds: bool| usize::from(if holds { step.jt } else { step.jf });
-            match u32::from(step.code) {
-                0x20 => {
-                    let from = usize::try_from(constant).expect("a small number");
-                    value = u32::from_le_bytes(data[from..from + 4].try_into().expect("4 bytes"));
-                }
-                0x54 => value &= constant,
-                0x15 => at += jump(value == constant),
-                0x35 => at += jump(value >= constant),
-                0x45 => at += jump(value & constant != 0),
-                0x06 => return constant,
-                code => panic!("an operation that the program does not have: {code:#x}"),
-            }
-        }
+        let halves = arguments.map(|argument| [argument as u32, (argument >> 32) as u32]);
+        let call = [&[number, architecture, 0, 0][..], halves.as_flattened()].concat();
+        bpf_interpreter::run(&PROGRAM, &call).0
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -73,14 +73,17 @@ impl RunEgress {
 impl RunEgress {
     /// The network of a test: only this relay can be reached.
     pub(crate) fn closed(relay: SocketAddrV4, session: &SessionEgress) -> Arc<Self> {
-        let unix = UnixSocketTerms {
-            allows_all: false,
-            listed: Vec::new(),
-            writable: Vec::new(),
-            since: session.since(),
-        };
-        let terms = EgressTerms { relay, allows_binding: false, loopback_ports: Vec::new(), unix };
+        let terms = EgressTerms::closed(relay, session.since());
         Arc::new(Self::new(terms, session.clone(), Vec::new()))
+    }
+}
+
+#[cfg(test)]
+impl EgressTerms {
+    pub(super) fn closed(relay: SocketAddrV4, since: SystemTime) -> Self {
+        let (listed, writable) = (Vec::new(), Vec::new());
+        let unix = UnixSocketTerms { allows_all: false, listed, writable, since };
+        Self { relay, allows_binding: false, loopback_ports: Vec::new(), unix }
     }
 }
 
