@@ -3,9 +3,9 @@
 /// An instruction: its code, its two jumps, and its constant, as in linux/filter.h.
 pub(crate) type Instruction = (u16, u8, u8, u32);
 
-/// Runs a filter on the words of a `seccomp_data`: the number of a call, the architecture, two halves
-/// of an address, and the halves of the arguments. Returns the result, and the number of instructions
-/// that were run.
+/// Runs a filter on the words of a `seccomp_data`: the number of a call, the architecture, two
+/// halves of an address, and the halves of the arguments. Returns the result, and the number of
+/// instructions that were run.
 pub(crate) fn run(program: &[Instruction], call: &[u32]) -> (u32, usize) {
     let (mut at, mut value) = (0, 0);
     for count in 1.. {

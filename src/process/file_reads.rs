@@ -62,7 +62,7 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
 /// Returns the reason why a user cannot access a path: the file, or a folder on the way to it,
 /// belongs to another user. `None`: the reason is not known.
 pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
-    // In a folder that may not be searched, nothing is found.
+    // If a folder may not be searched, only the folder itself is found.
     let (part, facts) = path.ancestors().find_map(|part| Some((part, fs::metadata(part).ok()?)))?;
     let (owner, us) = (facts.uid(), us.as_raw());
     let is_closed = owner != us && facts.permissions().mode() & 0o005 == 0;

@@ -54,9 +54,9 @@ impl Supervisor {
 
     async fn run_to_end(&self, job: &Job, stdout_max: usize) -> Result<JobOutput, OutputError> {
         let mut running = self.start(job).await?;
-        let receiver = |pipe| Receiver::from_owned_fd(pipe).map(Some);
-        let out = running.stdout.take().map_or(Ok(None), |pipe| receiver(pipe.into()))?;
-        let err = running.stderr.take().map_or(Ok(None), |pipe| receiver(pipe.into()))?;
+        let out = running.stdout.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
+        let err = running.stderr.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
+        let (out, err) = (out.transpose()?, err.transpose()?);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let status = {
             // Both are read all the time, so that the program does not block on a full pipe.
@@ -69,7 +69,10 @@ impl Supervisor {
             let (mut reading, mut exit) = (pin!(reading), pin!(running.exit()));
             tokio::select! {
                 // After too much output the program may be blocked, so its exit is not awaited.
-                read = &mut reading => read.map(drop).map(|()| exit)?.await,
+                read = &mut reading => {
+                    read?;
+                    exit.await
+                }
                 status = &mut exit => {
                     // A background process of the program may hold the pipes; it is not awaited.
                     timeout(DRAIN, reading).await.unwrap_or(Ok(((), ())))?;

@@ -196,21 +196,25 @@ async fn forward_reports(
     let (mut exit_sender, mut swept_sender) = (Some(exit_sender), Some(swept_sender));
     while let Ok(report) = read_report(&socket).await {
         // The receiver may be gone; a failed send is ignored.
-        if let JobReport::Exited(status) | JobReport::Ended(status) = report {
-            let is_last = matches!(report, JobReport::Ended(_));
-            if is_last {
-                let _ = swept_sender.take().map(|sender| sender.send(false));
+        match report {
+            JobReport::Exited(status) => {
+                let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
             }
-            let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
-            if is_last {
+            JobReport::Ended(status) => {
+                let _ = swept_sender.take().map(|sender| sender.send(false));
+                let _ = exit_sender.take().map(|sender| sender.send(ExitStatus::from_raw(status)));
                 return;
             }
-        } else if let JobReport::MemoryExceeded(taken) = report {
-            let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
-        } else if let JobReport::LeftoversEnded(left) = report {
-            let _ = swept_sender.take().map(|sender| sender.send(left));
-        } else {
-            return;
+            JobReport::LeftoversEnded(left) => {
+                let _ = swept_sender.take().map(|sender| sender.send(left));
+            }
+            JobReport::MemoryExceeded(taken) => {
+                let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
+            }
+            JobReport::Started
+            | JobReport::Listener(_)
+            | JobReport::StartFailed(_)
+            | JobReport::AllEnded(_) => return,
         }
     }
 }
