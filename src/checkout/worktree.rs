@@ -180,9 +180,9 @@ async fn is_incomplete(git: &Git, root: &Path, path: &Path) -> Result<bool, GitE
     let list = within(root, &["worktree", "list", "--porcelain"]);
     let listed = git.run(GitStep::ListWorktrees, &list).await?;
     let listed = String::from_utf8_lossy(&listed);
-    let (own, reason) = (format!("worktree {}", path.display()), format!("locked {INCOMPLETE}"));
-    let own = listed.split("\n\n").find(|entry| entry.lines().any(|line| line == own));
-    Ok(own.is_some_and(|entry| entry.lines().any(|line| line == reason)))
+    let (head, reason) = (format!("worktree {}", path.display()), format!("locked {INCOMPLETE}"));
+    let entry = listed.split("\n\n").find(|entry| entry.lines().any(|line| line == head));
+    Ok(entry.is_some_and(|entry| entry.lines().any(|line| line == reason)))
 }
 
 /// Adds a worktree without its files, on its branch if that exists, and otherwise on a new one.
@@ -248,15 +248,17 @@ async fn fill(
     (path, branch): (&Path, &AddedBranch),
     variables: &Variables,
 ) -> Result<(), GitError> {
-    let own: Vec<_> = variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let environment: Vec<_> =
+        variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (folder, home, config_dir) = (path.to_owned(), home(variables), config_dir(variables));
-    let confined =
-        spawn_blocking(move || Confinement::of_command(&folder, home.as_deref(), config_dir, &own));
-    let confined = confined.await.map_err(io::Error::from).and_then(|made| made);
-    let confined = confined.map_err(|error| GitError::NoResult(error.into()))?;
+    let confinement = spawn_blocking(move || {
+        Confinement::of_command(&folder, home.as_deref(), config_dir, &environment)
+    });
+    let confinement = confinement.await.map_err(io::Error::from).flatten();
+    let confinement = confinement.map_err(|error| GitError::NoResult(error.into()))?;
     let words = ["-C".as_ref(), path.as_os_str(), "checkout".as_ref()];
     let words = [&words[..], &["--quiet", "--force", &branch.name, "--"].map(OsStr::new)].concat();
-    git.run_within(GitStep::FillWorktree, &words, Some(&confined)).await?;
+    git.run_within(GitStep::FillWorktree, &words, Some(&confinement)).await?;
     let mut unlock = within(root, &["worktree", "unlock", "--"]);
     unlock.push(path.as_os_str());
     git.run(GitStep::AddWorktree, &unlock).await.map(drop)

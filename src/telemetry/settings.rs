@@ -106,8 +106,12 @@ impl VariableReader<'_> {
 
     /// Returns the name of the variable that [`Self::of_signal`] reads.
     fn name_for_signal(&self, signal: &Signal, what: &str) -> String {
-        let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name);
-        if self.value(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
+        let specific = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name);
+        if self.value(&specific).is_some() {
+            specific
+        } else {
+            format!("OTEL_EXPORTER_OTLP_{what}")
+        }
     }
 
     /// Adds a warning, once for a variable that applies to all signals.
@@ -134,13 +138,11 @@ impl VariableReader<'_> {
 
     fn collector(&mut self, signal: &Signal) -> Option<Collector> {
         let variable = format!("OTEL_{}_EXPORTER", signal.name);
-        let own = self.value(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.name));
+        let specific = self.value(&format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.name));
         let common = self.value("OTEL_EXPORTER_OTLP_ENDPOINT");
-        let url = match self.value(&variable) {
+        let default = match self.value(&variable) {
             Some("none") => return None,
-            Some("otlp") => own
-                .map(ToOwned::to_owned)
-                .or_else(|| Some(below(common.unwrap_or("http://localhost:4318"), signal.path))),
+            Some("otlp") => Some("http://localhost:4318"),
             Some(other) => {
                 let why = format!("asks for {other:?}, which is not supported; use otlp or none");
                 self.warn(&variable, &why);
@@ -148,8 +150,12 @@ impl VariableReader<'_> {
             }
             // Unlike an SDK, outlast uses the default endpoint only if the exporter is requested:
             // without a collector, each short run would end with failed requests.
-            None => own.map(ToOwned::to_owned).or_else(|| Some(below(common?, signal.path))),
-        }?;
+            None => None,
+        };
+        let url = match specific {
+            Some(url) => url.to_owned(),
+            None => format!("{}/{}", common.or(default)?.trim_end_matches('/'), signal.path),
+        };
         let protocol = self.of_signal(signal, "PROTOCOL");
         if protocol == Some("grpc") {
             let name = self.name_for_signal(signal, "PROTOCOL");
@@ -189,8 +195,8 @@ impl VariableReader<'_> {
 
     fn resource(&self) -> Vec<(String, String)> {
         let mut resource = self.value(RESOURCE).map(pairs).unwrap_or_default();
-        let named = resource.iter().any(|(name, _)| name == "service.name");
-        let service = self.value(SERVICE).or((!named).then_some("outlast"));
+        let has_name = resource.iter().any(|(name, _)| name == "service.name");
+        let service = self.value(SERVICE).or((!has_name).then_some("outlast"));
         if let Some(service) = service {
             resource.retain(|(name, _)| name != "service.name");
             resource.push(("service.name".to_owned(), service.to_owned()));
@@ -213,10 +219,6 @@ impl VariableReader<'_> {
         };
         (is_sampled, parent)
     }
-}
-
-fn below(base: &str, path: &str) -> String {
-    format!("{}/{path}", base.trim_end_matches('/'))
 }
 
 /// Parses `name=value` pairs that are separated by commas. Values are percent-encoded.
@@ -263,11 +265,11 @@ mod tests {
         assert_eq!(urls(&[base, ("OTEL_SDK_DISABLED", "TRUE")]), [""; 0]);
         assert_eq!(urls(&[base, ("OTEL_METRICS_EXPORTER", "none")]), both[..1]);
         assert_eq!(urls(&[base, ("OTEL_TRACES_SAMPLER", "always_off")]), both[1..]);
-        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/here");
-        assert_eq!(urls(&[own]), ["https://t/here"]);
-        assert_eq!(urls(&[own, base]), ["https://t/here", both[1]]);
-        let asked = ("OTEL_TRACES_EXPORTER", "otlp");
-        assert_eq!(urls(&[asked]), ["http://localhost:4318/v1/traces"]);
+        let specific = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/here");
+        assert_eq!(urls(&[specific]), ["https://t/here"]);
+        assert_eq!(urls(&[specific, base]), ["https://t/here", both[1]]);
+        let exporter = ("OTEL_TRACES_EXPORTER", "otlp");
+        assert_eq!(urls(&[exporter]), ["http://localhost:4318/v1/traces"]);
         for refused in [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
@@ -276,10 +278,10 @@ mod tests {
             assert_eq!((setup.settings, setup.warnings.len()), (None, 1), "{refused:?}");
             assert!(setup.warnings[0].contains(refused.0), "{:?}", setup.warnings);
         }
-        let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://");
-        let setup = read(&[base, own]);
-        assert!(setup.warnings[0].contains(own.0), "{:?}", setup.warnings);
-        assert_eq!(urls(&[base, own]), both[..1]);
+        let specific = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://");
+        let setup = read(&[base, specific]);
+        assert!(setup.warnings[0].contains(specific.0), "{:?}", setup.warnings);
+        assert_eq!(urls(&[base, specific]), both[..1]);
         let setup = read(&[base, ("OTEL_TRACES_EXPORTER", "console")]);
         assert!(setup.warnings[0].contains("console"), "{:?}", setup.warnings);
     }

@@ -51,11 +51,11 @@ impl CredentialSet {
             let variable = place.strip_prefix('$').and_then(|rest| rest.split('/').next());
             variable == Some(name)
         };
-        let is_meant = |variable: &str| match variable.strip_suffix('*') {
+        let is_match = |variable: &str| match variable.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
             None => name == variable,
         };
-        self.variables.iter().any(|variable| is_meant(variable))
+        self.variables.iter().any(|variable| is_match(variable))
             || self.places.iter().any(|place| names_file(place))
     }
 

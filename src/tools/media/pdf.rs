@@ -103,10 +103,10 @@ fn keep_only(
     found: &BTreeMap<u32, ObjectId>,
     picked: &BTreeSet<u32>,
 ) -> Result<(), PdfFlaw> {
-    let kept: BTreeSet<ObjectId> =
+    let picked_ids: BTreeSet<ObjectId> =
         picked.iter().filter_map(|page| found.get(page)).copied().collect();
     let others: Vec<u32> =
-        found.iter().filter(|(_, id)| !kept.contains(id)).map(|(page, _)| *page).collect();
+        found.iter().filter(|(_, id)| !picked_ids.contains(id)).map(|(page, _)| *page).collect();
     document.delete_pages(&others);
     let catalog = document.catalog_mut().map_err(|error| damaged(&error))?;
     // Bookmarks, forms and structure trees refer to all pages, and would keep them in the file.
@@ -117,7 +117,7 @@ fn keep_only(
         }
     }
     *catalog = lean;
-    for id in kept {
+    for id in picked_ids {
         if let Ok(page) = document.get_dictionary_mut(id) {
             page.remove(b"B");
         }

@@ -128,11 +128,11 @@ fn jpeg_end(data: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         at += data.get(at..)?.windows(2).position(is_mark)? + 2;
-        let mark = data[at - 1];
-        if mark == END {
+        let marker = data[at - 1];
+        if marker == END {
             return Some(at);
         }
-        if mark != START {
+        if marker != START {
             // The segment may contain a preview with marks of its own.
             let length = data.get(at..at + 2)?;
             at += usize::from(u16::from_be_bytes([length[0], length[1]]));

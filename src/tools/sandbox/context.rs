@@ -108,8 +108,8 @@ impl<'a> SandboxContext<'a> {
 
     /// The absolute path in a variable, unless it is the root, or contains the home folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
-        let named = Some(Path::new(self.variable(name)?)).filter(|path| path.is_absolute())?;
-        let path = self.real(named);
+        let path = Some(Path::new(self.variable(name)?)).filter(|path| path.is_absolute())?;
+        let path = self.real(path);
         let has_home = self.home.is_some_and(|home| self.real(home).starts_with(&path));
         (!has_home && path.parent().is_some()).then_some(path)
     }
@@ -148,8 +148,8 @@ impl<'a> SandboxContext<'a> {
     /// True if the kernel can enforce a denial for commands: not if it is a pattern, and not if it
     /// covers folders that commands need.
     pub(super) fn can_enforce(&self, denial: &RuleDenial) -> bool {
-        let place = self.real(&denial.place);
-        let within = |path: &Path| self.real(path).starts_with(&place);
+        let denied = self.real(&denial.place);
+        let within = |path: &Path| self.real(path).starts_with(&denied);
         let needs = PROGRAM_FOLDERS.iter().chain(SYSTEM_FOLDERS).map(Path::new).chain(self.home);
         denial.is_whole
             && !self.tree().iter().any(|folder| within(folder))
@@ -160,8 +160,8 @@ impl<'a> SandboxContext<'a> {
     /// of a CI job has its own files there.
     pub(super) fn temporary_folders(&self) -> Vec<PathBuf> {
         let usual = TEMPORARY.iter().map(|path| self.real(Path::new(path)));
-        let own = self.folder("TMPDIR").filter(|folder| !self.has_step_files(folder));
-        let mut all: Vec<PathBuf> = own.into_iter().chain(usual).collect();
+        let tmpdir = self.folder("TMPDIR").filter(|folder| !self.has_step_files(folder));
+        let mut all: Vec<PathBuf> = tmpdir.into_iter().chain(usual).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -275,13 +275,13 @@ impl<'a> SandboxContext<'a> {
     /// Root can read the logins of all users.
     fn homes(&self) -> &[PathBuf] {
         self.lookups.homes.get_or_init(|| {
-            let system = user_home(Uid::current());
-            let own = self.home.map(Path::to_path_buf).into_iter().chain(system);
+            let listed = user_home(Uid::current());
+            let of_user = self.home.map(Path::to_path_buf).into_iter().chain(listed);
             let passwd = Uid::effective().is_root().then(|| fs::read("/etc/passwd").ok());
             let passwd = passwd.flatten().unwrap_or_default();
             let others = listed_homes(&passwd).filter(|(uid, _)| *uid >= FIRST_PERSON);
             let others = others.map(|(_, home)| home).filter(|home| home.is_dir());
-            let all = own.chain(others.take(OTHER_HOMES_MAX));
+            let all = of_user.chain(others.take(OTHER_HOMES_MAX));
             let mut homes: Vec<PathBuf> = Vec::new();
             for home in all.filter(|home| home.is_absolute() && home.parent().is_some()) {
                 if !homes.contains(&home) {

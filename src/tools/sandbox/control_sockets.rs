@@ -74,7 +74,7 @@ pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
     let uid = Uid::current();
     let runtime = context.variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.unwrap_or_else(|| format!("/run/user/{uid}").into());
-    let named = VARIABLES.iter().filter_map(|name| context.variable(name)?.to_str());
+    let values = VARIABLES.iter().filter_map(|name| context.variable(name)?.to_str());
     let mut sockets: Vec<PathBuf> = MACHINE_SOCKETS
         .iter()
         .copied()
@@ -82,7 +82,7 @@ pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .chain(USER_SOCKETS.iter().map(|name| runtime.join(name)))
         .chain(context.home.iter().flat_map(|home| HOME_SOCKETS.iter().map(|name| home.join(name))))
-        .chain(named.filter_map(socket_of))
+        .chain(values.filter_map(socket_of))
         .filter(|path| is_open(path))
         .collect();
     collect(&runtime, USER_SOCKET_PREFIXES, FOLDERS_MAX, &mut sockets);

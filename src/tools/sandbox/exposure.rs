@@ -10,56 +10,44 @@ pub(super) const OPEN_SHARED_OBJECTS: &str =
     "System V shared memory, semaphores and message queues, and POSIX message queues";
 pub(super) const OPEN_SHARED_MEMORY: &str = "POSIX shared memory and semaphores (/dev/shm)";
 
-/// The sandbox features that the kernel of this machine supports.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KernelSupport {
-    pub(super) landlock: LandlockSupport,
+/// Tests the kernel at the first call: a run without restricted commands needs no test.
+pub(super) fn filters_calls(landlock: LandlockSupport) -> bool {
+    landlock.abi > 0 && filters_system_calls()
 }
 
-impl KernelSupport {
-    pub(super) fn probe() -> Self {
-        Self { landlock: LandlockSupport::probe() }
+/// Returns the most restricted network access that this kernel can enforce.
+pub(super) fn least_network(landlock: LandlockSupport) -> NetworkAccess {
+    if filters_calls(landlock) {
+        NetworkAccess::Off
+    } else if landlock.restricts_tcp() {
+        NetworkAccess::NoTcp
+    } else {
+        NetworkAccess::Open
     }
+}
 
-    /// Tests the kernel at the first call: a run without restricted commands needs no test.
-    pub(super) fn filters_calls(self) -> bool {
-        self.landlock.abi > 0 && filters_system_calls()
+/// The reason that commands are not restricted as required, apart from single paths. `None` if
+/// the restrictions are complete.
+pub(super) fn kernel_gap(landlock: LandlockSupport, no_network: bool) -> Option<String> {
+    let abi = landlock.abi;
+    if abi == 0 {
+        let gap = "this kernel or container has no working Landlock, so no command runs without a \
+                   rule";
+        return Some(gap.to_owned());
     }
-
-    /// Returns the most restricted network access that this kernel can enforce.
-    pub(super) fn least_network(self) -> NetworkAccess {
-        if self.filters_calls() {
-            NetworkAccess::Off
-        } else if self.landlock.restricts_tcp() {
-            NetworkAccess::NoTcp
-        } else {
-            NetworkAccess::Open
-        }
+    if !landlock.restricts_files() {
+        return Some(format!(
+            "this kernel's Landlock (version {abi}) cannot keep files from being emptied, \
+             which takes version 3, so no command runs without a rule"
+        ));
     }
-
-    /// The reason that commands are not restricted as required, apart from single paths. `None` if
-    /// the restrictions are complete.
-    pub(super) fn gap(self, no_network: bool) -> Option<String> {
-        let abi = self.landlock.abi;
-        if abi == 0 {
-            let gap = "this kernel or container has no working Landlock, so no command runs without a \
-                       rule";
-            return Some(gap.to_owned());
-        }
-        if !self.landlock.restricts_files() {
-            return Some(format!(
-                "this kernel's Landlock (version {abi}) cannot keep files from being emptied, \
-                 which takes version 3, so no command runs without a rule"
-            ));
-        }
-        let network = if no_network { ", and use the network" } else { "" };
-        (!self.filters_calls()).then(|| {
-            format!(
-                "this kernel or container cannot filter system calls (seccomp): commands can \
-                 change limits and priorities of other processes{network}"
-            )
-        })
-    }
+    let network = if no_network { ", and use the network" } else { "" };
+    (!filters_calls(landlock)).then(|| {
+        format!(
+            "this kernel or container cannot filter system calls (seccomp): commands can \
+             change limits and priorities of other processes{network}"
+        )
+    })
 }
 
 /// Paths, rules and sockets that should be closed to commands, but are not.

@@ -30,8 +30,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::process::{
-    CallFilter, LandlockPolicy, NetworkAccess, PathRule, Refusal, RootCapabilities, Supervisor,
-    looks_denied,
+    CallFilter, LandlockPolicy, LandlockSupport, NetworkAccess, PathRule, Refusal,
+    RootCapabilities, Supervisor, looks_denied,
 };
 use crate::types::SandboxMode;
 
@@ -40,7 +40,7 @@ use super::credentials::CredentialSet;
 pub(super) use context::SandboxContext;
 pub use context::{SandboxError, is_sandbox_path};
 pub(super) use denied_paths::{DeniedPlaces, RuleDenial};
-use exposure::{Exposure, KernelSupport};
+use exposure::{Exposure, filters_calls, kernel_gap, least_network};
 use network::refusal_note;
 pub use network::{
     ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, InvalidEntry, ProbeFailure,
@@ -88,7 +88,7 @@ pub struct SandboxState {
 impl SandboxState {
     fn new(
         settings: &SandboxSettings,
-        kernel: KernelSupport,
+        landlock: LandlockSupport,
         enforced: Enforced,
         network: NetworkAccess,
         exposed: Vec<String>,
@@ -99,7 +99,7 @@ impl SandboxState {
         Self {
             mode: settings.mode,
             enforced,
-            abi: kernel.landlock.abi,
+            abi: landlock.abi,
             network: match network {
                 NetworkAccess::Open => "open",
                 NetworkAccess::NoTcp => "no_tcp",
@@ -109,8 +109,8 @@ impl SandboxState {
             allowed_domains: egress.map_or_else(Vec::new, |it| it.lists().allowed().to_vec()),
             denied_domains: egress.map_or_else(Vec::new, |it| it.lists().denied().to_vec()),
             egress: egress.cloned(),
-            signals: own_only(is_on && kernel.landlock.restricts_signals()),
-            processes: own_only(is_on && kernel.filters_calls()),
+            signals: own_only(is_on && landlock.restricts_signals()),
+            processes: own_only(is_on && filters_calls(landlock)),
             exposed,
         }
     }
@@ -176,7 +176,7 @@ pub(super) enum CommandScope {
 pub(super) struct Sandbox {
     policy: Arc<SandboxPolicy>,
     state: SandboxState,
-    kernel: KernelSupport,
+    landlock: LandlockSupport,
     network: NetworkAccess,
     capabilities: RootCapabilities,
     gaps: SandboxGaps,
@@ -194,18 +194,18 @@ impl Sandbox {
         context: &SandboxContext<'_>,
     ) -> Result<Self, SandboxError> {
         let policy = SandboxPolicy::new(settings, context)?;
-        let (mode, kernel) = (settings.mode, KernelSupport::probe());
+        let (mode, landlock) = (settings.mode, LandlockSupport::probe());
         let is_wanted = mode != SandboxMode::Off;
-        let is_on = is_wanted && kernel.landlock.abi > 0;
+        let is_on = is_wanted && landlock.abi > 0;
         let has_lists = is_wanted && !settings.no_network && settings.egress.is_some();
-        if has_lists && !(is_on && kernel.filters_calls()) {
+        if has_lists && !(is_on && filters_calls(landlock)) {
             let gap = "this kernel or container has no working Landlock and seccomp".to_owned();
             return Err(SandboxError::NoEgress { gap });
         }
         let network = if has_lists {
             NetworkAccess::Listed
         } else if is_on && settings.no_network {
-            kernel.least_network()
+            least_network(landlock)
         } else {
             NetworkAccess::Open
         };
@@ -214,7 +214,7 @@ impl Sandbox {
             exposure.sockets = control_sockets::reachable(context);
         }
         let gaps = SandboxGaps {
-            kernel: if is_wanted { kernel.gap(settings.no_network) } else { None },
+            kernel: if is_wanted { kernel_gap(landlock, settings.no_network) } else { None },
             exposed: exposure.gap(),
         };
         let gap = gaps.kernel.clone().or_else(|| gaps.exposed.clone());
@@ -231,16 +231,17 @@ impl Sandbox {
             || policy.exposes_in_tree(&exposure)
             || !exposure.sockets.is_empty();
         let warning = gap.filter(|_| needs_warning);
-        let filters_calls = is_on && kernel.filters_calls();
-        let exposed = [
-            exposure.list(),
-            policy.always_open(filters_calls, is_on),
-            if is_on { context.open_step_files(policy.writable()) } else { settings.own_logins() },
-        ];
+        let mut exposed = exposure.list();
+        if is_on {
+            exposed.extend(policy.always_open(filters_calls(landlock)));
+            exposed.extend(context.open_step_files(policy.writable()));
+        } else {
+            exposed.extend(settings.own_logins());
+        }
         Ok(Self {
             policy: Arc::new(policy),
-            state: SandboxState::new(settings, kernel, enforced, network, exposed.concat()),
-            kernel,
+            state: SandboxState::new(settings, landlock, enforced, network, exposed),
+            landlock,
             network,
             capabilities: settings.capabilities,
             gaps,
@@ -267,7 +268,7 @@ impl Sandbox {
         if self.state.mode == SandboxMode::Off {
             Arc::default()
         } else {
-            Arc::clone(self.policy.secrets())
+            Arc::clone(&self.policy.secrets)
         }
     }
 
@@ -324,7 +325,7 @@ impl Sandbox {
         network: NetworkAccess,
         calls: CallFilter,
     ) -> io::Result<LandlockPolicy> {
-        let calls = if self.kernel.filters_calls() { calls } else { CallFilter::Nothing };
+        let calls = if filters_calls(self.landlock) { calls } else { CallFilter::Nothing };
         let egress = self.state.egress.as_ref().filter(|_| network == NetworkAccess::Listed);
         let egress = egress.map(|egress| egress.job(self.policy.writable())).transpose()?;
         Ok(LandlockPolicy { rules, network, calls, egress, capabilities: self.capabilities })
@@ -333,10 +334,10 @@ impl Sandbox {
     /// True if the kernel can restrict a command to reading. Independent of the mode, as the
     /// restriction does not affect a read-only command.
     pub(super) fn can_hold_readers(&self) -> bool {
-        self.kernel.landlock.restricts_files()
+        self.landlock.restricts_files()
     }
 
-    /// The rules for a read-only command. `None` if the kernel cannot enforce them. Blocks.
+    /// The rules for a read-only command. `None` if the kernel cannot enforce the rules. Blocks.
     fn reading_rules(&self) -> io::Result<Option<LandlockPolicy>> {
         if !self.can_hold_readers() {
             return Ok(None);
@@ -352,7 +353,7 @@ impl Sandbox {
         let is_reader = scope.changed.is_empty();
         let calls = if is_reader { CallFilter::Readers } else { CallFilter::Isolated };
         let rules =
-            || self.with_grants(plain::grants(scope).into(), self.kernel.least_network(), calls);
+            || self.with_grants(plain::grants(scope).into(), least_network(self.landlock), calls);
         self.can_hold_readers().then(rules).transpose()
     }
 
@@ -363,12 +364,12 @@ impl Sandbox {
 
     /// The configuration of apt for commands, if they need one.
     pub(super) fn apt_config(&self) -> Option<&Path> {
-        self.policy.apt_config().filter(|_| self.is_on())
+        self.policy.apt_config.as_deref().filter(|_| self.is_on())
     }
 
     /// A temporary folder for commands, if they may not use the default one.
     pub(super) fn own_temp(&self) -> Option<&Path> {
-        self.policy.own_temp().filter(|_| self.is_on())
+        self.policy.own_temp.as_deref().filter(|_| self.is_on())
     }
 
     /// The description of the sandbox for the model.

@@ -36,22 +36,23 @@ fn aliases_among(mounts: &[Mount], places: &PathSet) -> Vec<PathBuf> {
         by_device.entry(&mount.device).or_default().push(mount);
     }
     let mut found = Vec::new();
-    for own in visible.values() {
-        let of_device = by_device.get(own.device.as_str()).map_or(&[][..], Vec::as_slice);
+    for current in visible.values() {
+        let same_device = by_device.get(current.device.as_str()).map_or(&[][..], Vec::as_slice);
         // Most file systems are mounted once.
-        if of_device.len() < 2 {
+        if same_device.len() < 2 {
             continue;
         }
-        let within =
-            |mount: &&&Mount| mount.point != own.point && mount.point.starts_with(&own.point);
+        let within = |mount: &&&Mount| {
+            mount.point != current.point && mount.point.starts_with(&current.point)
+        };
         let within: Vec<&Path> = visible.values().filter(within).map(|it| &*it.point).collect();
-        for place in places.all_in(&own.point) {
-            let Ok(rest) = place.strip_prefix(&own.point) else { continue };
+        for place in places.all_in(&current.point) {
+            let Ok(rest) = place.strip_prefix(&current.point) else { continue };
             if within.iter().any(|point| place.starts_with(point)) {
                 continue;
             }
-            let inner = joined(&own.root, rest);
-            for other in of_device {
+            let inner = joined(&current.root, rest);
+            for other in same_device {
                 let alias = match inner.strip_prefix(&other.root) {
                     Ok(rest) => joined(&other.point, rest),
                     Err(_) if other.root.starts_with(&inner) => other.point.clone(),

@@ -37,7 +37,7 @@ pub(super) struct SandboxPolicy {
     roots: Vec<PathBuf>,
     /// The number of these caches.
     split_roots: usize,
-    secrets: Arc<DeniedPlaces>,
+    pub(super) secrets: Arc<DeniedPlaces>,
     /// The denied places without links.
     denied: Vec<PathBuf>,
     /// See [`SandboxPolicy::closed`].
@@ -53,13 +53,14 @@ pub(super) struct SandboxPolicy {
     /// Cache folders that are created if they are missing: the kernel grants only existing ones,
     /// and a tool that cannot create its cache fails.
     tool_caches: PathSet,
-    own_temp: Option<PathBuf>,
+    /// The temporary folder of commands, if they cannot use the default one.
+    pub(super) own_temp: Option<PathBuf>,
     found_logins: Vec<FoundLogins>,
     /// See [`SandboxPolicy::logins`].
     logins: OnceLock<Vec<LoginPlaces>>,
     /// A configuration of apt for commands of root that cannot change users: by default, apt
     /// downloads as another user.
-    apt_config: Option<PathBuf>,
+    pub(super) apt_config: Option<PathBuf>,
     terminals: TerminalAccess,
     last: Mutex<LastGrants>,
 }
@@ -171,10 +172,6 @@ impl SandboxPolicy {
         self.secrets = Arc::new(secrets);
     }
 
-    pub(super) fn secrets(&self) -> &Arc<DeniedPlaces> {
-        &self.secrets
-    }
-
     pub(super) fn writable(&self) -> &[PathBuf] {
         &self.roots
     }
@@ -185,7 +182,7 @@ impl SandboxPolicy {
     }
 
     /// Access that the kernel cannot deny to commands in this mode, and that has no remedy.
-    pub(super) fn always_open(&self, filters_calls: bool, is_on: bool) -> Vec<String> {
+    pub(super) fn always_open(&self, filters_calls: bool) -> Vec<String> {
         let has_shared = !filters_calls || self.command_calls() == CallFilter::Commands;
         let has_memory = self.roots.iter().any(|root| Path::new(SHARED_MEMORY).starts_with(root));
         let open = [
@@ -193,16 +190,7 @@ impl SandboxPolicy {
             (has_shared, OPEN_SHARED_OBJECTS),
             (has_memory, OPEN_SHARED_MEMORY),
         ];
-        let is_open = |(is_open, _): &(bool, &str)| is_on && *is_open;
-        open.into_iter().filter(is_open).map(|(_, text)| text.to_owned()).collect()
-    }
-
-    pub(super) fn apt_config(&self) -> Option<&Path> {
-        self.apt_config.as_deref()
-    }
-
-    pub(super) fn own_temp(&self) -> Option<&Path> {
-        self.own_temp.as_deref()
+        open.into_iter().filter(|(is_open, _)| *is_open).map(|(_, text)| text.to_owned()).collect()
     }
 
     /// Returns the access that commands should not have but do, without sockets.
@@ -337,8 +325,9 @@ impl SandboxPolicy {
 
     /// The login files of a program that exist and are closed.
     pub(super) fn closed_logins(&self, set: &CredentialSet) -> Vec<&Path> {
-        let own = self.logins().iter().filter(|login| std::ptr::eq(set, login.set));
-        own.flat_map(|login| &login.places)
+        let logins = self.logins().iter().filter(|login| std::ptr::eq(set, login.set));
+        logins
+            .flat_map(|login| &login.places)
             .filter(|place| self.secrets.hides(place) && fs::symlink_metadata(place).is_ok())
             .map(PathBuf::as_path)
             .collect()
@@ -371,8 +360,8 @@ impl SandboxPolicy {
             create(&folder, 0o755);
         }
         if let Some(path) = &self.apt_config {
-            let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            let _ = made.and_then(|mut file| file.write_all(APT_CONFIG));
+            let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            let _ = file.and_then(|mut file| file.write_all(APT_CONFIG));
         }
         if let Some(folder) = &self.own_temp {
             create(folder, 0o700);
@@ -381,13 +370,13 @@ impl SandboxPolicy {
 
     /// The folders to be created in a cache that is granted in parts.
     fn caches_beside_credentials(&self, cache: &Path) -> Vec<PathBuf> {
-        let holds = |name: &str| self.closed().contains(&cache.join(name));
+        let has_closed = |name: &str| self.closed().contains(&cache.join(name));
         let names = CACHES_BESIDE_CREDENTIALS.iter();
-        if holds("token") {
-            let own = names.filter_map(|name| name.strip_prefix("huggingface/"));
-            return own.map(|name| cache.join(name)).collect();
+        if has_closed("token") {
+            let names = names.filter_map(|name| name.strip_prefix("huggingface/"));
+            return names.map(|name| cache.join(name)).collect();
         }
-        let is_split = holds("huggingface/token") && cache.join("huggingface").is_dir();
+        let is_split = has_closed("huggingface/token") && cache.join("huggingface").is_dir();
         names.filter(|_| is_split).map(|name| cache.join(name)).collect()
     }
 
@@ -499,10 +488,10 @@ mod tests {
         let policy = ground.policy(SandboxSettings { mode, ..SandboxSettings::default() });
         assert!(!policy.roots.contains(&ground.at("repo")));
         assert!(policy.roots.contains(&ground.at("config/scratch")));
-        assert!(policy.secrets().write_denial(&ground.at("repo/x")).is_some());
+        assert!(policy.secrets.write_denial(&ground.at("repo/x")).is_some());
         // Commands cannot use a temporary folder that contains the checkout.
-        let holds = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
-        assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(holds));
+        let has_checkout = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
+        assert_eq!(policy.own_temp.is_some(), TEMPORARY.iter().any(has_checkout));
     }
 
     #[test]
@@ -516,14 +505,14 @@ mod tests {
         };
         let policy = ground.policy(settings);
         assert!(!policy.roots.contains(&ground.at("beside")));
-        assert!(policy.secrets().write_denial(&ground.at("beside/x")).is_some());
+        assert!(policy.secrets.write_denial(&ground.at("beside/x")).is_some());
     }
 
     #[test]
     fn credentials_are_hidden_until_they_are_allowed_and_the_deeper_path_decides() {
         let ground = Ground::new();
         let hides = |settings: SandboxSettings, name: &str| {
-            ground.policy(settings).secrets().hides(&ground.at(name))
+            ground.policy(settings).secrets.hides(&ground.at(name))
         };
         let none = SandboxSettings::default;
         for name in ["home/.ssh/id", "home/.netrc", "config/x", "home/.config/gh/hosts.yml"] {
@@ -548,7 +537,7 @@ mod tests {
             assert!(ground.try_policy(settings).is_err(), "{path:?}");
         }
         let whole = SandboxSettings { deny_read: list(&["~/x/**"]), ..SandboxSettings::default() };
-        assert!(ground.policy(whole).secrets().hides(&ground.at("home/x/y")));
+        assert!(ground.policy(whole).secrets.hides(&ground.at("home/x/y")));
         let (cwd, scratch) = (ground.at("repo"), ground.at("config/scratch"));
         let context = SandboxContext::new(&cwd, None, &scratch, &[]);
         let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };

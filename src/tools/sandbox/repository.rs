@@ -71,9 +71,9 @@ pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path
 /// name the repository of another tree.
 pub fn owns_git_directory(cwd: &Path, common: &Path) -> bool {
     checkout_root(cwd).is_some_and(|top| {
-        let own = top.join(".git");
-        let is_folder = fs::symlink_metadata(&own).is_ok_and(|facts| facts.is_dir());
-        if is_folder { own == common } else { git_dir(top).is_some_and(|data| data == common) }
+        let git_file = top.join(".git");
+        let is_folder = fs::symlink_metadata(&git_file).is_ok_and(|facts| facts.is_dir());
+        if is_folder { git_file == common } else { git_dir(top).is_some_and(|data| data == common) }
     })
 }
 
@@ -87,26 +87,25 @@ fn same_owner(top: &Path, cwd: &Path) -> bool {
 /// refers back to this working tree.
 fn git_dir(top: &Path) -> Option<PathBuf> {
     let pointer = read_small_file(&top.join(".git"))?;
-    let named = pointer.strip_prefix("gitdir:")?.trim();
-    let place = resolve(&top.join(named));
-    worktree_git_dir(top, &place).or_else(|| submodule_git_dir(top, &place))
+    let data = resolve(&top.join(pointer.strip_prefix("gitdir:")?.trim()));
+    worktree_git_dir(top, &data).or_else(|| submodule_git_dir(top, &data))
 }
 
 /// For `git worktree add`: the data of the repository to which this tree was added.
-fn worktree_git_dir(top: &Path, place: &Path) -> Option<PathBuf> {
-    let back = read_small_file(&place.join("gitdir"))?;
-    let common = resolve(&place.join(read_small_file(&place.join("commondir"))?.trim()));
-    let is_ours = resolve(&place.join(back.trim())) == resolve(&top.join(".git"));
-    (is_ours && place.parent()? == common.join("worktrees")).then_some(common)
+fn worktree_git_dir(top: &Path, data: &Path) -> Option<PathBuf> {
+    let back = read_small_file(&data.join("gitdir"))?;
+    let common = resolve(&data.join(read_small_file(&data.join("commondir"))?.trim()));
+    let is_ours = resolve(&data.join(back.trim())) == resolve(&top.join(".git"));
+    (is_ours && data.parent()? == common.join("worktrees")).then_some(common)
 }
 
-fn submodule_git_dir(top: &Path, place: &Path) -> Option<PathBuf> {
-    let config = read_small_file(&place.join("config"))?;
+fn submodule_git_dir(top: &Path, data: &Path) -> Option<PathBuf> {
+    let config = read_small_file(&data.join("config"))?;
     let back = config.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
         (key.trim() == "worktree").then(|| value.trim().trim_matches('"'))
     })?;
-    (resolve(&place.join(back)) == resolve(top)).then(|| place.to_path_buf())
+    (resolve(&data.join(back)) == resolve(top)).then(|| data.to_path_buf())
 }
 
 fn read_small_file(path: &Path) -> Option<String> {

@@ -34,8 +34,8 @@ impl SandboxSettings {
     /// The folder with outlast's own logins, which commands without a sandbox can read.
     pub(super) fn own_logins(&self) -> Vec<String> {
         let folder = self.config_dir.iter();
-        let there = folder.filter(|folder| self.makes_config_dir || folder.exists());
-        there.map(|folder| folder.display().to_string()).collect()
+        let existing = folder.filter(|folder| self.makes_config_dir || folder.exists());
+        existing.map(|folder| folder.display().to_string()).collect()
     }
 }
 

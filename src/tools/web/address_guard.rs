@@ -87,27 +87,27 @@ fn filter_public(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
     let mut open = Vec::new();
     for address in found {
         match private_network(address.ip()) {
-            Some(what) => hidden = Some((address.ip(), what)),
+            Some(network) => hidden = Some((address.ip(), network)),
             None => open.push(address),
         }
     }
     match hidden {
-        Some((address, what)) if open.is_empty() => Err(private_host(host, address, what)),
+        Some((address, network)) if open.is_empty() => Err(private_host(host, address, network)),
         Some(_) | None => Ok(open),
     }
 }
 
-fn private_host(host: &str, address: IpAddr, what: &str) -> Private {
-    Private { host: host.to_owned(), place: format!("{address}, {what}") }
+fn private_host(host: &str, address: IpAddr, network: &str) -> Private {
+    Private { host: host.to_owned(), place: format!("{address}, {network}") }
 }
 
 /// Checks a host written as an IP address, which is not resolved.
 pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>().ok().and_then(|address| Some((address, private_network(address)?)))
-    {
-        Some((address, what)) => Err(private_host(&host, address, what)),
+    let Ok(address) = bare.parse() else { return Ok(()) };
+    match private_network(address) {
+        Some(network) => Err(private_host(&host, address, network)),
         None => Ok(()),
     }
 }
@@ -115,8 +115,8 @@ pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
 /// Checks a host name that the proxy resolves: only the name itself can be checked.
 pub(super) fn check_name(url: &Url) -> Result<(), Private> {
     let host = host_of(url);
-    let own = host == "localhost" || host.ends_with(".localhost");
-    if own { Err(Private { place: "this machine".to_owned(), host }) } else { Ok(()) }
+    let is_own = host == "localhost" || host.ends_with(".localhost");
+    if is_own { Err(Private { place: "this machine".to_owned(), host }) } else { Ok(()) }
 }
 
 #[cfg(test)]

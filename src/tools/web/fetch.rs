@@ -101,7 +101,7 @@ pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response,
 
 fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolError> {
     let status = response.status().as_u16();
-    let Some(place) =
+    let Some(location) =
         response.headers().get(LOCATION).filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308))
     else {
         return Ok(None);
@@ -109,11 +109,11 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolE
     let bad =
         |why: &dyn Display| format!("HTTP {status}: redirect to a URL that is not fetched: {why}");
     // Bytes in another encoding are sent back to the server as they are.
-    let place = str::from_utf8(place.as_bytes()).map_or_else(
-        |_| percent_encode(place.as_bytes(), BEYOND_ASCII).to_string(),
+    let location = str::from_utf8(location.as_bytes()).map_or_else(
+        |_| percent_encode(location.as_bytes(), BEYOND_ASCII).to_string(),
         ToOwned::to_owned,
     );
-    let next = from.join(&place).map_err(|error| bad(&error))?;
+    let next = from.join(&location).map_err(|error| bad(&error))?;
     Ok(Some(parse_url(next.as_str()).map_err(|why| bad(&why))?))
 }
 

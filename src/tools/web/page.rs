@@ -70,9 +70,9 @@ fn preamble(body: &[u8]) -> String {
 pub(super) fn decode(content_type: Option<&str>, kind: PageKind, body: Vec<u8>) -> String {
     let by_server = || declared(&content_type?.to_ascii_lowercase(), "charset");
     let by_itself = || {
-        let named = own_declaration(&preamble(&body), kind)?;
+        let declared = own_declaration(&preamble(&body), kind)?;
         // A declaration in single-byte letters rules out UTF-16.
-        Some(if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
+        Some(if declared == UTF_16LE || declared == UTF_16BE { UTF_8 } else { declared })
     };
     let by_bytes = || Some(FileStart::read(&mut body.as_slice()).ok()?.format?.encoding);
     let (encoding, mark) = Encoding::for_bom(&body)

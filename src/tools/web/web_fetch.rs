@@ -113,8 +113,7 @@ impl WebFetcher {
             Err(why) => return why.into(),
         };
         let (timeout, large) = (self.settings.fetch.timeout, &self.large_pages);
-        let got = get(url.clone(), timeout, large, |url| self.send_request(url)).await;
-        match got {
+        match get(url.clone(), timeout, large, |url| self.send_request(url)).await {
             Ok(FetchResult::Page(page)) if page.status.is_success() => {
                 self.page_outcome(page, began.elapsed()).await
             }
@@ -139,16 +138,16 @@ impl WebFetcher {
             lists.check_host(&host, port).map_err(|refused| refused.to_string())?;
         }
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
-        let names: Arc<dyn Resolve> = if is_open {
+        let resolver: Arc<dyn Resolve> = if is_open {
             Arc::new(SystemResolver)
         } else {
             Arc::new(AddressGuard(Arc::new(SystemResolver)))
         };
-        let names = match self.lists.clone() {
-            Some(lists) => Arc::new(ListGuard { inner: names, lists, port }),
-            None => names,
+        let resolver = match self.lists.clone() {
+            Some(lists) => Arc::new(ListGuard { inner: resolver, lists, port }),
+            None => resolver,
         };
-        let client = (self.settings.client)(&url, names).map_err(|error| error.to_string())?;
+        let client = (self.settings.client)(&url, resolver).map_err(|error| error.to_string())?;
         if !is_open {
             check_literal(&url).map_err(|private| private.to_string())?;
         }
@@ -227,8 +226,8 @@ impl WebFetcher {
                 Ok(PageText { text, targets, notes: Vec::new() })
             }
             PageKind::File(what) if !page.is_cut => {
-                let kept = self.scratch.keep("page", &page.body).await;
-                let path = kept.map_err(|error| format!("is a {what}, and not saved: {error}"))?;
+                let saved = self.scratch.keep("page", &page.body).await;
+                let path = saved.map_err(|error| format!("is a {what}, and not saved: {error}"))?;
                 let text = format!("It is a {what}. Read it at {}", path.display());
                 Ok(PageText { text, targets: String::new(), notes: Vec::new() })
             }

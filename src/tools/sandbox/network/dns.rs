@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn a_known_name_has_an_ipv4_address_and_nothing_else() {
         for kind in 0..300u16 {
-            let asked = question("A.Example", kind);
-            let answer = respond(&asked, known).expect("an answer");
+            let query = question("A.Example", kind);
+            let answer = respond(&query, known).expect("an answer");
             assert_eq!(answer[..4], [7, 8, 0x81, 0x80], "{kind}");
             assert_eq!(answer[4..12], [0, 1, 0, u8::from(kind == 1), 0, 0, 0, 0], "{kind}");
-            assert_eq!(answer[12..asked.len()], asked[12..], "{kind}");
-            let record = &answer[asked.len()..];
+            assert_eq!(answer[12..asked.len()], query[12..], "{kind}");
+            let record = &answer[query.len()..];
             match kind {
                 1 => assert_eq!(record, [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 9]),
                 _ => assert!(record.is_empty(), "{kind}"),

@@ -194,7 +194,7 @@ impl Egress {
 /// The variables that point programs to the relay. The resolver speaks TCP only.
 fn variables(relay: SocketAddrV4) -> Vec<(String, String)> {
     let http = format!("http://{relay}");
-    let named = [
+    let proxies = [
         ("HTTP_PROXY", http.clone()),
         ("HTTPS_PROXY", http),
         // Other protocols, such as FTP, need no proxy, and may not use one that speaks HTTP. An
@@ -202,8 +202,8 @@ fn variables(relay: SocketAddrV4) -> Vec<(String, String)> {
         ("ALL_PROXY", String::new()),
         ("NO_PROXY", DIRECT_HOSTS.to_owned()),
     ];
-    let lower = named.clone().map(|(name, value)| (name.to_lowercase(), value));
-    let upper = named.map(|(name, value)| (name.to_owned(), value));
+    let lower = proxies.clone().map(|(name, value)| (name.to_lowercase(), value));
+    let upper = proxies.map(|(name, value)| (name.to_owned(), value));
     let resolver = ("RES_OPTIONS".to_owned(), "use-vc".to_owned());
     lower.into_iter().chain(upper).chain([resolver]).collect()
 }

@@ -76,9 +76,9 @@ pub(super) fn parse(
         None => absolute(target, names).ok_or(BadRequest)?,
     };
     let body = body_length(head.headers).ok_or(BadRequest)?;
-    let kept = head.headers.iter().filter(|header| !is_replaced(header.name));
+    let forwarded = head.headers.iter().filter(|header| !is_replaced(header.name));
     let mut headers = Vec::new();
-    for header in kept {
+    for header in forwarded {
         headers.extend([header.name.as_bytes(), b": ", header.value, b"\r\n"].concat());
     }
     let (method, version) = (method.to_owned(), head.version.unwrap_or(1));
@@ -91,11 +91,11 @@ impl ForwardedRequest {
     /// request, so that no second one reaches a host that was not checked.
     pub(super) fn head(&self, proxy: Option<&UpstreamProxy>) -> Vec<u8> {
         let host = self.to.http_host();
-        let place = if proxy.is_some() { format!("http://{host}") } else { String::new() };
+        let origin = if proxy.is_some() { format!("http://{host}") } else { String::new() };
         let login = proxy.and_then(UpstreamProxy::authorization);
         let login = login.map_or(String::new(), |it| format!("Proxy-Authorization: {it}\r\n"));
         let Self { method, version, path, .. } = self;
-        let first = format!("{method} {place}{path} HTTP/1.{version}\r\nHost: {host}\r\n{login}");
+        let first = format!("{method} {origin}{path} HTTP/1.{version}\r\nHost: {host}\r\n{login}");
         [first.as_bytes(), &self.headers, b"Connection: close\r\n\r\n"].concat()
     }
 }
@@ -122,8 +122,10 @@ fn absolute(text: &str, names: &NameTable) -> Option<(Destination, String)> {
 /// about it.
 fn body_length(headers: &[httparse::Header<'_>]) -> Option<BodyLength> {
     let values = |name: &str| {
-        let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
-        named.map(|header| str::from_utf8(header.value).unwrap_or("?").trim()).collect::<Vec<_>>()
+        let matching = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+        matching
+            .map(|header| str::from_utf8(header.value).unwrap_or("?").trim())
+            .collect::<Vec<_>>()
     };
     match (values("content-length")[..].as_ref(), values("transfer-encoding")[..].as_ref()) {
         ([], []) => Some(BodyLength::Bytes(0)),

@@ -145,18 +145,18 @@ impl DomainLists {
     /// this machine count as one.
     pub(in super::super::super) fn denies_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        let means_it = |entry: &HostEntry| {
+        let is_match = |entry: &HostEntry| {
             entry.address == Some(address) || (address.is_loopback() && entry.is_loopback())
         };
-        self.denied.iter().any(|entry| means_it(entry) && entry.has_port(port))
+        self.denied.iter().any(|entry| is_match(entry) && entry.has_port(port))
     }
 
     /// The listed ports of this machine that are not denied. All its names and addresses count as
     /// one: a connection does not show the name.
     pub(super) fn loopback_ports(&self) -> Vec<u16> {
         let is_denied = |port: &u16| {
-            let means_it = |entry: &HostEntry| entry.domain == Domain::All || entry.is_loopback();
-            self.denied.iter().any(|entry| means_it(entry) && entry.has_port(*port))
+            let is_match = |entry: &HostEntry| entry.domain == Domain::All || entry.is_loopback();
+            self.denied.iter().any(|entry| is_match(entry) && entry.has_port(*port))
         };
         let local = self.allowed.iter().filter(|entry| entry.is_loopback());
         local.filter_map(|entry| entry.port).filter(|port| !is_denied(port)).collect()
@@ -192,7 +192,7 @@ impl HostEntry {
     }
 
     fn has_port(&self, port: u16) -> bool {
-        self.port.is_none_or(|own| own == port)
+        self.port.is_none_or(|listed| listed == port)
     }
 
     fn covers(&self, host: &str) -> bool {

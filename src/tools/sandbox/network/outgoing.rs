@@ -196,8 +196,8 @@ mod tests {
             assert_eq!(reason(&outgoing, "a.example", 444).await, Some(expected));
         }
         let to = Destination::new("a.example", port, &NameTable::default()).expect("a host");
-        let made = outgoing.connect(&to).await.expect("the second address is not denied");
-        assert_eq!(made.peer_addr().expect("it is connected").port(), port);
+        let stream = outgoing.connect(&to).await.expect("the second address is not denied");
+        assert_eq!(stream.peer_addr().expect("it is connected").port(), port);
     }
 
     #[tokio::test]
@@ -207,8 +207,8 @@ mod tests {
         let allowed = ["a.example".to_owned(), format!("127.0.0.1:{port}")];
         let outgoing = outgoing(&allowed, vec![vec!["10.0.0.1", "127.0.0.1"], vec!["10.0.0.1"]]);
         let to = Destination::new("a.example", port, &NameTable::default()).expect("a host");
-        let made = outgoing.connect(&to).await.expect("the second address is listed");
-        assert_eq!(made.peer_addr().expect("it is connected").port(), port);
+        let stream = outgoing.connect(&to).await.expect("the second address is listed");
+        assert_eq!(stream.peer_addr().expect("it is connected").port(), port);
         let again = outgoing.connect(&to).await;
         assert!(matches!(again, Err(ConnectError::Refused(RefusalReason::PrivateAddress))));
     }

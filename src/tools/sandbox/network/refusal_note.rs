@@ -25,7 +25,7 @@ pub(in super::super) fn refusal_note(refusals: &[Refusal], hosts: &str) -> Optio
 
 fn describe(refusal: &Refusal) -> String {
     let Refusal { host, port, reason, .. } = refusal;
-    let place = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+    let destination = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
     let why = match reason {
         RefusalReason::NotListed => "not in sandbox.network.allowedDomains",
         RefusalReason::Denied => "in sandbox.network.deniedDomains",
@@ -36,7 +36,7 @@ fn describe(refusal: &Refusal) -> String {
         RefusalReason::TooMany => "too many connections at a time",
         RefusalReason::ListenerLost => "the command was ended: its calls could not be decided",
     };
-    format!("{place} ({why})")
+    format!("{destination} ({why})")
 }
 
 #[cfg(test)]

@@ -235,9 +235,8 @@ impl Client {
     }
 
     fn record_error(&self, to: &Destination, error: &ConnectError) {
-        match error {
-            ConnectError::Refused(reason) => self.record(&to.host, to.port, *reason),
-            ConnectError::Failed(_) => {}
+        if let ConnectError::Refused(reason) = error {
+            self.record(&to.host, to.port, *reason);
         }
     }
 

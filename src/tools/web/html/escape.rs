@@ -15,7 +15,8 @@ pub(super) fn push_word(out: &mut String, word: &str, place: WordPlace) {
         out.push('*');
         return;
     }
-    let mark = if place.is_at_line_start { block_mark(word, place.has_space_after) } else { None };
+    let escaped_at =
+        if place.is_at_line_start { block_mark(word, place.has_space_after) } else { None };
     let mut keeps_underscores = false;
     let mut previous = None;
     let mut rest = word;
@@ -41,7 +42,7 @@ pub(super) fn push_word(out: &mut String, word: &str, place: WordPlace) {
             '(' | '[' => out.ends_with(']'),
             _ => false,
         };
-        if is_escaped || mark == Some(at) {
+        if is_escaped || escaped_at == Some(at) {
             out.push('\\');
         }
         out.push(one);

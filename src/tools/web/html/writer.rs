@@ -209,13 +209,14 @@ impl MarkdownWriter {
             self.gap(BlockGap::Blank);
         }
         let wanted = self.wanted.iter().map(|(mark, _)| mark);
-        let kept = self.open.iter().zip(wanted).take_while(|(open, wanted)| open == wanted).count();
-        self.close_marks(kept);
+        let unchanged =
+            self.open.iter().zip(wanted).take_while(|(open, wanted)| open == wanted).count();
+        self.close_marks(unchanged);
         self.flow.start_text();
         if self.flow.take_space() {
             self.flow.out.push(' ');
         }
-        for (mark, _) in &self.wanted[kept..] {
+        for (mark, _) in &self.wanted[unchanged..] {
             self.flow.leave_line_start();
             if *mark == InlineMark::Link && self.flow.out.ends_with('!') {
                 // Without the backslash, the link would be a picture.
@@ -231,9 +232,9 @@ impl MarkdownWriter {
         }
     }
 
-    /// Closes all but the first `kept` marks. A closed link is not opened again.
-    fn close_marks(&mut self, kept: usize) {
-        for mark in self.open.drain(kept..).rev() {
+    /// Closes all but the first `count` marks. A closed link is not opened again.
+    fn close_marks(&mut self, count: usize) {
+        for mark in self.open.drain(count..).rev() {
             match mark {
                 InlineMark::Strong => self.flow.out.push_str("**"),
                 InlineMark::Emphasis => self.flow.out.push('*'),
