@@ -202,8 +202,8 @@ async fn add(
     } else {
         "HEAD"
     };
-    // The second `--force` also replaces a locked worktree whose folder was deleted. A branch in
-    // use elsewhere would be accepted, too, so it is `fill` that checks it out.
+    // The second `--force` also replaces a locked worktree whose folder was deleted. As it would
+    // accept a branch in use elsewhere, too, an existing branch is only checked out by `fill`.
     let mut words = vec!["worktree", "add", "--quiet", "--no-checkout", "--force", "--force"];
     words.extend(["--lock", "--reason", INCOMPLETE]);
     if is_new {

@@ -1,6 +1,6 @@
-//! Export to OpenTelemetry, if its standard variables request it: a span for each run, request, tool
-//! call, wait and sub-agent, and metrics, in the `GenAI` semantic conventions. Texts of the model,
-//! the user and the tools are not exported.
+//! Export to OpenTelemetry, if its standard variables request it: a span for each run, request,
+//! tool call, wait and sub-agent, and metrics, in the `GenAI` semantic conventions. Texts of the
+//! model, the user and the tools are not exported.
 
 mod exporter;
 mod metrics;

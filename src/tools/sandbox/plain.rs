@@ -35,7 +35,8 @@ pub(in super::super) struct PlainScope {
     pub(in super::super) path: OsString,
     /// Further folders and files of the programs on `path`, see [`program_places`].
     pub(in super::super) programs: Vec<PathBuf>,
-    /// Decides which files that git's settings name are hidden. `None`: the command does not run git.
+    /// Decides which files that git's settings name are hidden. `None`: the command does not run
+    /// git.
     pub(in super::super) git: Option<Hides>,
 }
 

@@ -92,8 +92,7 @@ impl ForwardedRequest {
     pub(super) fn head(&self, proxy: Option<&UpstreamProxy>) -> Vec<u8> {
         let host = self.to.http_host();
         let origin = if proxy.is_some() { format!("http://{host}") } else { String::new() };
-        let login = proxy.and_then(UpstreamProxy::authorization);
-        let login = login.map_or(String::new(), |it| format!("Proxy-Authorization: {it}\r\n"));
+        let login = proxy.map_or_else(String::new, UpstreamProxy::authorization);
         let Self { method, version, path, .. } = self;
         let first = format!("{method} {origin}{path} HTTP/1.{version}\r\nHost: {host}\r\n{login}");
         [first.as_bytes(), &self.headers, b"Connection: close\r\n\r\n"].concat()

@@ -30,8 +30,8 @@ const REFUSED_HEADER: &str = "x-proxy-error: blocked-by-allowlist";
 /// The port of plain HTTP, on which requests are parsed.
 const HTTP_PORT: u16 = 80;
 
-/// The time that a connection stays open after its job has ended; and the longest silence of a server
-/// after the client has sent everything or closed the connection.
+/// The time that a connection stays open after its job has ended; and the longest silence of a
+/// server after the client has sent everything or closed the connection.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The size of the buffer for answers, in bytes.

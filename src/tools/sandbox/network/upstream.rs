@@ -36,10 +36,12 @@ pub struct UpstreamProxy {
 pub type ChooseProxy = Arc<dyn Fn(&Url) -> Option<UpstreamProxy> + Send + Sync>;
 
 impl UpstreamProxy {
-    /// The value of the header with the login.
-    pub(super) fn authorization(&self) -> Option<String> {
-        let (user, password) = self.login.as_ref()?;
-        Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+    /// The line of the header with the login. Empty if there is none.
+    pub(super) fn authorization(&self) -> String {
+        self.login.as_ref().map_or_else(String::new, |(user, password)| {
+            let login = STANDARD.encode(format!("{user}:{password}"));
+            format!("Proxy-Authorization: Basic {login}\r\n")
+        })
     }
 
     /// Requests a connection to the destination from the proxy.
@@ -55,7 +57,6 @@ impl UpstreamProxy {
 
     async fn tunnel_by_http(&self, stream: &mut TcpStream, to: &Destination) -> io::Result<()> {
         let login = self.authorization();
-        let login = login.map_or(String::new(), |it| format!("Proxy-Authorization: {it}\r\n"));
         let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{login}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut head = Vec::new();
