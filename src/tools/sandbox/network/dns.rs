@@ -141,7 +141,7 @@ mod tests {
             let answer = respond(&query, known).expect("an answer");
             assert_eq!(answer[..4], [7, 8, 0x81, 0x80], "{kind}");
             assert_eq!(answer[4..12], [0, 1, 0, u8::from(kind == 1), 0, 0, 0, 0], "{kind}");
-            assert_eq!(answer[12..asked.len()], query[12..], "{kind}");
+            assert_eq!(answer[12..query.len()], query[12..], "{kind}");
             let record = &answer[query.len()..];
             match kind {
                 1 => assert_eq!(record, [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 9]),

@@ -17,7 +17,7 @@ async fn convert(html: impl Into<String>) -> ConvertedPage {
 
 #[track_caller]
 fn check(rows: &[(&str, &str)]) {
-    let made: Vec<_> = rows.iter().map(|(html, _)| (*html, markdown(html))).collect();
+    let converted: Vec<_> = rows.iter().map(|(html, _)| (*html, markdown(html))).collect();
     for ((html, expected), (_, converted)) in rows.iter().zip(&converted) {
         assert_eq!(converted, expected, "{html}");
     }
