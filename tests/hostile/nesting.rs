@@ -117,7 +117,7 @@ async fn a_nested_ignore_file_is_not_parsed_and_the_model_is_told() {
     assert!(text(0).contains("open/shown") && !text(0).contains("hidden"), "{}", text(0));
     let whole = text(1);
     assert!(whole.contains("open/shown") && !whole.contains("below"), "{whole}");
-    assert!(whole.contains("no ordinary file: 4;"), "{whole}");
+    assert!(whole.contains("not a regular file: 4;"), "{whole}");
     assert!(!whole.contains("were searched too"), "{whole}");
     for at in 2..7 {
         assert!(text(at).contains("were searched too"), "{}", text(at));

@@ -413,7 +413,7 @@ fn invalid_tool_settings_are_named() {
     for (text, part) in [
         ("Bash(ls", "its parenthesis is not closed"),
         ("(ls)", "it names no tool"),
-        ("Ba/sh", "no tool name"),
+        ("Ba/sh", "not a tool name"),
         ("Edit(a{b)", "its path pattern is wrong"),
         ("Read(!x)", "cannot begin"),
         ("TodoWrite(x)", "take no pattern"),

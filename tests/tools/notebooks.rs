@@ -185,7 +185,7 @@ async fn what_cannot_be_changed_is_explained() {
     let input = json!({ "cell_id": "c1", "new_source": "x" });
     assert_fails_with(&edit(&bench, &input).await, "changed since");
     bench.read("n.ipynb").await;
-    assert_fails_with(&edit(&bench, &input).await, "no notebook");
+    assert_fails_with(&edit(&bench, &input).await, "not a notebook");
     let other = json!({ "notebook_path": "a.py", "cell_id": "c1", "new_source": "x" });
     assert_fails_with(&bench.run("NotebookEdit", other).await, "use Edit");
 }
