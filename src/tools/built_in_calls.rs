@@ -110,14 +110,14 @@ impl ToolSet {
         };
         let hides_some = folders.iter().chain(&named).any(&hides_below);
         // A program in a folder of the run could be one that a command has put there.
-        let path = self.shell.path_variable();
+        let path = self.shell.environment.get("PATH").unwrap_or_default();
         let writable = self.shell.sandbox.writable();
         let is_safe = |folder: &PathBuf| {
             let real = resolve(folder);
             !writable.iter().chain(&folders).any(|root| real.starts_with(root))
         };
-        let safe = std::env::join_paths(std::env::split_paths(&path).filter(is_safe));
-        let path = safe.unwrap_or(path);
+        let safe = std::env::join_paths(std::env::split_paths(path).filter(is_safe));
+        let path = safe.unwrap_or_else(|_| path.to_owned());
         let libraries = self.shell.environment.get("LD_LIBRARY_PATH");
         let mut programs = program_places(&path, libraries, self.places.home.as_deref());
         programs.retain(|folder| !hides_below(folder));

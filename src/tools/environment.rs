@@ -269,7 +269,7 @@ pub(super) fn is_credential(name: &str, value: &OsStr) -> bool {
         .iter()
         .any(|prefix| name.starts_with(prefix));
     let text = value.to_string_lossy();
-    (service && is_secret_by_name(name, value))
+    (service && (is_key(value) || is_secret_name(name, &text)))
         || name == "ANTHROPIC_CUSTOM_HEADERS"
         || (name == "ANTHROPIC_BASE_URL" && text.contains('@'))
         || text.contains("sk-ant-")
@@ -394,11 +394,6 @@ pub(super) fn is_name_of_key(name: &str, value: &OsStr) -> bool {
         && is_plain(&text)
         && !is_named_otherwise
         && words.iter().any(is_key)
-}
-
-/// True if a value has the form of a key, or the name is that of a secret.
-fn is_secret_by_name(name: &str, value: &OsStr) -> bool {
-    is_key(value) || is_secret_name(name, &value.to_string_lossy())
 }
 
 /// True if a value has the form of a key. A URL with a password is often the database of a program

@@ -35,9 +35,7 @@ impl Toolbox {
 
     pub(super) fn external_definitions(&self) -> impl Iterator<Item = ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
-        foreign.filter(|tool| {
-            self.may_offer_external(&tool.name) && self.external_denial(&tool.name, None).is_none()
-        })
+        foreign.filter(|tool| self.may_use_external(&tool.name))
     }
 
     /// The source of an external tool.
@@ -48,9 +46,7 @@ impl Toolbox {
 
     /// The error message for a call of an external tool that is unavailable.
     pub(super) fn unavailable_message(&self, name: &str) -> Option<String> {
-        let may_be_unavailable = BuiltinTool::named(name).is_none()
-            && self.may_offer_external(name)
-            && self.external_denial(name, None).is_none();
+        let may_be_unavailable = BuiltinTool::named(name).is_none() && self.may_use_external(name);
         self.foreign.as_ref().filter(|_| may_be_unavailable)?.unavailable_reason(name)
     }
 
@@ -71,10 +67,12 @@ impl Toolbox {
 
     /// True if tools whose names begin with `prefix` may be offered.
     pub fn may_use_server(&self, prefix: &str) -> bool {
-        let name = prefix.trim_end_matches('_');
-        self.foreign.is_some()
-            && self.may_offer_external(name)
-            && self.external_denial(name, None).is_none()
+        self.foreign.is_some() && self.may_use_external(prefix.trim_end_matches('_'))
+    }
+
+    /// True if an external tool may be offered, and no rule denies it.
+    fn may_use_external(&self, name: &str) -> bool {
+        self.may_offer_external(name) && self.external_denial(name, None).is_none()
     }
 
     fn external_denial(&self, name: &str, input: Option<ExternalInput<'_>>) -> Option<Denial> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
+use jsonc_parser::ast::{Array, Object, Value};
 use jsonc_parser::common::Ranged;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -139,6 +139,7 @@ fn change(text: &str, input: &NotebookEditInput) -> Result<Change, BadCell> {
         (NotebookEditMode::Insert, after) => {
             let kind = input.cell_type.unwrap_or(CellType::Code);
             let index = after.map_or(0, |index| index + 1);
+            let new_id = || uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
             let id = has_ids(&root, cells).then(new_id);
             let (at, new) = inserted(text, cells, index, &new_fields(kind, id.as_deref()), source);
             (at..at, new, index, id.unwrap_or_else(|| format!("cell-{index}")))
@@ -184,10 +185,6 @@ fn has_ids(root: &Object<'_>, cells: &Array<'_>) -> bool {
     let number = |name| root.get_number(name).and_then(|number| number.value.parse::<u32>().ok());
     cells.elements.iter().any(has_id)
         || (number("nbformat"), number("nbformat_minor")) >= (Some(4), Some(5))
-}
-
-fn new_id() -> String {
-    uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
 }
 
 /// The bytes to remove for a cell, including a comma.
@@ -266,7 +263,8 @@ fn replaced(text: &str, cell: &Object<'_>, source: &str, kind: Option<CellType>)
     for field in &cell.properties {
         let name = field.name.as_str();
         has.push(name);
-        let with = |value: &str| format!("{}{value}", name_part(text, field));
+        let name_part = &text[field.range.start..field.value.range().start];
+        let with = |value: &str| format!("{name_part}{value}");
         fields.push(match (name, is_code) {
             ("source", _) if field.value.as_string_lit().is_some() => {
                 with(&json!(source).to_string())
@@ -290,11 +288,6 @@ fn replaced(text: &str, cell: &Object<'_>, source: &str, kind: Option<CellType>)
     }
     add("source", &layout.lines(source));
     layout.object(&fields)
-}
-
-/// A field up to its value.
-fn name_part<'a>(text: &'a str, field: &ObjectProp<'_>) -> &'a str {
-    &text[field.range.start..field.value.range().start]
 }
 
 /// The fields of a new cell except its source.

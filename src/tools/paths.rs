@@ -22,10 +22,10 @@ use crate::text::in_home;
 pub(super) struct WorkFolders {
     /// The first is the working directory. All are real paths.
     roots: Vec<PathBuf>,
+    /// The folders that a host adds during the run.
     added: AddedFolders,
-    /// The folder for long outputs. Reading there needs no permission.
-    scratch: PathBuf,
-    /// Folders with instructions for the model. Reading there needs no permission.
+    /// The folder for long outputs, and folders with instructions for the model. Reading there needs
+    /// no permission.
     readable: Vec<PathBuf>,
     pub(super) home: Option<PathBuf>,
 }
@@ -78,25 +78,15 @@ const LINKS_MAX: u32 = 40;
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
 
 impl WorkFolders {
-    pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
+    pub(super) fn new<'a>(
+        roots: &[PathBuf],
+        readable: impl Iterator<Item = &'a PathBuf>,
+        added: &AddedFolders,
+        home: Option<PathBuf>,
+    ) -> Self {
         let roots = roots.iter().map(|root| resolve(root)).collect();
-        Self {
-            roots,
-            added: AddedFolders::default(),
-            scratch: resolve(scratch),
-            readable: Vec::new(),
-            home,
-        }
-    }
-
-    /// Adds further folders in which reading needs no permission.
-    pub(super) fn with_readable(self, folders: &[PathBuf]) -> Self {
-        Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
-    }
-
-    /// Sets the folders that a host adds during the run.
-    pub(super) fn with_added(self, added: &AddedFolders) -> Self {
-        Self { added: added.clone(), ..self }
+        let readable = readable.map(|folder| resolve(folder)).collect();
+        Self { roots, added: added.clone(), readable, home }
     }
 
     pub(super) fn cwd(&self) -> &Path {
@@ -137,7 +127,7 @@ impl WorkFolders {
         let real = find_real(&joined);
         let scope = if self.contains(&real) {
             PathScope::Inside
-        } else if self.is_free_to_read(&real) {
+        } else if self.readable.iter().any(|folder| real.starts_with(folder)) {
             PathScope::Scratch
         } else {
             PathScope::Outside
@@ -169,16 +159,11 @@ impl WorkFolders {
 
     /// Every folder in which reading needs no permission.
     pub(super) fn readable_folders(&self) -> Vec<PathBuf> {
-        let others = [&self.scratch].into_iter().chain(&self.readable).cloned();
-        self.all_roots().into_iter().chain(others).collect()
+        [self.all_roots(), self.readable.clone()].concat()
     }
 
     fn all_roots(&self) -> Vec<PathBuf> {
         self.roots.iter().cloned().chain(self.added.existing()).collect()
-    }
-
-    fn is_free_to_read(&self, real: &Path) -> bool {
-        [&self.scratch].into_iter().chain(&self.readable).any(|folder| real.starts_with(folder))
     }
 
     fn expand(&self, path: &str) -> PathBuf {

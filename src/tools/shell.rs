@@ -132,11 +132,6 @@ impl ShellSession {
         if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
     }
 
-    /// The variable `PATH` of its commands.
-    pub(super) fn path_variable(&self) -> OsString {
-        self.environment.get("PATH").unwrap_or_default().into()
-    }
-
     /// Lowers the timeout to the maximum. Returns a note for the model if that changed it.
     pub(super) fn lower_timeout(&self, input: &mut BashInput) -> Option<String> {
         let CommandSettings { background_lifetime, .. } = self.settings;

@@ -25,15 +25,6 @@ pub(super) struct FileStyle {
     pub(super) ends: Option<LineEnds>,
 }
 
-impl FileStyle {
-    /// True if the bytes of a file leave open which encoding it has, and it can be this one.
-    fn may_be_of(self, bytes: &[u8]) -> bool {
-        let TextFormat { encoding, has_bom } = self.format;
-        let is_text = bytes.is_ascii() && !bytes.contains(&0);
-        !has_bom && encoding.is_ascii_compatible() && is_text
-    }
-}
-
 /// The format that a file had when it was written last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormerStyle {
@@ -50,7 +41,13 @@ impl FormerStyle {
         match self {
             Self::Unknown => None,
             Self::Unchanged(style) => Some(style),
-            Self::Changed(style) => Some(style).filter(|style| style.may_be_of(bytes)),
+            Self::Changed(style) => {
+                let TextFormat { encoding, has_bom } = style.format;
+                // ASCII leaves open which encoding the file has.
+                let is_open = bytes.is_ascii() && !bytes.contains(&0);
+                let can_be = is_open && !has_bom && encoding.is_ascii_compatible();
+                can_be.then_some(style)
+            }
         }
     }
 }

@@ -71,17 +71,18 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places = WorkFolders::new(&roots, &settings.scratch, home)
-            .with_readable(&settings.readable)
-            .with_added(settings.live.folders());
+        let readable = [&settings.scratch].into_iter().chain(&settings.readable);
+        let places = WorkFolders::new(&roots, readable, settings.live.folders(), home);
         let home = places.home.as_deref();
         let permissions = build_permissions(settings, places.cwd(), home)?;
         // Commands may write to folders that a host adds only from the next prompt on.
         let writable = [roots.clone(), settings.live.existing_folders()].concat();
         let sandbox = sandbox(settings, &writable, home, &permissions)?;
-        let permissions = permissions
-            .with_sandbox(sandbox.secrets(), sandbox.can_hold_readers())
-            .with_repositories(repository_folders(&roots, home));
+        let permissions = permissions.with_sandbox(
+            sandbox.secrets(),
+            sandbox.can_hold_readers(),
+            repository_folders(&roots, home),
+        );
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered);
         let of_sandbox = sandbox.model_description();

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::super::grep::compile_for_lines;
 use super::super::input::{BashOutputInput, KillShellInput};
 use super::super::outcome::{ToolError, ToolOutcome};
-use super::tasks::{BackgroundTasks, TaskView};
+use super::descriptions::status_phrase;
+use super::tasks::BackgroundTasks;
 
 /// The maximum wait for a stopped command: its grace period, and the time to kill it.
 const STOPPING: Duration = Duration::from_secs(4);
@@ -41,14 +42,14 @@ pub(in super::super) async fn read_output(
         }
     }
     let filter = compile_filter(input)?;
-    let TaskView { task, how, output } = tasks.read_output(&input.bash_id)?;
+    let (task, output) = tasks.read_output(&input.bash_id)?;
     let shown = filter.map_or_else(|| output.clone(), |filter| matching_lines(&filter, &output));
     let shown = match shown.trim_end_matches('\n') {
         "" if output.is_empty() => "(no new output)",
         "" => "(nothing new matches the filter)",
         shown => shown,
     };
-    let text = format!("{} {how}.\n{shown}", task.id);
+    let text = format!("{} {}.\n{shown}", task.id, status_phrase(&task));
     let detail = json!({
         "shellId": task.id,
         "command": task.command,
@@ -81,7 +82,8 @@ pub(in super::super) async fn kill(
     let was_running = tasks.stop(id)?;
     // The id was valid a moment ago, and entries are never removed.
     let _ = tokio::time::timeout(STOPPING, tasks.ended(id)).await;
-    let (task, how) = tasks.status(id)?;
+    let task = tasks.status(id)?;
+    let how = status_phrase(&task);
     let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
     let text = match (was_running, task.end) {
         (true, None) => return Err(format!("{id} could not be stopped: it {how}").into()),

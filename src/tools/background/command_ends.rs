@@ -69,8 +69,8 @@ mod tests {
         let work = async { panic!("the pipe is gone") };
         BackgroundTasks::record_end_of(Arc::downgrade(&tasks), index, work).await;
         assert!(ends.has_changed().expect("it is open"), "waiters are notified");
-        let view = tasks.read_output("bash_1").expect("it is known");
-        assert_eq!(view.task.end, Some(BackgroundEnd::Failed));
-        assert!(view.output.contains("the pipe is gone"), "{}", view.output);
+        let (task, output) = tasks.read_output("bash_1").expect("it is known");
+        assert_eq!(task.end, Some(BackgroundEnd::Failed));
+        assert!(output.contains("the pipe is gone"), "{output}");
     }
 }

@@ -169,15 +169,6 @@ pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) keeper: CommandKeeper,
 }
 
-/// The state and new output of a task.
-pub(in super::super) struct TaskView {
-    pub(in super::super) task: BackgroundTask,
-    /// The state, as a predicate whose subject is the task.
-    pub(in super::super) how: String,
-    /// The output since the last read.
-    pub(in super::super) output: String,
-}
-
 impl BackgroundTasks {
     pub(in super::super) fn new(stops: TaskStops) -> Arc<Self> {
         Arc::new(Self { table: Mutex::default(), stops })
@@ -286,23 +277,21 @@ impl BackgroundTasks {
         Ok(id)
     }
 
-    /// Returns the output since the last read, and the state of the task.
-    pub(in super::super) fn read_output(&self, id: &str) -> Result<TaskView, ToolError> {
+    /// Returns the state of a task, and its output since the last read.
+    pub(super) fn read_output(&self, id: &str) -> Result<(BackgroundTask, String), ToolError> {
         let mut table = self.table.lock();
         let entry = table.find(id)?;
-        let over = entry.task.end.is_some();
-        entry.model_knows_end |= over;
-        let look = entry.live.read_new(over);
+        let has_ended = entry.task.end.is_some();
+        entry.model_knows_end |= has_ended;
+        let output = entry.live.read_new(has_ended);
         let mut task = entry.snapshot();
-        task.output_file = task.output_file.or(look.file);
-        Ok(TaskView { how: descriptions::status_phrase(&task), task, output: look.text })
+        task.output_file = task.output_file.or(output.file);
+        Ok((task, output.text))
     }
 
     /// Returns the state of a task without consuming its output.
-    pub(super) fn status(&self, id: &str) -> Result<(BackgroundTask, String), ToolError> {
-        let task = self.table.lock().find(id)?.snapshot();
-        let how = descriptions::status_phrase(&task);
-        Ok((task, how))
+    pub(super) fn status(&self, id: &str) -> Result<BackgroundTask, ToolError> {
+        self.table.lock().find(id).map(|entry| entry.snapshot())
     }
 
     /// Waits until the task has ended.

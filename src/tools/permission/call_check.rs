@@ -103,18 +103,15 @@ impl Permissions {
     }
 
     /// Denies these paths to the file tools, too. `holds_plain_commands` is true if the kernel
-    /// confines the commands that need no rule.
+    /// confines the commands that need no rule. Without a rule, git may read the `repositories`
+    /// around the working folders.
     pub(in super::super) fn with_sandbox(
         self,
         secrets: Arc<DeniedPlaces>,
         holds_plain_commands: bool,
+        repositories: Vec<PathBuf>,
     ) -> Self {
-        Self { secrets, holds_plain_commands, ..self }
-    }
-
-    /// Sets the repositories around the working folders, which git may read without a rule.
-    pub(in super::super) fn with_repositories(self, repositories: Vec<PathBuf>) -> Self {
-        Self { repositories, ..self }
+        Self { secrets, holds_plain_commands, repositories, ..self }
     }
 
     /// The repositories around the working folders, and their data elsewhere.
