@@ -230,41 +230,43 @@ fn occurrences(wanted: &str, file: &str) -> String {
 
 /// Returns the message for a text that was not found, with the likely cause.
 fn not_found(wanted: &str, file: &str) -> String {
-    if wanted.contains(char::REPLACEMENT_CHARACTER) {
-        return "old_string was not found. U+FFFD stands for bytes that cannot be shown: choose \
-                an old_string without it."
-            .to_string();
-    }
     let lines: Vec<&str> = wanted.lines().collect();
-    if lines.iter().all(|line| has_line_number(line)) {
-        return "old_string was not found. It seems to begin with line numbers as Read shows \
-                them: leave those out."
-            .to_string();
-    }
-    if let Some(message) = unseen_difference(wanted, file) {
-        return message;
-    }
     let first = lines.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or(wanted);
-    let bare = |line: &str| line.split_whitespace().collect::<String>();
-    let meant = bare(first);
-    for (index, line) in file.lines().take(HINT_LINES_MAX).enumerate() {
-        if !meant.is_empty() && bare(line) == meant {
-            let number = index + 1;
-            return if line == first {
-                format!(
-                    "old_string was not found. Its first line is at line {number}, but the lines \
-                     after it differ. Read the file around there."
-                )
-            } else {
-                format!(
-                    "old_string was not found. Line {number} differs from its first line only in \
-                     blanks: `{}`",
-                    text::truncated(line, HINT_CHARACTERS)
-                )
-            };
-        }
+    let cause = if wanted.contains(char::REPLACEMENT_CHARACTER) {
+        let cause =
+            "U+FFFD stands for bytes that cannot be shown: choose an old_string without it.";
+        Some(cause.to_owned())
+    } else if lines.iter().all(|line| has_line_number(line)) {
+        let cause = "It seems to begin with line numbers as Read shows them: leave those out.";
+        Some(cause.to_owned())
+    } else {
+        unseen_difference(wanted, file)
+            .or_else(|| difference_after_first(first, file))
+            .or_else(|| closest(first, file))
+    };
+    match cause {
+        Some(cause) => format!("old_string was not found. {cause}"),
+        None => "old_string was not found, nor anything like it. Read the file again.".to_owned(),
     }
-    closest(first, file)
+}
+
+/// Finds the first line of the text in the file, if only blanks or the lines after it differ.
+fn difference_after_first(first: &str, file: &str) -> Option<String> {
+    let without_blanks = |line: &str| line.split_whitespace().collect::<String>();
+    let wanted = without_blanks(first);
+    let mut lines = file.lines().take(HINT_LINES_MAX).enumerate();
+    let (index, line) =
+        lines.find(|(_, line)| !wanted.is_empty() && without_blanks(line) == wanted)?;
+    let number = index + 1;
+    Some(if line == first {
+        format!(
+            "Its first line is at line {number}, but the lines after it differ. Read the file \
+             around there."
+        )
+    } else {
+        let line = text::truncated(line, HINT_CHARACTERS);
+        format!("Line {number} differs from its first line only in blanks: `{line}`")
+    })
 }
 
 /// Names the characters in which a piece of the file looks like the text but differs.
@@ -295,8 +297,8 @@ fn unseen_difference(wanted: &str, file: &str) -> Option<String> {
         odd.into_iter().map(|letter| format!("U+{:04X}", u32::from(letter))).collect();
     let whose = if differing == line { "" } else { "old_string has " };
     Some(format!(
-        "old_string was not found. Line {} has it with other quotes or dashes, blanks or invisible \
-         characters ({whose}{}): `{}`",
+        "Line {} has it with other quotes or dashes, blanks or invisible characters ({whose}{}): \
+         `{}`",
         before + number + 1,
         names.join(", "),
         text::truncated(line, HINT_CHARACTERS)
@@ -318,7 +320,8 @@ fn typed(text: &str) -> String {
     text.nfc().filter_map(typed).collect()
 }
 
-fn closest(wanted: &str, file: &str) -> String {
+/// Names the line of the file that is most like the text.
+fn closest(wanted: &str, file: &str) -> Option<String> {
     let wanted = text::truncated(wanted.trim(), HINT_CHARACTERS);
     let best = file
         .lines()
@@ -329,14 +332,8 @@ fn closest(wanted: &str, file: &str) -> String {
         .filter(|(_, line)| line.len() / 3 <= wanted.len() && wanted.len() / 3 <= line.len())
         .map(|(index, line)| (text::similarity(wanted, line), index + 1, line))
         .max_by(|one, other| one.0.total_cmp(&other.0).then(other.1.cmp(&one.1)));
-    match best {
-        Some((likeness, number, line)) if likeness > 0.5 => {
-            format!("old_string was not found. The closest line is {number}: `{line}`")
-        }
-        Some(_) | None => {
-            "old_string was not found, nor anything like it. Read the file again.".to_string()
-        }
-    }
+    let (_, number, line) = best.filter(|(likeness, ..)| *likeness > 0.5)?;
+    Some(format!("The closest line is {number}: `{line}`"))
 }
 
 fn has_line_number(line: &str) -> bool {
