@@ -111,7 +111,7 @@ impl Permissions {
         holds_plain_commands: bool,
         repositories: Vec<PathBuf>,
     ) -> Self {
-        Self { secrets, holds_plain_commands, repositories, ..self }
+        Self { repositories, secrets, holds_plain_commands, ..self }
     }
 
     /// The repositories around the working folders, and their data elsewhere.

@@ -192,16 +192,13 @@ impl<'a> LineCheck<'a> {
         part: &SimpleCommand,
         known: Option<&PlainCommand<'_>>,
     ) -> Result<(), Denial> {
-        match known.filter(|known| known.effect == PlainEffect::ChangesFolder) {
-            Some(known) => {
-                self.check_folder(known)?;
-                self.has_moved = true;
-            }
-            None => {
-                self.is_start = false;
-                if is_moving(part) {
-                    (self.has_moved, self.folder) = (true, None);
-                }
+        if let Some(known) = known.filter(|known| known.effect == PlainEffect::ChangesFolder) {
+            self.check_folder(known)?;
+            self.has_moved = true;
+        } else {
+            self.is_start = false;
+            if is_moving(part) {
+                (self.has_moved, self.folder) = (true, None);
             }
         }
         self.folder.take_if(|_| self.has_moved && !part.is_joined);
