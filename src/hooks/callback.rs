@@ -1,4 +1,4 @@
-//! Hooks that a host has registered (PROTOCOL 3.3 and 5): the host runs them on request.
+//! Hooks that a host has registered in its `initialize` request: the host runs them on request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::process::sleep_while_running;
 use crate::types::{HostChannel, HostError};
 
-use super::config::{BadHook, HookCommand, HookHandler, OnFailure, TIMEOUT_MAX, bad_hook, seconds};
+use super::config::{
+    BadHook, HookCommand, HookHandler, OnFailure, TIMEOUT_MAX, bad_hook, events_of, groups_of,
+    read_matcher, read_timeout, seconds,
+};
 use super::event::{HookEvent, is_unsupported};
 use super::matcher::HookMatcher;
 use super::result::{HookEnd, HookRun};
@@ -42,14 +45,9 @@ pub fn callbacks(hooks: &Value) -> Result<(Vec<HookHandler>, Vec<String>), BadHo
     if hooks.is_null() {
         return Ok((handlers, warnings));
     }
-    let Some(events) = hooks.as_object() else {
-        return Err(bad_hook("hooks", "must be an object with event names as keys"));
-    };
-    for (name, groups) in events.iter().filter(|(_, groups)| !groups.is_null()) {
+    for (name, groups) in events_of(hooks)? {
         let place = format!("hooks.{name}");
-        let Some(groups) = groups.as_array() else {
-            return Err(bad_hook(&place, "must be a list"));
-        };
+        let groups = groups_of(groups, &place)?;
         let event = match callback_event(name) {
             Ok(event) => event,
             Err(_) if groups.is_empty() => continue,
@@ -80,19 +78,9 @@ fn callback_event(name: &str) -> Result<HookEvent, &'static str> {
 fn read_group(event: HookEvent, group: &Value, place: &str) -> Result<Vec<HookHandler>, BadHook> {
     let group =
         CallbackGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
-    let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
-        .map_err(|why| bad_hook(&format!("{place}.matcher"), &why.to_string()))?;
-    let timeout = match group.timeout {
-        None => CALLBACK_TIMEOUT,
-        Some(seconds) => Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|timeout| !timeout.is_zero())
-            .map(|timeout| timeout.min(TIMEOUT_MAX))
-            .ok_or_else(|| {
-                let why = format!("invalid timeout {seconds}; give seconds above 0");
-                bad_hook(&format!("{place}.timeout"), &why)
-            })?,
-    };
+    let matcher = read_matcher(group.matcher.as_deref(), place)?;
+    let timeout = read_timeout(group.timeout, CALLBACK_TIMEOUT, TIMEOUT_MAX)
+        .map_err(|why| bad_hook(&format!("{place}.timeout"), &why))?;
     let handler = |(index, id)| HookHandler {
         event,
         matcher: if event.has_subject() { matcher.clone() } else { HookMatcher::All },

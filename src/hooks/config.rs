@@ -12,16 +12,11 @@ use super::matcher::HookMatcher;
 use super::result::HookFailureKind;
 use crate::json::{is_comment, is_comment_name};
 
-/// The default timeout of a hook.
+/// The default timeouts: of hooks in general, of those that delay the user's prompt, of those after
+/// a failed run, and of those that run while the process is ending.
 const TIMEOUT: Duration = Duration::from_mins(10);
-
-/// The default timeout for `UserPromptSubmit`, which delays the user's prompt.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The default timeout once the run has failed.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The default timeout while the process is ending.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The longest timeout that a hook may configure: the default deadline of a run.
@@ -70,7 +65,6 @@ pub enum HookCommand {
 }
 
 impl HookCommand {
-    /// The command line as text.
     pub fn line(&self) -> String {
         match self {
             Self::Script(script) | Self::Bash(script) => script.clone(),
@@ -153,12 +147,42 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64
     Option::deserialize(value).map_err(D::Error::custom)
 }
 
+/// Returns the timeout of this many seconds, or the default. The error is a message.
+pub(super) fn read_timeout(
+    seconds: Option<f64>,
+    default: Duration,
+    longest: Duration,
+) -> Result<Duration, String> {
+    let Some(seconds) = seconds else { return Ok(default) };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(timeout) if !timeout.is_zero() => Ok(timeout.min(longest)),
+        _ => Err(format!("invalid timeout {seconds}; give seconds above 0")),
+    }
+}
+
+/// Returns the events of a `hooks` object.
+pub(super) fn events_of(hooks: &Value) -> Result<&Map<String, Value>, BadHook> {
+    let why = "must be an object with event names as keys";
+    hooks.as_object().ok_or_else(|| bad_hook("hooks", why))
+}
+
+/// Returns the groups of an event, which may be null.
+pub(super) fn groups_of<'a>(groups: &'a Value, place: &str) -> Result<&'a [Value], BadHook> {
+    let list = if groups.is_null() { Some(&[][..]) } else { groups.as_array().map(Vec::as_slice) };
+    list.ok_or_else(|| bad_hook(place, "must be a list"))
+}
+
+pub(super) fn read_matcher(matcher: Option<&str>, group: &str) -> Result<HookMatcher, BadHook> {
+    HookMatcher::parse(matcher.unwrap_or_default())
+        .map_err(|why| bad_hook(&format!("{group}.matcher"), &why.to_string()))
+}
+
 /// The name of a shell, which may be written as a path.
 fn shell_name(shell: &str) -> &str {
     shell.trim().rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns the key of a guard that an unknown key is a misspelling of: ignoring it would disarm the
+/// Returns the key of guards that an unknown key is a misspelling of: ignoring it would disable the
 /// guard.
 fn meant_guard_key(key: &str) -> Option<&'static str> {
     let letters = key.chars().filter(char::is_ascii_alphabetic);
@@ -186,30 +210,20 @@ impl HookSettings {
     /// The first entry that is invalid, with its path.
     pub fn parse(value: &Value, source: &str) -> Result<Self, BadHook> {
         let mut settings = Self::default();
-        let Some(events) = value.as_object() else {
-            return Err(bad_hook("hooks", "must be an object with event names as keys"));
-        };
-        for (name, groups) in events {
+        for (name, groups) in events_of(value)? {
             let place = format!("hooks.{name}");
             let Some(event) = HookEvent::from_name(name) else {
                 settings.skip_unknown(name, groups, source)?;
                 continue;
             };
-            if groups.is_null() {
-                continue;
-            }
-            let Some(groups) = groups.as_array() else {
-                return Err(bad_hook(&place, "must be a list"));
-            };
-            for (index, group) in groups.iter().enumerate().filter(|(_, it)| !is_comment_entry(it))
-            {
+            for (index, group) in entries(groups_of(groups, &place)?) {
                 settings.read_group(event, group, &format!("{place}[{index}]"), source)?;
             }
         }
         Ok(settings)
     }
 
-    /// Ignores a member that is no event, with a warning unless it is a comment.
+    /// Ignores a member that is not an event, with a warning unless it is a comment.
     fn skip_unknown(&mut self, name: &str, value: &Value, source: &str) -> Result<(), BadHook> {
         let place = format!("hooks.{name}");
         let groups = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -237,10 +251,8 @@ impl HookSettings {
     ) -> Result<(), BadHook> {
         let group =
             HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
-        let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
-            .map_err(|why| bad_hook(&format!("{place}.matcher"), &why.to_string()))?;
-        for (index, entry) in group.hooks.iter().enumerate().filter(|(_, it)| !is_comment_entry(it))
-        {
+        let matcher = read_matcher(group.matcher.as_deref(), place)?;
+        for (index, entry) in entries(&group.hooks) {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)
                 .map_err(|error| bad_hook(&place, &error.to_string()))?;
@@ -250,8 +262,8 @@ impl HookSettings {
                 let why = format!("there is no key \"{key}\"; did you mean \"{meant}\"?");
                 return Err(bad_hook(&place, &why));
             }
-            let (guards, wakes) = (entry.is_guard(event), entry.async_rewake);
-            if wakes {
+            let guards = entry.is_guard(event);
+            if entry.async_rewake {
                 let why = "it runs in the background and does not wake the model";
                 self.skip(&format!("{place}.asyncRewake"), why, source);
             }
@@ -268,10 +280,8 @@ impl HookSettings {
                 }
                 Ok(handler) => self.add(handler),
                 Err(UnusableHook::Unsupported(why)) if guards => {
-                    return Err(bad_hook(
-                        &place,
-                        &format!("{why}, and this one is a guard (failClosed, onFailure)"),
-                    ));
+                    let why = format!("{why}, and this one is a guard (failClosed, onFailure)");
+                    return Err(bad_hook(&place, &why));
                 }
                 Err(UnusableHook::Wrong(why)) => return Err(bad_hook(&place, &why)),
                 Err(UnusableHook::Unsupported(why)) => self.skip(&place, &why, source),
@@ -307,9 +317,9 @@ impl HookSettings {
         self.skipped.extend(other.skipped);
     }
 
-    /// Adds a hook, merging it with an equal one of an earlier file. The merged hook is attributed
+    /// Adds a hook, merging it with an equal hook of an earlier file. The merged hook is attributed
     /// to the later file, which the author of the earlier one may not be able to change. Neither
-    /// file can disarm the other's hook.
+    /// file can disable the other's hook.
     fn add(&mut self, handler: HookHandler) {
         match self.handlers.iter_mut().find(|known| known.is_equivalent(&handler)) {
             Some(known) => {
@@ -343,12 +353,12 @@ impl HookEntry {
         self.fail_closed || self.on_failure == Some(OnFailure::Block)
     }
 
-    /// Returns true if its failure must deny something.
+    /// Returns true if its failure must deny the event.
     fn is_guard(&self, event: HookEvent) -> bool {
         self.fails_closed() && event.can_be_guarded()
     }
 
-    /// The name of the shell for its command line, if that is neither `bash` nor one like `sh`.
+    /// The name of the shell for its command line, if that is neither `bash` nor a shell like `sh`.
     fn unknown_shell(&self) -> Option<&str> {
         let is_line = self.kind == "command" && self.args.is_none();
         let shell = self.shell.as_deref().map(shell_name).filter(|_| is_line)?;
@@ -399,7 +409,7 @@ impl HookEntry {
     }
 
     fn timeout_for(&self, event: HookEvent) -> Result<Duration, UnusableHook> {
-        let (usual, most) = if event == HookEvent::UserPromptSubmit {
+        let (default, longest) = if event == HookEvent::UserPromptSubmit {
             (PROMPT_TIMEOUT, TIMEOUT_MAX)
         } else if event == HookEvent::StopFailure {
             (FAILURE_TIMEOUT, END_TIMEOUT_MAX)
@@ -408,22 +418,18 @@ impl HookEntry {
         } else {
             (TIMEOUT, TIMEOUT_MAX)
         };
-        let Some(seconds) = self.timeout else { return Ok(usual) };
-        let asked = Duration::try_from_secs_f64(seconds).ok().filter(|asked| !asked.is_zero());
-        asked.map(|asked| asked.min(most)).ok_or_else(|| {
-            UnusableHook::Wrong(format!("invalid timeout {seconds}; give seconds above 0"))
-        })
+        read_timeout(self.timeout, default, longest).map_err(UnusableHook::Wrong)
     }
 }
 
 impl HookHandler {
     /// The folder of the project, if that is not the working folder.
     pub(super) fn project(&self) -> Option<&str> {
-        let mut own = self.variables.iter().filter(|(name, _)| name == PROJECT_DIR);
-        own.next().map(|(_, folder)| folder.as_str())
+        let variable = self.variables.iter().find(|(name, _)| name == PROJECT_DIR);
+        variable.map(|(_, folder)| folder.as_str())
     }
 
-    /// Sets the time limit of a hook for the end of the session that has none of its own.
+    /// Sets the timeout of a hook for the end of the session, unless its settings have a timeout.
     #[must_use]
     pub fn with_end_timeout(mut self, limit: Option<Duration>) -> Self {
         if let Some(limit) = limit
@@ -455,14 +461,14 @@ impl HookHandler {
     pub(super) fn denies_on(&self, failure: HookFailureKind) -> bool {
         let can_forbid = self.event == HookEvent::PreToolUse && !self.background;
         // Changing a hook that may forbid a call must not disable it.
-        let is_disarmed = can_forbid && failure == HookFailureKind::Changed;
+        let is_disabled = can_forbid && failure == HookFailureKind::Changed;
         // A host expects its callbacks to run before a call is made or a prompt is sent.
-        let is_unheard = matches!(
+        let is_unanswered = matches!(
             failure,
             HookFailureKind::TimedOut | HookFailureKind::HostClosed | HookFailureKind::NotSent
         ) && matches!(self.command, HookCommand::Callback { .. })
             && matches!(self.event, HookEvent::PreToolUse | HookEvent::UserPromptSubmit);
-        self.is_guard() || is_disarmed || is_unheard
+        self.is_guard() || is_disabled || is_unanswered
     }
 
     /// Its command line and source, for users and the model.
@@ -477,13 +483,7 @@ impl HookHandler {
 
     /// Returns true if `other` is the same command for the same calls.
     fn is_equivalent(&self, other: &Self) -> bool {
-        let same_matcher = match (&self.matcher, &other.matcher) {
-            (HookMatcher::All, HookMatcher::All) => true,
-            (HookMatcher::Names(one), HookMatcher::Names(two)) => one == two,
-            (HookMatcher::Pattern(one), HookMatcher::Pattern(two)) => one.as_str() == two.as_str(),
-            (HookMatcher::All | HookMatcher::Names(_) | HookMatcher::Pattern(_), _) => false,
-        };
-        same_matcher
+        self.matcher.is_same(&other.matcher)
             && self.event == other.event
             && self.agent_type == other.agent_type
             && self.condition == other.condition
@@ -492,7 +492,12 @@ impl HookHandler {
     }
 }
 
-/// Returns true if an entry of a list is a comment: a text that is one, or an object of comments.
+/// Returns the entries of a list that are not comments, with their indices.
+fn entries(list: &[Value]) -> impl Iterator<Item = (usize, &Value)> {
+    list.iter().enumerate().filter(|(_, entry)| !is_comment_entry(entry))
+}
+
+/// Returns true if an entry of a list is a comment: a commented text, or an object of comments.
 fn is_comment_entry(entry: &Value) -> bool {
     match entry {
         Value::String(text) => is_comment(text),

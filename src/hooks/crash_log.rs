@@ -63,7 +63,7 @@ impl CrashLog {
         let mut file = options.open(&self.path)?;
         let facts = file.metadata()?;
         if !facts.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let mut line = json!({
             "time": Timestamp::now().to_string(),

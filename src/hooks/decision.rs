@@ -145,72 +145,75 @@ mod tests {
         let orders =
             [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
         for order in orders {
-            let mut verdict = HookDecision::default();
+            let mut decision = HookDecision::default();
             for one in order {
-                verdict.add(word(one, &format!("{one:?}")));
+                decision.add(word(one, &format!("{one:?}")));
             }
-            assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
-            assert_eq!(verdict.denial(), Some("Deny"));
+            assert_eq!(decision.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
+            assert_eq!(decision.denial(), Some("Deny"));
         }
         for order in [[Ask, Defer], [Defer, Ask]] {
-            let mut verdict = HookDecision::default();
+            let mut decision = HookDecision::default();
             for one in order {
-                verdict.add(word(one, "why"));
+                decision.add(word(one, "why"));
             }
-            assert!(verdict.deferral().is_some() && !verdict.allows(), "{order:?}");
-            verdict.add(word(Deny, "no"));
-            assert_eq!(verdict.deferral(), None, "{order:?}");
+            assert!(decision.deferral().is_some() && !decision.allows(), "{order:?}");
+            decision.add(word(Deny, "no"));
+            assert_eq!(decision.deferral(), None, "{order:?}");
         }
-        let mut verdict = HookDecision::default();
-        verdict.add(word(Allow, "a"));
-        verdict.add(word(Ask, "b"));
-        assert_eq!((verdict.permission.clone(), verdict.denial()), (Some((Ask, "b".into())), None));
+        let mut decision = HookDecision::default();
+        decision.add(word(Allow, "a"));
+        decision.add(word(Ask, "b"));
+        assert_eq!(
+            (decision.permission.clone(), decision.denial()),
+            (Some((Ask, "b".into())), None)
+        );
     }
 
     #[test]
     fn hook_decision_keeps_each_reason_once() {
-        let mut verdict = HookDecision::default();
+        let mut decision = HookDecision::default();
         for why in ["one", "two", "one", ""] {
-            verdict.add(word(HookPermission::Deny, why));
-            verdict.add(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
+            decision.add(word(HookPermission::Deny, why));
+            decision.add(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
         }
-        assert_eq!(verdict.permission, Some((HookPermission::Deny, "one\ntwo".to_owned())));
-        assert_eq!(verdict.denial(), Some("one\ntwo"));
+        assert_eq!(decision.permission, Some((HookPermission::Deny, "one\ntwo".to_owned())));
+        assert_eq!(decision.denial(), Some("one\ntwo"));
     }
 
     #[test]
     fn a_later_hook_input_wins_and_a_silent_hook_changes_nothing() {
-        let mut verdict = HookDecision::default();
+        let mut decision = HookDecision::default();
         for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
-            verdict.add(HookOutput { input, ..HookOutput::default() });
+            decision.add(HookOutput { input, ..HookOutput::default() });
         }
-        assert_eq!(verdict.input, Some(json!({ "a": 2 })));
+        assert_eq!(decision.input, Some(json!({ "a": 2 })));
     }
 
     #[test]
     fn a_hook_decision_for_an_alias_can_only_deny() {
-        let mut verdict = HookDecision::default();
+        let mut decision = HookDecision::default();
         let mut other = HookDecision::default();
         other.add(HookOutput {
             input: Some(json!({ "a": 1 })),
             context: Some("words".to_owned()),
             ..word(HookPermission::Allow, "go on")
         });
-        verdict.restrict(other);
-        assert_eq!(verdict, HookDecision::default());
+        decision.restrict(other);
+        assert_eq!(decision, HookDecision::default());
         let mut other = HookDecision::default();
         other.add(word(HookPermission::Deny, "no"));
         other.add(HookOutput { objection: Some("never".to_owned()), ..HookOutput::default() });
-        verdict.restrict(other);
-        assert_eq!(verdict.denial(), Some("never"));
-        assert_eq!(verdict.permission, Some((HookPermission::Deny, "no".to_owned())));
+        decision.restrict(other);
+        assert_eq!(decision.denial(), Some("never"));
+        assert_eq!(decision.permission, Some((HookPermission::Deny, "no".to_owned())));
     }
 
     #[test]
     fn continue_false_stops_the_run_even_without_a_reason() {
-        let mut verdict = HookDecision::default();
-        verdict.add(HookOutput { stop_run: Some(String::new()), ..HookOutput::default() });
-        verdict.add(HookOutput::default());
-        assert_eq!(verdict.halt.as_deref(), Some(""));
+        let mut decision = HookDecision::default();
+        decision.add(HookOutput { stop_run: Some(String::new()), ..HookOutput::default() });
+        decision.add(HookOutput::default());
+        assert_eq!(decision.halt.as_deref(), Some(""));
     }
 }

@@ -34,15 +34,15 @@ pub(super) fn find_denial(event: HookEvent, out: &str, redactor: &Redactor) -> O
     denial_in(event, out, redactor).or_else(|| denial_in(event, &as_displayed(out), redactor))
 }
 
-/// The output without terminal sequences and invisible characters, such as the second bytes of UTF-16
-/// without a byte order mark, and with a line for each part that a carriage return ends: an object
-/// may follow those of a progress display.
+/// The output without terminal sequences and invisible characters, such as the second bytes of
+/// UTF-16 without a byte order mark. Carriage returns become line ends: an object may follow a
+/// progress display.
 fn as_displayed(out: &str) -> String {
     strip_ansi_codes(out).replace(INVISIBLE, "").replace('\r', "\n")
 }
 
-/// Returns true if output that is no JSON mentions a decision in the middle of a line. Where plain
-/// text counts, only prohibitions are decisions.
+/// Returns true if output that is not JSON mentions a decision in the middle of a line. For events
+/// that take plain text, only prohibitions are decisions.
 pub(super) fn mentions_decision(event: HookEvent, out: &str) -> bool {
     let stops = || values_of(out, "continue").any(|value| value.starts_with("false"));
     let decides = || DECIDING.into_iter().any(|key| values_of(out, key).next().is_some());
@@ -72,11 +72,11 @@ fn denial_in(event: HookEvent, out: &str, redactor: &Redactor) -> Option<HookOut
 fn next_object(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
-        let begun = rest.trim_start_matches(|one: char| one.is_whitespace() || LIST.contains(&one));
-        if begun.starts_with('{') {
-            return Some(begun);
+        rest = rest.trim_start_matches(|char: char| char.is_whitespace() || LIST.contains(&char));
+        if rest.starts_with('{') {
+            return Some(rest);
         }
-        rest = &begun[begun.find('\n')?..];
+        rest = &rest[rest.find('\n')?..];
     }
 }
 
@@ -95,17 +95,19 @@ fn denial_of(event: HookEvent, object: &str, redactor: &Redactor) -> HookOutput 
 /// Returns true if text that is not valid output plainly denies.
 fn denies(text: &str) -> bool {
     KEYS.into_iter().flat_map(|key| values_of(text, key)).any(|value| {
-        let written = |denial: &&str| value.get(..denial.len());
-        DENIALS.iter().any(|it| written(it).is_some_and(|there| there.eq_ignore_ascii_case(it)))
+        let begins = |denial: &str| {
+            value.get(..denial.len()).is_some_and(|head| head.eq_ignore_ascii_case(denial))
+        };
+        DENIALS.into_iter().any(begins)
     })
 }
 
-/// The text after each occurrence of a key with its colon, wherever it stands.
+/// The text after each occurrence of a key with its colon, anywhere in a text.
 fn values_of<'a>(text: &'a str, key: &'static str) -> impl Iterator<Item = &'a str> {
-    let after = text.match_indices(key).map(move |(at, _)| text[at + key.len()..].trim_start());
-    let ended = after.filter_map(|rest| rest.strip_prefix('"'));
-    let values = ended.filter_map(|rest| rest.trim_start().strip_prefix(':'));
-    values.map(str::trim_start)
+    text.match_indices(key).filter_map(move |(index, _)| {
+        let rest = text[index + key.len()..].trim_start().strip_prefix('"')?;
+        Some(rest.trim_start().strip_prefix(':')?.trim_start())
+    })
 }
 
 #[cfg(test)]
@@ -156,7 +158,7 @@ mod tests {
             // UTF-16 without a byte order mark.
             block.chars().flat_map(|one| [one, '\0']).collect(),
             one_line.chars().flat_map(|one| ['\0', one]).collect(),
-            // Where it belongs to other events, or to none.
+            // In places that belong to other events, or to none.
             r#"{"permissionDecision": "deny", "permissionDecisionReason": "no"}"#.to_owned(),
             r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
             r#"{"decision": "approve", "behavior": "deny", "message": "no"}"#.to_owned(),

@@ -6,7 +6,7 @@
 
 use std::iter;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::named_files;
 use super::output::{HookOutput, HookPermission};
@@ -21,7 +21,7 @@ const COMPARED_MAX: usize = 32;
 const ALLOWANCES: [&str; 4] =
     ["permissionDecisionallow", "decisionapprove", "decisionallow", "behaviorallow"];
 
-/// Returns true if the output of a hook grants or adds something, and only repeats its input or a
+/// Returns true if the output of a hook grants or adds anything, and only repeats its input or a
 /// file that the call in it names.
 pub(super) fn repeats(outputs: &[HookOutput], input: &Value) -> bool {
     let granting: Vec<&HookOutput> = outputs.iter().filter(|output| output.grants()).collect();
@@ -45,17 +45,16 @@ impl GivenText {
     pub(super) fn of(input: &Value) -> Self {
         let mut given = Self { plain: String::new(), decoded: String::new() };
         let mut take = |text: &str| {
-            given.plain.extend(text.chars().filter(|one| one.is_alphanumeric()));
+            given.plain.extend(text.chars().filter(|char| char.is_alphanumeric()));
             let mut rest = text;
-            given.decoded.extend(
-                iter::from_fn(|| next_decoded(&mut rest)).filter(|one| one.is_alphanumeric()),
-            );
+            let decoded = iter::from_fn(|| next_decoded(&mut rest));
+            given.decoded.extend(decoded.filter(|char| char.is_alphanumeric()));
         };
         let Value::Object(members) = input else {
             walk(input, &mut take);
             return given;
         };
-        // outlast wrote the grants in suggestions. Other text there is in the call, too.
+        // outlast wrote the grants in suggestions. Their other text is in the call, too.
         for (key, value) in members.iter().filter(|(key, _)| *key != "permission_suggestions") {
             take(key);
             walk(value, &mut take);
@@ -66,10 +65,9 @@ impl GivenText {
     /// Returns true if the input contains a member of an object, whole or with the beginning of its
     /// value.
     fn holds(&self, key: &str, value: &Value) -> bool {
-        let mut wanted = key.to_owned();
         let mut letters = Vec::new();
-        walk(value, &mut |text| letters.extend(text.chars().filter(|one| one.is_alphanumeric())));
-        wanted.extend(letters.into_iter().take(COMPARED_MAX));
+        walk(value, &mut |text| letters.extend(text.chars().filter(|char| char.is_alphanumeric())));
+        let wanted: String = key.chars().chain(letters.into_iter().take(COMPARED_MAX)).collect();
         self.contains(&wanted)
     }
 
@@ -98,7 +96,7 @@ impl GivenText {
         let has = |key: &str, value: &Option<Value>| {
             value.as_ref().is_some_and(|value| self.holds(key, value))
         };
-        allows && ALLOWANCES.iter().any(|one| self.contains(one))
+        allows && ALLOWANCES.iter().any(|words| self.contains(words))
             || has("updatedInput", &output.input)
             || has("updatedToolOutput", &output.output)
             || has("updatedMCPToolOutput", &output.output)
@@ -111,18 +109,13 @@ impl GivenText {
 fn walk(value: &Value, take: &mut dyn FnMut(&str)) {
     match value {
         Value::Null => {}
-        Value::Bool(is) => take(if *is { "true" } else { "false" }),
-        Value::Number(number) => take(&number.to_string()),
+        Value::Bool(_) | Value::Number(_) => take(&value.to_string()),
         Value::String(text) => take(text),
         Value::Array(items) => items.iter().for_each(|item| walk(item, take)),
-        Value::Object(members) => walk_members(members, take),
-    }
-}
-
-fn walk_members(members: &Map<String, Value>, take: &mut dyn FnMut(&str)) {
-    for (key, value) in members {
-        take(key);
-        walk(value, take);
+        Value::Object(members) => members.iter().for_each(|(key, value)| {
+            take(key);
+            walk(value, take);
+        }),
     }
 }
 
@@ -145,8 +138,8 @@ fn next_decoded(rest: &mut &str) -> Option<char> {
 /// Decodes the character whose number follows a prefix, in at most `digits_max` digits. Returns it
 /// with the length of prefix and digits.
 fn coded(text: &str, prefix: usize, digits_max: usize, radix: u32) -> (Option<char>, usize) {
-    let digits =
-        text[prefix..].chars().take(digits_max).take_while(|one| one.is_digit(radix)).count();
+    let digits = text[prefix..].chars().take(digits_max);
+    let digits = digits.take_while(|char| char.is_digit(radix)).count();
     let code = u32::from_str_radix(&text[prefix..prefix + digits], radix);
     (code.ok().and_then(char::from_u32), prefix + digits)
 }

@@ -33,7 +33,7 @@ impl fmt::Debug for ModeSource {
     }
 }
 
-/// The common part of all hooks of a run: input fields, environment, supervisor.
+/// The parts that all hooks of a run have in common: input fields, environment, supervisor.
 #[derive(Clone, Debug)]
 pub struct HookEnvironment {
     pub session_id: String,
@@ -65,7 +65,6 @@ impl HookEnvironment {
         let _ = self.log.add(handler, failure, &self.session_id, &self.redactor());
     }
 
-    /// Masks secrets in printed or stored texts.
     pub(super) fn redactor(&self) -> Redactor {
         Redactor::new(self.secrets.clone())
     }

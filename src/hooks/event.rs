@@ -106,22 +106,18 @@ impl HookEvent {
         self.info().properties.contains(&property)
     }
 
-    /// Returns true if the event is about a tool call.
     pub fn is_tool_event(self) -> bool {
         self.has(HookProperty::IsToolEvent)
     }
 
-    /// Returns true if sub-agents emit the event too.
     pub(super) fn occurs_in_subagents(self) -> bool {
         self.has(HookProperty::InSubagents)
     }
 
-    /// Returns true if the event has a subject to compare matchers with.
     pub(super) fn has_subject(self) -> bool {
         self.has(HookProperty::HasSubject)
     }
 
-    /// Returns true if plain text output of a hook is added to the model's context.
     pub(super) fn takes_plain_text(self) -> bool {
         self.has(HookProperty::TakesText)
     }

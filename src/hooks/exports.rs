@@ -56,14 +56,11 @@ impl ExportFile {
     /// Creates the file in a folder that is closed to commands, or among temporary files if that is
     /// not possible.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
-        let builder = || {
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(PREFIX);
-            builder
-        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX);
         // If this fails, so does the next step.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        let file = builder().tempfile_in(folder).or_else(|_| builder().tempfile())?;
+        let file = builder.tempfile_in(folder).or_else(|_| builder.tempfile())?;
         Ok(Self(file.into_temp_path()))
     }
 
@@ -77,8 +74,8 @@ impl ExportFile {
     /// The content cannot be used.
     pub(super) fn read(&self) -> Result<String, ExportError> {
         let broken = |error: io::Error| ExportError::Unreadable(error.to_string());
-        let facts = self.0.symlink_metadata().map_err(broken)?;
-        if !facts.is_file() || facts.len() > BYTES_MAX {
+        let metadata = self.0.symlink_metadata().map_err(broken)?;
+        if !metadata.is_file() || metadata.len() > BYTES_MAX {
             return Err(ExportError::ReplacedOrTooLarge);
         }
         let mut text = String::new();

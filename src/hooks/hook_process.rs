@@ -4,10 +4,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,15 +33,12 @@ const CHUNK: usize = 16 << 10;
 /// goes through a filter that is still running (`exec > >(jq .)`).
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// The most hooks whose processes run on after the hook has ended.
-const LEFT_RUNNING_MAX: usize = 32;
+/// The slots of hooks whose processes keep running after the hook has ended.
+static LEFT_RUNNING: Semaphore = Semaphore::const_new(32);
 
-/// The permits of hooks whose processes run on.
-static LEFT_RUNNING: Semaphore = Semaphore::const_new(LEFT_RUNNING_MAX);
-
-/// Like [`DRAIN_MAX`], for a hook that was killed and whose output does not count, and for one whose
-/// output seems complete: only processes that it left in the background hold its pipes, or its answer
-/// is there.
+/// Like [`DRAIN_MAX`], for a hook that was killed, so that its output does not count, and for a
+/// hook whose output seems complete: it has its answer, or only processes that it left in the
+/// background hold its pipes.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The time that a hook has to end after SIGTERM.
@@ -62,22 +58,25 @@ pub(super) async fn run_hook(
     }
 }
 
+type Exit = Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>;
+type TimeLimit = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A running hook: its input and output are piped, and its time is limited.
 pub(super) struct Following {
     running: RunningJob,
-    exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
+    exit: Exit,
     /// Writes the input.
-    stdin: JoinSet<()>,
+    writer: JoinSet<()>,
     /// Read the output.
     streams: JoinSet<()>,
-    out: StreamTail,
-    err: StreamTail,
+    out: StreamHead,
+    err: StreamHead,
     /// Its standard output and error.
     outputs: Vec<PipeName>,
     /// Its standard input.
     input_pipe: Option<PipeName>,
     /// Ends when its time is up.
-    time: Pin<Box<dyn Future<Output = ()> + Send>>,
+    time: TimeLimit,
     /// The input that it was given.
     input: Value,
 }
@@ -107,19 +106,17 @@ impl Following {
             HookRun::of(end(format!("cannot be started: {error}")))
         })?;
         let input_pipe = running.stdin.as_ref().and_then(PipeName::of);
-        let outputs = [
-            running.stdout.as_ref().and_then(PipeName::of),
-            running.stderr.as_ref().and_then(PipeName::of),
-        ];
-        let outputs = outputs.into_iter().flatten().collect();
+        let stdout = running.stdout.as_ref().and_then(PipeName::of);
+        let stderr = running.stderr.as_ref().and_then(PipeName::of);
+        let outputs = stdout.into_iter().chain(stderr).collect();
         let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
         let stdout =
             running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
         let stderr =
             running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-        let (out, err) = (StreamTail::default(), StreamTail::default());
-        let (mut writing, mut streams) = (JoinSet::new(), JoinSet::new());
-        writing.spawn(async move {
+        let (out, err) = (StreamHead::default(), StreamHead::default());
+        let (mut writer, mut streams) = (JoinSet::new(), JoinSet::new());
+        writer.spawn(async move {
             if let Some(mut stdin) = stdin {
                 // A hook that does not read its input has ended, or ignores it.
                 let _ = stdin.write_all(&text).await;
@@ -129,41 +126,35 @@ impl Following {
         streams.spawn(err.clone().read_all(stderr));
         let exit = Box::pin(running.exit());
         let time = Box::pin(sleep_while_running(limit));
-        let stdin = writing;
-        Ok(Self { running, exit, stdin, streams, out, err, outputs, input_pipe, time, input })
+        Ok(Self { running, exit, writer, streams, out, err, outputs, input_pipe, time, input })
     }
 
     /// Waits until the hook ends, or requests to continue in the background.
     pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
         let ended = tokio::select! {
             biased;
-            status = &mut self.exit => Ok(ended(status)),
-            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            ended = wait_for_end(&mut self.exit, &mut self.time, cancel) => ended,
             release = self.out.wait_for_background_request(&self.input) => {
                 if let Some(limit) = release.limit {
                     self.time = Box::pin(sleep_while_running(limit));
                 }
                 return Awaited::Released(Box::new(self));
             }
-            () = &mut self.time => Err(HookEnd::TimedOut),
         };
         Awaited::Ended(self.collect_output(ended, cancel).await)
     }
 
     /// Waits until the hook ends, even if it requests to run in the background.
     pub(super) async fn finish(mut self, cancel: &CancellationToken) -> HookRun {
-        let ended = tokio::select! {
-            biased;
-            status = &mut self.exit => Ok(ended(status)),
-            () = cancel.cancelled() => Err(HookEnd::Cancelled),
-            () = &mut self.time => Err(HookEnd::TimedOut),
-        };
+        let ended = wait_for_end(&mut self.exit, &mut self.time, cancel).await;
         self.collect_output(ended, cancel).await
     }
 
     /// Returns the output so far.
     pub(super) fn output_so_far(&self, end: HookEnd) -> HookRun {
-        HookRun { end, stdout: self.out.text(), stderr: self.err.text(), is_cut: self.out.is_cut() }
+        let (stdout, is_cut) = self.out.received().text();
+        let (stderr, _) = self.err.received().text();
+        HookRun { end, stdout, stderr, is_cut }
     }
 
     /// Kills a hook that has not ended by itself, and reads the remaining output. Processes that a
@@ -177,15 +168,15 @@ impl Following {
             self.running.terminate();
             let _ = timeout_while_running(GRACE, &mut self.exit).await;
         }
-        self.stdin.abort_all();
+        self.writer.abort_all();
         let (changed, confined) = (self.running.check_programs().err(), self.running.is_confined);
         if let Ok(end) = &ended {
             self.drain(end, cancel).await;
         }
-        let is_left = ended.is_ok() && !cancel.is_cancelled();
-        let permit = is_left.then(|| LEFT_RUNNING.try_acquire().ok()).flatten();
+        let may_leave = ended.is_ok() && !cancel.is_cancelled();
+        let slot = may_leave.then(|| LEFT_RUNNING.try_acquire().ok()).flatten();
         let Self { mut running, mut streams, out, err, .. } = self;
-        if permit.is_none() {
+        if slot.is_none() {
             running.end_leftovers().await;
             let drained = async { while streams.join_next().await.is_some() {} };
             let _ = timeout_while_running(KILLED_DRAIN_MAX, drained).await;
@@ -193,8 +184,8 @@ impl Following {
             let last_exit = running.last_exit();
             tokio::spawn(async move {
                 last_exit.await;
-                // Until then, dropping these would end the processes, or close their output.
-                drop((running, streams, permit));
+                // Dropped earlier, these would end the processes, or close their output.
+                drop((running, streams, slot));
             });
         }
         let end = match (ended, changed) {
@@ -216,8 +207,8 @@ impl Following {
         let answered = async {
             while !has_answer(end, out, err) {
                 tokio::select! {
-                    () = out.grown.notified() => {}
-                    () = err.grown.notified() => {}
+                    () = out.grown().notified() => {}
+                    () = err.grown().notified() => {}
                 }
             }
             // The rest of what the hook itself wrote may still be in the pipe.
@@ -249,10 +240,10 @@ impl Following {
 
 /// Returns true if the output of a hook that has ended is complete: its reason for exit code 2, or
 /// whole JSON objects.
-fn has_answer(end: &HookEnd, out: &StreamTail, err: &StreamTail) -> bool {
-    let has_reason = *end == HookEnd::Exited(2) && !err.bytes.lock().trim_ascii().is_empty();
-    let out = out.bytes.lock();
-    let out = out.trim_ascii();
+fn has_answer(end: &HookEnd, out: &StreamHead, err: &StreamHead) -> bool {
+    let has_reason = *end == HookEnd::Exited(2) && !err.received().bytes.trim_ascii().is_empty();
+    let out = out.received();
+    let out = out.bytes.trim_ascii();
     let is_object = out.starts_with(b"{") && out.ends_with(b"}");
     let mut values = Deserializer::from_slice(out).into_iter::<IgnoredAny>();
     has_reason || is_object && values.all(|value| value.is_ok())
@@ -265,18 +256,27 @@ fn with_sandbox_hint(stderr: &str) -> String {
     format!("{} ({hint})\n{rest}", first.trim())
 }
 
-/// The beginning of an output stream, as far as it is read.
+/// The beginning of an output stream, as far as it is read. Clones share it.
 #[derive(Clone, Debug, Default)]
-struct StreamTail {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    grown: Arc<Notify>,
+struct StreamHead(Arc<(Mutex<Received>, Notify)>);
+
+#[derive(Debug, Default)]
+struct Received {
+    bytes: Vec<u8>,
     /// True if bytes were discarded.
-    is_cut: Arc<AtomicBool>,
+    is_cut: bool,
     /// True if what follows is discarded.
-    is_closed: Arc<AtomicBool>,
+    is_closed: bool,
 }
 
-impl StreamTail {
+impl Received {
+    /// Returns the text so far, and whether bytes were discarded.
+    fn text(&self) -> (String, bool) {
+        (json::decode(&self.bytes).into_owned(), self.is_cut)
+    }
+}
+
+impl StreamHead {
     /// Reads to the end, keeping the first [`STREAM_BYTES_MAX`] bytes.
     async fn read_all(self, pipe: Option<Receiver>) {
         let Some(mut pipe) = pipe else { return };
@@ -284,49 +284,59 @@ impl StreamTail {
         // A read error ends the stream.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             {
-                let mut received = self.bytes.lock();
-                let most =
-                    if self.is_closed.load(Ordering::Relaxed) { 0 } else { STREAM_BYTES_MAX };
-                let room = most.saturating_sub(received.len()).min(count);
-                received.extend_from_slice(&chunk[..room]);
-                if room < count {
-                    self.is_cut.store(true, Ordering::Relaxed);
-                }
+                let mut received = self.received();
+                let most = if received.is_closed { 0 } else { STREAM_BYTES_MAX };
+                let room = most.saturating_sub(received.bytes.len()).min(count);
+                received.bytes.extend_from_slice(&chunk[..room]);
+                received.is_cut |= room < count;
             }
-            self.grown.notify_one();
+            self.grown().notify_one();
         }
     }
 
-    fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::Relaxed)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.0.0.lock()
     }
 
-    fn text(&self) -> String {
-        json::decode(&self.bytes.lock()).into_owned()
+    fn grown(&self) -> &Notify {
+        &self.0.1
     }
 
     /// Returns the text, and whether bytes were discarded. What follows is discarded.
     fn close(&self) -> (String, bool) {
-        self.is_closed.store(true, Ordering::Relaxed);
-        let bytes = std::mem::take(&mut *self.bytes.lock());
-        (json::decode(&bytes).into_owned(), self.is_cut())
+        let closed = Received { is_closed: true, ..Received::default() };
+        std::mem::replace(&mut *self.received(), closed).text()
     }
 
     /// Waits until the output begins with a request to run in the background; never returns if it
     /// begins with anything else. Cancel-safe.
     async fn wait_for_background_request(&self, input: &Value) -> Release {
         loop {
-            let begun = Opening::of_hook(&self.bytes.lock(), input);
-            match begun {
+            let opening = Opening::of_hook(&self.received().bytes, input);
+            match opening {
                 Opening::Release(release) => return release,
                 Opening::Other => std::future::pending::<()>().await,
-                Opening::Incomplete => self.grown.notified().await,
+                Opening::Incomplete => self.grown().notified().await,
             }
         }
     }
 }
 
-fn ended(status: Option<ExitStatus>) -> HookEnd {
+/// Waits until a hook ends. `Err`: it must be ended, for this reason. Cancel-safe.
+async fn wait_for_end(
+    exit: &mut Exit,
+    time: &mut TimeLimit,
+    cancel: &CancellationToken,
+) -> Result<HookEnd, HookEnd> {
+    tokio::select! {
+        biased;
+        status = exit => Ok(end_of(status)),
+        () = cancel.cancelled() => Err(HookEnd::Cancelled),
+        () = time => Err(HookEnd::TimedOut),
+    }
+}
+
+fn end_of(status: Option<ExitStatus>) -> HookEnd {
     match status.map(|status| (status.code(), status.signal())) {
         Some((Some(code), _)) => HookEnd::Exited(code),
         Some((None, Some(signal))) => HookEnd::Killed { signal },

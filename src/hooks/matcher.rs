@@ -8,7 +8,7 @@ const BACKTRACKS_MAX: usize = 100_000;
 /// The reason that a matcher is invalid or has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MatcherError {
-    #[error("is no regular expression: {0}")]
+    #[error("is not a regular expression: {0}")]
     Invalid(String),
     #[error("its matcher failed: {0}")]
     Failed(String),
@@ -31,7 +31,7 @@ impl HookMatcher {
     /// # Errors
     /// The regular expression is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
-        let is_name = |one: char| one.is_ascii_alphanumeric() || "_- ,|".contains(one);
+        let is_name = |char: char| char.is_ascii_alphanumeric() || "_- ,|".contains(char);
         if text.is_empty() || text == "*" {
             Ok(Self::All)
         } else if text.chars().all(is_name) {
@@ -42,6 +42,16 @@ impl HookMatcher {
             built
                 .map(|regex| Self::Pattern(Box::new(regex)))
                 .map_err(|error| MatcherError::Invalid(error.to_string()))
+        }
+    }
+
+    /// Returns true if `other` matches the same subjects in the same form.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, Self::All) => true,
+            (Self::Names(names), Self::Names(others)) => names == others,
+            (Self::Pattern(regex), Self::Pattern(other)) => regex.as_str() == other.as_str(),
+            (Self::All | Self::Names(_) | Self::Pattern(_), _) => false,
         }
     }
 

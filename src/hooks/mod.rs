@@ -2,7 +2,7 @@
 //! change them.
 //!
 //! ```text
-//! settings ──► HookSettings ──► Hooks ──run(HookOccasion)──► HookDecision
+//! settings ──► HookSettings ──► Hooks ──run(HookContext)───► HookDecision
 //!                                 │                              ▲
 //!      each hook: process or callback ──► HookRun ──interpret_result──► HookOutput | HookFailure
 //! ```

@@ -14,7 +14,8 @@ use serde_json::Value;
 use crate::json;
 use crate::process::file_reads::open_regular;
 
-/// The number of bytes that are compared beyond the first piece of each file, in all files of a call.
+/// The number of bytes that are compared beyond the first piece of each file, in all files of a
+/// call.
 const FURTHER_BYTES: u64 = 8 << 20;
 
 /// The size of the pieces in which a file is read, and their overlap, in bytes.
@@ -55,16 +56,16 @@ fn pieces(file: File, size: u64) -> impl Iterator<Item = String> {
 fn paths(input: &Value) -> BTreeSet<PathBuf> {
     let call = &input["tool_input"];
     let folder = Path::new(input["cwd"].as_str().unwrap_or_default());
-    let own = call["workdir"].as_str().map(|own| folder.join(own));
-    let mut folders: Vec<PathBuf> = own.into_iter().chain([folder.to_path_buf()]).collect();
+    let workdir = call["workdir"].as_str().map(|workdir| folder.join(workdir));
+    let mut folders: Vec<PathBuf> = workdir.into_iter().chain([folder.to_path_buf()]).collect();
     let mut words = BTreeSet::new();
     collect(call, &mut |word| {
         words.insert(word.to_owned());
     });
     // `cd sub && ...`
-    let joined = |word: &String| folders.iter().map(|it| it.join(word)).collect::<Vec<_>>();
-    let named = words.iter().flat_map(joined).filter(|path| path.is_dir()).take(FOLDERS_MAX);
-    let named: Vec<PathBuf> = named.collect();
+    let joined = |word| folders.iter().map(move |folder: &PathBuf| folder.join(word));
+    let named = words.iter().flat_map(joined).filter(|path| path.is_dir());
+    let named: Vec<PathBuf> = named.take(FOLDERS_MAX).collect();
     folders.extend(named);
     let mut paths = BTreeSet::new();
     for word in &words {

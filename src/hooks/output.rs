@@ -11,8 +11,8 @@ use crate::text::shortened;
 
 use super::event::{HookEvent, ObjectionUse};
 
-/// The most characters of a text of a hook. Its objections and its context are not cut here: they are
-/// for the model, which can read the rest in a file.
+/// The most characters of a text of a hook. Its objections and its context are not cut here: they
+/// are for the model, which can read the rest in a file.
 pub const TEXT_MAX: usize = 10_000;
 
 /// The most objects of an output, and positions of a text at which JSON is searched for.
@@ -53,11 +53,11 @@ impl HookOutput {
         denies || self.objection.is_some() || self.stop_run.is_some()
     }
 
-    /// Joins the objects of one output: of those after the first, prohibitions and texts count.
-    pub(super) fn merge(says: Vec<Self>) -> Self {
-        let joined = |one: Option<String>, other: Option<String>| match (one, other) {
-            (Some(one), Some(other)) => Some(format!("{one}\n\n{other}")),
-            (one, other) => one.or(other),
+    /// Joins the objects of one output. After the first, only their prohibitions and texts count.
+    pub(super) fn merge(outputs: Vec<Self>) -> Self {
+        let joined = |first: Option<String>, second: Option<String>| match (first, second) {
+            (Some(first), Some(second)) => Some(format!("{first}\n\n{second}")),
+            (first, second) => first.or(second),
         };
         let merge = |mut all: Self, mut output: Self| {
             all.context = joined(all.context.take(), output.context.take());
@@ -66,7 +66,7 @@ impl HookOutput {
             all.restrict(output);
             all
         };
-        says.into_iter().reduce(merge).unwrap_or_default()
+        outputs.into_iter().reduce(merge).unwrap_or_default()
     }
 
     /// Adds the prohibitions of another output, and none of its grants.
@@ -248,8 +248,8 @@ pub(super) fn parse_output(
     Ok(output)
 }
 
-/// A decision as it is compared. Restrictions may be written in any case. Grants may not: an echo
-/// of the input is recognized by their exact words.
+/// A decision in the form that is compared. Restrictions may be written in any case. Grants may
+/// not: an echo of the input is recognized by their exact words.
 fn decision_word(written: &str) -> Cow<'_, str> {
     let word = written.to_ascii_lowercase();
     if ["allow", "approve"].contains(&&*word) { written.into() } else { word.into() }

@@ -78,11 +78,14 @@ impl HookReporter {
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };
-        let words = |text: &str| self.redactor.redact(&truncate(text, &self.redactor));
-        let (stdout, stderr) = (words(&hook_run.stdout), words(&hook_run.stderr));
+        let shown = |text: &str| self.redactor.redact(&truncate(text, &self.redactor));
+        let (stdout, stderr) = (shown(&hook_run.stdout), shown(&hook_run.stderr));
+        self.finish(HookFinished { stdout, stderr, exit_code, outcome });
+    }
+
+    fn finish(&mut self, finished: HookFinished) {
         self.is_finished = true;
-        let over = Some(HookFinished { stdout, stderr, exit_code, outcome });
-        self.send(HookProgress { finished: over, ..self.progress.clone() });
+        self.send(HookProgress { finished: Some(finished), ..self.progress.clone() });
     }
 
     fn send(&self, progress: HookProgress) {
@@ -99,8 +102,7 @@ impl Drop for HookReporter {
         if !self.is_finished {
             let (stdout, stderr) = (String::new(), String::new());
             let outcome = HookOutcome::Cancelled;
-            let over = Some(HookFinished { stdout, stderr, exit_code: None, outcome });
-            self.send(HookProgress { finished: over, ..self.progress.clone() });
+            self.finish(HookFinished { stdout, stderr, exit_code: None, outcome });
         }
     }
 }

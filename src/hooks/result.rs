@@ -122,12 +122,12 @@ pub enum HookFailureKind {
 /// The exit codes with which a shell reports a missing program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
-/// The exit code with which a shell reports that a signal has ended a program is this number and the
-/// number of the signal.
+/// The exit code with which a shell reports that a signal has ended a program is this number and
+/// the number of the signal.
 const SIGNAL_BASE: i32 = 128;
 
-/// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are masked by
-/// `mask` in texts that are cut.
+/// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are redacted
+/// in texts that are cut.
 ///
 /// # Errors
 /// The hook counts as failed.
@@ -140,7 +140,7 @@ pub(super) fn interpret_result(
     let failure = |kind, what: &str| Err(failure(kind, what, hook, redactor));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
-        // A shell that runs the program ends so, too. What was printed before is not all of it.
+        // A shell reports a signal as 128 + n, too. The output is incomplete.
         HookEnd::Killed { signal } => SIGNAL_BASE + signal,
         HookEnd::Cancelled => return failure(HookFailureKind::Crash, "was ended with the run"),
         HookEnd::Released => return Ok(HookOutput::default()),
@@ -163,19 +163,16 @@ pub(super) fn interpret_result(
     // Some programs begin their output with a byte order mark.
     let out = hook.stdout.trim_start_matches('\u{feff}').trim();
     let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, redactor)) {
-        Some(Ok(says)) if !repeats(&says, input) => Some(Ok(HookOutput::merge(says))),
+        Some(Ok(outputs)) if !repeats(&outputs, input) => Some(Ok(HookOutput::merge(outputs))),
         other => {
-            let other = other.map(|says| says.and(Err(InvalidHookOutput::Echo)));
+            let other = other.map(|outputs| outputs.and(Err(InvalidHookOutput::Echo)));
             find_denial(event, out, redactor).map(Ok).or(other)
         }
     };
     let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
-        (2, parsed) => {
-            let why = || hook.stderr.trim().to_owned();
-            Ok(block_decision(event, parsed.and_then(Result::ok), why))
-        }
-        (_, Some(Ok(say))) if !is_killed || say.forbids() => Ok(say),
+        (2, parsed) => Ok(block_decision(event, parsed.and_then(Result::ok), &hook.stderr)),
+        (_, Some(Ok(output))) if !is_killed || output.forbids() => Ok(output),
         (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
@@ -203,15 +200,11 @@ pub(super) fn interpret_result(
 }
 
 /// Handles exit code 2: it always blocks; JSON output can only add the reason.
-fn block_decision(
-    event: HookEvent,
-    parsed: Option<HookOutput>,
-    written: impl FnOnce() -> String,
-) -> HookOutput {
+fn block_decision(event: HookEvent, parsed: Option<HookOutput>, stderr: &str) -> HookOutput {
     let parsed = parsed.unwrap_or_default();
     let denied = parsed.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
     let why = parsed.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
-    let why = why.unwrap_or_else(written);
+    let why = why.unwrap_or_else(|| stderr.trim().to_owned());
     let counts = event.objection() != ObjectionUse::Ignored;
     HookOutput {
         stop_run: parsed.stop_run,
@@ -239,29 +232,38 @@ mod tests {
 
     use super::*;
 
-    fn performed(code: i32, out: &str, err: &str) -> HookRun {
+    const DENY: &str = r#"{"decision": "block", "reason": "because"}"#;
+
+    fn exited(code: i32, out: &str, err: &str) -> HookRun {
         let (stdout, stderr) = (out.to_owned(), err.to_owned());
         HookRun { stdout, stderr, ..HookRun::of(HookEnd::Exited(code)) }
     }
 
-    fn judged(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
-        let input = serde_json::json!({ "tool_input": { "command": "ls" } });
+    fn interpret(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
+        let input = json!({ "tool_input": { "command": "ls" } });
         interpret_result(event, hook, &input, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
     }
 
-    fn result_of(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
-        judged(event, &performed(code, out, err)).unwrap()
+    fn output(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
+        interpret(event, &exited(code, out, err)).unwrap()
     }
 
     fn failed(event: HookEvent, code: i32, out: &str) -> HookFailureKind {
-        judged(event, &performed(code, out, "")).unwrap_err().kind
+        interpret(event, &exited(code, out, "")).unwrap_err().kind
+    }
+
+    /// Returns hook output with the specific fields of an event.
+    fn specific(event: HookEvent, fields: &Value) -> String {
+        let mut specific = json!({ "hookEventName": event.name() });
+        specific.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap());
+        json!({ "hookSpecificOutput": specific }).to_string()
     }
 
     #[test]
     fn a_silent_successful_hook_decides_nothing() {
         for event in HookEvent::ALL {
-            assert_eq!(result_of(event, 0, "", "noise"), HookOutput::default());
-            assert_eq!(result_of(event, 0, "{}", ""), HookOutput::default());
+            assert_eq!(output(event, 0, "", "noise"), HookOutput::default());
+            assert_eq!(output(event, 0, "{}", ""), HookOutput::default());
         }
     }
 
@@ -269,139 +271,114 @@ mod tests {
     fn plain_hook_output_becomes_context_for_session_start_and_prompt_events_only() {
         for event in HookEvent::ALL {
             let counts = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
-            assert_eq!(
-                result_of(event, 0, " mind the gap\n", "").context.is_some(),
-                counts,
-                "{event:?}"
-            );
+            let context = output(event, 0, " mind the gap\n", "").context;
+            assert_eq!(context.as_deref(), counts.then_some("mind the gap"), "{event:?}");
         }
-        let say = result_of(HookEvent::SessionStart, 0, " mind the gap\n", "");
-        assert_eq!(say.context.as_deref(), Some("mind the gap"));
     }
 
     #[test]
     fn hook_exit_code_two_blocks_with_stderr_as_the_reason() {
         for event in HookEvent::ALL {
-            let say = result_of(event, 2, "", "not on a Friday\n");
+            let objection = output(event, 2, "", "not on a Friday\n").objection;
             let counts = event.objection() != ObjectionUse::Ignored;
-            assert_eq!(say.objection.as_deref(), counts.then_some("not on a Friday"), "{event:?}");
+            assert_eq!(objection.as_deref(), counts.then_some("not on a Friday"), "{event:?}");
         }
     }
 
     #[test]
     fn a_hook_decision_without_a_reason_names_the_hook() {
-        let specific = |decision: &str, why: &str| {
-            let specific = format!(
-                r#""hookEventName": "PreToolUse", "permissionDecision": "{decision}"{why}"#
-            );
-            format!(r#"{{"hookSpecificOutput": {{{specific}}}}}"#)
-        };
         let event = HookEvent::PreToolUse;
-        let rows = [
-            (result_of(event, 2, "", ""), "the guard objects, and gives no reason"),
-            (
-                result_of(event, 0, r#"{"decision": "block"}"#, ""),
-                "the guard objects, and gives no",
-            ),
-            (
-                result_of(event, 0, r#"{"decision": "block", "reason": " "}"#, ""),
-                "the guard objects",
-            ),
-            (result_of(event, 0, &specific("deny", ""), ""), "the guard gives no reason"),
-            (result_of(event, 0, &specific("ask", ""), ""), "the guard gives no reason"),
-            (
-                result_of(event, 0, r#"{"continue": false}"#, ""),
-                "the guard stops the run, and gives no",
-            ),
-            (result_of(event, 2, "", "no"), "no"),
-            (
-                result_of(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""),
-                "no",
-            ),
-        ];
-        for (say, wanted) in rows {
-            let say = say.with_default_reasons(|| "the guard".to_owned());
-            let permission = say.permission.map(|(_, why)| why);
-            let words = say.objection.or(permission).or(say.stop_run).unwrap();
-            assert!(words.starts_with(wanted), "{words}");
+        let decision = |word: &str| specific(event, &json!({ "permissionDecision": word }));
+        let fields = json!({ "permissionDecision": "deny", "permissionDecisionReason": "no" });
+        let named = |out: &str, code, err| {
+            output(event, code, out, err).with_default_reasons(|| "the guard".to_owned())
+        };
+        for (code, out, err, wanted) in [
+            (2, "", "", "the guard objects, and gives no reason"),
+            (0, r#"{"decision": "block"}"#, "", "the guard objects, and gives no reason"),
+            (0, r#"{"decision": "block", "reason": " "}"#, "", "the guard objects"),
+            (0, &*decision("deny"), "", "the guard gives no reason"),
+            (0, &*decision("ask"), "", "the guard gives no reason"),
+            (0, r#"{"continue": false}"#, "", "the guard stops the run, and gives no reason"),
+            (2, "", "no", "no"),
+            (0, &*specific(event, &fields), "", "no"),
+        ] {
+            let output = named(out, code, err);
+            let permission = output.permission.map(|(_, why)| why);
+            let why = output.objection.or(permission).or(output.stop_run).unwrap();
+            assert!(why.starts_with(wanted), "{why}");
         }
-        let allow = result_of(event, 0, &specific("allow", ""), "")
-            .with_default_reasons(|| "the guard".to_owned());
+        let allow = named(&decision("allow"), 0, "");
         assert_eq!(allow.permission, Some((HookPermission::Allow, String::new())));
     }
 
     #[test]
     fn hook_json_cannot_revoke_exit_code_two_but_can_give_the_reason() {
-        let allow = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
-            "permissionDecision": "allow", "updatedInput": {"command": "true"}}}"#;
-        let say = result_of(HookEvent::PreToolUse, 2, allow, "no");
-        assert_eq!(say.objection.as_deref(), Some("no"));
-        assert_eq!((say.permission, say.input), (None, None));
-        let why = r#"{"decision": "block", "reason": "because"}"#;
-        assert_eq!(result_of(HookEvent::Stop, 2, why, "no").objection.as_deref(), Some("because"));
+        let event = HookEvent::PreToolUse;
+        let input = json!({ "command": "true" });
+        let allow = json!({ "permissionDecision": "allow", "updatedInput": input });
+        let denied = output(event, 2, &specific(event, &allow), "no");
+        assert_eq!(denied.objection.as_deref(), Some("no"));
+        assert_eq!((denied.permission, denied.input), (None, None));
+        assert_eq!(output(HookEvent::Stop, 2, DENY, "no").objection.as_deref(), Some("because"));
     }
 
     #[test]
     fn other_hook_exit_codes_are_crashes_unless_json_decides() {
-        let block = r#"{"decision": "block", "reason": "because"}"#;
-        assert!(result_of(HookEvent::PreToolUse, 1, block, "").objection.is_some());
-        assert_eq!(failed(HookEvent::PreToolUse, 1, ""), HookFailureKind::Crash);
-        assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), HookFailureKind::Crash);
-        assert_eq!(failed(HookEvent::PreToolUse, 127, ""), HookFailureKind::Missing);
-        assert_eq!(failed(HookEvent::PreToolUse, 126, ""), HookFailureKind::Missing);
+        let event = HookEvent::PreToolUse;
+        assert!(output(event, 1, DENY, "").objection.is_some());
+        assert_eq!(failed(event, 1, ""), HookFailureKind::Crash);
+        assert_eq!(failed(event, 1, "{ oops"), HookFailureKind::Crash);
+        assert_eq!(failed(event, 127, ""), HookFailureKind::Missing);
+        assert_eq!(failed(event, 126, ""), HookFailureKind::Missing);
         let stderr = "last words\nmore".to_owned();
         let killed = HookRun { stderr, ..HookRun::of(HookEnd::Killed { signal: 9 }) };
-        let failure = judged(HookEvent::Stop, &killed).unwrap_err();
-        assert_eq!(failure.detail, "killed by signal 9: last words");
-        let denied = HookRun { stdout: block.to_owned(), ..killed.clone() };
-        assert!(judged(HookEvent::PreToolUse, &denied).unwrap().objection.is_some());
         let silent = HookRun { stdout: r#"{"systemMessage": "x"}"#.to_owned(), ..killed.clone() };
-        let failure = judged(HookEvent::PreToolUse, &silent).unwrap_err();
-        assert_eq!(failure.detail, "killed by signal 9: last words");
+        for hook in [&killed, &silent] {
+            let failure = interpret(event, hook).unwrap_err();
+            assert_eq!(failure.detail, "killed by signal 9: last words");
+        }
+        let denied = HookRun { stdout: DENY.to_owned(), ..killed.clone() };
+        assert!(interpret(event, &denied).unwrap().objection.is_some());
         let late = HookRun { end: HookEnd::TimedOut, ..killed };
-        assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
+        assert_eq!(interpret(event, &late).unwrap_err().kind, HookFailureKind::TimedOut);
     }
 
     #[test]
-    fn invalid_hook_output_is_reported_as_rubbish() {
+    fn invalid_hook_output_is_a_failure() {
         for out in [
             "{ oops",
             r#"{"decision": "perhaps"}"#,
             r#"{"decision": 7}"#,
             r#"{"hookSpecificOutput": {"hookEventName": "Stop"}}"#,
             r#"{"hookSpecificOutput": {"permissionDecision": "allow"}}"#,
-            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
-                "permissionDecision": "never"}}"#,
-            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": "x"}}"#,
+            &specific(HookEvent::PreToolUse, &json!({ "permissionDecision": "never" })),
+            &specific(HookEvent::PreToolUse, &json!({ "updatedInput": "x" })),
         ] {
-            assert_eq!(
-                failed(HookEvent::PreToolUse, 0, out),
-                HookFailureKind::InvalidOutput,
-                "{out}"
-            );
+            let kind = failed(HookEvent::PreToolUse, 0, out);
+            assert_eq!(kind, HookFailureKind::InvalidOutput, "{out}");
         }
     }
 
     #[test]
     fn plain_hook_output_is_consent_unless_it_contains_the_start_of_json() {
         let deny = r#"{"decision": "block"}"#;
-        let rows = [
-            ("all is well".to_owned(), false, false),
-            ("braces { in } a line".to_owned(), false, false),
-            ("loading\n{\"decision\": \"approve\"}".to_owned(), true, true),
-            ("loading\n{ \"decision\": ".to_owned(), true, false),
-            ("fn main()\n{\n}".to_owned(), true, false),
-            ("[{\"decision\": \"approve\"}]".to_owned(), true, false),
-            ("caf\u{fffd}".to_owned(), false, false),
-            ("[info] all is well".to_owned(), false, false),
-            (format!("checking... {deny}"), true, false),
-        ];
-        for (out, guard, start) in rows {
-            for (event, rubbish) in
+        for (out, guard, start) in [
+            ("all is well", false, false),
+            ("braces { in } a line", false, false),
+            ("loading\n{\"decision\": \"approve\"}", true, true),
+            ("loading\n{ \"decision\": ", true, false),
+            ("fn main()\n{\n}", true, false),
+            ("[{\"decision\": \"approve\"}]", true, false),
+            ("caf\u{fffd}", false, false),
+            ("[info] all is well", false, false),
+            (&*format!("checking... {deny}"), true, false),
+        ] {
+            for (event, is_invalid) in
                 [(HookEvent::PreToolUse, guard), (HookEvent::SessionStart, start)]
             {
-                let is = judged(event, &performed(0, &out, "")).is_err();
-                assert_eq!(is, rubbish, "{event:?}: {out}");
+                let result = interpret(event, &exited(0, out, ""));
+                assert_eq!(result.is_err(), is_invalid, "{event:?}: {out}");
             }
         }
         for out in [format!("\u{feff}{deny}"), format!("loading\n  {deny}\n")] {
@@ -410,36 +387,28 @@ mod tests {
                 (HookEvent::PreToolUse, 1),
                 (HookEvent::UserPromptSubmit, 0),
             ] {
-                assert!(result_of(event, code, &out, "").objection.is_some(), "{event:?}: {out}");
+                assert!(output(event, code, &out, "").objection.is_some(), "{event:?}: {out}");
             }
         }
     }
 
     #[test]
     fn the_initial_message_of_a_session_start_hook_reaches_the_model() {
-        let context = |event: HookEvent, fields: serde_json::Value| {
-            let mut specific = json!({ "hookEventName": event.name() });
-            let own = specific.as_object_mut().unwrap();
-            own.extend(fields.as_object().cloned().unwrap());
-            result_of(event, 0, &json!({ "hookSpecificOutput": specific }).to_string(), "").context
-        };
+        let context =
+            |event, fields: &Value| output(event, 0, &specific(event, fields), "").context;
         let both = json!({ "initialUserMessage": "Look at a.rs", "additionalContext": "It rains" });
-        let text = context(HookEvent::SessionStart, both.clone()).unwrap();
+        let text = context(HookEvent::SessionStart, &both).unwrap();
         assert!(
             text.starts_with("It rains\nThe user also asks") && text.ends_with(": Look at a.rs")
         );
-        let alone = context(HookEvent::SessionStart, json!({ "initialUserMessage": "Look" }));
+        let alone = context(HookEvent::SessionStart, &json!({ "initialUserMessage": "Look" }));
         assert!(alone.unwrap().ends_with(": Look"));
-        assert_eq!(context(HookEvent::UserPromptSubmit, both).as_deref(), Some("It rains"));
+        assert_eq!(context(HookEvent::UserPromptSubmit, &both).as_deref(), Some("It rains"));
     }
 
     #[test]
     fn several_hook_objects_add_text_where_plain_text_counts() {
-        let added = |event: HookEvent| {
-            let name = event.name();
-            let specific = json!({ "hookEventName": name, "additionalContext": "mind the gap" });
-            json!({ "hookSpecificOutput": specific }).to_string()
-        };
+        let added = |event| specific(event, &json!({ "additionalContext": "mind the gap" }));
         for event in [HookEvent::SessionStart, HookEvent::UserPromptSubmit] {
             let text = added(event);
             for out in [
@@ -448,21 +417,19 @@ mod tests {
                 format!("{{\"continue\": true, \"suppressOutput\": true}}\n{text}"),
                 format!("{text}\n{{\"continue\": true}}"),
             ] {
-                let say = result_of(event, 0, &out, "");
-                assert_eq!(say.context.as_deref(), Some("mind the gap"), "{event:?}: {out}");
+                let context = output(event, 0, &out, "").context;
+                assert_eq!(context.as_deref(), Some("mind the gap"), "{event:?}: {out}");
             }
-            let twice = result_of(event, 0, &format!("{text}{text}"), "").context;
+            let twice = output(event, 0, &format!("{text}{text}"), "").context;
             assert_eq!(twice.as_deref(), Some("mind the gap\n\nmind the gap"));
-            let stop = result_of(event, 0, &format!("{text}{{\"continue\": false}}"), "");
+            let stop = output(event, 0, &format!("{text}{{\"continue\": false}}"), "");
             assert!(stop.stop_run.is_some());
             let input = json!({ "prompt": text });
             let redactor = Redactor::new(KnownSecrets::default());
-            let echoed = performed(0, &format!("{{}}{text}"), "");
+            let echoed = exited(0, &format!("{{}}{text}"), "");
             assert!(interpret_result(event, &echoed, &input, &redactor).is_err());
-            assert_eq!(
-                failed(event, 0, &format!("{{}}{text} text")),
-                HookFailureKind::InvalidOutput
-            );
+            let kind = failed(event, 0, &format!("{{}}{text} text"));
+            assert_eq!(kind, HookFailureKind::InvalidOutput);
         }
         let grant = format!("{{}}{}", added(HookEvent::PreToolUse));
         assert_eq!(failed(HookEvent::PreToolUse, 0, &grant), HookFailureKind::InvalidOutput);
@@ -470,30 +437,32 @@ mod tests {
 
     #[test]
     fn plain_hook_output_that_is_cut_is_invalid_where_it_may_deny() {
-        let cut = HookRun { is_cut: true, ..performed(0, "xxx", "") };
+        let cut = HookRun { is_cut: true, ..exited(0, "xxx", "") };
         for event in HookEvent::ALL {
-            assert_eq!(judged(event, &cut).is_err(), event.can_be_guarded(), "{event:?}");
+            assert_eq!(interpret(event, &cut).is_err(), event.can_be_guarded(), "{event:?}");
         }
     }
 
     #[test]
     fn a_hook_that_repeats_its_input_grants_nothing_and_denies() {
-        let json = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
-            "permissionDecision": "allow", "updatedInput": {"command": "touch RAN"}}}"#;
+        let event = HookEvent::PreToolUse;
+        let grant =
+            json!({ "permissionDecision": "allow", "updatedInput": { "command": "touch RAN" } });
+        let allow = &*specific(event, &grant);
         let redactor = Redactor::new(KnownSecrets::default());
         let result = |out: &str, code, command: &str| {
-            let input = serde_json::json!({ "tool_input": { "command": command } });
-            interpret_result(HookEvent::PreToolUse, &performed(code, out, "no"), &input, &redactor)
+            let input = json!({ "tool_input": { "command": command } });
+            interpret_result(event, &exited(code, out, "no"), &input, &redactor)
         };
-        let failed = result(json, 0, &format!("echo {json}")).unwrap_err();
+        let failed = result(allow, 0, &format!("echo {allow}")).unwrap_err();
         assert!(failed.detail.contains("repeats what the hook was given"), "{}", failed.detail);
-        assert!(result(json, 0, "ls").unwrap().permission.is_some());
-        assert!(result(&format!("logged\n{json}"), 0, "ls").is_err());
-        let deny = json.replace("allow", "deny");
+        assert!(result(allow, 0, "ls").unwrap().permission.is_some());
+        assert!(result(&format!("logged\n{allow}"), 0, "ls").is_err());
+        let deny = allow.replace("allow", "deny");
         let denied = result(&deny, 0, &deny).unwrap().permission;
         assert_eq!(denied.map(|(word, _)| word), Some(HookPermission::Deny));
-        assert_eq!(result(json, 2, json).unwrap().objection.as_deref(), Some("no"));
-        let both = json.replace("{\"hook", "{\"decision\": \"block\", \"hook");
+        assert_eq!(result(allow, 2, allow).unwrap().objection.as_deref(), Some("no"));
+        let both = allow.replace("{\"hookS", "{\"decision\": \"block\", \"hookS");
         assert!(result(&both, 0, &both).unwrap().objection.is_some());
     }
 
@@ -506,43 +475,39 @@ mod tests {
             "additionalContext": "by the way"}}"#;
         let expected = HookOutput {
             stop_run: Some("enough".to_owned()),
-            objection: None,
             permission: Some((HookPermission::Deny, "no".to_owned())),
-            input: Some(serde_json::json!({ "command": "true" })),
-            output: None,
+            input: Some(json!({ "command": "true" })),
             context: Some("by the way".to_owned()),
             message: Some("hello".to_owned()),
-            hides_prompt: false,
-            updates: Vec::new(),
+            ..HookOutput::default()
         };
-        assert_eq!(result_of(HookEvent::PreToolUse, 0, out, ""), expected);
+        assert_eq!(output(HookEvent::PreToolUse, 0, out, ""), expected);
     }
 
     #[test]
     fn long_hook_texts_are_cut_unless_they_are_for_the_model() {
         let long = "é".repeat(20_000);
         let out = format!(r#"{{"systemMessage": "{long}"}}"#);
-        let words = result_of(HookEvent::PreToolUse, 0, &out, "").message.unwrap();
-        assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
-        assert_eq!(result_of(HookEvent::PreToolUse, 2, "", &long).objection, Some(long));
+        let message = output(HookEvent::PreToolUse, 0, &out, "").message.unwrap();
+        assert!(message.chars().count() < 10_050 && message.ends_with("characters]"));
+        assert_eq!(output(HookEvent::PreToolUse, 2, "", &long).objection, Some(long));
     }
 
     #[test]
-    fn a_secret_at_the_cut_of_a_hook_text_is_masked_whole() {
+    fn a_secret_at_the_cut_of_a_hook_text_is_redacted_whole() {
         let across =
             |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
-        let long = across(10_000);
-        let out = format!(r#"{{"systemMessage": "{long}"}}"#);
-        let message = result_of(HookEvent::Stop, 0, &out, "").message.expect("it has one");
-        let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
+        let out = format!(r#"{{"systemMessage": "{}"}}"#, across(10_000));
+        let message = output(HookEvent::Stop, 0, &out, "").message.expect("it has one");
+        let crash = interpret(HookEvent::Stop, &exited(1, "", &across(300))).unwrap_err();
         let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
-        let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
-        assert_eq!(rubbish.kind, HookFailureKind::InvalidOutput);
-        for text in [message, crash.detail, rubbish.detail] {
-            let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
+        let invalid = interpret(HookEvent::Stop, &exited(0, &decision, "")).unwrap_err();
+        assert_eq!(invalid.kind, HookFailureKind::InvalidOutput);
+        for text in [message, crash.detail, invalid.detail] {
+            let end: String = text.chars().skip(270).filter(|letter| *letter != 'é').collect();
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");
         }
-        let short = result_of(HookEvent::Stop, 2, "", "open-sesame-7").objection;
-        assert_eq!(short.as_deref(), Some("open-sesame-7"), "readers mask uncut texts");
+        let short = output(HookEvent::Stop, 2, "", "open-sesame-7").objection;
+        assert_eq!(short.as_deref(), Some("open-sesame-7"), "readers redact uncut texts");
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -91,7 +92,6 @@ impl Hooks {
         Self { agent: Some(agent), past_failures: 0, ..self.clone() }
     }
 
-    /// Sets the receiver of progress reports.
     #[must_use]
     pub fn with_progress(self, receiver: UnboundedSender<HookProgress>) -> Self {
         Self { progress: Some(receiver), ..self }
@@ -107,7 +107,6 @@ impl Hooks {
         if self.agent.is_some() { HookEvent::SubagentStop } else { HookEvent::Stop }
     }
 
-    /// The type of the sub-agent that these hooks belong to.
     pub fn agent_type(&self) -> Option<&str> {
         self.agent.as_ref().map(|agent| agent.kind.as_str())
     }
@@ -135,7 +134,7 @@ impl Hooks {
         let kind = self.agent_type();
         self.handlers
             .iter()
-            .filter(move |it| it.agent_type.is_none() || it.agent_type.as_deref() == kind)
+            .filter(move |hook| hook.agent_type.is_none() || hook.agent_type.as_deref() == kind)
     }
 
     /// Returns true if the event occurs for the run, or for this sub-agent.
@@ -143,7 +142,6 @@ impl Hooks {
         self.agent.is_none() || event.occurs_in_subagents()
     }
 
-    /// The crash log.
     pub fn log(&self) -> &CrashLog {
         &self.environment.log
     }
@@ -157,43 +155,43 @@ impl Hooks {
         covers: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
     ) -> HookDecision {
-        let mut verdict = HookDecision::default();
-        let handlers = self.matching_hooks(context, covers, &mut verdict.runs);
+        let mut decision = HookDecision::default();
+        let handlers = self.matching_hooks(context, covers, &mut decision.runs);
         if handlers.is_empty() {
-            return verdict;
+            return decision;
         }
         let input = HookInput::new(context, self.input(context));
         let file =
             offers_exports(context).then(|| ExportFile::create(&self.environment.state_folder));
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
-        let performances =
+        let hook_runs =
             self.run_parallel(&handlers, (&context.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // The hooks are not at fault, and the result is no longer needed.
-            let runs = cancelled_runs(&handlers, &performances);
+            let runs = cancelled_runs(&handlers, &hook_runs);
             return HookDecision { runs, ..HookDecision::default() };
         }
         let redactor = self.environment.redactor();
-        for (handler, hook_run) in handlers.into_iter().zip(performances) {
+        for (handler, hook_run) in handlers.into_iter().zip(hook_runs) {
             // The output of a background hook has no effect.
             let Some(hook_run) = hook_run else { continue };
-            verdict.runs.ran += 1;
-            let judged = interpret_result(context.event, &hook_run, &input.json, &redactor);
-            match (hook_run.runs_in_background(&input.json), judged) {
+            decision.runs.ran += 1;
+            let output = interpret_result(context.event, &hook_run, &input.json, &redactor);
+            match (hook_run.runs_in_background(&input.json), output) {
                 (true, _) if handler.is_guard() => {
-                    self.handle_failure(handler, HookFailure::background_guard(), &mut verdict);
+                    self.handle_failure(handler, HookFailure::background_guard(), &mut decision);
                 }
                 (true, Ok(_)) => {}
-                (false, Ok(say)) => verdict.add(say.with_default_reasons(|| handler.title())),
-                (_, Err(failure)) => self.handle_failure(handler, failure, &mut verdict),
+                (false, Ok(say)) => decision.add(say.with_default_reasons(|| handler.title())),
+                (_, Err(failure)) => self.handle_failure(handler, failure, &mut decision),
             }
         }
-        verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
+        decision.exports = file.and_then(|file| match file.map(|file| file.read()) {
             Ok(Ok(text)) if text.trim().is_empty() => None,
             Ok(read) => Some(read),
             Err(error) => Some(Err(ExportError::NotMade(error.to_string()))),
         });
-        verdict
+        decision
     }
 
     /// Selects the hooks that apply. A guard also applies when its matcher fails: a tool name
@@ -204,21 +202,21 @@ impl Hooks {
         covers: &(dyn Fn(&str) -> bool + Sync),
         runs: &mut HookRuns,
     ) -> Vec<&HookHandler> {
-        let mut concerned = Vec::new();
-        let own = self.applicable_hooks().filter(|handler| handler.event == context.event);
-        for handler in own.filter(|_| self.is_relevant(context.event)) {
+        let mut matching = Vec::new();
+        let of_event = self.applicable_hooks().filter(|handler| handler.event == context.event);
+        for handler in of_event.filter(|_| self.is_relevant(context.event)) {
             let matches = handler.matcher.matches_any(context.names());
             if matches == Ok(false) || !handler.condition.as_deref().is_none_or(covers) {
                 continue;
             }
             if matches.is_ok() || handler.fail_closed {
-                concerned.push(handler);
+                matching.push(handler);
             }
             if let Err(why) = matches {
                 self.record_failure(handler, HookFailure::matcher_failed(&why), runs);
             }
         }
-        concerned
+        matching
     }
 
     /// Returns the variables that change when a shell with `environment` evaluates the exports.
@@ -239,19 +237,19 @@ impl Hooks {
 
     /// The decision when outlast itself crashed before the hooks had run: guards deny.
     pub fn decision_after_crash(&self, event: HookEvent) -> HookDecision {
-        let mut verdict = HookDecision::default();
+        let mut decision = HookDecision::default();
         for handler in self.applicable_hooks().filter(|handler| handler.event == event) {
-            self.handle_failure(handler, HookFailure::internal(), &mut verdict);
+            self.handle_failure(handler, HookFailure::internal(), &mut decision);
         }
-        verdict
+        decision
     }
 
-    /// Handles a failed hook: it is ignored, unless it is a guard.
+    /// Records a failed hook, and objects if it is a guard.
     fn handle_failure(
         &self,
         handler: &HookHandler,
         failure: HookFailure,
-        verdict: &mut HookDecision,
+        decision: &mut HookDecision,
     ) {
         if handler.denies_on(failure.kind) {
             let why = format!(
@@ -259,9 +257,9 @@ impl Hooks {
                 handler.command.line(),
                 failure.detail
             );
-            verdict.add(HookOutput { objection: Some(why), ..HookOutput::default() });
+            decision.add(HookOutput { objection: Some(why), ..HookOutput::default() });
         }
-        self.record_failure(handler, failure, &mut verdict.runs);
+        self.record_failure(handler, failure, &mut decision.runs);
     }
 
     /// Records a failure in the crash log and in `runs`.
@@ -270,7 +268,8 @@ impl Hooks {
         runs.failures.push((handler.command.line(), failure));
     }
 
-    /// Runs hooks in parallel. Returns their results in the order of the settings.
+    /// Runs hooks in parallel. Returns their results in the order of the settings; `None` for those
+    /// in the background.
     async fn run_parallel(
         &self,
         handlers: &[&HookHandler],
@@ -278,69 +277,74 @@ impl Hooks {
         exports: Option<&Path>,
         cancel: &CancellationToken,
     ) -> Vec<Option<HookRun>> {
-        let budget = time_limit(handlers);
-        let mut performances: Vec<Option<HookRun>> = vec![None; handlers.len()];
+        let mut hook_runs: Vec<Option<HookRun>> = vec![None; handlers.len()];
         let (mut tasks, mut awaited) = (JoinSet::new(), Vec::new());
         for (index, handler) in handlers.iter().enumerate() {
-            let limit = handler.timeout;
-            let Some(mut job) = self.job(handler) else {
+            let stop = cancel.child_token();
+            if let Some(hook_run) = self.start(handler, (subject, input), exports, stop) {
                 awaited.push(index);
-                let (call, stop) = (self.callback_call(handler, input), cancel.child_token());
-                tasks.spawn(async move { (index, call.run(&stop).await) });
-                continue;
-            };
-            let path = exports.filter(|_| !handler.background);
-            job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
-            job.terms.grants.extend(path.map(|path| PathRule::new(path, PathAccess::Use)));
-            let (input, given, stop) = (input.line(), input.json.clone(), cancel.child_token());
-            let supervisor = self.environment.supervisor.clone();
-            let background = self.background(handler);
-            if handler.background {
-                tokio::spawn(async move {
-                    background.end(&run_hook(supervisor, job, input, limit, stop).await);
-                });
-                continue;
+                tasks.spawn(async move { (index, hook_run.await) });
             }
-            awaited.push(index);
-            let report = self.report_start(handler.event, subject);
-            tasks.spawn(async move {
-                let hook_run =
-                    match Following::begin(&supervisor, &job, (input, given), limit).await {
-                        Ok(following) => background.follow(following, &stop).await,
-                        Err(hook_run) => hook_run,
-                    };
-                report.end(&hook_run, stop.is_cancelled());
-                (index, hook_run)
-            });
         }
         let all = async {
             while let Some(done) = tasks.join_next().await {
                 if let Ok((index, hook_run)) = done {
-                    performances[index] = Some(hook_run);
+                    hook_runs[index] = Some(hook_run);
                 }
             }
         };
         // Hooks that are still running are killed when they are dropped.
-        let in_time = timeout_while_running(budget, all).await.is_some();
-        let unheard = match (cancel.is_cancelled(), in_time) {
+        let in_time = timeout_while_running(time_limit(handlers), all).await.is_some();
+        let missing_end = match (cancel.is_cancelled(), in_time) {
             (true, _) => HookEnd::Cancelled,
             (false, true) => HookEnd::Crashed,
             (false, false) => HookEnd::TimedOut,
         };
         for index in awaited {
-            performances[index].get_or_insert_with(|| HookRun::of(unheard.clone()));
+            hook_runs[index].get_or_insert_with(|| HookRun::of(missing_end.clone()));
         }
-        performances
+        hook_runs
+    }
+
+    /// Returns the work of a hook, to be spawned. `None`: it was started in the background.
+    fn start(
+        &self,
+        handler: &HookHandler,
+        (subject, input): (&str, &HookInput),
+        exports: Option<&Path>,
+        stop: CancellationToken,
+    ) -> Option<Pin<Box<dyn Future<Output = HookRun> + Send>>> {
+        let limit = handler.timeout;
+        let Some(mut job) = self.job(handler) else {
+            let call = self.callback_call(handler, input);
+            return Some(Box::pin(async move { call.run(&stop).await }));
+        };
+        let (line, json) = (input.line(), input.json.clone());
+        let (supervisor, background) =
+            (self.environment.supervisor.clone(), self.background(handler));
+        if handler.background {
+            tokio::spawn(async move {
+                background.end(&run_hook(supervisor, job, line, limit, stop).await);
+            });
+            return None;
+        }
+        job.environment.extend(exports.map(|path| (VARIABLE.into(), path.into())));
+        job.terms.grants.extend(exports.map(|path| PathRule::new(path, PathAccess::Use)));
+        let (progress, secrets) = (self.progress.clone(), &self.environment.secrets);
+        let report = HookReporter::begin(handler.event, subject, progress, secrets);
+        Some(Box::pin(async move {
+            let hook_run = match Following::begin(&supervisor, &job, (line, json), limit).await {
+                Ok(following) => background.follow(following, &stop).await,
+                Err(hook_run) => hook_run,
+            };
+            report.end(&hook_run, stop.is_cancelled());
+            hook_run
+        }))
     }
 
     fn background(&self, handler: &HookHandler) -> Background {
         let (environment, handler) = (self.environment.clone(), handler.clone());
         Background { environment, handler, run_ended: self.run_ended.clone() }
-    }
-
-    /// Reports the start of a hook.
-    fn report_start(&self, event: HookEvent, subject: &str) -> HookReporter {
-        HookReporter::begin(event, subject, self.progress.clone(), &self.environment.secrets)
     }
 
     /// The process that a hook runs in. `None` for a callback of the host.
@@ -353,15 +357,15 @@ impl Hooks {
             HookCommand::Program { path, arguments } => {
                 let cwd = self.environment.cwd.to_string_lossy();
                 let project = handler.project().unwrap_or(&cwd);
-                // No shell does it.
+                // No shell expands the variable.
                 let expand = |word: &str| word.replace("${CLAUDE_PROJECT_DIR}", project).into();
                 let path: OsString = expand(&path.to_string_lossy());
-                (path.into(), arguments.iter().map(|one| expand(one)).collect())
+                (path.into(), arguments.iter().map(|argument| expand(argument)).collect())
             }
             HookCommand::Callback { .. } => return None,
         };
-        let own = handler.variables.iter().map(|(name, value)| (name.into(), value.into()));
-        let environment = self.environment.environment.iter().cloned().chain(own);
+        let variables = handler.variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let environment = self.environment.environment.iter().cloned().chain(variables);
         Some(Job {
             input: true,
             terms: self.terms(),
@@ -371,9 +375,9 @@ impl Hooks {
 
     /// The terms of hook programs, which may read the transcripts that their input names.
     fn terms(&self) -> ProgramTerms {
-        let own = self.agent.as_ref().map(|agent| &agent.transcript);
-        let read = own.into_iter().chain([&self.environment.transcript]);
-        let grants = read.map(|path| PathRule::new(path, PathAccess::Read)).collect();
+        let transcript = self.agent.as_ref().map(|agent| &agent.transcript);
+        let transcripts = transcript.into_iter().chain([&self.environment.transcript]);
+        let grants = transcripts.map(|path| PathRule::new(path, PathAccess::Read)).collect();
         ProgramTerms { grants, ..ProgramTerms::default() }
     }
 
@@ -429,8 +433,8 @@ struct HookInput {
 
 impl HookInput {
     fn new(context: &HookContext, json: Value) -> Self {
-        let own = context.fields.get("tool_use_id").and_then(Value::as_str);
-        let tool_use_id = own.map_or_else(|| Uuid::new_v4().to_string(), ToOwned::to_owned);
+        let tool_use_id = context.fields.get("tool_use_id").and_then(Value::as_str);
+        let tool_use_id = tool_use_id.map_or_else(|| Uuid::new_v4().to_string(), ToOwned::to_owned);
         Self { json, tool_use_id }
     }
 
@@ -440,8 +444,7 @@ impl HookInput {
     }
 }
 
-/// Follows a hook in the background, where only its failures are logged, unless outlast caused
-/// them.
+/// Waits for a background hook and logs its failure, except one caused by outlast.
 struct Background {
     environment: HookEnvironment,
     handler: HookHandler,
@@ -449,8 +452,8 @@ struct Background {
 }
 
 impl Background {
-    /// Waits until a hook ends, or requests to continue in the background, where it is then
-    /// observed.
+    /// Waits until a hook ends, or requests to continue in the background. Then its end is awaited
+    /// there.
     async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
             Awaited::Ended(hook_run) => hook_run,
@@ -481,9 +484,9 @@ fn offers_exports(context: &HookContext) -> bool {
 }
 
 /// Returns the runs of the hooks of a cancelled event, with the cancelled hooks only.
-fn cancelled_runs(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookRuns {
+fn cancelled_runs(handlers: &[&HookHandler], hook_runs: &[Option<HookRun>]) -> HookRuns {
     let mut runs = HookRuns::default();
-    for (handler, hook_run) in handlers.iter().zip(performances) {
+    for (handler, hook_run) in handlers.iter().zip(hook_runs) {
         let Some(hook_run) = hook_run else { continue };
         runs.ran += 1;
         if hook_run.end == HookEnd::Cancelled {

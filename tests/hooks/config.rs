@@ -155,7 +155,7 @@ fn mistakes_in_hooks_are_reported_with_file_and_line() {
         (one("Stop", &json!({ "type": "comand", "command": "x" })), "there are no hooks of type"),
         (
             json!({ "PreToolUse": [{ "matcher": "(", "hooks": [] }] }),
-            "hooks.PreToolUse[0].matcher: is no regular expression",
+            "hooks.PreToolUse[0].matcher: is not a regular expression",
         ),
         (
             one("Stop", &json!({ "type": "command", "command": "x", "timeout": -1 })),
