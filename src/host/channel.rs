@@ -25,7 +25,7 @@ pub type SystemWriter = Arc<dyn Fn(SystemMessage) + Send + Sync>;
 /// Reports the state of the session.
 pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
 
-/// The state of the session that is reported to the host (PROTOCOL 4.9).
+/// The state of the session that is reported to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum SessionState {
@@ -102,7 +102,7 @@ impl PendingRequests {
             open.waiting.insert(id.clone(), sender);
         }
         let request = OpenRequest { requests: self, id, is_question };
-        request.count_question(QuestionChange::Asked);
+        request.open_question();
         (self.write)(message);
         let reply = reply.await.unwrap_or(Err(HostError::Closed));
         drop(request);
@@ -136,46 +136,37 @@ struct OpenRequest<'a> {
     is_question: bool,
 }
 
-/// The start or the end of a permission request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum QuestionChange {
-    Asked,
-    Over,
-}
-
 impl OpenRequest<'_> {
-    /// Counts the open questions. Reports the session state when the first one opens and when the
-    /// last one closes.
-    fn count_question(&self, change: QuestionChange) {
-        if !self.is_question {
-            return;
-        }
-        let mut open = self.requests.open.lock();
-        let (before, state) = (open.questions, change.state());
-        open.questions = match change {
-            QuestionChange::Asked => before + 1,
-            QuestionChange::Over => before.saturating_sub(1),
-        };
-        let is_first_or_last = before.min(open.questions) == 0;
-        drop(open);
-        if is_first_or_last {
-            (self.requests.report)(state);
+    /// Counts a request for a decision of the user, and reports the first one.
+    fn open_question(&self) {
+        if self.is_question {
+            let mut open = self.requests.open.lock();
+            open.questions += 1;
+            let is_first = open.questions == 1;
+            drop(open);
+            if is_first {
+                (self.requests.report)(SessionState::RequiresAction);
+            }
         }
     }
-}
 
-impl QuestionChange {
-    const fn state(self) -> SessionState {
-        match self {
-            Self::Asked => SessionState::RequiresAction,
-            Self::Over => SessionState::Running,
+    /// Counts the end of such a request, and reports that none is left.
+    fn close_question(&self) {
+        if self.is_question {
+            let mut open = self.requests.open.lock();
+            open.questions -= 1;
+            let is_last = open.questions == 0;
+            drop(open);
+            if is_last {
+                (self.requests.report)(SessionState::Running);
+            }
         }
     }
 }
 
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
-        self.count_question(QuestionChange::Over);
+        self.close_question();
         let was_open = self.requests.open.lock().waiting.remove(&self.id).is_some();
         if was_open {
             let request_id = self.id.clone();

@@ -1,5 +1,5 @@
 //! Converts a result for clients of the agent SDKs, where these expect other fields or values than
-//! outlast's own (PROTOCOL, introduction and 4.4).
+//! outlast's own.
 
 use uuid::Uuid;
 
@@ -22,23 +22,20 @@ struct HostTerms {
 }
 
 /// Returns the host's values for a stop reason. `None`: they do not differ.
-const fn terms(reason: StopReason) -> Option<HostTerms> {
-    if matches!(reason, StopReason::ModelError(_)) {
-        Some(HostTerms { subtype: Some(SUCCESS), terminal_reason: API_ERROR, ends_as_asked: false })
-    } else if matches!(reason, StopReason::MaxBudgetUsd) {
-        Some(HostTerms { subtype: None, terminal_reason: BUDGET_EXHAUSTED, ends_as_asked: false })
+fn terms(reason: StopReason) -> Option<HostTerms> {
+    let (subtype, terminal_reason, ends_as_asked) = if let StopReason::ModelError(_) = reason {
+        (Some(SUCCESS), API_ERROR, false)
+    } else if reason == StopReason::MaxBudgetUsd {
+        (None, BUDGET_EXHAUSTED, false)
     } else if matches!(
         reason,
         StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::ToolDeferred
     ) {
-        Some(HostTerms {
-            subtype: Some(SUCCESS),
-            terminal_reason: reason.name(),
-            ends_as_asked: true,
-        })
+        (Some(SUCCESS), reason.name(), true)
     } else {
-        None
-    }
+        return None;
+    };
+    Some(HostTerms { subtype, terminal_reason, ends_as_asked })
 }
 
 /// True if the turn ended as the user requested. It is then not an error to a host: its exit code
@@ -71,7 +68,7 @@ pub fn result_for_hosts(result: ResultObject, reason: StopReason) -> ResultObjec
     let errors = result.errors.unwrap_or_default().join("; ");
     let result = ResultObject { subtype, errors: None, ..result };
     if terms.ends_as_asked {
-        // The host has the replies; of a prompt that was not accepted it has nothing.
+        // The host has the replies, but not the reason that a prompt was not accepted.
         let text = if result.num_turns == 0 { errors } else { String::new() };
         ResultObject { is_error: false, exit_code: 0, result: Some(text), ..result }
     } else {
@@ -79,8 +76,8 @@ pub fn result_for_hosts(result: ResultObject, reason: StopReason) -> ResultObjec
     }
 }
 
-/// The message by which a host is told of a failure of the API, before its result (PROTOCOL 4.2).
-/// `None`: the turn ended for another reason.
+/// Returns the message that reports a failure of the API to a host, before its result. `None`: the
+/// turn ended for another reason.
 pub fn api_error_message(result: &ResultObject, reason: StopReason) -> Option<AssistantMessage> {
     let StopReason::ModelError(class) = reason else { return None };
     let id = Uuid::new_v4().to_string();
@@ -104,12 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_towards_hosts_are_success_failure_and_signals() {
+    fn exit_codes_for_hosts_are_success_failure_and_signals() {
         for code in 0..=u8::MAX {
-            let wanted = match code {
-                0 | 129.. => code,
-                1..=128 => 1,
-            };
+            let wanted = if (1..=128).contains(&code) { 1 } else { code };
             assert_eq!(exit_code_for_hosts(code), wanted);
         }
     }

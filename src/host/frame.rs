@@ -26,7 +26,7 @@ pub enum HostFrame {
     Ignored(String),
 }
 
-/// A control request (PROTOCOL 3.2).
+/// A control request: a message of the host that is not a prompt and has a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlRequest {
     Initialize(Box<Initialize>),
@@ -130,18 +130,16 @@ fn reply(response: &Value) -> HostFrame {
 
 impl ControlRequest {
     fn parse(request: &Value) -> Self {
-        let subtype = request["subtype"].as_str().unwrap_or_default();
-        match subtype {
+        let field = |name| text(request, name).unwrap_or_default();
+        match request["subtype"].as_str().unwrap_or_default() {
             "initialize" => Self::Initialize(Box::new(Initialize::parse(request))),
             "interrupt" => Self::Interrupt { cancels_queued: request["cancel_queued"] == true },
-            "set_permission_mode" => {
-                Self::SetPermissionMode(text(request, "mode").unwrap_or_default())
-            }
+            "set_permission_mode" => Self::SetPermissionMode(field("mode")),
             "set_model" => {
-                let model = text(request, "model");
+                let model = Some(field("model"));
                 Self::SetModel(model.filter(|model| !model.is_empty() && model != "default"))
             }
-            "stop_task" => Self::StopTask(text(request, "task_id").unwrap_or_default()),
+            "stop_task" => Self::StopTask(field("task_id")),
             "get_context_usage" => Self::GetContextUsage,
             "set_max_thinking_tokens" => {
                 let tokens = request["max_thinking_tokens"].as_u64();
@@ -149,20 +147,20 @@ impl ControlRequest {
                 Self::SetMaxThinkingTokens(tokens)
             }
             "rewind_files" => Self::RewindFiles {
-                prompt: text(request, "user_message_id").unwrap_or_default(),
+                prompt: field("user_message_id"),
                 is_dry_run: request["dry_run"] == true,
             },
             "mcp_status" => Self::McpStatus,
             "mcp_set_servers" => {
                 Self::McpSetServers(request["servers"].as_object().cloned().unwrap_or_default())
             }
-            "mcp_reconnect" => Self::McpReconnect(text(request, "serverName").unwrap_or_default()),
+            "mcp_reconnect" => Self::McpReconnect(field("serverName")),
             "mcp_toggle" => Self::McpToggle {
-                server: text(request, "serverName").unwrap_or_default(),
+                server: field("serverName"),
                 is_enabled: request["enabled"] != false,
             },
             "mcp_message" => Self::McpMessage {
-                server: text(request, "server_name").unwrap_or_default(),
+                server: field("server_name"),
                 message: request["message"].clone(),
             },
             other => Self::Unsupported(other.to_owned()),

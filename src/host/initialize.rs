@@ -1,4 +1,4 @@
-//! The `initialize` request of a host (PROTOCOL 3.3).
+//! The `initialize` request of a host.
 
 use serde_json::Value;
 

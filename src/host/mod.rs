@@ -1,5 +1,5 @@
 //! The protocol of a host: a program that drives outlast over standard input and output, with one
-//! JSON object on each line (PROTOCOL 2 to 4). The turns themselves are in `cli/host/session.rs`.
+//! JSON object on each line. The turns themselves are in `cli/host/session.rs`.
 
 mod channel;
 mod dialect;

@@ -123,19 +123,17 @@ impl UserPrompt {
     /// Its content is neither text nor blocks.
     pub(super) fn parse(frame: &Value) -> Result<Self, FrameError> {
         let message = frame["message"].clone();
-        let (before, text_of, after) = content(&message["content"])?;
+        let (before, last_text, after) = content(&message["content"])?;
         Ok(Self {
             before,
-            text: text_of,
+            text: last_text,
             after,
             is_verbatim: frame["client_composed"] == true,
             uuid: text(frame, "uuid").filter(|uuid| !uuid.is_empty()),
-            added: Vec::new(),
             is_context: frame["shouldQuery"] == false,
-            is_interrupted: false,
-            is_recorded: false,
             origin: Some(frame["origin"].clone()).filter(|origin| origin["kind"] == "human"),
             message,
+            ..Self::default()
         })
     }
 }
@@ -166,7 +164,7 @@ fn block(value: &Value) -> Result<Block, FrameError> {
     if let Block::Document { others, .. } = &mut block {
         others.retain(is_of_document);
     }
-    // A block of a known type that lacks its content, or one without a type.
+    // A block of a known type without its content, or a block without a type.
     let is_bad = matches!(&block, Block::Other(block) if !is_of_other_type(block));
     if is_bad { Err(FrameError::BadContent) } else { Ok(block) }
 }
