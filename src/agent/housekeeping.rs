@@ -14,7 +14,7 @@ pub struct Housekeeping(Arc<Mutex<HousekeepingState>>);
 #[derive(Default)]
 struct HousekeepingState {
     pending: Vec<Box<dyn FnOnce() + Send>>,
-    begun: Option<JoinHandle<()>>,
+    begun: Vec<JoinHandle<()>>,
 }
 
 impl Housekeeping {
@@ -28,16 +28,16 @@ impl Housekeeping {
         let mut state = self.0.lock();
         let pending = std::mem::take(&mut state.pending);
         if !pending.is_empty() {
-            state.begun = Some(spawn_blocking(|| pending.into_iter().for_each(|work| work())));
+            state.begun.push(spawn_blocking(|| pending.into_iter().for_each(|work| work())));
         }
     }
 
     /// Waits for the work that has begun.
     pub(super) async fn finish(&self) {
-        let begun = self.0.lock().begun.take();
-        if let Some(begun) = begun {
-            // If it panicked, another run does it.
-            let _ = begun.await;
+        let begun = std::mem::take(&mut self.0.lock().begun);
+        for work in begun {
+            // After a panic, the next run repeats the work.
+            let _ = work.await;
         }
     }
 }
@@ -51,6 +51,8 @@ impl fmt::Debug for Housekeeping {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -65,5 +67,20 @@ mod tests {
         housekeeping.begin();
         housekeeping.finish().await;
         assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn all_work_that_has_begun_is_awaited() {
+        let (housekeeping, done) = (Housekeeping::default(), Arc::new(AtomicUsize::new(0)));
+        for delay in [200, 0] {
+            let done = Arc::clone(&done);
+            housekeeping.add(move || {
+                thread::sleep(Duration::from_millis(delay));
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            housekeeping.begin();
+        }
+        housekeeping.finish().await;
+        assert_eq!(done.load(Ordering::Relaxed), 2);
     }
 }
