@@ -147,14 +147,14 @@ impl Accounting {
         self.stats.cut.extend(calls);
     }
 
-    /// Records the usage of a web search, which was charged when its requests ended. `is_own`: no
-    /// other run reports its cost by model.
-    pub(super) fn record_searches(&mut self, lines: Vec<ModelStats>, is_own: bool) {
-        for line in &lines {
-            self.stats.usage += line.usage;
+    /// Records the usage of web searches, which were charged when their requests ended. Those of a
+    /// sub-agent are already in the ledger's usage of sub-agents by model.
+    pub(super) fn record_searches(&mut self, costs: Vec<ModelStats>) {
+        for stats in &costs {
+            self.stats.usage += stats.usage;
         }
-        if is_own {
-            ModelStats::merge(&mut self.stats.by_model, lines);
+        if self.agent.is_none() {
+            ModelStats::merge(&mut self.stats.by_model, costs);
         }
     }
 
@@ -164,7 +164,7 @@ impl Accounting {
         self.stats.recovery.observe(transition, turns)
     }
 
-    /// Ends all recoveries. Returns those that were under way.
+    /// Ends all recoveries. Returns those that were in progress.
     pub(super) fn end_recoveries(
         &mut self,
         now: Moment,

@@ -132,6 +132,7 @@ impl RunWorld<'_> {
             monitor: &mut self.monitor,
             is_sent: false,
             last_byte: None,
+            is_cut: false,
         };
         let mut timer = receiver.monitor.begin();
         let outcome = loop {
@@ -158,6 +159,7 @@ impl RunWorld<'_> {
                 Err(cut) => break AttemptOutcome::Cut(cut),
             }
         };
+        receiver.is_cut = matches!(outcome, AttemptOutcome::Cut(_));
         // A reply that arrives at once may overtake its own progress events.
         while let Ok(progress) = steps.try_recv() {
             receiver.receive(progress);
@@ -293,6 +295,8 @@ struct ProgressReceiver<'a, 'm> {
     stream: Option<(&'a mut EmittedBlocks, &'a [Message])>,
     is_sent: bool,
     last_byte: Option<Moment>,
+    /// True if the run was cut off, so that no more work is started.
+    is_cut: bool,
 }
 
 impl ProgressReceiver<'_, '_> {
@@ -304,14 +308,14 @@ impl ProgressReceiver<'_, '_> {
         self.last_byte = Some(self.monitor.now());
         self.caller.record_progress(&progress);
         match progress {
-            StreamProgress::Accepted(_) => {
+            StreamProgress::Accepted(_) if !self.is_cut => {
                 // Not before: nothing should delay the first request.
                 self.tools.start_supervisor();
                 self.housekeeping.begin();
             }
             // Emitted before the event that ends the block.
             StreamProgress::Block { block, .. } => {
-                if self.starts_tools {
+                if self.starts_tools && !self.is_cut {
                     self.tools.start_early(&block);
                 }
                 let emitted = self.stream.as_mut();
@@ -322,7 +326,8 @@ impl ProgressReceiver<'_, '_> {
             StreamProgress::Event(event) if self.stream.is_some() => {
                 self.monitor.emit(&RunEvent::StreamEvent(event));
             }
-            StreamProgress::Event(_)
+            StreamProgress::Accepted(_)
+            | StreamProgress::Event(_)
             | StreamProgress::Sending
             | StreamProgress::Received(_)
             | StreamProgress::Bytes(_) => {}

@@ -68,7 +68,7 @@ impl RunWorld<'_> {
     }
 
     /// Waits for work that ends by itself once it is cancelled. It is cancelled when the run is cut
-    /// off; work that takes too long is ended by dropping it.
+    /// off, and dropped if it then takes too long.
     pub(super) async fn run_cancellable<T>(
         &mut self,
         waiting_for: WaitingFor,
@@ -87,8 +87,8 @@ impl RunWorld<'_> {
         Err(cut)
     }
 
-    /// Performs a check of a call, with heartbeats, since its paths may be on a file system that does
-    /// not answer.
+    /// Performs a check of a call, with heartbeats, since its paths may be on a file system that
+    /// does not answer.
     pub(super) async fn check_call<T: Send + 'static>(
         &mut self,
         call: &ToolCall,
@@ -123,7 +123,7 @@ impl RunWorld<'_> {
         self.monitor.emit_inbox();
     }
 
-    /// Adds a last message about background commands that were cut.
+    /// Adds a last message about background commands that were ended with the run.
     pub(super) fn record_cut_work(&mut self, reason: StopReason) {
         if reason != StopReason::Completed
             && !self.tools.toolbox().background().outlives_run()
@@ -134,8 +134,8 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Records in the journal what a later process needs, before the model is told of it: the start of
-    /// background work, a new folder of the shell, and the files that were read.
+    /// Records in the journal what a later process needs, before the model is informed of it: the
+    /// start of background work, a new folder of the shell, and the files that were read.
     pub(super) fn record_effects(&mut self) {
         let (commands, started) = self.tools.toolbox().background().take_started();
         let started = started.into_iter().map(work_of).collect();
@@ -159,8 +159,8 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Reports to the model of a resumed session that its working directory is another one. Returns
-    /// whether it is.
+    /// Reports to the model of a resumed session that its working directory has changed. Returns
+    /// whether it has.
     pub(super) fn report_moved_folder(&mut self) -> bool {
         let Some(MovedFolder { before, now }) = self.tools.take_moved_folder() else {
             return false;
@@ -200,17 +200,19 @@ fn work_of(task: BackgroundTask) -> BackgroundWork {
 }
 
 /// Lists lost work, a line each, with the known details of sub-agents below.
-fn lost_work_list<'a>(lost: &[BackgroundWork], known: impl Fn(&str) -> Option<&'a str>) -> String {
+fn lost_work_list<'a>(
+    lost: &[BackgroundWork],
+    details: impl Fn(&str) -> Option<&'a str>,
+) -> String {
     let line = |work: &BackgroundWork| {
-        let what = match work {
+        let title = match work {
             BackgroundWork::Command { command, .. } => command.clone(),
             BackgroundWork::Agent { description, .. } => format!("agent: {description}"),
         };
-        let what: String = what.chars().take(200).collect();
-        let what = words_joined(&what);
-        let known = known(work.id()).into_iter().flat_map(str::lines);
-        let known: Vec<String> = known.map(|line| format!("\n  {line}")).collect();
-        format!("- {} (`{what}`){}", work.id(), known.concat())
+        let title = words_joined(&title.chars().take(200).collect::<String>());
+        let details = details(work.id()).into_iter().flat_map(str::lines);
+        let details: Vec<String> = details.map(|line| format!("\n  {line}")).collect();
+        format!("- {} (`{title}`){}", work.id(), details.concat())
     };
     lost.iter().map(line).collect::<Vec<_>>().join("\n")
 }

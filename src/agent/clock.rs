@@ -1,4 +1,4 @@
-//! The one place that reads a clock.
+//! The clock of a run, which rehearsals and tests can scale.
 
 use std::time::{Duration, SystemTime};
 
@@ -47,13 +47,13 @@ impl Clock {
 
     /// Returns the date in run time: the real date plus the time by which the run is ahead of it.
     pub fn date(&self) -> SystemTime {
-        let (world, real) = (SystemTime::now(), self.start.elapsed());
+        let (date, real) = (SystemTime::now(), self.start.elapsed());
         let run = real.mul_f64(self.scale);
         let moved = match run.checked_sub(real) {
-            Some(ahead) => world.checked_add(ahead),
-            None => world.checked_sub(real.saturating_sub(run)),
+            Some(ahead) => date.checked_add(ahead),
+            None => date.checked_sub(real.saturating_sub(run)),
         };
-        moved.unwrap_or(world)
+        moved.unwrap_or(date)
     }
 
     /// Returns the date in run time, in seconds since the Unix epoch.

@@ -270,8 +270,8 @@ impl ContextView<'_> {
 
     /// Returns true if a refusal as too long contradicts the known window: the request is far
     /// smaller. A window that the refusal does not name may be smaller than the known one, so only
-    /// a small request contradicts it. If the output may be what does not fit, the next request asks
-    /// for less of it.
+    /// a small request contradicts it. If the output may be what does not fit, the next request
+    /// asks for less of it.
     fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let (output, unnamed) = if fault.counts_output() {
             (u64::from(ask.cap), 0)
@@ -363,8 +363,8 @@ impl ContextView<'_> {
         self.summary_request().messages().to_vec()
     }
 
-    /// Keeps a summary until the machine has decided about it, and reads back the files whose content
-    /// it removes from the conversation.
+    /// Keeps a summary until the machine has decided about it, and reads back the files whose
+    /// content it removes from the conversation.
     pub(super) async fn hold_summary(&mut self, answer: ModelReply, toolbox: &Arc<Toolbox>) {
         let Some(mut summarising) = self.compactor.summarising.take() else { return };
         summarising.restored.clear();

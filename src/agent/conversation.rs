@@ -101,8 +101,8 @@ impl Conversation {
         &self.history
     }
 
-    /// Returns the messages of a request, and the record of the blocks of its reply that are reported
-    /// while it streams.
+    /// Returns the messages of a request, the JSON of the first of them, and the record of the blocks
+    /// of its reply that are reported while it streams.
     pub(super) fn streaming(
         &mut self,
     ) -> (Cow<'_, [Message]>, &[Option<Box<RawValue>>], &mut EmittedBlocks) {
@@ -248,7 +248,8 @@ impl Conversation {
         self.omitted = None;
     }
 
-    /// Returns true if thinking may have been removed from the history, here or in an earlier process.
+    /// Returns true if thinking may have been removed from the history, here or in an earlier
+    /// process.
     pub(super) fn may_lack_thinking(&self) -> bool {
         self.may_lack_thinking
     }
@@ -376,8 +377,8 @@ impl Conversation {
         repairs.len()
     }
 
-    /// Replaces images by notes, for a model without images. The journal keeps them, for other models;
-    /// a resumed session leaves them out again.
+    /// Replaces images by notes, for a model without images. The journal keeps them, for other
+    /// models; a resumed session leaves them out again.
     pub(super) fn leave_out_images(&mut self) {
         if has_images(self.messages()) {
             self.history.edit(|messages| strip_media(messages, StripTarget::ImagesOfAnySize));

@@ -16,12 +16,13 @@ pub(super) struct EmittedBlocks {
     renamed: Vec<(String, String)>,
     /// True if thinking without a signature does not enter the history.
     pub(super) drops_unsigned: bool,
-    /// True if calls enter the history without what not every service accepts.
+    /// True if calls enter the history without fields that only some services accept.
     pub(super) makes_portable: bool,
 }
 
 impl EmittedBlocks {
-    /// Records a block as it will enter the history, with its id. `None`: it will not enter it.
+    /// Records a block in the form in which it will enter the history, with its id. `None`: the
+    /// block will not enter the history.
     pub(super) fn add(&mut self, block: &Block, history: &[Message]) -> Option<(Arc<Block>, Uuid)> {
         if self.drops_unsigned && block.is_unsigned_thinking() {
             return None;
@@ -43,18 +44,18 @@ impl EmittedBlocks {
 
     /// Returns the new id of a call whose own id was used before.
     pub(super) fn new_name(&self, call: &str) -> String {
-        let known = self.renamed.iter().find(|(old, _)| old == call);
-        known.map_or_else(fresh_call_id, |(_, new)| new.clone())
+        let renamed = self.renamed.iter().find(|(old, _)| old == call);
+        renamed.map_or_else(fresh_call_id, |(_, new)| new.clone())
     }
 
     /// Returns the ids of a reply's blocks: those that were reported, and new ones for the rest.
     /// Reported blocks that are not in the reply stay recorded.
     pub(super) fn ids_of(&mut self, reply: &[Block]) -> Vec<Uuid> {
-        let mut id = |block: &Block| {
-            let known = self.blocks.iter().position(|(known, _)| **known == *block);
-            known.map_or_else(Uuid::new_v4, |at| self.blocks.remove(at).1)
+        let id = |block: &Block| {
+            let index = self.blocks.iter().position(|(known, _)| **known == *block);
+            index.map_or_else(Uuid::new_v4, |index| self.blocks.remove(index).1)
         };
-        reply.iter().map(&mut id).collect()
+        reply.iter().map(id).collect()
     }
 
     /// Forgets all blocks, and returns the ids of those that are in no message.

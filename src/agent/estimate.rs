@@ -22,8 +22,8 @@ fn exceeds_budget(estimate: TokenEstimate, floor: u32) -> bool {
 }
 
 impl RunWorld<'_> {
-    /// Estimates the next request. The service counts the tokens of one that would be refused for its
-    /// size or its cost, if it can: the bound of one token per byte is usually far too high.
+    /// Estimates the next request. The service counts the tokens of one that would be refused for
+    /// its size or its cost, if it can: the bound of one token per byte is usually far too high.
     ///
     /// # Errors
     /// The event that comes instead: the run was cut off, or the count failed for now and nothing

@@ -35,8 +35,8 @@ impl RunWorld<'_> {
         if self.left_open.is_nothing() { reply } else { ReplyKind::LeftOpen { tokens } }
     }
 
-    /// Returns the kind of a reply to a request for a summary. A tool call as text is no summary:
-    /// tools were withheld, and the model wanted to go on with the work.
+    /// Returns the kind of a reply to a request for a summary. A tool call as text is not a
+    /// summary: tools were withheld, and the model wanted to continue the work.
     pub(super) fn check_summary(&self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
         let is_text =
             matches!(reply, ReplyKind::Answer { .. } | ReplyKind::CutShort(CutKind::Text));
@@ -46,7 +46,7 @@ impl RunWorld<'_> {
         reply
     }
 
-    /// True if the text has a call of one of the tools.
+    /// Returns true if the text has a call of one of the tools.
     fn has_call(&self, text: &str) -> bool {
         find_call_in_text(text, &self.caller.fixed().tools).is_some()
     }

@@ -17,6 +17,7 @@ use crate::transcript::{Block, ToolCall};
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
+use super::session_lifecycle::failure_message;
 use super::setup::HookStats;
 use super::tool_runner::ToolRunner;
 
@@ -44,7 +45,8 @@ pub(super) struct HookRunner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StopObjection {
     text: String,
-    /// Number of tool calls that the run had made by then. More calls mean that work was done since.
+    /// Number of tool calls that the run had made by then. More calls mean that work was done
+    /// since.
     tool_calls: u32,
 }
 
@@ -141,8 +143,8 @@ impl HookRunner {
         matches!(self.compaction, CompactionStage::Begun(_))
     }
 
-    /// Returns true if the session hooks have to run again: a compaction was done, and they have not
-    /// run since. A sub-agent has only one start.
+    /// Returns true if the session hooks have to run again: a compaction was done, and they have
+    /// not run since. A sub-agent has only one start.
     pub(super) fn take_restart(&mut self) -> bool {
         let stage = std::mem::replace(&mut self.compaction, CompactionStage::No);
         stage == CompactionStage::Done && self.opening() == HookEvent::SessionStart
@@ -279,11 +281,7 @@ impl HookRunner {
         stats.blocked += u32::from(decision.halt.is_some() || decision.denial().is_some());
         for (command, failure) in failures {
             if self.reported_failures.insert(command.clone()) {
-                let warning = format!(
-                    "the hook `{command}` ({}) failed: {}; see the crash log",
-                    event.name(),
-                    failure.detail
-                );
+                let warning = failure_message(event, command, failure);
                 monitor.emit(&RunEvent::Warning(warning));
             }
         }

@@ -21,29 +21,29 @@ use super::world::RunWorld;
 
 /// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for
 /// everything.
-const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
+const END_HOOKS_INTERRUPTED: Duration = Duration::from_secs(2);
 
 /// Time limit for all hooks of a session's end after the deadline or a denial, with two seconds for
 /// everything.
-const LAST_LATE: Duration = Duration::from_secs(1);
+const END_HOOKS_LATE: Duration = Duration::from_secs(1);
 
 /// Time limit for saving a long text of a hook.
 const SAVE_LIMIT: Duration = Duration::from_secs(5);
 
 impl<'a> RunWorld<'a> {
-    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt. `source` is
-    /// the reason of the start.
+    /// Runs the hooks for the start of the session and for the prompt, and adds the prompt.
+    /// `source` is the reason of the start.
     ///
     /// # Errors
     /// The event with which the run ends instead.
-    pub(super) async fn begin(&mut self, prompt: Prompt, source: &str) -> Result<(), Event> {
+    pub(super) async fn begin(&mut self, mut prompt: Prompt, source: &str) -> Result<(), Event> {
         let mut blocks = match self.start_session(source).await {
             Ok(blocks) => blocks,
             Err(event) => {
-                // Nothing has looked at the prompt that could forbid it.
-                let is_cut = event != Event::HookStopped;
-                let is_allowed = !self.hooks.listen_to(HookEvent::UserPromptSubmit);
-                if is_cut && is_allowed && !prompt.content.is_empty() {
+                // With such hooks, the prompt is not kept: none has checked it.
+                let is_unchecked = self.hooks.listen_to(HookEvent::UserPromptSubmit);
+                let is_kept = event != Event::HookStopped && !is_unchecked;
+                if is_kept && !prompt.content.is_empty() {
                     self.conversation.add_prompt(prompt, &mut self.journal);
                 }
                 return Err(event);
@@ -61,10 +61,11 @@ impl<'a> RunWorld<'a> {
             }
             blocks.extend(self.conversation.hook_blocks(&decision));
             let hidden = decision.hides_prompt && !blocks.is_empty();
-            let content = if hidden { Vec::new() } else { prompt.content };
-            let attached = if hidden { Vec::new() } else { prompt.attached };
-            let attached = attached.into_iter().chain(blocks).collect();
-            let prompt = Prompt { content, attached, ..prompt };
+            if hidden {
+                prompt.content.clear();
+                prompt.attached.clear();
+            }
+            prompt.attached.extend(blocks);
             self.conversation.add_prompt(prompt, &mut self.journal);
         } else if !blocks.is_empty() && self.conversation.waits_for_model() {
             self.add_user_message(blocks, Vec::new());
@@ -122,18 +123,18 @@ impl<'a> RunWorld<'a> {
                 return Ok(());
             }
         };
-        let mask = self.conversation.redactor();
+        let redactor = self.conversation.redactor();
         let (open, secret): (Vec<_>, Vec<_>) =
-            exports.into_iter().partition(|(_, value)| mask.redact(value) == *value);
+            exports.into_iter().partition(|(_, value)| redactor.redact(value) == *value);
         if event == HookEvent::SessionStart
             && let Some(lifecycle) = &self.context.deps.lifecycle
         {
             lifecycle.keep_exports(&open);
         }
-        let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
-        kept.extend(toolbox.adopt_exports(open));
-        if !kept.is_empty() {
-            let why = format!("{}: no command sees credentials of the run", kept.join(", "));
+        let mut hidden: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
+        hidden.extend(toolbox.adopt_exports(open));
+        if !hidden.is_empty() {
+            let why = format!("{}: no command sees credentials of the run", hidden.join(", "));
             self.skip_exports(&why);
         }
         Ok(())
@@ -216,9 +217,8 @@ impl<'a> RunWorld<'a> {
 
     /// Returns the background commands that are running.
     fn running(&self) -> Vec<Value> {
-        let tasks =
-            self.tools.toolbox().background().tasks().into_iter().filter(|task| task.end.is_none());
-        let running = tasks.map(|task| {
+        let tasks = self.tools.toolbox().background().tasks().into_iter();
+        let running = tasks.filter(|task| task.end.is_none()).map(|task| {
             json!({
                 "id": task.id,
                 "type": "shell",
@@ -241,7 +241,7 @@ impl<'a> RunWorld<'a> {
     }
 
     /// Runs the hooks for the end of the run and, if no other run of the process follows, of the
-    /// session. Their answers do not change the end, and they get no more time than the end may take.
+    /// session. Their answers do not change the end, and their time is limited by that of the end.
     pub(super) async fn run_end_hooks(&mut self, reason: StopReason) {
         let info = reason.info();
         if let Some(error) = info.service_failure {
@@ -264,8 +264,8 @@ impl<'a> RunWorld<'a> {
             return;
         };
         let most = match cut {
-            CancelReason::Interrupt(_) => LAST_INTERRUPTED,
-            CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
+            CancelReason::Interrupt(_) => END_HOOKS_INTERRUPTED,
+            CancelReason::Deadline | CancelReason::Denial => END_HOOKS_LATE,
         };
         let (hooks, peers) = self.hooks_and_peers();
         hooks.run_until(input, since + most, peers).await;

@@ -29,8 +29,8 @@ pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
     Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
 }
 
-/// Returns true if a block justifies a message in the history. Thinking does not: the service refuses
-/// a message that has nothing else.
+/// Returns true if a block justifies a message in the history. Thinking does not: the service
+/// refuses a message that has nothing else.
 pub(super) fn is_substantial(block: &Block) -> bool {
     !block.is_thinking() && block.as_text().is_none_or(|text| !text.trim().is_empty())
 }

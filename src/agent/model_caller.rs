@@ -377,8 +377,8 @@ impl ModelCaller {
         self.fault.as_ref().map(|last| &last.fault)
     }
 
-    /// Returns the time at which the service accepts requests again after its last fault, in seconds
-    /// since the Unix epoch.
+    /// Returns the time at which the service accepts requests again after its last fault, in
+    /// seconds since the Unix epoch.
     pub(super) fn retry_at(&self) -> Option<u64> {
         self.retry_at
     }
@@ -526,8 +526,8 @@ impl ModelCaller {
         }
     }
 
-    /// Waits for work that serves other runs only: a login that is being renewed, a notice of a rate
-    /// limit.
+    /// Waits for work that serves other runs only: a login that is being renewed, a notice of a
+    /// rate limit.
     pub(super) async fn finish_shared_work(&mut self, limit: Duration) {
         let flush = async {
             if let Some(shared) = &mut self.shared {

@@ -1,5 +1,5 @@
-//! Permission prompts for calls that the rules leave open: hooks of `PermissionRequest` answer them,
-//! or else `--permission-prompt-tool`, which is an MCP tool or the host.
+//! Permission prompts for calls that the rules leave open: hooks of `PermissionRequest` answer
+//! them, or else `--permission-prompt-tool`, which is an MCP tool or the host.
 
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ enum RefusedUpdate {
 }
 
 impl RunWorld<'_> {
-    /// Asks hooks, the prompt tool or the host about a refused call, if there is one that may decide: a
-    /// denial by a rule or a hook is final. An input that it changes is checked as if the model had
-    /// written it.
+    /// Asks hooks, the prompt tool or the host about a refused call, if there is one that may
+    /// decide: a denial by a rule or a hook is final. An input that it changes is checked as if the
+    /// model had written it.
     pub(super) async fn prompt_for_permission(
         &mut self,
         prepared: &Arc<PreparedCall>,

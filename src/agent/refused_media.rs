@@ -27,7 +27,7 @@ impl ContextView<'_> {
         });
     }
 
-    /// Leaves out the images that came since the service has refused some as such.
+    /// Removes images added since the service refused images.
     pub(super) fn leave_out_refused_images(&mut self) {
         let endpoint = self.caller.endpoint();
         if !endpoint.client.accepts_field(&endpoint.facts.name, OptionalField::Images) {
@@ -49,7 +49,7 @@ fn which_media(fault: &ClassifiedFault) -> StripTarget {
             }
         }
         _ if fault.refuses_all_images() => StripTarget::ImagesOfAnySize,
-        (_, Some(spot)) => StripTarget::At(spot),
+        (_, Some(path)) => StripTarget::At(path),
         (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,
         (ErrorClass::ImageTooLarge, None) => StripTarget::Images,
         (_, None) => StripTarget::All,

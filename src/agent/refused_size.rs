@@ -16,7 +16,7 @@ impl ContextView<'_> {
         let half = u64::from(ask.cap / 2);
         let size = self.size_of(ask.purpose);
         if refusal.named_window().is_none() && ask.cap > self.limits.caps.floor {
-            // What is known is only that both did not fit: the next cap is half of this one.
+            // It is only known that both together did not fit: the next cap is half of this one.
             let window = self.caller.window().min(size.saturating_add(half));
             return self.caller.learn_window(window, self.journal);
         }

@@ -33,9 +33,10 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// result.
 const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 
-/// Runs a task to its end. Failures of the model, tools, hooks and servers become an [`RunOutcome`],
-/// and so does a panic of the run itself; a panic during setup or while the outcome is built is the
-/// caller's to catch. No process that tools have started is left when it returns or is dropped.
+/// Runs a task to its end. Failures of the model, tools, hooks and servers become an
+/// [`RunOutcome`], and so does a panic of the run itself; a panic during setup or while the outcome
+/// is built is the caller's to catch. No process that tools have started is left when it returns or
+/// is dropped.
 pub async fn run(
     mut setup: Setup,
     observer: &mut dyn Observer,
@@ -58,13 +59,11 @@ pub async fn run(
     let init = world.complete(init, state).await;
     let session = async {
         world.monitor.emit(&RunEvent::Init(Box::new(init)));
-        match finished {
-            Some(reason) => Ok(reason),
-            None => {
-                let beginning = Beginning { prompt, source, left_off, machine };
-                drive_session(&mut world, beginning).await
-            }
+        if let Some(reason) = finished {
+            return Ok(reason);
         }
+        let beginning = Beginning { prompt, source, left_off, machine };
+        drive_session(&mut world, beginning).await
     };
     let ended = flatten_result(catch_async_panic(Box::pin(session)).await);
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
@@ -128,8 +127,8 @@ fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) ->
     })
 }
 
-/// Runs the session of a sub-agent or a web search to its end. Resources that it shares with the run
-/// stay open.
+/// Runs the session of a sub-agent or a web search to its end. Resources that it shares with the
+/// run stay open.
 pub(super) async fn run_subagent(
     world: &mut RunWorld<'_>,
     prompt: String,

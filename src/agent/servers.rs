@@ -202,8 +202,8 @@ impl RunWorld<'_> {
         self.add_text(text);
     }
 
-    /// Waits for the lists of servers that have just announced other tools, so that the next request
-    /// offers them.
+    /// Waits for the lists of servers that have just announced other tools, so that the next
+    /// request offers them.
     pub(super) async fn await_tool_lists(&mut self) {
         if self.tools.servers().stays_empty() || self.caller.searches() {
             return;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{HookContext, HookEvent, Hooks};
+use crate::hooks::{HookContext, HookEvent, HookFailure, Hooks};
 
 /// Makes the hooks of the session's start and end run once for all prompts of a process. Clones
 /// share it.
@@ -50,9 +50,9 @@ impl SessionLifecycle {
 
     /// Keeps the variables that hooks export for the commands of later runs.
     pub(super) fn keep_exports(&self, exports: &[(String, String)]) {
-        let kept = &mut self.0.lock().exports;
-        kept.retain(|(name, _)| exports.iter().all(|(new, _)| new != name));
-        kept.extend_from_slice(exports);
+        let known = &mut self.0.lock().exports;
+        known.retain(|(name, _)| exports.iter().all(|(new, _)| new != name));
+        known.extend_from_slice(exports);
     }
 
     /// Runs the hooks for the end of the session, if it has begun. The next run begins another one
@@ -63,15 +63,14 @@ impl SessionLifecycle {
         let event = HookEvent::SessionEnd;
         let fields = Map::from_iter([("reason".to_owned(), json!(reason))]);
         let context = HookContext { event, subject: reason.to_owned(), alias: None, fields };
-        let verdict = hooks.run(&context, &|_| true, &CancellationToken::new()).await;
-        let failures = verdict.runs.failures.iter();
-        let words = failures.map(|(command, failure)| {
-            format!(
-                "the hook `{command}` ({}) failed: {}; see the crash log",
-                event.name(),
-                failure.detail
-            )
-        });
-        words.collect()
+        let decision = hooks.run(&context, &|_| true, &CancellationToken::new()).await;
+        let failures = decision.runs.failures.iter();
+        failures.map(|(command, failure)| failure_message(event, command, failure)).collect()
     }
+}
+
+/// Returns the message for the user about a failed hook.
+pub(super) fn failure_message(event: HookEvent, command: &str, failure: &HookFailure) -> String {
+    let (event, detail) = (event.name(), &failure.detail);
+    format!("the hook `{command}` ({event}) failed: {detail}; see the crash log")
 }

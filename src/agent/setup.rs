@@ -172,7 +172,7 @@ pub struct RunOutcome {
     /// The known cost of earlier prompts of the session, which do not count against the budget of
     /// this one.
     pub cost_before: Money,
-    /// What earlier prompts of a host have spent of the same budget.
+    /// The spending of earlier prompts of a host, from the same budget.
     pub earlier: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
@@ -192,8 +192,8 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Assembles the outcome of a run from the records of its prompt and its totals. The other fields
-    /// are those of a run that has nothing to report there.
+    /// Assembles the outcome of a run from the records of its prompt and its totals. The other
+    /// fields are those of a run that has nothing to report there.
     pub fn new(reason: StopReason, recorded: &RecordedPrompt, stats: RunStats) -> Self {
         Self {
             reason,
@@ -234,7 +234,7 @@ impl RunOutcome {
 
     /// Returns the cost since the session's first prompt. `None` when [`Self::cost`] is not known.
     pub fn session_cost(&self) -> Option<Money> {
-        self.cost().map(|own| self.cost_before + own)
+        self.cost().map(|cost| self.cost_before + cost)
     }
 }
 
@@ -309,7 +309,7 @@ pub struct HookStats {
     pub failed: u32,
     /// Number of times that a hook denied something, or objected to it.
     pub blocked: u32,
-    /// How long the run waited for them; serialized in milliseconds.
+    /// Time that the run waited for them; serialized in milliseconds.
     #[serde(rename = "waited_ms", serialize_with = "as_millis")]
     #[schemars(with = "u64")]
     pub waited: Duration,

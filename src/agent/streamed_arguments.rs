@@ -1,5 +1,5 @@
-//! Gateways that lose or break the arguments of tool calls when they stream: the same request is
-//! answered rightly without streaming.
+//! Gateways that lose or break the arguments of tool calls when they stream: they answer the same
+//! request correctly without streaming.
 
 use crate::model::ModelReply;
 use crate::recovery::{Limits, ModelCall, OptionalField, ReplyMode};
@@ -10,7 +10,7 @@ use super::setup::ModelEndpoint;
 /// Consecutive streamed replies without a usable call before replies are not streamed.
 const LOST_MAX: u8 = 2;
 
-/// What became of the arguments of tool calls in the last streams.
+/// Tracks whether the last streams lost the arguments of tool calls.
 #[derive(Debug, Default)]
 pub(super) struct StreamedArguments {
     /// Consecutive streamed replies in which no call had its arguments.
@@ -48,7 +48,7 @@ impl StreamedArguments {
         true
     }
 
-    /// Changes a call to one without streaming, if streams lose arguments or the service has refused
+    /// Turns streaming off for a call, if streams lose arguments or the service has refused
     /// streaming, maybe in an earlier process.
     pub(super) fn adapt(
         &self,

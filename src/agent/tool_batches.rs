@@ -216,8 +216,8 @@ impl RunWorld<'_> {
         Ok(())
     }
 
-    /// Decides which calls of a batch may run, by the hooks, the rules and the permission prompt. The
-    /// others are answered by refusals.
+    /// Decides which calls of a batch may run, by the hooks, the rules and the permission prompt.
+    /// The others are answered by refusals.
     async fn admit_batch(
         &mut self,
         batch: &mut [ResultSlot],
@@ -405,7 +405,7 @@ impl RunWorld<'_> {
         for line in &lines {
             self.journal.spend(line.cost, &line.usage, &line.model);
         }
-        self.caller.accounting.record_searches(lines, self.context.is_root());
+        self.caller.accounting.record_searches(lines);
     }
 
     fn record_denial(&mut self, slot: &ResultSlot, reason: &str) {
@@ -489,7 +489,8 @@ async fn drain_cancelled(
         }
     };
     if tokio::time::timeout(cut.grace(), ended).await.is_err() {
-        // Dropping a command kills its process group; the search finds processes that left the group.
+        // Dropping a command kills its process group; the search finds processes that left the
+        // group.
         end_tasks(tasks).await;
         toolbox.kill_remaining_processes().await;
     }

@@ -83,8 +83,8 @@ impl RunWorld<'_> {
         Ok(decisions)
     }
 
-    /// Decides on a call by the hooks' decision and by the rules, which no hook overrides. A changed
-    /// input is checked as if the model had written it.
+    /// Decides on a call by the hooks' decision and by the rules, which no hook overrides. A
+    /// changed input is checked as if the model had written it.
     pub(super) async fn admit(
         &mut self,
         prepared: &mut Arc<PreparedCall>,
@@ -106,7 +106,8 @@ impl RunWorld<'_> {
         Ok(self.check_call(prepared.call(), check).await??)
     }
 
-    /// Returns what may permit a call by the hooks' decision, and changes its input as they require.
+    /// Returns what may permit a call by the hooks' decision, and changes its input as they
+    /// require.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn grant_of(
         &mut self,

@@ -229,8 +229,8 @@ impl ToolRunner {
 
     // --- MCP servers ------------------------------------------------------------------------
 
-    /// Returns the servers that are still connecting. The model is informed now, and again when they
-    /// are connected.
+    /// Returns the servers that are still connecting. The model is informed now, and again when
+    /// they are connected.
     pub(super) fn announce_pending_servers(&mut self) -> &[String] {
         let offered = |name: &String| self.toolbox.may_use_server(&tool_name_prefix(name));
         self.announced.pending_servers =

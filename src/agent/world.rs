@@ -64,9 +64,10 @@ impl World for RunWorld<'_> {
         self.monitor.now()
     }
 
-    /// Records a transition, in this order: older events of sub-agents are reported first; the edits of
-    /// the conversation are in the journal before the transition, and the transition before its action
-    /// is performed; then the observer receives the step, and the state for the action is set.
+    /// Records a transition, in this order: older events of sub-agents are reported first; the
+    /// edits of the conversation are in the journal before the transition, and the transition
+    /// before its action is performed; then the observer receives the step, and the state for the
+    /// action is set.
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
         self.journal.begin_step();
@@ -152,7 +153,8 @@ impl RunWorld<'_> {
     /// Performs an action.
     ///
     /// # Errors
-    /// The event that comes instead of a result: the run was cut off, or a hook prevents the action.
+    /// The event that comes instead of a result: the run was cut off, or a hook prevents the
+    /// action.
     async fn perform_unless_cut(&mut self, action: Action) -> Result<Event, Event> {
         Ok(match action {
             Action::Estimate { purpose, fast, .. } => {
@@ -280,8 +282,8 @@ impl RunWorld<'_> {
         self.add_text(text);
     }
 
-    /// Switches to another model, unless it is in use. The thinking in the history is removed: another
-    /// model has signed it.
+    /// Switches to another model, unless it is in use. The thinking in the history is removed:
+    /// another model has signed it.
     fn switch_model(&mut self, model_index: u8) {
         let Some((from, to)) = self.caller.switch_to(model_index) else { return };
         self.conversation.adapt_to_other_model();
@@ -290,7 +292,8 @@ impl RunWorld<'_> {
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
 
-    /// Returns true if another process has taken the session over, so that this one must not act for it.
+    /// Returns true if another process has taken the session over, so that this one must not act
+    /// for it.
     pub(super) fn is_taken_over(&self) -> bool {
         matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
@@ -330,7 +333,7 @@ impl RunWorld<'_> {
             let text = if reason == StopReason::InternalError {
                 // The calls may have begun: the internal error does not show it.
                 self.caller.accounting.record_cut(open.iter().map(describe_unknown_outcome));
-                "Outcome unknown: outlast broke while this was asked for. Check before doing it \
+                "Outcome unknown: outlast failed while this call was open. Check before doing it \
                  again."
                     .to_owned()
             } else {

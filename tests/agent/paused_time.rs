@@ -1,8 +1,11 @@
 //! Waits, heartbeats, cuts and broken streams of a run, on paused time and without sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outlast::agent::interrupt;
+use outlast::model::StreamProgress;
 use outlast::recovery::{Action, Backoff, Event, Interrupt, Moment, StopReason};
 use outlast::transcript::Block;
 use serde_json::json;
@@ -37,6 +40,18 @@ async fn an_overload_is_waited_out_with_a_heartbeat_each_minute() {
     let begins = |event: &ObservedEvent| matches!(event, ObservedEvent::WaitBegins(_));
     let ends = |event: &ObservedEvent| matches!(event, ObservedEvent::WaitEnds(_));
     assert_eq!((ended.count(begins), ended.count(ends)), (2, 2));
+}
+
+/// The acceptance of the request and its reply are then noticed together.
+#[tokio::test(start_paused = true)]
+async fn housekeeping_begins_even_if_the_whole_reply_comes_at_once() {
+    let reply = ScriptedAttempt::reply("Done.").with_progress(vec![StreamProgress::Accepted(None)]);
+    let run = ScriptedRun::of([reply]);
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&has_begun);
+    run.setup.housekeeping.add(move || flag.store(true, Ordering::Relaxed));
+    assert_eq!(run.run().await.outcome.reason, StopReason::Completed);
+    assert!(has_begun.load(Ordering::Relaxed));
 }
 
 #[tokio::test(start_paused = true)]

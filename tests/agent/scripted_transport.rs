@@ -64,6 +64,11 @@ impl ScriptedAttempt {
         Self { progress: progress.collect(), ..Self::of(Err(Box::new(fault))) }
     }
 
+    /// Reports this progress just before its result.
+    pub(super) fn with_progress(self, progress: Vec<StreamProgress>) -> Self {
+        Self { progress, ..self }
+    }
+
     pub(super) fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }

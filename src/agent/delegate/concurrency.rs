@@ -42,8 +42,8 @@ impl ConcurrencyLimiter {
         self.state.lock().limiter.epoch()
     }
 
-    /// Lowers the limit after a throttled request of that epoch. Returns the limit before and after,
-    /// if it is lower now.
+    /// Lowers the limit after a throttled request of that epoch. Returns the limit before and
+    /// after, if it is lower now.
     pub(super) fn throttled(&self, epoch: u32) -> Option<(u32, u32)> {
         self.adapt(|limiter| limiter.throttled(epoch))
     }
@@ -62,8 +62,8 @@ impl ConcurrencyLimiter {
         (limit != before).then_some((before, limit))
     }
 
-    /// Withholds free slots that are above the limit. Running agents keep theirs: the rest is withheld
-    /// as they end.
+    /// Withholds free slots that are above the limit. Running agents keep theirs: the rest is
+    /// withheld as they end.
     fn withhold_free_slots(&self, state: &mut LimiterState) {
         let wanted = usize::try_from(state.limiter.withheld()).unwrap_or(usize::MAX);
         state.withheld.truncate(wanted);

@@ -284,8 +284,9 @@ mod tests {
                 registry.register(task, Moment::default()).is_ok()
             };
             let entered: u32 = thread::scope(|scope| {
-                let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
-                all.into_iter().map(|one| u32::from(one.join().expect("it never panics"))).sum()
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+                let entered = threads.into_iter().map(thread::ScopedJoinHandle::join);
+                entered.map(|entered| u32::from(entered.expect("it never panics"))).sum()
             });
             assert_eq!(entered, THREADS / 2);
         }

@@ -86,12 +86,12 @@ pub(super) fn answer(report: &SubagentReport) -> String {
 
 /// Returns the report on a sub-agent that is not done.
 pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
-    let mark = &task.mark;
+    let identity = &task.mark;
     let class = class_of(report.reason).map_or_else(String::new, |class| format!(", {class}"));
     let mut text = format!(
         "The agent {} ({}) did not finish. Stop reason: {}{class}. {}",
-        mark.id,
-        mark.kind,
+        identity.id,
+        identity.kind,
         report.reason.name(),
         report.reason.info().subagent_advice
     );

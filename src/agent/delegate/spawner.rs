@@ -1,5 +1,6 @@
 //! Starts sub-agents: from a tool call to its result.
 
+use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ struct SubagentOutcome {
 }
 
 impl ParentRun {
-    /// Performs the call with this id. Never fails: an error is an outcome, too. The sub-agent has its
-    /// id when this returns, so that ids follow the order of the calls.
+    /// Performs the call with this id. Never fails: an error is an outcome, too. The sub-agent has
+    /// its id when this returns, so that ids follow the order of the calls.
     pub(in super::super) fn perform(
         self,
         id: &str,
@@ -74,21 +75,16 @@ impl ParentRun {
     }
 
     /// Resolves a call into the specification of a sub-agent.
-    fn plan(&self, id: &str, wanted: &AgentCall) -> Result<SubagentPlan, SpawnError> {
-        let definition = self.deps.registry.kind(&wanted.subagent_type)?.clone();
+    fn plan(&self, id: &str, call: &AgentCall) -> Result<SubagentPlan, SpawnError> {
+        let definition = self.deps.registry.kind(&call.subagent_type)?.clone();
         self.deps.registry.admit(self.depth)?;
-        let endpoints = self.select_endpoints(wanted, &definition)?;
-        let background = !self.deps.registry.waits_for(wanted);
-        if background && wanted.on_failure == OnFailure::CancelSiblings {
+        let endpoints = self.select_endpoints(call, &definition)?;
+        let background = !self.deps.registry.waits_for(call);
+        if background && call.on_failure == OnFailure::CancelSiblings {
             return Err(SpawnError::CancelsFromBackground);
         }
-        Ok(SubagentPlan {
-            call: wanted.clone(),
-            definition,
-            endpoints,
-            id: id.to_owned(),
-            background,
-        })
+        let (id, call) = (id.to_owned(), call.clone());
+        Ok(SubagentPlan { call, definition, endpoints, id, background })
     }
 
     /// Returns the model chain: the requested model first, then the fallbacks of the run.
@@ -115,8 +111,8 @@ impl ParentRun {
             return Err(SpawnError::NoPrice { model: name.clone() });
         }
         let client = Arc::clone(&self.endpoints[0].client);
-        let own = ModelEndpoint { label: facts.name.clone(), facts, client };
-        Ok([own].into_iter().chain(self.endpoints.iter().skip(1).cloned()).collect())
+        let endpoint = ModelEndpoint { label: facts.name.clone(), facts, client };
+        Ok(iter::once(endpoint).chain(self.endpoints.iter().skip(1).cloned()).collect())
     }
 
     /// Starts a sub-agent in the background.
