@@ -1,7 +1,6 @@
 //! Work that serves other runs only. It begins once the first request was accepted, so that it does
 //! not delay the start of the run.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -39,12 +38,6 @@ impl Housekeeping {
             // After a panic, the next run repeats the work.
             let _ = work.await;
         }
-    }
-}
-
-impl fmt::Debug for Housekeeping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Housekeeping")
     }
 }
 

@@ -17,7 +17,6 @@ mod subagent_run;
 mod task;
 mod web_search;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,15 +59,6 @@ pub enum FolderNote {
 
 /// Returns the facts of a model, or the reason that it cannot be used.
 pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, UnusableModel> + Send + Sync>;
-
-impl fmt::Debug for Delegation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delegation")
-            .field("limits", &self.limits)
-            .field("model", &self.model)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Default for Delegation {
     fn default() -> Self {
