@@ -29,7 +29,7 @@ impl ContextGauge {
         self.0.lock().clone()
     }
 
-    /// Sets the size. Without a usage the last one stays.
+    /// Sets the size. A size without usage keeps the last usage.
     pub(super) fn set(&self, size: ContextSize) {
         let mut last = self.0.lock();
         let known = last.take().and_then(|size| size.last_usage);

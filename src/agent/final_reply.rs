@@ -17,7 +17,7 @@ impl RunWorld<'_> {
             self.left_open = LeftOpen::default();
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
-        // The output limit or a pause may have split it, even within a tag.
+        // The output limit or a pause may have split the answer, even within a tag.
         let recorded = self.journal.recorded();
         let text = recorded.text_with(&answer.content);
         let unseparated = recorded.unseparated_text_with(&answer.content);

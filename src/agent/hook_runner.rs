@@ -63,8 +63,8 @@ enum CompactionStage {
     No,
     /// The `PreCompact` hooks have agreed to it.
     Begun(CompactionTrigger),
-    /// It is done, ahead of need, and the session hooks have not run since. After an overflow they
-    /// do not run: the context that they add did not fit.
+    /// It is done, before the window was full, and the session hooks have not run since. After an
+    /// overflow they do not run: the context that they add did not fit.
     Done,
 }
 

@@ -67,7 +67,7 @@ pub async fn run(
     };
     let ended = flatten_result(catch_async_panic(Box::pin(session)).await);
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
-    // If this panics, the rest is ended all the same.
+    // If this panics, the remaining steps of the end follow all the same.
     let _ = catch_async_panic(world.end_work(reason)).await;
     if finished.is_none() {
         let _ = catch_async_panic(world.run_end_hooks(reason)).await;

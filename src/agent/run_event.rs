@@ -26,7 +26,7 @@ pub trait Observer: Send {
 pub enum RunEvent {
     /// The run begins, in this environment.
     Init(Box<Init>),
-    /// The machine took a step. `fault` is the failure's facts, if it was one.
+    /// The machine took a step. `fault` has the facts of the failure that it handled, if any.
     Step { transition: Box<Transition>, fault: Option<Box<Fault>> },
     /// A wait begins. Reported exactly once for each.
     WaitBegins {

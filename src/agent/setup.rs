@@ -53,7 +53,7 @@ impl Prompt {
     }
 }
 
-/// Everything one run needs, decided before it starts.
+/// The input of a run, decided before it starts.
 pub struct Setup {
     pub session_id: String,
     /// Empty only when an unfinished session is resumed.

@@ -42,7 +42,7 @@ impl StreamedArguments {
         if self.lost < LOST_MAX {
             return false;
         }
-        // After these replies, one more such stream is enough.
+        // Once replies are streamed again, a single such stream is enough.
         self.lost = LOST_MAX - 1;
         self.whole_replies = limits.whole_turns.saturating_add(1);
         true

@@ -167,8 +167,8 @@ impl ToolRunner {
         Some(ToolRefusal::of_malformed_call(&call.name, problem))
     }
 
-    /// Returns the work of a call, to be spawned. `delegated` does it for a call that the toolbox
-    /// does not run. The work returns `None` if it panicked.
+    /// Returns the work of a call, to be spawned. `delegated` is the work of a call that the
+    /// toolbox does not run. The result is `None` if the work panicked.
     pub(super) fn work(
         &mut self,
         permit: Permit,

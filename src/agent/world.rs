@@ -32,7 +32,7 @@ const END_ERROR_MAX: usize = 500;
 /// The warning of a compaction without a summary.
 const UNSUMMARISED: &str =
     "the model gave no summary of the older messages, which were removed without one";
-/// Reported when the last permitted summary ahead of need has failed.
+/// The warning that the last permitted summary before the window is full has failed.
 const COMPACTION_OFF: &str = "several summaries in a row failed, so older messages are now \
      summarised only when the conversation no longer fits the context window";
 

@@ -13,7 +13,7 @@ const LIMIT_MAX: Duration = Duration::from_hours(1);
 /// The longest output that is searched for a request, in bytes.
 const OPENING_MAX: usize = 4 << 10;
 
-/// A request to run on in the background.
+/// A request to continue in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
     /// The time limit from then on. `None` keeps the configured timeout.
@@ -23,7 +23,7 @@ pub(super) struct Release {
 /// The beginning of a hook's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// A request to run on in the background.
+    /// A request to continue in the background.
     Release(Release),
     /// Anything else.
     Other,
@@ -32,7 +32,7 @@ pub(super) enum Opening {
 }
 
 impl Opening {
-    /// Classifies the beginning of the output of a hook that was given `input`: a request that only
+    /// Classifies the beginning of the output of a hook with this input: a request that only
     /// repeats the input, or the beginning of a file that it names, does not count.
     pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
         let opening = Self::classify(output);

@@ -118,7 +118,7 @@ impl Following {
         let (mut writer, mut streams) = (JoinSet::new(), JoinSet::new());
         writer.spawn(async move {
             if let Some(mut stdin) = stdin {
-                // A hook that does not read its input has ended, or ignores it.
+                // An error means that the hook has ended, or does not read its input.
                 let _ = stdin.write_all(&text).await;
             }
         });

@@ -233,7 +233,7 @@ fn endpoint_changes(endpoints: &[ModelEndpoint]) -> u32 {
     steps.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 
-/// Creates the journal of a sub-agent. A sub-agent whose conversation cannot be stored still works.
+/// Creates the journal of a sub-agent. A sub-agent runs even if its conversation cannot be stored.
 fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
     let Some(location) = &parent.deps.registry.location else { return Journal::disabled() };
     let header = SubagentHeader {

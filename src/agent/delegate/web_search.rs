@@ -1,5 +1,5 @@
-//! Web searches: a request with the search tool of the service, made like that of a sub-agent which
-//! has no tools of its own. Retries, fallbacks and budget are those of every other request.
+//! Web searches: a request with the search tool of the service, made like that of a sub-agent
+//! without tools of its own. Retries, fallbacks and budget are those of other requests.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
