@@ -268,7 +268,8 @@ fn render_help(text: &StyledStr, is_plain: bool) -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// Changes to the folder of `-C`: paths of the command line are relative to it, as with git and make.
+/// Changes to the folder of `-C`: paths of the command line are relative to it, as with git and
+/// make.
 fn change_folder(directory: &Path) -> Result<(), UsageError> {
     env::set_current_dir(directory).map_err(|error| {
         UsageError::new(format!("-C {}: {error}; name a folder that exists", directory.display()))

@@ -1,5 +1,5 @@
-//! Checkouts that are made before a run begins. Waiting for git has a time limit and heartbeats, and
-//! ends with an interrupt.
+//! Checkouts that are made before a run begins. Waiting for git has a time limit and heartbeats,
+//! and ends with an interrupt.
 
 use std::env;
 use std::io::{self, Write};
@@ -102,8 +102,8 @@ pub(super) async fn wait_for_git<T>(
     }
 }
 
-/// Returns the kind of a git error. A failed clone is temporary: the network, a server or a disk may be
-/// the cause, since a missing repository on this machine was reported before.
+/// Returns the kind of a git error. A failed clone is temporary: the network, a server or a disk
+/// may be the cause, since a missing repository on this machine was reported before.
 fn failure_kind(error: &GitError) -> UsageErrorKind {
     match error {
         GitError::Failed { step: GitStep::Clone | GitStep::CloneFolder, .. } => {

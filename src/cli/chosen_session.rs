@@ -1,5 +1,5 @@
-//! The session that the flags choose: found, locked and read once, before the settings of the run are
-//! resolved. Its contract is one of their sources.
+//! The session that the flags choose: found, locked and read once, before the settings of the run
+//! are resolved. Its contract is one of their sources.
 
 use std::path::{Path, PathBuf};
 
@@ -29,8 +29,8 @@ pub(super) struct SessionChoice {
     /// True if the run's session is a fork of it.
     is_fork: bool,
     request: ReadRequest,
-    /// True for `--resume-or-start`: the same command may be run again and again, even while another
-    /// process works on the session.
+    /// True for `--resume-or-start`: the same command may be run again and again, even while
+    /// another process works on the session.
     is_repeatable: bool,
     /// True if a journal is kept.
     persist: bool,
@@ -38,10 +38,10 @@ pub(super) struct SessionChoice {
     names_folder: bool,
 }
 
-/// Makes the folder of hosts (`~/.claude`) that of settings and sessions if the session to resume is
-/// there, and not in outlast's own folder: a host began it, and the command in its result names only
-/// the id. Not for a session of another program, which has no contract, and not if outlast's folder has
-/// settings of the user.
+/// Makes the folder of hosts (`~/.claude`) that of settings and sessions if the session to resume
+/// is there, and not in outlast's own folder: a host began it, and the command in its result names
+/// only the id. Not for a session of another program, which has no contract, and not if outlast's
+/// folder has settings of the user.
 pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     if own.join("settings.json").exists() {
@@ -63,9 +63,9 @@ pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     })
 }
 
-/// Makes `~/.claude`, where clients of the SDKs look, the folder of settings and sessions of a host,
-/// unless a variable names another folder, or the session to resume is in outlast's own folder
-/// because a plain run began it.
+/// Makes `~/.claude`, where clients of the SDKs look, the folder of settings and sessions of a
+/// host, unless a variable names another folder, or the session to resume is in outlast's own
+/// folder because a plain run began it.
 pub(super) fn use_folder_of_hosts(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     let is_own = resumed_id(args).is_some_and(|id| {
@@ -263,8 +263,8 @@ impl ChosenSession {
         !self.is_repeatable && self.restored().is_some_and(|it| it.conversation.deferred)
     }
 
-    /// Returns the ids of the user's messages so far. Empty for a fork, whose messages get new ids, and
-    /// with `--resume-or-start`, which recognizes its prompt by the text.
+    /// Returns the ids of the user's messages so far. Empty for a fork, whose messages get new ids,
+    /// and with `--resume-or-start`, which recognizes its prompt by the text.
     pub(super) fn user_message_ids(&self) -> UserMessageIds {
         let is_fork = matches!(self.origin, SessionOrigin::Forked(..));
         let own = self.restored().filter(|_| !is_fork && !self.is_repeatable);
@@ -334,8 +334,8 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
     Ok(ReadRequest { on_damage, point })
 }
 
-/// Finds the session that `--resume` names: by its id or the beginning of its id, by its name, or as
-/// `latest`. Names are recorded without secrets.
+/// Finds the session that `--resume` names: by its id or the beginning of its id, by its name, or
+/// as `latest`. Names are recorded without secrets.
 fn resumed(
     place: &SessionFolder,
     name: &str,

@@ -37,9 +37,9 @@ const SESSIONS_MAX: usize = 50;
 /// The variable in which bash and zsh give the position of the word that is completed.
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
-/// Lets bash quote completions if all of them are paths: otherwise bash would insert blanks unquoted.
-/// Removes the backslashes that bash has added to the word. Since bash completes only the text after
-/// the `=` of `--flag=value`, the value is completed as that of `--flag value`.
+/// Lets bash quote completions if all of them are paths: otherwise bash would insert blanks
+/// unquoted. Removes the backslashes that bash has added to the word. Since bash completes only the
+/// text after the `=` of `--flag=value`, the value is completed as that of `--flag value`.
 const BASH_PATHS: &str = r#"
 _outlast_complete() {
     local word="${2//\\/}" at=$COMP_CWORD candidate

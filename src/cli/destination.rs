@@ -8,8 +8,8 @@ use super::output_file::{OutputFile, Readers, ResultRetention};
 use super::stdout::is_reader_gone;
 use super::usage::{UsageError, UsageErrorKind};
 
-/// Names of standard output. Opened as files, they would be links to a device, a pipe or a file that
-/// other programs also write.
+/// Names of standard output. Opened as files, they would be links to a device, a pipe or a file
+/// that other programs also write.
 const STANDARD_OUTPUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// The destination of a document: standard output or a file.
@@ -32,8 +32,8 @@ impl From<io::Error> for DocumentError {
 }
 
 impl Destination {
-    /// Opens the destination that `--output` names, or standard output. Called before the work, so that
-    /// a mistake in the name is reported at once.
+    /// Opens the destination that `--output` names, or standard output. Called before the work, so
+    /// that a mistake in the name is reported at once.
     ///
     /// # Errors
     /// It cannot be written, or must not be replaced.

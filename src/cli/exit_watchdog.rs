@@ -125,8 +125,8 @@ impl ExitWatchdog {
         self.deadline.send_replace(Some(deadline));
     }
 
-    /// Claims the right to write the result. `false`: the watchdog has written it, so nothing more may
-    /// be written.
+    /// Claims the right to write the result. `false`: the watchdog has written it, so nothing more
+    /// may be written.
     pub(super) fn claim(&self, code: u8) -> bool {
         // The lock is held until the stage is set: without a writer and in the stage `Pending`, the
         // watchdog would end the process without a result.

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The description above is invalid YAML because of its colon, but other tools accept it. Text that
-//! does not parse is therefore parsed again field by field, so that a mistake in a field, such as an
-//! open quote in the description, does not affect the others. Only fields that restrict must be valid.
+//! does not parse is therefore parsed again field by field, so that a mistake in a field, such as
+//! an open quote in the description, does not affect the others. Only fields that restrict must be
+//! valid.
 
 use serde_json::{Map, Value};
 
@@ -258,8 +259,8 @@ impl Entry<'_> {
     }
 }
 
-/// Splits YAML into the entries of its outermost mapping. `None`: a line may be a field that restricts
-/// in another notation, such as a quoted name.
+/// Splits YAML into the entries of its outermost mapping. `None`: a line may be a field that
+/// restricts in another notation, such as a quoted name.
 fn entries(yaml: &str) -> Option<Vec<Entry<'_>>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for (line, text) in yaml.lines().enumerate() {

@@ -147,8 +147,8 @@ impl UsageTotals {
         self.unsettled += turn.unsettled;
     }
 
-    /// Returns the amounts for a result: all, and the part that is an upper bound. `None` if a price
-    /// is not known.
+    /// Returns the amounts for a result: all, and the part that is an upper bound. `None` if a
+    /// price is not known.
     pub(super) fn known_amounts(&self) -> Option<(Money, Money)> {
         let is_known = self.by_model.iter().all(|model| model.cost.is_some());
         is_known.then_some((self.spent, self.unsettled))

@@ -43,8 +43,8 @@ pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Resul
     Ok(code)
 }
 
-/// Lists or shows the MCP servers of a run, or logs in or out at a server. The exit code is 1 if there
-/// is no such server or no login.
+/// Lists or shows the MCP servers of a run, or logs in or out at a server. The exit code is 1 if
+/// the server or the login does not exist.
 ///
 /// # Errors
 /// The command is one that outlast does not have, or the settings cannot be read.

@@ -83,8 +83,8 @@ impl EnabledPlugins {
 pub(super) struct Marketplaces(BTreeMap<String, PathBuf>);
 
 impl Marketplaces {
-    /// Adds the marketplaces of `extraKnownMarketplaces` that are on this disk. Paths are relative to
-    /// `cwd`. Returns the names of entries without a source.
+    /// Adds the marketplaces of `extraKnownMarketplaces` that are on this disk. Paths are relative
+    /// to `cwd`. Returns the names of entries without a source.
     pub(super) fn add(&mut self, entries: &BTreeMap<String, Value>, cwd: &Path) -> Vec<String> {
         let mut unclear = Vec::new();
         for (name, entry) in entries {

@@ -61,8 +61,8 @@ pub(super) fn attach(setup: &mut Setup, text: &str, source: GrantSource) {
     }
 }
 
-/// Adds images to the prompt, with a warning for each image that cannot be read. The user named each
-/// image in a flag, so no rule has to allow it.
+/// Adds images to the prompt, with a warning for each image that cannot be read. The user named
+/// each image in a flag, so no rule has to allow it.
 pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
     for image in images {
         let path = image.display().to_string();
@@ -71,7 +71,7 @@ pub(super) fn attach_images(setup: &mut Setup, images: &[PathBuf]) {
                 setup.prompt.attached.extend(presented(&path, blocks));
             }
             Ok(_) => {
-                setup.warnings.push(format!("--image {path}: it is not an image; use @{path}"))
+                setup.warnings.push(format!("--image {path}: it is not an image; use @{path}"));
             }
             Err(NotAttached::Missing) => {
                 setup.warnings.push(format!("--image {path}: there is no such file"));

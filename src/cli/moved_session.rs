@@ -1,4 +1,5 @@
-//! Sessions that are resumed in another folder than before. Their changes stay in the earlier folder.
+//! Sessions that are resumed in another folder than before. Their changes stay in the earlier
+//! folder.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -28,8 +29,8 @@ pub fn resume_command(
     format!("outlast{folder} --resume {session_id}{worktree}{profile}{flags}")
 }
 
-/// Returns the command with the folder of settings and sessions, if that has to be named. The command
-/// also works without a shell.
+/// Returns the command with the folder of settings and sessions, if that has to be named. The
+/// command also works without a shell.
 pub fn with_config_dir(command: String, config_dir: Option<&Path>) -> String {
     match config_dir {
         Some(folder) => format!("env OUTLAST_CONFIG_DIR={} {command}", quoted_path(folder)),

@@ -67,9 +67,9 @@ impl RunJob {
         }
     }
 
-    /// Returns the level of detail on standard error. In a pipe or a file only waits and problems are
-    /// reported, so that a cron job that succeeds prints nothing. In CI calls are reported too, unless
-    /// a caller captures standard error together with the result.
+    /// Returns the level of detail on standard error. In a pipe or a file only waits and problems
+    /// are reported, so that a cron job that succeeds prints nothing. In CI calls are reported too,
+    /// unless a caller captures standard error together with the result.
     pub(super) fn verbosity(&self) -> Verbosity {
         let output = &self.settings.output;
         let is_read_by_people = io::stderr().is_terminal() || output.is_ci && !is_stderr_stdout();

@@ -133,8 +133,8 @@ impl OutputFile {
     /// Opens the file in its place, or creates it.
     ///
     /// # Errors
-    /// It is not a regular file of the user, or it has a second name: it may be a hard link to a file
-    /// of another user.
+    /// It is not a regular file of the user, or it has a second name: it may be a hard link to a
+    /// file of another user.
     pub fn append(&self) -> Result<File, OutputFileError> {
         self.check_open(self.folder.append(&self.name, MODE_BEFORE_UMASK))
     }
@@ -166,8 +166,8 @@ impl OutputFile {
         Ok(file)
     }
 
-    /// Removes an older file, so that it is not mistaken for that of this run. If the file is a mount
-    /// point, as in containers, its content is removed.
+    /// Removes an older file, so that it is not mistaken for that of this run. If the file is a
+    /// mount point, as in containers, its content is removed.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -261,8 +261,8 @@ impl StagedFile {
     /// Moves the file to its place. If files cannot be moved there, writes its content there.
     ///
     /// # Errors
-    /// It could not be moved, the folder could not be synced, or the user's path now leads to another
-    /// folder.
+    /// It could not be moved, the folder could not be synced, or the user's path now leads to
+    /// another folder.
     pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
         let Self { mut file, beside, place } = self;
         match beside.rename(&place.name) {
@@ -287,8 +287,8 @@ impl StagedFile {
     }
 }
 
-/// Returns true if a file could not be renamed because its new name is a mount point, or because the
-/// file system cannot rename files (object stores).
+/// Returns true if a file could not be renamed because its new name is a mount point, or because
+/// the file system cannot rename files (object stores).
 fn is_fixed_place(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EBUSY | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EXDEV))

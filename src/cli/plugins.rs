@@ -2,20 +2,21 @@
 //! `--plugin-dir` or enabled by settings. Both make a plugin as trusted as the user's own folders.
 //!
 //! ```text
-//! .claude-plugin/plugin.json   its name and version; the default is the name in its identifier, or that
+//! .claude-plugin/plugin.json   its name and version; the default is the name in its identifier, or
+//! that
 //!                              of its folder
 //! commands, agents, skills     as in `.claude`; their names begin with the plugin's: /kit:hello
 //! hooks/hooks.json             hooks, as in a settings file
 //! .mcp.json                    MCP servers
 //! ```
 //!
-//! Further hooks and servers may be in `plugin.json`, or in files that it names, as may further files
-//! and folders of commands, agents, skills and output styles. The entry of the plugin in the list of
-//! its marketplace may have the same fields. Without `plugin.json`, these fields alone name the parts
-//! of the plugin: several plugins may share a folder.
+//! Further hooks and servers may be in `plugin.json`, or in files that it names, as may further
+//! files and folders of commands, agents, skills and output styles. The entry of the plugin in the
+//! list of its marketplace may have the same fields. Without `plugin.json`, these fields alone name
+//! the parts of the plugin: several plugins may share a folder.
 //!
-//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for a folder of data that
-//! outlives updates. Hooks and servers of the plugin get both as variables.
+//! `${CLAUDE_PLUGIN_ROOT}` stands for the folder, and `${CLAUDE_PLUGIN_DATA}` for a folder of data
+//! that outlives updates. Hooks and servers of the plugin get both as variables.
 
 use std::fs;
 use std::io;
@@ -68,8 +69,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or contains plugins. Their
-    /// data is below `data_root`.
+    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or contains plugins.
+    /// Their data is below `data_root`.
     ///
     /// # Errors
     /// A folder does not exist or contains no plugin, or a description is not JSON.
@@ -165,8 +166,8 @@ impl Plugin {
         vec![variable(ROOT, &self.folder), variable(DATA, &self.data)]
     }
 
-    /// Gives a server the name that the reference uses, which differs from that of a server of the user,
-    /// and the plugin's variables.
+    /// Gives a server the name that the reference uses, which differs from that of a server of the
+    /// user, and the plugin's variables.
     pub(super) fn adopt_server(&self, name: &mut String, entry: &mut Value) {
         *name = format!("plugin:{}:{name}", self.name);
         let Some(members) = entry.as_object_mut().filter(|entry| entry.contains_key("command"))
@@ -208,8 +209,8 @@ impl Plugin {
     }
 
     /// Returns the files and folders with prompts of a kind, such as `commands`: the folder of this
-    /// name, and those that the description names. If several plugins of a list share the folder, only
-    /// those that the description names.
+    /// name, and those that the description names. If several plugins of a list share the folder,
+    /// only those that the description names.
     pub(super) fn prompt_places(&self, kind: &str) -> Vec<PathBuf> {
         let key = if kind == "output-styles" { "outputStyles" } else { kind };
         let named: Vec<&str> = items(&self.manifest[key]).filter_map(Value::as_str).collect();

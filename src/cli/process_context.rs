@@ -33,8 +33,8 @@ pub(super) struct ProcessContext {
 }
 
 impl ProcessContext {
-    /// Makes `cwd` the working folder, and sets the variable `PWD`, which names another folder after
-    /// `-C` and is not set in services. Words in `PWD` do not count as secrets.
+    /// Makes `cwd` the working folder, and sets the variable `PWD`, which names another folder
+    /// after `-C` and is not set in services. Words in `PWD` do not count as secrets.
     pub(super) fn set_folder(&mut self, cwd: PathBuf) {
         let pwd = self.variables.get(OsStr::new("PWD"));
         // A name of the same folder through links is kept.

@@ -34,8 +34,8 @@ pub struct GatheredPrompt {
 }
 
 impl GatheredPrompt {
-    /// Returns the warnings of the run. `is_shared` returns true if a shell that runs outlast reads the
-    /// same standard input.
+    /// Returns the warnings of the run. `is_shared` returns true if a shell that runs outlast reads
+    /// the same standard input.
     pub fn warnings(&self, is_shared: impl FnOnce() -> bool) -> Vec<String> {
         let invalid = self.invalid.as_ref().map(|place| {
             format!(
@@ -117,8 +117,8 @@ pub struct Waited {
     pub left: Duration,
 }
 
-/// Reads standard input to its end: at most `most` bytes, and with no longer silence than `silence`.
-/// `still_waiting` is called at every heartbeat of the wait.
+/// Reads standard input to its end: at most `most` bytes, and with no longer silence than
+/// `silence`. `still_waiting` is called at every heartbeat of the wait.
 ///
 /// # Errors
 /// It cannot be read, is larger, or stays silent.

@@ -4,8 +4,8 @@ use strsim::osa_distance;
 
 use crate::messages::result_fields;
 
-/// The error for a name that is not a field of results. The text continues a sentence that begins with
-/// the name.
+/// The error for a name that is not a field of results. The text continues a sentence that begins
+/// with the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "is not a field of the result; {}outlast help result lists them",

@@ -98,8 +98,8 @@ impl RunJob {
     }
 
     /// Returns the writer that replaces a success in the result file, if the process ends before
-    /// the success was delivered. If the replacement cannot be written, there is no file, which is better
-    /// than a wrong result.
+    /// the success was delivered. If the replacement cannot be written, there is no file, which is
+    /// better than a wrong result.
     fn success_replacement(
         &self,
         outcome: RunOutcome,
@@ -176,8 +176,8 @@ impl RunJob {
         let report = match &lost {
             Some(lost) if !report.verdict().is_error() => {
                 let report = ResultReport { outcome: lost, ..report };
-                // Errors of the file were already reported, and an interrupted run does not wait for
-                // a disk.
+                // Errors of the file were already reported, and an interrupted run does not wait
+                // for a disk.
                 let object = self.object(&report);
                 let _ = self.write_result_in_time(object, ResultRetention::AtOnce).await;
                 report
@@ -281,7 +281,8 @@ impl RunJob {
         if host.is_kept { object } else { object.without_session() }
     }
 
-    /// Returns the fields of the result that the user chose, in that order. Missing fields are null.
+    /// Returns the fields of the result that the user chose, in that order. Missing fields are
+    /// null.
     fn chosen_fields(&self, object: &ResultObject) -> Value {
         let mut object = object.to_value();
         let fields = &self.settings.output.fields;
@@ -504,8 +505,9 @@ impl DeliveryFailure {
     }
 }
 
-/// Decides a race about the result file between the writer, which moves the file to its place, and the
-/// waiting task, which reports after the time limit that there is no file. Clones share the claim.
+/// Decides a race about the result file between the writer, which moves the file to its place, and
+/// the waiting task, which reports after the time limit that there is no file. Clones share the
+/// claim.
 #[derive(Clone, Debug, Default)]
 struct Claim(Arc<AtomicBool>);
 

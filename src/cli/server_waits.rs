@@ -35,8 +35,8 @@ impl RunJob {
         self.wait_for_servers(setup, (names, "required MCP servers"), found).await.map(drop)
     }
 
-    /// Replaces the call of a server's prompt by the text of the prompt. A session that already has its
-    /// prompt contains no call, and a run that the host has interrupted keeps the call.
+    /// Replaces the call of a server's prompt by the text of the prompt. A session that already has
+    /// its prompt contains no call, and a run that the host has interrupted keeps the call.
     pub(super) async fn fill_server_prompt(
         &self,
         setup: &mut Setup,
@@ -71,9 +71,9 @@ impl RunJob {
         Ok(())
     }
 
-    /// Waits for servers, with heartbeats that name them, until the run is interrupted or its time is
-    /// up. `None`: the host has interrupted the run, which begins nevertheless, so that the session
-    /// records the prompt and the interruption.
+    /// Waits for servers, with heartbeats that name them, until the run is interrupted or its time
+    /// is up. `None`: the host has interrupted the run, which begins nevertheless, so that the
+    /// session records the prompt and the interruption.
     async fn wait_for_servers<T>(
         &self,
         setup: &Setup,

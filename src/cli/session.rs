@@ -28,7 +28,8 @@ pub(super) struct Task {
     pub(super) prompt: String,
     /// The part of the prompt that may name files.
     pub(super) names: String,
-    /// The called prompt of an MCP server, whose text replaces the call once the server is connected.
+    /// The called prompt of an MCP server, whose text replaces the call once the server is
+    /// connected.
     pub(super) server_prompt: Option<ServerPromptCall>,
     /// True if the prompt of a host has other blocks, such as images.
     pub(super) has_other_blocks: bool,
@@ -190,8 +191,8 @@ impl FoundSession {
         Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
     }
 
-    /// Returns `On` if the previous prompt is continued, with its turns, money and time. A new prompt
-    /// begins at zero even if the process of the previous prompt was killed.
+    /// Returns `On` if the previous prompt is continued, with its turns, money and time. A new
+    /// prompt begins at zero even if the process of the previous prompt was killed.
     fn carry(&self) -> CarryOver {
         if self.left_off.is_some() { CarryOver::On } else { CarryOver::Fresh }
     }

@@ -1,4 +1,5 @@
-//! Finds the session that a user names: by its id, the beginning of its id, its name, or as `latest`.
+//! Finds the session that a user names: by its id, the beginning of its id, its name, or as
+//! `latest`.
 
 use crate::journal::{
     SessionFile, SessionFolder, SessionId, latest, locate_session, session_named,

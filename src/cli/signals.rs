@@ -16,8 +16,8 @@ use crate::agent::{self, InterruptReceiver, InterruptSender};
 use crate::process::{IncomingSignals, ReceivedSignal, is_ignored};
 use crate::recovery::Interrupt;
 
-/// Handled signals: those that request the end of a process, and by default end it without a result.
-/// Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
+/// Handled signals: those that request the end of a process, and by default end it without a
+/// result. Slurm warns with SIGUSR1, a limit of processor time with SIGXCPU.
 const TERMINATION_SIGNALS: [(Signal, Interrupt); 8] = [
     (Signal::SIGINT, Interrupt::Sigint),
     (Signal::SIGTERM, Interrupt::Sigterm),
@@ -65,8 +65,8 @@ pub(super) struct SignalState {
 /// # Errors
 /// The handlers cannot be installed.
 pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
-    // Signals stay pending until the handlers are installed. Inherited blocks are cleared: with them,
-    // neither outlast nor its commands could be ended by signals.
+    // Signals stay pending until the handlers are installed. Inherited blocks are cleared: with
+    // them, neither outlast nor its commands could be ended by signals.
     let _ = SigSet::all().thread_block();
     let listening = install();
     let _ = SigSet::empty().thread_set_mask();
@@ -135,8 +135,8 @@ async fn forward(
 }
 
 impl SignalState {
-    /// Returns the signals of one turn of a host, and a sender that interrupts this turn alone. Must be
-    /// called within a runtime.
+    /// Returns the signals of one turn of a host, and a sender that interrupts this turn alone.
+    /// Must be called within a runtime.
     pub(super) fn for_turn(&self) -> (Self, InterruptSender) {
         let first = InterruptSender::new(None);
         let (note, since) = watch::channel(None);

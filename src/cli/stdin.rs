@@ -176,8 +176,8 @@ pub fn start_reading() -> Pieces {
     let (send, pieces) = mpsc::channel(4);
     let failed = send.clone();
     let reading = spawn_detached(thread::Builder::new(), move || {
-        // The terminal stops a process in the background that reads it, unless the signal is blocked:
-        // then the read fails.
+        // The terminal stops a process in the background that reads it, unless the signal is
+        // blocked: then the read fails.
         let background_read = SigSet::from_iter([Signal::SIGTTIN]);
         let _ = background_read.thread_block();
         let mut stdin = match StdinReader::open() {

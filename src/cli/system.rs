@@ -67,8 +67,9 @@ impl<'a> EnvironmentFacts<'a> {
     }
 }
 
-/// Returns the system prompt of a run. A prompt of the user is used as it is, without facts. An empty
-/// prompt does not replace that of an agent, since the SDKs send one if their user gives none.
+/// Returns the system prompt of a run. A prompt of the user is used as it is, without facts. An
+/// empty prompt does not replace that of an agent, since the SDKs send one if their user gives
+/// none.
 pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     let is_own = |own: &&String| prompt.role.is_none() || !own.trim().is_empty();
     let mut text = match prompt.replaced.as_ref().filter(is_own) {

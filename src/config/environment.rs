@@ -241,8 +241,8 @@ pub fn shared_folder(variables: &Variables) -> Option<PathBuf> {
     home.map(|home| home.join(SHARED_FOLDER))
 }
 
-/// Returns the folder that a variable names. A `~` at its start is the home folder: no shell expands
-/// it in variables from files for containers and services.
+/// Returns the folder that a variable names. A `~` at its start is the home folder: no shell
+/// expands it in variables from files for containers and services.
 fn named_folder(value: &OsStr, variables: &Variables) -> PathBuf {
     let at_home = value.to_str().and_then(|text| in_home(text, home(variables).as_deref()));
     at_home.unwrap_or_else(|| PathBuf::from(value))

@@ -35,7 +35,8 @@ pub struct ParsedSettings {
     /// The original text, to locate positions.
     pub text: String,
     pub warnings: Vec<String>,
-    /// The value of `CLAUDE_PROJECT_DIR` for the hooks of the file, if it is not the working folder.
+    /// The value of `CLAUDE_PROJECT_DIR` for the hooks of the file, if it is not the working
+    /// folder.
     pub project: Option<PathBuf>,
 }
 
@@ -212,8 +213,8 @@ fn dangling_link(path: &Path) -> Option<&Path> {
     found.filter(|part| part.metadata().is_err_and(|error| is_missing(&error)))
 }
 
-/// Reads the settings that a flag such as `--settings` gives: JSON, or the name of a file or a pipe,
-/// which must exist.
+/// Reads the settings that a flag such as `--settings` gives: JSON, or the name of a file or a
+/// pipe, which must exist.
 ///
 /// # Errors
 /// The mistakes in it, one line each.

@@ -87,8 +87,8 @@ impl FirstReading {
         (Ok(known.clone()), changed())
     }
 
-    /// Returns true if a file that defines an agent, a command or a skill has a content that no such
-    /// file of the same owner had in the first reading.
+    /// Returns true if a file that defines an agent, a command or a skill has a content that no
+    /// such file of the same owner had in the first reading.
     pub fn is_new_definition(&self, owner: DefinitionOwner, text: &str) -> bool {
         let definition = (owner, hex(&Sha256::digest(text.as_bytes())));
         let first = &mut *self.0.lock();

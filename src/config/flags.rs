@@ -124,8 +124,8 @@ impl SettingFlags {
         }
     }
 
-    /// Returns the values of all flags. Flags that outrank others follow them. Collects the mistakes
-    /// in them.
+    /// Returns the values of all flags. Flags that outrank others follow them. Collects the
+    /// mistakes in them.
     pub fn values(&self, mistakes: &mut Vec<String>) -> Vec<FlagValue> {
         let mut values = Vec::new();
         for setting in settings() {
@@ -146,8 +146,8 @@ impl SettingFlags {
         values
     }
 
-    /// Returns the flags of settings that a session does not keep, each with its values; `None`: the
-    /// flag takes no value.
+    /// Returns the flags of settings that a session does not keep, each with its values; `None`:
+    /// the flag takes no value.
     pub fn not_kept(&self) -> Vec<(&'static str, Option<String>)> {
         let is_kept = |key: &str| find(key).is_some_and(|setting| setting.kept.is_some());
         let own = settings().iter().filter(|setting| setting.kept.is_none());

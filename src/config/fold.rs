@@ -44,7 +44,8 @@ struct Folded {
 /// The values of all sources so far.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
-    /// The values by path. An object is represented by its members, so that each has its own source.
+    /// The values by path. An object is represented by its members, so that each has its own
+    /// source.
     values: BTreeMap<Vec<String>, Folded>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,

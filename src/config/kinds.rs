@@ -98,8 +98,9 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-/// Implements [`SettingValue`] for kinds, each with a description of its values, a parser and a schema.
-/// The parser reads the text of the last flag; that of a `repeated` kind, the texts of all flags.
+/// Implements [`SettingValue`] for kinds, each with a description of its values, a parser and a
+/// schema. The parser reads the text of the last flag; that of a `repeated` kind, the texts of all
+/// flags.
 macro_rules! kinds {
     (@$kind:ty: $takes:expr, $from_texts:expr, $schema:expr; $($constant:tt)*) => {
         impl SettingValue for $kind {
@@ -432,7 +433,8 @@ fn exact_duration(duration: Duration) -> String {
     }
 }
 
-/// Reads a text, or a number or boolean as its text. The field is the expectation for error messages.
+/// Reads a text, or a number or boolean as its text. The field is the expectation for error
+/// messages.
 pub(super) struct Scalar(pub(super) &'static str);
 
 impl Visitor<'_> for Scalar {

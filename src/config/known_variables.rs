@@ -1,5 +1,5 @@
-//! The variables that are read, for the manual and for hints, and those of the reference that are not
-//! obeyed.
+//! The variables that are read, for the manual and for hints, and those of the reference that are
+//! not obeyed.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

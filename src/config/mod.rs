@@ -4,8 +4,9 @@
 //! ```text
 //! settings (rows) ─► registry ─► flags · variables · file ─► fold ─► Config, provenance
 //! ```
-//! Managed files outrank everything. Flags outrank `--settings`, `--settings` outranks variables, and
-//! those outrank the files: the repository's over the user's, as far as the repository is trusted.
+//! Managed files outrank everything. Flags outrank `--settings`, `--settings` outranks variables,
+//! and those outrank the files: the repository's over the user's, as far as the repository is
+//! trusted.
 
 pub mod clouds;
 pub mod environment;

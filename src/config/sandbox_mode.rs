@@ -31,8 +31,8 @@ pub(super) fn unify(
     (values, key)
 }
 
-/// Returns the mode that the two other forms mean, given the mode below. `enabled` does not change a
-/// sandbox that is already on, since that may be stricter.
+/// Returns the mode that the two other forms mean, given the mode below. `enabled` does not change
+/// a sandbox that is already on, since that may be stricter.
 fn over(
     enabled: Option<bool>,
     required: Option<bool>,

@@ -136,8 +136,8 @@ mod tests {
         &[r#"["a"]"#, r#"["/a"]"#, r#"["Read"]"#],
     ];
 
-    /// True if a value is not checked by both the reader of files and the schema: servers are checked
-    /// when they are started, and the schema allows events that it does not list.
+    /// True if a value is not checked by both the reader of files and the schema: servers are
+    /// checked when they are started, and the schema allows events that it does not list.
     fn is_judged_elsewhere(setting: &Setting, value: &str) -> bool {
         match setting.key {
             "mcpServers" => value.starts_with("{\""),

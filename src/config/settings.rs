@@ -147,8 +147,8 @@ settings! {
         .takes("a list of permission rules").flag("disallowed-tools", "RULES", TOOLS)
         .joined().critical().untrusted(Untrusted::Rules).kept_as(KeptAs::Prohibition);
 
-    /// Further folders to work in; the flag may be repeated. In files, ~/ is the home folder, and a folder
-    /// that does not exist is left out.
+    /// Further folders to work in; the flag may be repeated. In files, ~/ is the home folder, and a
+    /// folder that does not exist is left out.
     permissions.additional_directories: Vec<PathBuf>, "permissions.additionalDirectories"
         .flag("add-dir", "DIR", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
@@ -530,8 +530,8 @@ settings! {
         .untrusted(Untrusted::Stricter(|value, _| value == false))
         .kept_as(KeptAs::Permission(Some("false")));
 
-    /// The only hosts that commands and WebFetch reach: HOST, *.HOST or an address, perhaps with :PORT.
-    /// An empty list turns the network off. See outlast-network(7).
+    /// The only hosts that commands and WebFetch reach: HOST, *.HOST or an address, perhaps with
+    /// :PORT. An empty list turns the network off. See outlast-network(7).
     allowed_domains: Vec<String> = Vec::new(), "sandbox.network.allowedDomains"
         .takes("a list of hosts").critical().kept_as(KeptAs::IfSet);
 
@@ -576,8 +576,8 @@ settings! {
     commands.pass_env: NameList, "passEnv"
         .flag("pass-env", "NAME", TOOLS).joined().kept_as(KeptAs::Permission(None));
 
-    /// In a step of GitHub Actions, append a report on the run to the step's summary, and annotate a
-    /// failure; see outlast-report(7).
+    /// In a step of GitHub Actions, append a report on the run to the step's summary, and annotate
+    /// a failure; see outlast-report(7).
     step_summary: bool = true, "stepSummary"
         .variable("OUTLAST_NO_STEP_SUMMARY", "false if it is 1, true, yes or on", no);
 

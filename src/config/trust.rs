@@ -64,9 +64,9 @@ pub enum UntrustedScript {
 }
 
 impl Trust {
-    /// Determines the trust from the entries for `cwd`, after resolving links. Entries with digests may
-    /// also name the root of its repository. Entries without digests must name `cwd` itself, so that
-    /// they do not cover folders that are added below a root later.
+    /// Determines the trust from the entries for `cwd`, after resolving links. Entries with digests
+    /// may also name the root of its repository. Entries without digests must name `cwd` itself, so
+    /// that they do not cover folders that are added below a root later.
     pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
         let places: Vec<PathBuf> =
             fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)]);

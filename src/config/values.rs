@@ -54,8 +54,8 @@ pub fn dead_path(text: &str) -> Result<Duration, InvalidValue> {
     Ok(time)
 }
 
-/// Parses a duration in whole milliseconds, as in `API_TIMEOUT_MS`. Programs write very large numbers
-/// for no limit: they count as ten years.
+/// Parses a duration in whole milliseconds, as in `API_TIMEOUT_MS`. Programs write very large
+/// numbers for no limit: they count as ten years.
 pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     match whole(text) {
         Some(0) => Err("must be above 0".into()),
@@ -64,8 +64,8 @@ pub fn millis(text: &str) -> Result<Duration, InvalidValue> {
     }
 }
 
-/// Parses a whole number, also in the spellings of other programs: `3_000_000`, `6e5`, `2.0`. A number
-/// that is too large becomes the largest.
+/// Parses a whole number, also in the spellings of other programs: `3_000_000`, `6e5`, `2.0`. A
+/// number that is too large becomes the largest.
 pub fn whole(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -157,8 +157,8 @@ pub fn per_cent(text: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// Parses a whole number, at least 1. A number that is too large, which programs write for no limit,
-/// becomes the largest.
+/// Parses a whole number, at least 1. A number that is too large, which programs write for no
+/// limit, becomes the largest.
 pub fn count(text: &str) -> Result<NonZeroU32, InvalidValue> {
     let count =
         whole(text).and_then(|count| NonZeroU32::new(u32::try_from(count).unwrap_or(u32::MAX)));

@@ -42,8 +42,8 @@ pub(super) fn length(text: &str) -> Read {
     unless_zero(text, count)
 }
 
-/// Reads a number of tokens, as a flag does: `32k`. A number that is too large, which programs write
-/// for no limit, becomes the largest.
+/// Reads a number of tokens, as a flag does: `32k`. A number that is too large, which programs
+/// write for no limit, becomes the largest.
 pub(super) fn tokens(text: &str) -> Read {
     unless_zero(text, |text| {
         values::tokens(text)

@@ -220,10 +220,13 @@ fn invalid_fallback_entries_are_refused_with_the_reason() {
         ("a@https://h.example#", "not the name of a variable"),
         ("a@https://h.example#hush-hush", "\"a\": what names its key is not the name"),
         ("a@https://h.example#1KEY", "not the name of a variable"),
-        ("a@https://h.example#NO_SUCH_KEY", "the variable NO_SUCH_KEY is to hold a key and is not"),
-        ("a@https://h.example#EMPTY_KEY", "the variable EMPTY_KEY is to hold a key"),
-        ("a@https://h.example#hush_hush_hush", "the variable hush... is to hold a key"),
-        ("a@https://api.anthropic.com", "https://api.anthropic.com wants a key"),
+        (
+            "a@https://h.example#NO_SUCH_KEY",
+            "the variable NO_SUCH_KEY must contain a key, but is not set",
+        ),
+        ("a@https://h.example#EMPTY_KEY", "the variable EMPTY_KEY must contain a key"),
+        ("a@https://h.example#hush_hush_hush", "the variable hush... must contain a key"),
+        ("a@https://api.anthropic.com", "https://api.anthropic.com needs a key"),
         (" , ", "it names no model"),
     ] {
         let flags = ["--model", "first", "--fallback-model", entry];

@@ -555,7 +555,7 @@ fn prices_and_windows_of_unused_models_are_reported() {
     assert_eq!(warnings(&["--price=c@http://127.0.0.1:9=1/2"]), Vec::<String>::new());
     for (flag, value) in [("--price", "1/2"), ("--context-window", "32k")] {
         let [warning] = &warnings(&[&format!("{flag}=sonet={value}")])[..] else { panic!("one") };
-        assert!(warning.starts_with(&format!("{flag}: \"sonet\" is no model of this run")));
+        assert!(warning.starts_with(&format!("{flag}: \"sonet\" is not a model of this run")));
         assert!(warning.contains("b, c@http://127.0.0.1:9"), "{warning}");
     }
 }

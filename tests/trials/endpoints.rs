@@ -162,7 +162,10 @@ async fn an_invalid_model_chain_is_rejected_before_any_request() {
     let gone = entry("m", &other, "#NO_SUCH_KEY");
     let free = entry("m", &other, "");
     let cases: [(&[&str], &str); 3] = [
-        (&["--fallback-model", &gone], "the variable NO_SUCH_KEY is to hold a key and is not set"),
+        (
+            &["--fallback-model", &gone],
+            "the variable NO_SUCH_KEY must contain a key, but is not set",
+        ),
         (
             &["--fallback-model", &free, "--max-budget-usd=1"],
             "no price is known for the model \"m@http://127.0.0.1:",

@@ -51,8 +51,8 @@ pub(super) fn is_command(word: &str) -> bool {
     RUNS.contains(&word) || REPORTS.contains(&word)
 }
 
-/// Flags that an empty value leaves unset: scripts pass it if an input of theirs is empty. Flags that
-/// may restrict or limit the run are not among them.
+/// Flags that an empty value leaves unset: scripts pass it if an input of theirs is empty. Flags
+/// that may restrict or limit the run are not among them.
 const UNSET_IF_EMPTY: [&str; 6] = [
     "--agents",
     "--append-system-prompt-file",
@@ -137,9 +137,9 @@ impl CommandWords {
     }
 }
 
-/// Removes `-C DIR` from the beginning of the words, where any command accepts it, and
-/// `--color WHEN`, whose value [`wanted_colors`] reads. A further `-C` is relative to the one before
-/// it, as with git and make.
+/// Removes `-C DIR` from the beginning of the words, where any command accepts it, and `--color
+/// WHEN`, whose value [`wanted_colors`] reads. A further `-C` is relative to the one before it, as
+/// with git and make.
 pub(in crate::cli) fn split_directory(mut raw: Vec<OsString>) -> (Option<PathBuf>, Vec<OsString>) {
     let mut directory: Option<PathBuf> = None;
     loop {
@@ -427,8 +427,8 @@ pub(super) fn needs_value(word: &str) -> bool {
     word.starts_with('-') && has(&COMMAND, word)
 }
 
-/// Returns true if a word is a further value of a list, and not the prompt. Paths are relative to the
-/// folder.
+/// Returns true if a word is a further value of a list, and not the prompt. Paths are relative to
+/// the folder.
 type ContinuesList = fn(&str, &Path) -> bool;
 
 /// Returns the test that distinguishes further values of a flag from the prompt, if the flag takes

@@ -1,5 +1,5 @@
-//! Flags of the reference CLI, which agent SDKs, CI actions and scripts send. Some have an effect. The
-//! others are accepted, and a warning names them.
+//! Flags of the reference CLI, which agent SDKs, CI actions and scripts send. Some have an effect.
+//! The others are accepted, and a warning names them.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,8 @@ pub struct CompatibilityArgs {
     /// Let a host choose the mode bypassPermissions later
     #[arg(long, hide = true)]
     pub allow_dangerously_skip_permissions: bool,
-    /// Run only managed hooks, read no memory files, list no skills, start only servers of --mcp-config
+    /// Run only managed hooks, read no memory files, list no skills, start only servers of
+    /// --mcp-config
     #[arg(long)]
     pub bare: bool,
     /// Like --bare; no skills and commands, agents only from flags, and no output style
@@ -144,8 +145,8 @@ const IGNORED: [Ignored; 33] = [
 #[derive(Clone, Debug, Default)]
 struct IgnoredFlags(Vec<&'static str>);
 
-/// Returns true if the value of a flag may be left out. If the value is a separate word, it contains
-/// no blanks: a word with blanks is the prompt.
+/// Returns true if the value of a flag may be left out. If the value is a separate word, it
+/// contains no blanks: a word with blanks is the prompt.
 pub(super) fn has_optional_value(flag: &str) -> bool {
     let of_table = IGNORED.iter().find(|ignored| ignored.flag == flag);
     ["--debug", "--worktree"].contains(&flag)

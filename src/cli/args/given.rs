@@ -8,8 +8,8 @@ use crate::config::flags::SettingFlags;
 use crate::secrets::Redactor;
 use crate::text::quoted_word;
 
-/// The flags without a setting, each with true if it takes a value. Flags that a session keeps, that
-/// name the session or its folder, or that only change the output are not among them.
+/// The flags without a setting, each with true if it takes a value. Flags that a session keeps,
+/// that name the session or its folder, or that only change the output are not among them.
 const FLAGS: [(&str, bool); 20] = [
     ("settings", true),
     ("managed-settings", true),
@@ -66,8 +66,8 @@ impl GivenFlags {
         given.filter_map(|flag| flag.value.as_deref())
     }
 
-    /// Returns the names of the flags without a setting, each once, with their dashes: they give the
-    /// run instructions, guards and tools, while the others mostly tune it.
+    /// Returns the names of the flags without a setting, each once, with their dashes: they give
+    /// the run instructions, guards and tools, while the others mostly tune it.
     pub fn names_without_setting(&self) -> Vec<String> {
         let lacks_setting = |flag: &&GivenFlag| FLAGS.iter().any(|(name, _)| *name == flag.name);
         names(self.0.iter().filter(lacks_setting))

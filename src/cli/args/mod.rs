@@ -361,8 +361,8 @@ pub fn run_flags(words: &[String]) -> Result<Box<RunArgs>, UsageError> {
 /// the defaults of `--print`.
 ///
 /// # Errors
-/// One line for the first mistake in it. A single word that is not a command is a mistake, and so is
-/// a word among flags that is, or resembles, a command.
+/// One line for the first mistake in it. A single word that is not a command is a mistake, and so
+/// is a word among flags that is, or resembles, a command.
 pub fn parse_process(given: &CommandWords, name: ProgramName) -> Result<CliRequest, UsageError> {
     let words = &given.words[..];
     if let [word] = words {
@@ -459,8 +459,8 @@ impl Command {
 }
 
 /// Returns a page or a section of the manual, or else the help of the command, flag or setting of
-/// this name. Several words name a subcommand, or a section by its heading. Without words, returns the
-/// list of topics.
+/// this name. Several words name a subcommand, or a section by its heading. Without words, returns
+/// the list of topics.
 fn help_on(words: &[String]) -> Result<CliRequest, UsageError> {
     let mut cli = command();
     if words.is_empty() {

@@ -73,8 +73,8 @@ pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
     )))
 }
 
-/// Rejects a prompt among flags that is a command, or is nearly one: the command may be mistyped, or
-/// stand in the wrong place. `resumes`: a session is resumed, where "continue" is a prompt.
+/// Rejects a prompt among flags that is a command, or is nearly one: the command may be mistyped,
+/// or stand in the wrong place. `resumes`: a session is resumed, where "continue" is a prompt.
 ///
 /// # Errors
 /// Names the command, and how to pass such a prompt.
@@ -182,8 +182,8 @@ fn value_of<'a>(flag: &str, words: &'a [String]) -> &'a str {
     value.unwrap_or_default()
 }
 
-/// Returns the advice for a flag of `outlast run`, perhaps misspelt, among the flags of a command that
-/// takes flags of a run after `--`. `None`: the flag is not one of a run.
+/// Returns the advice for a flag of `outlast run`, perhaps misspelt, among the flags of a command
+/// that takes flags of a run after `--`. `None`: the flag is not one of a run.
 fn flag_of_run(flag: &str, command: &Command, cli: &Command, words: &[String]) -> Option<String> {
     command.get_positionals().find(|arg| arg.is_last_set())?;
     let path = path_of(words);

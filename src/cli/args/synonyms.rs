@@ -115,7 +115,8 @@ pub(super) fn misspelled_command(word: &str, cli: &Command) -> Option<String> {
     Some(nearest.collect::<Vec<_>>().join(" or "))
 }
 
-/// Returns the suggestion for a flag of a format or a file, by its value: `--output json`, `-o text`.
+/// Returns the suggestion for a flag of a format or a file, by its value: `--output json`, `-o
+/// text`.
 pub(super) fn format_flag_for(flag: &str, value: &str, command: &Command) -> Option<String> {
     let is_output = ["-o", "--out", "--output", "--output-type", "--format"].contains(&flag);
     let is_format = OutputFormat::from_str(value, false).is_ok();

@@ -1,5 +1,5 @@
-//! Answers a prompt without content. A host that resumes a session only to restore files sends such a
-//! prompt, and its request after it has received the `init` message.
+//! Answers a prompt without content. A host that resumes a session only to restore files sends such
+//! a prompt, and its request after it has received the `init` message.
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -20,7 +20,8 @@ use crate::recovery::Money;
 use super::session::{DEFERRED_LIMIT, HostSession, InputStep};
 
 impl HostSession {
-    /// Reports that the prompt is empty, unless the host only restores files. Returns the exit code.
+    /// Reports that the prompt is empty, unless the host only restores files. Returns the exit
+    /// code.
     ///
     /// # Errors
     /// The session ends, with this exit code.
@@ -32,8 +33,8 @@ impl HostSession {
         let may_restore = self.keeps_files && self.args.run.session.resume.is_some();
         if may_restore && *is_open && self.send_init().await.is_ok() {
             let line = timeout(DEFERRED_LIMIT, input.recv()).await;
-            let restored = line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt);
-            let restores = match restored {
+            let prompt = line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt);
+            let has_restored = match prompt {
                 Some(prompt) => self.restore_files(prompt, true).await.is_ok(),
                 None => false,
             };
@@ -46,7 +47,7 @@ impl HostSession {
                 InputStep::Ended => *is_open = false,
                 InputStep::Fatal(code) => return Err(code),
             }
-            if restores {
+            if has_restored {
                 let uuid = Uuid::new_v4().to_string();
                 self.out.send_message(empty_result(&self.session_id.get(), &uuid), None);
                 return Ok(0);

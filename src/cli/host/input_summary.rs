@@ -35,8 +35,8 @@ impl InputSummary {
         }
     }
 
-    /// Returns an error if the input had lines, but neither a prompt nor a request: it may be meant for
-    /// another program, or be misspelt.
+    /// Returns an error if the input had lines, but neither a prompt nor a request: it may be meant
+    /// for another program, or be misspelt.
     pub(super) fn lost_task(&self) -> Option<UsageError> {
         let mut types: Vec<_> = self.types.iter().collect();
         types.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -17,8 +17,8 @@ use crate::tools::FileHistory;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin, whatever agents the host defines later, and reads their session:
-    /// its id, whether a hook has deferred its last call, and the ids of its prompts.
+    /// Checks that turns can begin, whatever agents the host defines later, and reads their
+    /// session: its id, whether a hook has deferred its last call, and the ids of its prompts.
     pub(super) async fn start(&mut self) -> Result<(), UsageError> {
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
@@ -57,8 +57,8 @@ impl HostSession {
         }
     }
 
-    /// Begins a new conversation in a new session, whose first turn is the next one. `prompt` is the id
-    /// of the prompt that requested this: files can be restored to their state at it.
+    /// Begins a new conversation in a new session, whose first turn is the next one. `prompt` is
+    /// the id of the prompt that requested this: files can be restored to their state at it.
     pub(super) async fn clear(&mut self, prompt: Option<String>) {
         let (old, new) = (self.session_id.get(), Uuid::now_v7().to_string());
         self.args.begin_session(&new);

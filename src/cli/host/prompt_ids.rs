@@ -1,4 +1,5 @@
-//! The ids of a session's prompts: a host sends a prompt again if it does not know whether it arrived.
+//! The ids of a session's prompts: a host sends a prompt again if it does not know whether it
+//! arrived.
 
 use std::collections::HashSet;
 
@@ -23,8 +24,9 @@ impl From<UserMessageIds> for PromptIds {
 }
 
 impl PromptIds {
-    /// Returns the prompt if it must be answered. The last prompt of an earlier process is continued,
-    /// since its result may not have reached the host. `None`: a copy of another known prompt.
+    /// Returns the prompt if it must be answered. The last prompt of an earlier process is
+    /// continued, since its result may not have reached the host. `None`: a copy of another known
+    /// prompt.
     pub(super) fn admit(&mut self, prompt: UserPrompt) -> Option<UserPrompt> {
         let id = prompt.uuid.as_deref().map(normalized);
         if id.as_ref().is_some_and(|id| self.last.contains(id)) {

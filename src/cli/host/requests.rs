@@ -121,8 +121,8 @@ impl HostSession {
         .await
     }
 
-    /// Interrupts the turn that is the current one for the host: the running turn, or, if its result
-    /// was sent, that of the next prompt.
+    /// Interrupts the turn that is the current one for the host: the running turn, or, if its
+    /// result was sent, that of the next prompt.
     fn interrupt(&mut self, turn: Option<&InterruptSender>, cancels_queued: bool) -> Value {
         let running = turn.filter(|_| !self.context.exit_watchdog.is_claimed());
         if let Some(turn) = running {

@@ -37,7 +37,8 @@ impl HostSession {
         }
     }
 
-    /// Restores the files that were changed since a prompt, or only determines which can be restored.
+    /// Restores the files that were changed since a prompt, or only determines which can be
+    /// restored.
     pub(super) async fn restore_files(
         &self,
         prompt: String,

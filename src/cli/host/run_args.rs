@@ -58,8 +58,8 @@ impl TurnArgs {
         Self { run, model, thinking, servers: Map::new(), may_bypass }
     }
 
-    /// Without a kept session, the turns share a session in a temporary folder, and each resumes it. If
-    /// that folder cannot be created, each turn begins without the earlier messages.
+    /// Without a kept session, the turns share a session in a temporary folder, and each resumes
+    /// it. If that folder cannot be created, each turn begins without the earlier messages.
     pub(super) fn use_private_sessions(&mut self) -> Option<TempDir> {
         let session = &mut self.run.session;
         let private = session.no_session_persistence.then(|| tempfile::tempdir().ok()).flatten()?;
@@ -122,8 +122,8 @@ impl TurnArgs {
         self.run.flags.replace("model", model);
     }
 
-    /// Sets the maximum number of thinking tokens in a reply of the following turns; `None`: that of
-    /// the command line.
+    /// Sets the maximum number of thinking tokens in a reply of the following turns; `None`: that
+    /// of the command line.
     ///
     /// # Errors
     /// The number is not a valid budget.

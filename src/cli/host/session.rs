@@ -220,7 +220,7 @@ impl HostSession {
         let (mut code, mut is_open) = (0, true);
         loop {
             if let Some(prompt) = self.queue.pop_front() {
-                match Box::pin(self.run_prompt(prompt, &mut input, &mut is_open)).await {
+                match self.run_prompt(prompt, &mut input, &mut is_open).await {
                     Ok(ended) => code = ended.unwrap_or(code),
                     Err(fatal) => return fatal,
                 }
@@ -298,7 +298,7 @@ impl HostSession {
         if prompt.is_of_host() && !prompt.is_recorded {
             self.context_prompts.drain(..).rev().for_each(|context| prompt.follow(context));
         }
-        self.turn(prompt, input, is_open).await.map(Some)
+        Box::pin(self.turn(prompt, input, is_open)).await.map(Some)
     }
 
     /// Runs one prompt, and serves the host meanwhile. Returns the turn's exit code.
@@ -491,8 +491,9 @@ impl HostSession {
         InputStep::GoesOn
     }
 
-    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A missing
-    /// session is only reported: the SDKs then read the result, and raise an error of a special type.
+    /// Answers the host's `initialize` with the error, and reports it. Returns the exit code. A
+    /// missing session is only reported: the SDKs then read the result, and raise an error of a
+    /// special type.
     async fn fail_start(
         &mut self,
         error: &UsageError,
@@ -509,8 +510,8 @@ impl HostSession {
         error.verdict().exit_code()
     }
 
-    /// Reports an error outside of turns, by a line on standard error, and by a result unless an error
-    /// result was the last message.
+    /// Reports an error outside of turns, by a line on standard error, and by a result unless an
+    /// error result was the last message.
     pub(super) fn report(&self, error: &UsageError) {
         if !self.is_silent {
             self.out.send_message(error_result(error, &self.session_id), None);
@@ -518,8 +519,8 @@ impl HostSession {
         self.shared.stderr.send(&format!("outlast: {}", one_line(&error.to_string())));
     }
 
-    /// Starts the thread that reads standard input. The thread delivers replies to their requests, even
-    /// while the session is busy.
+    /// Starts the thread that reads standard input. The thread delivers replies to their requests,
+    /// even while the session is busy.
     fn start_reading(&self) -> io::Result<mpsc::Receiver<HostInput>> {
         let (sender, input) = mpsc::channel(INPUT_BACKLOG);
         let requests = self.requests.clone();

@@ -1,5 +1,5 @@
-//! The file of `--debug-file`: the details of a run that `--log-detail` shows, and the log messages of
-//! libraries.
+//! The file of `--debug-file`: the details of a run that `--log-detail` shows, and the log messages
+//! of libraries.
 
 use std::fs::File;
 use std::io;

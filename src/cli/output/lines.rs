@@ -303,8 +303,8 @@ impl ProgressLines {
         self.out.redact(text)
     }
 
-    /// Formats a line for a terminal, without control characters, redacted and coloured. Details are
-    /// cut to the width; other lines are wrapped.
+    /// Formats a line for a terminal, without control characters, redacted and coloured. Details
+    /// are cut to the width; other lines are wrapped.
     pub(super) fn printable(&self, line: &ProgressLine, columns: usize) -> String {
         let text = self.redact(&one_line(&line.text));
         let text = if line.tone == Tone::Faint {

@@ -69,8 +69,8 @@ impl Paragraph {
         words
     }
 
-    /// Returns the lines of at most `width` columns. A longer word is not broken: it may be a path or a
-    /// command, which the user copies.
+    /// Returns the lines of at most `width` columns. A longer word is not broken: it may be a path
+    /// or a command, which the user copies.
     pub fn wrap(&self, width: usize, styling: Styling) -> Vec<String> {
         let shown = |word: &Word| {
             word.iter().map(|(tone, text)| styling.paint(*tone, text)).collect::<String>()

@@ -93,8 +93,8 @@ impl PipeBacklog {
 }
 
 /// Writes lines to `sink` on a thread of its own, flushing each. A reader that is gone or too far
-/// behind is reported once by calling `broken`; any other failure of the sink is reported only by the
-/// drain.
+/// behind is reported once by calling `broken`; any other failure of the sink is reported only by
+/// the drain.
 ///
 /// # Errors
 /// The system has no room for the thread.
@@ -202,8 +202,8 @@ impl PipeSender {
         self.mask.redact(text)
     }
 
-    /// Returns the input of a tool call without secrets. The whole input must be redacted, since a key
-    /// may not be recognisable in a part of it or in its JSON text.
+    /// Returns the input of a tool call without secrets. The whole input must be redacted, since a
+    /// key may not be recognisable in a part of it or in its JSON text.
     pub(super) fn redact_input(&self, input: &Value) -> Value {
         let mut call = json!({ "input": input });
         self.mask.redact_json(&mut call);
@@ -215,8 +215,8 @@ impl PipeSender {
         self.queue(self.mask.redact(line));
     }
 
-    /// Redacts an object, cuts its texts if it is longer than `longest`, in bytes, and queues it. If the
-    /// object were cut first, a part of a secret could remain.
+    /// Redacts an object, cuts its texts if it is longer than `longest`, in bytes, and queues it.
+    /// If the object were cut first, a part of a secret could remain.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
         self.queue(self.masked(object, longest));
     }
@@ -284,8 +284,8 @@ impl PipeSender {
         }
     }
 
-    /// Queues a redacted line, or drops it if the reader is too far behind, so that the queue does not
-    /// grow without limit. The last line is not queued by this method.
+    /// Queues a redacted line, or drops it if the reader is too far behind, so that the queue does
+    /// not grow without limit. The last line is not queued by this method.
     fn queue(&self, masked: String) {
         if self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG {
             return;

@@ -47,8 +47,8 @@ impl SnapshotRecorder {
         self.0.lock().working
     }
 
-    /// Returns the outcome as far as recorded, `elapsed` after the start. `persists` is true if a journal
-    /// was requested; it exists once the init message was observed.
+    /// Returns the outcome as far as recorded, `elapsed` after the start. `persists` is true if a
+    /// journal was requested; it exists once the init message was observed.
     pub fn outcome(&self, reason: StopReason, persists: bool, elapsed: Duration) -> RunOutcome {
         let snapshot = self.0.lock();
         let mut stats = RunStats { duration: elapsed, ..snapshot.stats.clone() };

@@ -41,8 +41,8 @@ impl Screen {
     }
 }
 
-/// Returns true if messages on standard error would break the requested format of standard output, as
-/// in `OUT=$(outlast --output-format json ... 2>&1)`. The result contains these messages.
+/// Returns true if messages on standard error would break the requested format of standard output,
+/// as in `OUT=$(outlast --output-format json ... 2>&1)`. The result contains these messages.
 pub fn is_result_alone(requested: Option<OutputFormat>) -> bool {
     let is_json = match requested {
         Some(OutputFormat::Json | OutputFormat::StreamJson) => true,

@@ -19,8 +19,8 @@ use crate::config::environment::Variables;
 /// Number of heartbeat intervals without an event after which a run counts as hung.
 const MISSED_HEARTBEATS: u32 = 3;
 
-/// Pings the watchdog of a service as long as the run reports events, heartbeats included. A run that
-/// hangs reports no events, so that systemd ends it.
+/// Pings the watchdog of a service as long as the run reports events, heartbeats included. A run
+/// that hangs reports no events, so that systemd ends it.
 pub struct ServiceNotifier {
     service: Arc<Service>,
     pings: Option<JoinHandle<()>>,

@@ -1,8 +1,8 @@
 //! The terminal below a status line.
 //!
 //! The library fills lines with blanks up to the right edge, so that the output of another program
-//! begins on a new line. If such a terminal echoes `^C`, it wraps the line, and a copy of the status
-//! line remains above. Here lines end after their text, and leave room for the echo.
+//! begins on a new line. If such a terminal echoes `^C`, it wraps the line, and a copy of the
+//! status line remains above. Here lines end after their text, and leave room for the echo.
 
 use std::io;
 

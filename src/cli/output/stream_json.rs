@@ -175,8 +175,8 @@ impl StreamJson {
         }
     }
 
-    /// Returns the part of the answer that follows the text of an earlier result of the turn, which the
-    /// host already has. Returns the whole answer if nothing follows that text.
+    /// Returns the part of the answer that follows the text of an earlier result of the turn, which
+    /// the host already has. Returns the whole answer if nothing follows that text.
     pub fn undelivered(&self, answer: &str) -> String {
         let delivered = self.interim.delivered.trim_end();
         let added = answer.strip_prefix(delivered).and_then(|rest| rest.strip_prefix("\n\n"));

@@ -124,8 +124,8 @@ pub(super) fn columns() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
-/// Breaks lines between words to fit, and indents the continuation. A word that is too long, such as
-/// a path, is broken after its separators.
+/// Breaks lines between words to fit, and indents the continuation. A word that is too long, such
+/// as a path, is broken after its separators.
 pub(super) fn break_lines(text: &str, columns: usize) -> String {
     let options = Options::new(columns)
         .subsequent_indent(INDENT)
@@ -175,8 +175,8 @@ pub(in crate::cli) fn break_at_separators(text: &str, columns: usize) -> Vec<Str
 
 /// Returns true if a terminal may interpret a character instead of showing it: control characters,
 /// with which all sequences begin; characters that change the direction of text, so that it is
-/// misread; characters that break lines; and invisible characters, which can hide text. The joiners of
-/// scripts and emoji (U+200C, U+200D) are not among them.
+/// misread; characters that break lines; and invisible characters, which can hide text. The joiners
+/// of scripts and emoji (U+200C, U+200D) are not among them.
 pub(in crate::cli) fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(

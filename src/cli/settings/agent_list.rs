@@ -33,8 +33,8 @@ pub(super) fn load(
     chosen.map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))
 }
 
-/// Like [`load`], for a resumed session. Its agent may not exist any more; the contract contains the
-/// agent's tools and rules.
+/// Like [`load`], for a resumed session. Its agent may not exist any more; the contract contains
+/// the agent's tools and rules.
 ///
 /// # Errors
 /// A mistake in `--agents`.
@@ -97,9 +97,9 @@ impl Settings {
     }
 }
 
-/// Adds the model, the permission mode and the turn limit of the run's agent, as far as it `may_set`
-/// them. Those of an untrusted agent were removed when it was read. The turn limit never exceeds
-/// `most`.
+/// Adds the model, the permission mode and the turn limit of the run's agent, as far as it
+/// `may_set` them. Those of an untrusted agent were removed when it was read. The turn limit never
+/// exceeds `most`.
 pub(super) fn add_to(
     fold: &mut Fold,
     role: &AgentDefinition,

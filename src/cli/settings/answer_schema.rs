@@ -14,8 +14,8 @@ use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
 const FLAG: &str = "--json-schema";
 
-/// Reads the schema that the flag gives: JSON when it begins like it, otherwise a file, with or
-/// without an `@` in front.
+/// Reads the schema that the flag gives: JSON if the value begins like JSON, otherwise a file, with
+/// or without an `@` before its name.
 ///
 /// # Errors
 /// A mistake in the schema, with its position.
@@ -39,7 +39,7 @@ pub(super) fn parse_flag(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageE
     check(name, utf8(name, &bytes)?, "the file")
 }
 
-/// Returns whether a text is meant as JSON rather than as a file name.
+/// Returns true if a text is meant as JSON rather than as a file name.
 fn is_json(text: &str) -> bool {
     is_inline(text) || text.starts_with(['[', '"']) || serde_json::from_str::<Value>(text).is_ok()
 }
@@ -50,7 +50,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     file_reads::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
-/// Checks the text of a schema. `what` names the thing to correct if it is not JSON.
+/// Checks the text of a schema. `what` is what the user has to correct if the text is not JSON.
 fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError> {
     let text = &*written_json(text);
     let here = |at: usize| {
@@ -65,12 +65,8 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
         ))
     })?;
     AnswerSchema::new(schema).map_err(|bad| {
-        let keys: Vec<String> = bad
-            .pointer
-            .split('/')
-            .skip(1)
-            .map(|key| key.replace("~1", "/").replace("~0", "~"))
-            .collect();
+        let keys = bad.pointer.split('/').skip(1);
+        let keys: Vec<_> = keys.map(|key| key.replace("~1", "/").replace("~0", "~")).collect();
         let places = JsonPaths::scan(text);
         let (line, column) = places.value(places.nearest(keys.iter().map(String::as_str)));
         let at = format!("{name}:{line}:{column}");

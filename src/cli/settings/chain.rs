@@ -19,14 +19,14 @@ use crate::model::{self, BaseUrl, ServiceKind, canonical_name, resolve_alias};
 /// Maximum number of models in a chain: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
 
-/// The models in the order in which they are asked, and their endpoints.
+/// The models in the order in which they are tried, and their endpoints.
 #[derive(Clone, Debug)]
 pub struct ModelChain {
     /// The primary first. Never empty.
     pub links: Vec<ChainEntry>,
     /// The primary's first. Never empty.
     pub endpoints: Vec<EndpointSettings>,
-    /// The variables that hold the credentials of other endpoints than the primary's.
+    /// The variables with the credentials of endpoints other than the primary's.
     pub key_variables: Vec<String>,
     /// Configured context windows of models, those of sub-agents included.
     pub(in crate::cli) windows: ContextWindows,
@@ -52,8 +52,8 @@ pub struct ChainEntry {
 }
 
 impl ChainEntry {
-    /// The names under which prices and sizes of this model may be given, closest first. The empty
-    /// one is for every model.
+    /// Returns the names under which prices and sizes of this model may be given, closest first.
+    /// The empty name stands for every model.
     pub fn keys(&self) -> [&str; 5] {
         let place = self.label.split('#').next().unwrap_or_default();
         [&self.label, place, &self.name, &self.model, ""]
@@ -61,8 +61,8 @@ impl ChainEntry {
 }
 
 impl ModelChain {
-    /// Returns true if the first model can search the web: a model of the price list at a service
-    /// with a search tool. Other models stand behind gateways, which have none.
+    /// Returns true if the first model can search the web: it is in the price list, and its service
+    /// has a search tool. Other models are behind gateways, which do not have the tool.
     pub(in crate::cli) fn can_search_web(&self) -> bool {
         self.links.first().is_some_and(|first| {
             model::is_known(&first.model) && self.endpoints[first.endpoint].service.has_web_search()
@@ -81,11 +81,6 @@ impl ModelChain {
     /// Returns true if the credential of some endpoint can be fetched again.
     pub fn can_change_credentials(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.credential.can_change())
-    }
-
-    /// Returns true if a header of this name may hold a secret.
-    pub(super) fn is_secret_header(name: &str) -> bool {
-        is_secret(name)
     }
 
     /// Warns about `--price` and `--context-window` of models that are not in the chain.
@@ -110,8 +105,8 @@ impl ModelChain {
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());
         let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
-        let headers = headers.filter(|(name, _)| is_secret(name));
-        // A token is one, without the scheme before it, too.
+        let headers = headers.filter(|(name, _)| is_secret_header(name));
+        // The token after a scheme is a secret by itself, too.
         let headers = headers.flat_map(|(_, value)| {
             let (whole, token) = (value.trim(), value.split_whitespace().next_back());
             [Some(whole), token.filter(|token| *token != whole)].into_iter().flatten()
@@ -134,8 +129,8 @@ fn origin(base_url: &str) -> Option<String> {
     BaseUrl::parse(base_url).ok().map(|address| address.origin())
 }
 
-/// Returns whether a header of this name carries credentials.
-fn is_secret(name: &str) -> bool {
+/// Returns true if a header of this name may contain a credential.
+pub(super) fn is_secret_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["authorization", "key", "token", "secret", "cookie"].iter().any(|word| name.contains(word))
 }
@@ -168,7 +163,7 @@ impl ChainSources<'_> {
         let mut builder = ChainBuilder::begin(&self, self.windows.clone());
         for entry in entries {
             let link = builder.link(entry).map_err(|why| origin.error(why))?;
-            // Lists are not written for this one primary, which may be that of another source.
+            // A list may contain the primary model, which may be set in another source.
             if !builder.chain.links.iter().any(|known| known.label == link.label) {
                 let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
                 builder.chain.entries.push(entry);
@@ -239,10 +234,7 @@ impl<'a> ChainBuilder<'a> {
         }
         let here = self.base.clone().unwrap_or_default();
         let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
-        let mut place = String::new();
-        if base != here {
-            place = format!("@{base}");
-        }
+        let mut place = if base == here { String::new() } else { format!("@{base}") };
         if let Some(key) = &entry.key {
             place = format!("{place}#{}", key.name());
         }
@@ -264,9 +256,8 @@ impl<'a> ChainBuilder<'a> {
             Some(key) => of_service(self.credential(key)?, &found.service),
             None => found.credential.into(),
         };
-        let headers = entry.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let headers = entry.headers.clone().into_iter().collect();
         let primary = self.chain.endpoints[0].clone();
-        let headers = headers.collect();
         let (service, base_url) = (found.service, found.base_url);
         let endpoint = EndpointSettings { service, base_url, credential, headers, ..primary };
         let index = self.add_endpoint(endpoint);
@@ -292,7 +283,7 @@ impl<'a> ChainBuilder<'a> {
         let stands_for = self.aliases.get(&alias).map_or(name, String::as_str);
         let model = resolve_alias(stands_for);
         let service = |index: usize| &self.chain.endpoints[index].service;
-        // The variables of aliases may hold names of the primary's cloud.
+        // Aliases may stand for names that only the primary's cloud knows.
         let is_foreign = stands_for != name && service(endpoint) != service(0);
         let model = if is_foreign { canonical_name(model).into_owned() } else { model.to_owned() };
         let label = model.clone() + place;
@@ -310,7 +301,7 @@ impl<'a> ChainBuilder<'a> {
         base: &str,
     ) -> Result<EndpointSettings, InvalidValue> {
         let primary = &self.chain.endpoints[0];
-        // A cloud's identity is used there only, and not for a gateway at the same address.
+        // The identity of a cloud is not used for a gateway at the same address.
         let at_cloud = primary.service.is_cloud();
         let home = match entry.base_url {
             Some(_) => origin(base) == self.origin && !at_cloud,
@@ -323,7 +314,7 @@ impl<'a> ChainBuilder<'a> {
         let mut headers = if home { primary.headers.clone() } else { Vec::new() };
         let credential = match &entry.key {
             Some(key) => {
-                headers.retain(|(name, _)| !is_secret(name));
+                headers.retain(|(name, _)| !is_secret_header(name));
                 let service = primary.service.clone();
                 let credential = self.credential(key)?;
                 if home { of_service(credential, &service) } else { credential }
@@ -331,7 +322,7 @@ impl<'a> ChainBuilder<'a> {
             None if home => primary.credential.clone(),
             None if origin(base) == origin(BASE_URL) => {
                 return Err(format!(
-                    "{:?}: {base} wants a key; name the variable that holds it, as in \
+                    "{:?}: {base} needs a key; name the variable that holds it, as in \
                      {}@{base}#KEY_VARIABLE",
                     entry.model, entry.model
                 )
@@ -339,13 +330,13 @@ impl<'a> ChainBuilder<'a> {
             }
             None => CredentialSource::Absent,
         };
-        headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        headers.extend(entry.headers.clone());
         let primary = self.chain.endpoints[0].clone();
         let service = if home { primary.service.clone() } else { ServiceKind::Messages };
         Ok(EndpointSettings { service, base_url, credential, headers, ..primary })
     }
 
-    /// The credential that a variable holds.
+    /// Returns the credential in a variable.
     fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, InvalidValue> {
         let value = self.variables.get(OsStr::new(key.name()));
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
@@ -383,8 +374,5 @@ fn of_service(credential: CredentialSource, service: &ServiceKind) -> Credential
 
 /// Returns true if one client can serve both endpoints.
 fn same(one: &EndpointSettings, other: &EndpointSettings) -> bool {
-    one.service == other.service
-        && one.base_url == other.base_url
-        && one.credential == other.credential
-        && one.headers == other.headers
+    one.base_url == other.base_url && !is_other_endpoint(one, other)
 }

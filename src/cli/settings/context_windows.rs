@@ -19,21 +19,21 @@ impl ContextWindows {
         Self { flags: by_model(flags), file: by_model(files) }
     }
 
-    /// The size for a model of the chain, by its names, closest first. Flags outrank its own
+    /// Returns the size for a model of the chain, by its names, closest first. Flags outrank its
     /// `entry`, which outranks the files.
     pub(super) fn of_entry(&self, names: &[&str], entry: Option<u32>) -> Option<u32> {
         find(&self.flags, names).or(entry).or_else(|| find(&self.file, names))
     }
 
-    /// All sizes, flags over files.
+    /// Returns all sizes, flags over files.
     pub(super) fn all(&self) -> serde_json::Map<String, serde_json::Value> {
         let sizes = self.file.iter().chain(&self.flags);
         sizes.map(|(model, size)| (model.clone(), (*size).into())).collect()
     }
 
-    /// The size for a model that is not of the chain, by its names, closest first.
+    /// Returns the size for a model outside of the chain, by its names, closest first.
     pub(in crate::cli) fn of_model(&self, names: &[&str]) -> Option<u32> {
-        find(&self.flags, names).or_else(|| find(&self.file, names))
+        self.of_entry(names, None)
     }
 }
 

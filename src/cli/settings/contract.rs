@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Settings;
-use super::chain::ModelChain;
+use super::chain::is_secret_header;
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::fold::Fold;
@@ -69,7 +69,7 @@ const FLAGS: [Term; 4] = [
         kept: KeptAs::Permission(None),
         value: |all, _| match &all.tools.prompt_tool {
             Some(PermissionPrompt::Tool(name)) => json!(name),
-            // A host requests it again for each process.
+            // A host requests this again for each process.
             Some(PermissionPrompt::Host) | None => Value::Null,
         },
         give: |args, value| {
@@ -81,7 +81,7 @@ const FLAGS: [Term; 4] = [
         name: "mcpRequired",
         kept: KeptAs::Term,
         value: |all, _| without_repetitions(json!(all.mcp.required.as_deref().unwrap_or_default())),
-        // It is applied when everything else has been read.
+        // Applied after everything else has been read.
         give: |_, _| {},
     },
 ];
@@ -94,8 +94,8 @@ fn terms() -> impl Iterator<Item = Term> {
     settings.chain(FLAGS)
 }
 
-/// The value of a setting that a session keeps: the one in force, with names in place of aliases,
-/// and absolute folders.
+/// Returns the value of a kept setting: that in force, with names in place of aliases, and absolute
+/// folders.
 fn kept_value(all: &Settings, key: &str) -> Value {
     match key {
         "model" => json!(all.chain.links[0].model),
@@ -131,7 +131,7 @@ impl Settings {
 
     /// Returns true if `--settings` has hooks that decide on tool calls.
     fn has_guards_of_flag(&self) -> bool {
-        // The source of JSON is the flag itself.
+        // The source of JSON in a flag is the flag.
         let is_of_flag = |source: &str| {
             source == "--settings" || self.given.settings().any(|file| file == source)
         };
@@ -146,8 +146,8 @@ impl Settings {
         kept.map_or_else(Vec::new, |kept| self.changes_of(&kept.original))
     }
 
-    /// Returns the demands of this run that the session's last process did not make, or made in
-    /// another form. False for a session without a contract: it was not accepted by outlast.
+    /// Returns the demands of this run that the session's last process did not make in this form.
+    /// Both are false for a session without a contract, whose answers outlast did not accept.
     pub fn new_demands(&self) -> NewDemands {
         let Some(kept) = &self.terms.contract else { return NewDemands::default() };
         let was = &kept.latest.terms;
@@ -162,7 +162,7 @@ impl Settings {
         let change = |term: Term| {
             let was = contract.terms.get(term.name)?.clone();
             let now = (term.value)(self, term.name);
-            // The redacted part is unknown.
+            // Whether the redacted part differs is unknown.
             let is_unknown = term.kept == KeptAs::Fallbacks && term.is_lost(contract);
             let is_same = was == now || is_unknown;
             (!is_same).then_some(ContractChange { name: term.name, was, now })
@@ -170,18 +170,18 @@ impl Settings {
         terms().filter_map(change).collect()
     }
 
-    /// Applies the terms that neither files nor flags carry, and warns about what this command line
-    /// and the managed files changed.
+    /// Applies the terms that neither files nor flags contain, and warns about the terms that this
+    /// command line and the managed files change.
     ///
     /// # Errors
     /// A required term was lost by redaction, or hooks that decide on tool calls are missing.
-    pub(super) fn apply(mut self, held: Held<'_>) -> Result<Self, UsageError> {
-        let Some(contract) = held.latest else { return Ok(self) };
+    pub(super) fn apply(mut self, resumed: ResumedContract<'_>) -> Result<Self, UsageError> {
+        let Some(contract) = resumed.latest else { return Ok(self) };
         if let Some(required) = contract.terms.get("mcpRequired") {
             self.mcp.required.get_or_insert_with(|| texts(required));
         }
         for term in terms() {
-            self.check_loss(term, held)?;
+            self.check_loss(term, resumed)?;
         }
         if contract.has_guards && self.given.settings().next().is_none() {
             return Err(UsageError::new(
@@ -204,11 +204,11 @@ impl Settings {
             let listed: Vec<String> = changes.iter().map(words).collect();
             let listed = listed.join(", ");
             let dropped = |change: &ContractChange| {
-                terms().any(|term| term.name == change.name && held.term(term).is_none())
+                terms().any(|term| term.name == change.name && resumed.term(term).is_none())
             };
             let why = match &contract.folder {
                 _ if !changes.iter().any(dropped) => String::new(),
-                _ if held.gives_options_anew => {
+                _ if resumed.gives_options_anew => {
                     "; a host gives demands, limits and permissions again".to_owned()
                 }
                 Some(folder) => format!(
@@ -221,9 +221,9 @@ impl Settings {
         Ok(self)
     }
 
-    /// Checks a term whose value held a secret, which the journal does not store.
-    fn check_loss(&mut self, term: Term, held: Held<'_>) -> Result<(), UsageError> {
-        let Some((contract, was)) = held.term(term) else { return Ok(()) };
+    /// Checks a term whose value resumed a secret, which the journal does not store.
+    fn check_loss(&mut self, term: Term, resumed: ResumedContract<'_>) -> Result<(), UsageError> {
+        let Some((contract, was)) = resumed.term(term) else { return Ok(()) };
         if !term.is_lost(contract) || *was != (term.value)(self, term.name) {
             return Ok(());
         }
@@ -247,20 +247,20 @@ impl Settings {
 }
 
 impl Term {
-    /// Returns true if the value in a contract held a secret.
+    /// Returns true if the value in a contract resumed a secret.
     fn is_lost(self, contract: &Contract) -> bool {
         contract.redacted.iter().any(|lost| lost == self.name)
     }
 
-    /// Returns true if it is a permission with the value that allows least.
+    /// Returns true if the term is a permission with the value that allows least.
     fn is_strictest(self, value: &Value) -> bool {
         let KeptAs::Permission(Some(strictest)) = self.kept else { return false };
         value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned) == strictest
     }
 
-    /// Returns true if the value is an option of one query of an agent SDK, which is not in force in
-    /// a later one: a demand, a limit of its work, or a list of what is allowed. The permission mode
-    /// stays, except `plan` and `bypassPermissions` (PROTOCOL 8).
+    /// Returns true if the value is an option of one query of an agent SDK, which does not apply to
+    /// later queries: a demand, a limit, or a list of permissions. A permission mode is kept,
+    /// except `plan` and `bypassPermissions`.
     fn is_option_of_query(self, value: &Value) -> bool {
         match self.kept {
             KeptAs::Demand => true,
@@ -269,7 +269,7 @@ impl Term {
                 let not_restored = [PermissionMode::Plan, PermissionMode::BypassPermissions];
                 not_restored.iter().any(|mode| value.as_str() == Some(mode.name()))
             }
-            // Without a limit of access, that of the settings would be in force, which may be wider.
+            // Without this limit of access, that of the settings would apply, which may be wider.
             KeptAs::Permission(strictest) => strictest.is_none(),
             KeptAs::IfSet | KeptAs::Fallbacks | KeptAs::Prohibition => false,
         }
@@ -282,7 +282,7 @@ fn words(change: &ContractChange) -> String {
     format!("{name} was {}, is {}", shown(was), shown(now))
 }
 
-/// A value within a line for people.
+/// Formats a value for a message.
 fn shown(value: &Value) -> String {
     const CHARS_MAX: usize = 60;
     let text = if value.is_null() { "not set".to_owned() } else { value.to_string() };
@@ -292,50 +292,51 @@ fn shown(value: &Value) -> String {
     text.chars().take(CHARS_MAX).chain("...".chars()).collect()
 }
 
-/// The contract of the session that is resumed, if it has one.
+/// The contract of the resumed session, if there is one.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Held<'a> {
+pub(super) struct ResumedContract<'a> {
     latest: Option<&'a Contract>,
     /// The contract whose permissions apply.
     here: Option<&'a Contract>,
-    /// True if a host resumes the session in another process. Its options are those of one query:
-    /// an SDK cannot withdraw an earlier one, and expects none to be in force.
+    /// True if a host resumes the session in another process. Options of an SDK are those of one
+    /// query: the SDK cannot withdraw an earlier option, and expects that it does not apply any
+    /// more.
     gives_options_anew: bool,
 }
 
-impl<'a> Held<'a> {
-    /// Takes the contract that was in force last.
+impl<'a> ResumedContract<'a> {
+    /// Returns the contract that was last in force.
     ///
     /// # Errors
-    /// It was written by a later version of outlast.
+    /// It was written by a later version of outlast, or is invalid.
     pub(super) fn of(terms: &'a Terms, gives_options_anew: bool) -> Result<Self, UsageError> {
         let kept = terms.contract.as_ref();
-        let held = Self {
+        let resumed = Self {
             latest: kept.map(|kept| &kept.latest),
             here: kept.and_then(|kept| kept.here.as_ref()),
             gives_options_anew,
         };
-        let mut contracts = held.latest.into_iter().chain(held.here);
+        let mut contracts = resumed.latest.into_iter().chain(resumed.here);
         if contracts.any(|contract| contract.version > VERSION) {
             return Err(UsageError::new(
                 "the session's contract was written by a newer outlast; update outlast",
             ));
         }
         let mut alone = Fold::default();
-        held.merge_into_files(&mut alone);
+        resumed.merge_into_files(&mut alone);
         if alone.config().is_err() {
             return Err(UsageError::new(
                 "the session's contract makes no sense; start a new session",
             ));
         }
-        Ok(held)
+        Ok(resumed)
     }
 
     pub(super) fn is_there(self) -> bool {
         self.latest.is_some()
     }
 
-    /// The value of a term that counts here, and the contract that it is from.
+    /// Returns the value of a term that applies here, and its contract.
     fn term(self, term: Term) -> Option<(&'a Contract, &'a Value)> {
         let value_in = |contract: &'a Contract| {
             let value = contract.terms.get(term.name)?;
@@ -354,7 +355,7 @@ impl<'a> Held<'a> {
         })
     }
 
-    /// Lays the contract over the settings files that were read so far.
+    /// Merges the contract over the settings files that were read so far.
     pub(super) fn merge_into_files(self, fold: &mut Fold) {
         for (term, contract, value) in self.terms() {
             let Some(setting) = registry::find(term.name) else { continue };
@@ -400,7 +401,7 @@ fn texts(value: &Value) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Removes repetitions from a list: files, flags and the contract may hold the same items.
+/// Removes repetitions from a list: files, flags and the contract may contain the same items.
 fn without_repetitions(value: Value) -> Value {
     let Value::Array(items) = value else { return value };
     let mut seen: Vec<Value> = Vec::new();
@@ -425,7 +426,7 @@ fn directories(all: &Settings) -> Value {
     json!(paths)
 }
 
-/// A list of domains that is in force.
+/// Returns a list of domains that is in force.
 fn domains(all: &Settings, list: fn(&DomainLists) -> &[String]) -> Value {
     let lists = all.config.sandbox.egress.as_ref().map(Egress::lists);
     without_repetitions(json!(lists.map(list).unwrap_or_default()))
@@ -435,15 +436,15 @@ fn domains(all: &Settings, list: fn(&DomainLists) -> &[String]) -> Value {
 fn without_secrets(entry: &ModelEntry) -> Value {
     let mut entry = entry.clone();
     for (name, value) in &mut entry.headers {
-        if ModelChain::is_secret_header(name) {
+        if is_secret_header(name) {
             REDACTED.clone_into(value);
         }
     }
     entry.to_object()
 }
 
-/// The prices that flags and files name, and those of the chain by the labels of its models: an
-/// alias may come to stand for another one.
+/// Returns the prices in flags and files, and those of the chain by the labels of its models, since
+/// an alias may later stand for another model.
 fn prices(all: &Settings) -> Value {
     let mut prices = all.config.prices.clone();
     for link in &all.chain.links {

@@ -19,9 +19,9 @@ pub enum CredentialSource {
     Bearer(String),
     /// The token of a login that is not renewed.
     OAuthToken(String),
-    /// A helper command that prints it.
+    /// A helper command that prints the credential.
     Helper(HelperCommand),
-    /// A login that is renewed, as it was found.
+    /// A login that is renewed, as read at the start.
     OAuth {
         file: LoginFile,
         login: Box<Login>,
@@ -30,7 +30,7 @@ pub enum CredentialSource {
     FoundryKey(String),
     /// An identity of a cloud.
     Cloud(Box<CloudIdentity>),
-    /// The server needs none.
+    /// The server needs no credential.
     Absent,
 }
 
@@ -76,7 +76,7 @@ impl CredentialSource {
         }
     }
 
-    /// Returns whether it can be replaced when the server rejects it.
+    /// Returns true if the credential can be replaced when the server rejects it.
     pub fn can_change(&self) -> bool {
         match self {
             Self::Helper(_) | Self::OAuth { .. } | Self::Cloud(_) => true,
@@ -141,8 +141,8 @@ fn unmasked(credential: &CredentialSource) -> Option<String> {
     let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
     credential.secrets().iter().any(is_short).then(|| {
         format!(
-            "the credential ({}) is too short to be masked: it may stand in what is printed and \
-             stored; use a longer one",
+            "the credential ({}) is too short to be redacted: it may appear in output and in \
+             stored files; use a longer one",
             credential.source()
         )
     })
@@ -162,7 +162,7 @@ pub(super) fn gateway_credential(config: &Config, env: &ProcessEnv) -> Option<Cr
 /// Finds the credential: a command, a token, a key, the token of a login, a login, in this order.
 ///
 /// # Errors
-/// The login file is invalid, and there is no better credential.
+/// The login file is invalid, and no credential outranks it.
 pub(super) fn credential(
     config: &Config,
     env: &ProcessEnv,

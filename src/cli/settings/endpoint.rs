@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::config::clouds::{CloudEndpoint, CloudSources};
 use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
+use crate::config::values::InvalidValue;
 use crate::model::{BaseUrl, CaFile, IdentityFiles, ServiceKind};
 
 /// The header that enables features which the service has not released.
@@ -28,7 +29,7 @@ pub(super) struct EndpointSources<'a> {
 }
 
 impl<'a> EndpointSources<'a> {
-    /// The sources of clouds.
+    /// Returns the sources of clouds.
     pub(super) fn clouds(&self) -> CloudSources<'a> {
         CloudSources {
             variables: self.variables,
@@ -41,11 +42,10 @@ impl<'a> EndpointSources<'a> {
     /// Finds the address and the credential of the first model.
     ///
     /// # Errors
-    /// Variables contradict each other, an address is invalid, or the login file is.
+    /// Variables contradict each other, or an address or the login file is invalid.
     pub(super) fn endpoint(&self) -> Result<EndpointSettings, UsageError> {
         let clouds = self.clouds();
-        let invalid =
-            |error: crate::config::values::InvalidValue| UsageError::new(error.to_string());
+        let invalid = |error: InvalidValue| UsageError::new(error.to_string());
         if let Some(place) = clouds.selected().map_err(invalid)? {
             let CloudEndpoint { service, base_url, credential } =
                 clouds.endpoint(&place, None).map_err(invalid)?;
@@ -64,7 +64,7 @@ impl<'a> EndpointSources<'a> {
         Ok(endpoint)
     }
 
-    /// The endpoint of the Messages API with this credential.
+    /// Returns the endpoint of the Messages API with this credential.
     pub(super) fn with_credential(&self, credential: CredentialSource) -> EndpointSettings {
         let base_url = self.env.base_url.clone().unwrap_or_else(|| BASE_URL.to_owned());
         self.with(ServiceKind::Messages, base_url, credential)
@@ -91,8 +91,8 @@ impl<'a> EndpointSources<'a> {
     }
 }
 
-/// The files of certificates that flags and variables name, except missing ones that only Node.js
-/// was told of.
+/// Returns the files of certificates that flags and variables name, except missing ones named only
+/// by `NODE_EXTRA_CA_CERTS`.
 fn ca_files(args: &RunArgs, env: &ProcessEnv) -> Vec<CaFile> {
     let of_flags = args.network.ca_file.iter().cloned().map(CaFile::from);
     let missing = missing_certificates(env);
@@ -102,7 +102,8 @@ fn ca_files(args: &RunArgs, env: &ProcessEnv) -> Vec<CaFile> {
     of_flags.chain(of_variables).collect()
 }
 
-/// The files of the client certificate and its key. Without one of a key, the certificate's has both.
+/// Returns the files of the client certificate and its key. If no file of a key is named, that of
+/// the certificate contains both.
 fn identity_files(env: &ProcessEnv) -> Option<IdentityFiles> {
     let file = |(variable, path): &(&'static str, PathBuf)| CaFile {
         path: path.clone(),
@@ -116,7 +117,7 @@ fn identity_files(env: &ProcessEnv) -> Option<IdentityFiles> {
     Some(IdentityFiles { certificate, key })
 }
 
-/// The variable of the client certificate and its file, if that cannot be read.
+/// Returns the variable of the client certificate and its file, if the file cannot be read.
 fn unreadable_certificate(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
     env.client_certificate.as_ref().filter(|(_, path)| is_unreadable(path))
 }
@@ -125,14 +126,14 @@ fn is_unreadable(path: &Path) -> bool {
     access(path, AccessFlags::R_OK).is_err()
 }
 
-/// The variable of Node.js and its file, if that cannot be read. It may be a pipe, which is not
-/// opened here.
+/// Returns the variable of Node.js and its file, if the file cannot be read. The file may be a
+/// pipe, and is not opened here.
 fn missing_certificates(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> {
     let of_node = env.ca_files.iter().find(|(name, _)| *name == EXTRA_CERTIFICATES)?;
     is_unreadable(&of_node.1).then_some(of_node)
 }
 
-/// The warnings about certificates that are not there.
+/// Returns the warnings about certificates that cannot be read.
 pub(super) fn certificate_warnings(env: &ProcessEnv) -> impl Iterator<Item = String> {
     let missing = missing_certificates(env).into_iter().chain(unreadable_certificate(env));
     let missing = missing.map(|(name, path)| {
@@ -144,7 +145,7 @@ pub(super) fn certificate_warnings(env: &ProcessEnv) -> impl Iterator<Item = Str
     missing.chain(alone)
 }
 
-/// Returns the headers with these betas added to those that the user's headers name.
+/// Adds betas to those in the user's headers, and returns the headers.
 fn with_betas(mut headers: Vec<(String, String)>, betas: &[String]) -> Vec<(String, String)> {
     if betas.is_empty() {
         return headers;

@@ -1,5 +1,4 @@
-//! All inputs of a run, read and folded once: flags, variables and files, and the
-//! agent that the run works as.
+//! All inputs of a run, read and folded once: flags, variables and files, and the run's agent.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use serde_json::json;
 
 use super::agent_list;
 use super::context_windows::ContextWindows;
-use super::contract::Held;
+use super::contract::ResumedContract;
 use super::sources::{SettingsSources, read_all};
 use crate::cli::args::RunArgs;
 use crate::cli::prompts::PromptLibrary;
@@ -24,7 +23,7 @@ use crate::tools::AgentDefinition;
 
 /// The inputs of a run. Invalid sources contribute only their mistakes.
 pub(super) struct Inputs {
-    /// The flags that are not settings, those of the session's contract among them.
+    /// The flags that are not settings, including those of the session's contract.
     pub(super) args: RunArgs,
     /// The settings in force.
     pub(super) config: Config,
@@ -35,7 +34,7 @@ pub(super) struct Inputs {
     pub(super) env: ProcessEnv,
     pub(super) config_dir: PathBuf,
     pub(super) sources: SettingsSources,
-    /// The agent that the run works as, if it exists.
+    /// The run's agent, if it exists.
     pub(super) role: Option<AgentDefinition>,
     pub(super) windows: ContextWindows,
     /// The mode that `--thinking` names, unless managed settings outrank it.
@@ -51,11 +50,11 @@ impl Inputs {
         outer: &Variables,
         cwd: &Path,
         managed: &[PathBuf],
-        held: Held<'_>,
+        resumed: ResumedContract<'_>,
     ) -> Self {
-        let mut args = held.merge_into_flags(args);
+        let mut args = resumed.merge_into_flags(args);
         let config_dir = config_dir(outer);
-        let mut sources = read_all(&args, outer, &config_dir, cwd, managed, held);
+        let mut sources = read_all(&args, outer, &config_dir, cwd, managed, resumed);
         let mut mistakes = std::mem::take(&mut sources.mistakes);
         let mut fold = std::mem::take(&mut sources.fold);
         let of_files = config(&fold, &mut mistakes);
@@ -66,7 +65,7 @@ impl Inputs {
             (name, value) => (name.into(), value.into()),
         }));
         sources.managed.remove_outranked(&mut args.flags, &mut all);
-        add_variables(&mut fold, &args.flags, (outer, &all), &sources, held, &mut mistakes);
+        add_variables(&mut fold, &args.flags, (outer, &all), &sources, resumed, &mut mistakes);
         let flags = args.flags.values(&mut mistakes);
         let windows = flags.iter().find(|flag| flag.setting.key == "contextWindow");
         let windows = windows.and_then(|flag| serde_json::from_value(flag.value.clone()).ok());
@@ -75,10 +74,10 @@ impl Inputs {
         let agent = flags.iter().find(|flag| flag.setting.key == "agent");
         let agent = agent.and_then(|flag| flag.value.as_str()).map(|name| ("--agent", name));
         // The agent of the first command line is part of the contract.
-        let is_kept = held.is_there() && agent.is_none();
+        let is_kept = resumed.is_there() && agent.is_none();
         let of_file = || of_files.agent.as_deref().map(|name| ("the setting agent", name));
         let agent = agent.or_else(of_file);
-        // Before they become parts of the prompts of agents.
+        // Skills are limited before they become parts of the prompts of agents.
         limit_skills(&args, &of_files, &flags, &mut sources.library);
         let role = role(&args, agent, is_kept, &mut sources.library, &mut mistakes);
         if let Some(role) = &role {
@@ -136,7 +135,8 @@ fn limit_skills(
     library.limit_skills(args.prompts.skills.as_deref(), &denied);
 }
 
-/// The settings so far. Without those that are invalid, which is a mistake of its own.
+/// Returns the settings so far, or the defaults if one of them is invalid, which is recorded as a
+/// mistake.
 fn config(fold: &Fold, mistakes: &mut Vec<String>) -> Config {
     fold.config().unwrap_or_else(|error| {
         mistakes.push(error.to_string());
@@ -150,13 +150,13 @@ fn add_variables(
     flags: &SettingFlags,
     (outer, all): (&Variables, &Variables),
     sources: &SettingsSources,
-    held: Held<'_>,
+    resumed: ResumedContract<'_>,
     mistakes: &mut Vec<String>,
 ) {
     for assigned in variables::read(all, flags, mistakes) {
         let is_managed = sources.managed.sets(assigned.variable);
         let key = assigned.setting.key;
-        let is_outranked = held.holds(key) || sources.of_flag.contains(key);
+        let is_outranked = resumed.holds(key) || sources.of_flag.contains(key);
         if is_managed || !is_outranked {
             let file = fold.set_at(assigned.variable, outer, all).map(ToOwned::to_owned);
             fold.add_variable(assigned, file.as_deref());
@@ -167,7 +167,7 @@ fn add_variables(
 /// The setting that `--unattended` switches on.
 const UNATTENDED_RETRY: &str = "unattendedRetry";
 
-/// Waits out overloads and rate limits, unless the settings wait out more.
+/// Enables waiting out overloads and rate limits, unless the settings wait out more.
 fn add_unattended(fold: &mut Fold) {
     let setting = registry::find(UNATTENDED_RETRY).expect("it is a row of the registry");
     let is_off = fold.value_below(setting).is_none_or(|value| value == setting.default);
@@ -190,13 +190,13 @@ fn role(
     })
 }
 
-/// The file that defines an agent.
+/// Returns the file that defines an agent.
 fn file_of(role: &AgentDefinition, library: &PromptLibrary) -> String {
     let own = library.agents.iter().find(|agent| agent.definition == *role);
     own.map(|agent| agent.file.clone()).unwrap_or_default()
 }
 
-/// Parses the environment without its invalid variables, each of which is a mistake.
+/// Parses the environment without its invalid variables, which are recorded as mistakes.
 fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessEnv {
     if let Ok(env) = ProcessEnv::parse(variables) {
         return env;

@@ -14,11 +14,11 @@ use crate::config::first_reading::DefinitionOwner;
 use crate::config::repository::{UNTRUSTED, script_reason};
 use crate::config::trust::Trust;
 
-/// The reason given for an agent, a command or a skill that is not trusted with more.
+/// The reason for withholding fields of an agent, a command or a skill.
 const WRITTEN_LATER: &str = "it was written after the session began";
 
-/// Reads agents, commands, skills and output styles. `--safe-mode` leaves only those of plugins, and
-/// with `--bare` the model is not told about others.
+/// Reads agents, commands, skills and output styles. With `--safe-mode`, only those of plugins are
+/// read; with `--bare`, skills are not listed for the model.
 pub(super) fn read(
     args: &RunArgs,
     variables: &Variables,

@@ -1,5 +1,5 @@
 //! The settings of a run, resolved from flags, the environment and the settings files, which
-//! [`config`](crate::config) folds. Everything is read once, here, and never again.
+//! [`config`](crate::config) folds. All sources are read once, here.
 
 mod acceptance_checks;
 mod agent_list;
@@ -62,7 +62,7 @@ pub struct Settings {
     pub given: GivenFlags,
     /// The name that the session gets.
     pub session_title: Option<String>,
-    /// Terms that the session to resume was started with. Empty for a new one.
+    /// Terms that the resumed session was started with. Empty for a new session.
     pub terms: Terms,
     /// True if a journal is kept.
     pub persist: bool,
@@ -70,7 +70,7 @@ pub struct Settings {
     pub config_dir: PathBuf,
     /// Folder of the sessions.
     pub session_dir: PathBuf,
-    /// Folder for the log of failed hooks and, for a moment, for the variables that hooks export.
+    /// Folder for the log of failed hooks and for temporary files with variables that hooks export.
     pub state_dir: PathBuf,
     pub cwd: PathBuf,
     /// The models, the preferred one first, and their endpoints.
@@ -136,7 +136,7 @@ impl Settings {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputSettings {
     pub format: OutputFormat,
-    /// With `json`: every message, and not only the result.
+    /// True if `json` prints all messages, and not only the result.
     pub verbose: bool,
     /// Level of detail on standard error, if it was requested.
     pub verbosity: Option<Verbosity>,
@@ -145,22 +145,22 @@ pub struct OutputSettings {
     pub hook_events: bool,
     /// True if text and thinking of sub-agents are reported.
     pub subagent_text: bool,
-    /// The fields of the result that standard output gets; all if none is named.
+    /// The fields of the result on standard output. Empty: all fields.
     pub fields: Vec<String>,
     pub result_file: Option<OutputFile>,
-    /// The file that gets the answer as text.
+    /// The file for the answer as text.
     pub last_message_file: Option<OutputFile>,
     pub heartbeat_file: Option<OutputFile>,
-    /// The file that gets every detail of the run.
+    /// The file for the details of the run.
     pub debug_file: Option<OutputFile>,
-    /// Filter for the log messages of libraries. `None`: none are shown.
+    /// Filter for the log messages of libraries. `None`: they are not shown.
     pub library_log: Option<LogFilter>,
     /// True if the terminal cannot move its cursor.
     pub dumb_terminal: bool,
     pub colors: ColorChoice,
     /// True if this is a CI job, whose log users read.
     pub is_ci: bool,
-    /// The file that a step of GitHub Actions writes its summary to, unless that is switched off.
+    /// The summary file of a step of GitHub Actions, unless summaries are switched off.
     pub step_summary: Option<StepSummaryFile>,
 }
 
@@ -179,7 +179,7 @@ pub struct PromptSource {
 }
 
 impl PromptSource {
-    /// Returns whether a run needs standard input to begin.
+    /// Returns the need of a run for standard input.
     pub fn need(&self) -> Need {
         if self.argument.is_none() && !self.may_be_empty { Need::Required } else { Need::Optional }
     }
@@ -203,12 +203,12 @@ pub struct EndpointSettings {
 }
 
 impl EndpointSettings {
-    /// The secret parts of user and password in the address.
+    /// Returns the secret parts of user and password in the address.
     pub(super) fn login_secrets(&self) -> Vec<String> {
         BaseUrl::parse(&self.base_url).map(|address| address.secrets()).unwrap_or_default()
     }
 
-    /// The kind of a credential of a cloud, and where it is from. `None`: the credential is one of
+    /// Returns the kind of a cloud's credential, and its source. `None`: the credential is one of
     /// the Messages API.
     pub fn cloud_credential(&self) -> Option<(&'static str, String)> {
         match &self.credential {
@@ -249,14 +249,14 @@ impl fmt::Debug for EndpointSettings {
 pub struct SystemPrompt {
     /// Replaces the built-in prompt and the facts.
     pub replaced: Option<String>,
-    /// Replaces the built-in prompt: that of the agent that the run works as.
+    /// The prompt of the run's agent, which replaces the built-in prompt.
     pub role: Option<String>,
     pub appended: Option<String>,
 }
 
 /// The sources of memory files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "any of them, and none, makes sense")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent source")]
 pub struct MemorySources {
     pub user: bool,
     pub project: bool,
@@ -275,7 +275,7 @@ pub struct AcceptanceSettings {
 /// The choices of tools that are not settings.
 #[derive(Clone, Debug)]
 pub struct ToolRules {
-    /// The names of the only available tools. `None`: all are.
+    /// The names of the only available tools. `None`: all tools are available.
     pub only: Option<Vec<String>>,
     /// The list of tools of the run's agent, if it has patterns.
     pub limits: Vec<Vec<String>>,

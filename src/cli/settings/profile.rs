@@ -9,15 +9,13 @@ use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::types::SandboxMode;
 
-/// Denies the tools that a run with the profile lacks: search, and pages where no host is listed.
+/// Denies the tools that a run with the profile does not have: search, and pages unless hosts are
+/// listed.
 ///
 /// # Errors
 /// The run has no budget or no time limit, or managed settings set another sandbox.
 pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageError> {
-    match args.tools.profile {
-        None => return Ok(()),
-        Some(Profile::Untrusted) => {}
-    }
+    let Some(Profile::Untrusted) = args.tools.profile else { return Ok(()) };
     if config.sandbox.mode != SandboxMode::RequiredReadOnly {
         return Err(UsageError::new(
             "--profile untrusted needs the sandbox read-only,required, and the managed settings set \
@@ -28,10 +26,9 @@ pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageErro
         ("--max-budget-usd", "maxBudgetUsd", config.max_budget_usd.is_some()),
         ("--max-duration", "maxDuration", config.max_duration.is_some()),
     ];
-    let missing: Vec<_> = limits.into_iter().filter(|(_, _, is_set)| !is_set).collect();
-    if !missing.is_empty() {
-        let flags: Vec<&str> = missing.iter().map(|(flag, _, _)| *flag).collect();
-        let keys: Vec<&str> = missing.iter().map(|(_, key, _)| *key).collect();
+    let missing = limits.into_iter().filter(|(_, _, is_set)| !is_set);
+    let (flags, keys): (Vec<_>, Vec<_>) = missing.map(|(flag, key, _)| (flag, key)).unzip();
+    if !flags.is_empty() {
         return Err(UsageError::new(format!(
             "--profile untrusted needs a budget and a time limit: add {}, or set {} in your own \
              settings",

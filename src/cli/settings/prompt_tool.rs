@@ -22,7 +22,7 @@ pub(super) fn mcp_tool(flags: &ToolArgs) -> Option<String> {
 /// Returns the MCP tool or host that decides on calls that no rule decides, if there is one.
 ///
 /// # Errors
-/// The name is not that of an MCP tool, or names the host and there is none.
+/// The name is not that of an MCP tool, or stands for the host of a run without a host.
 pub(super) fn resolve(args: &RunArgs) -> Result<Option<PermissionPrompt>, UsageError> {
     let Some(name) = &args.tools.permission_prompt_tool else { return Ok(None) };
     if !may_ask(args) {

@@ -12,18 +12,18 @@ const FOLDERS: [&str; 2] = [".claude", ".outlast"];
 pub(super) struct RepositorySettings {
     /// Its name in `--setting-sources`.
     pub(super) source: &'static str,
-    /// The folder of the repository that it is in.
+    /// The folder of the repository that contains it.
     pub(super) folder: PathBuf,
     /// Its path in that folder.
     pub(super) file: String,
-    /// The folder that it applies to, if that is above the working folder.
+    /// The folder to which it applies, if that is above the working folder.
     pub(super) above: Option<PathBuf>,
     /// True if it is not in the working folder.
     pub(super) is_elsewhere: bool,
 }
 
 impl RepositorySettings {
-    /// Its name for messages about ignored settings: short if it is in the working folder.
+    /// Returns its name for messages about ignored settings: short if it is in the working folder.
     pub(super) fn shown(&self) -> String {
         if self.is_elsewhere {
             self.folder.join(&self.file).display().to_string()
@@ -32,7 +32,7 @@ impl RepositorySettings {
         }
     }
 
-    /// Gives its rules and hooks the folders that they mean.
+    /// Resolves its rules and hooks against its folder.
     pub(super) fn placed(&self, mut parsed: ParsedSettings) -> ParsedSettings {
         parsed.project = Some(self.folder.clone()).filter(|_| self.is_elsewhere);
         match &self.above {
@@ -43,8 +43,8 @@ impl RepositorySettings {
 }
 
 /// Lists the settings files for a working folder, the lowest first: those in the top folder of its
-/// working tree, then those in the folder itself. Files of one user, which git does not add to
-/// another working tree, also count in those that `git worktree add` made.
+/// working tree, then those in the folder itself. Local files of the main working tree, which git
+/// does not track, also apply in working trees of `git worktree add`.
 pub(super) fn repository_files(cwd: &Path, home: Option<&Path>) -> Vec<RepositorySettings> {
     let found = settings_folders(cwd, home);
     let (main, top) = (found.main.iter(), found.top.iter());

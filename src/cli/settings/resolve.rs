@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::chain::{ChainSources, ModelChain};
-use super::contract::Held;
+use super::contract::ResumedContract;
 use super::credential;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
@@ -39,7 +39,7 @@ use crate::types::{ChildEnvironment, PermissionMode};
 /// nothing.
 ///
 /// # Errors
-/// The first mistake found, wherever it is.
+/// All mistakes of the sources; without one, the first mistake found after that.
 pub fn resolve(
     args: &RunArgs,
     variables: impl Into<Variables>,
@@ -56,7 +56,7 @@ pub fn resolve(
 /// credential may be missing.
 ///
 /// # Errors
-/// The first mistake found, wherever it is.
+/// All mistakes of the sources; without one, the first mistake found after that.
 pub fn resolve_with_managed(
     managed: &[PathBuf],
     args: &RunArgs,
@@ -69,7 +69,7 @@ pub fn resolve_with_managed(
 /// Like [`resolve_with_managed`], for a session that was started under `terms`.
 ///
 /// # Errors
-/// The first mistake found, wherever it is.
+/// All mistakes of the sources; without one, the first mistake found after that.
 pub fn resolve_resumed(
     managed: &[PathBuf],
     args: &RunArgs,
@@ -77,9 +77,11 @@ pub fn resolve_resumed(
     cwd: PathBuf,
     terms: &Terms,
 ) -> Result<Settings, UsageError> {
-    let held = Held::of(terms, args.session.gives_options_anew)?;
-    let mut inputs = Inputs::read(args, variables, &cwd, managed, held);
-    UsageError::all(&inputs.mistakes).map_or(Ok(()), Err)?;
+    let resumed = ResumedContract::of(terms, args.session.gives_options_anew)?;
+    let mut inputs = Inputs::read(args, variables, &cwd, managed, resumed);
+    if let Some(error) = UsageError::all(&inputs.mistakes) {
+        return Err(error);
+    }
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     let of_library = inputs.sources.library.warnings.clone();
     let named = std::mem::take(&mut inputs.sources.servers);
@@ -99,11 +101,11 @@ pub fn resolve_resumed(
     let mut tools = tools(&inputs)?;
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
-    let (switches, account) = (chain.links.len() - 1, endpoint.credential.account());
     let reasoning =
         Reasoning { thinking: thinking(config, inputs.thinking.as_deref()), ..config.reasoning };
     let budget = chain.links.iter().filter_map(|link| reasoning.budget(&link.model)).max();
-    let limits = run_limits::limits(config, env, switches, account, budget);
+    let account = endpoint.credential.account();
+    let limits = run_limits::limits(config, env, chain.links.len() - 1, account, budget);
     warnings.extend(thinking_warning(reasoning, &chain.links[0].model, limits.caps.first));
     let mut config = with_derived_defaults(&inputs, limits, &paths)?;
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
@@ -148,7 +150,7 @@ pub fn resolve_resumed(
         variables: inputs.variables,
         config: Box::new(config),
     };
-    settings.apply(held)
+    settings.apply(resumed)
 }
 
 /// Returns the hooks of the settings and of agents, unless disabled.
@@ -203,7 +205,7 @@ fn chain(
     chain.chain()
 }
 
-/// Warns about flags and variables of the reference that are accepted and do nothing.
+/// Warns about flags and variables of the reference that are accepted and have no effect.
 fn compatibility_warning(args: &RunArgs, variables: &Variables) -> Option<String> {
     let mut given = args.compatibility.without_effect();
     given.extend(known_variables::without_effect(variables));
@@ -309,8 +311,8 @@ fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Us
     Ok(Some(OutputFile::open(path).with_context(|| format!("{flag} {}", path.display()))?))
 }
 
-/// Returns the variables that commands see: with `bypassPermissions` all but the model's credentials,
-/// unless the user chose. A variable can withhold secrets; only the flag outranks it.
+/// Returns the variables that commands see: with `bypassPermissions` all but the model's
+/// credentials, unless the user chose. A variable can withhold secrets; only the flag outranks it.
 fn child_environment(inputs: &Inputs) -> ChildEnvironment {
     let Inputs { args, config, fold, env, .. } = inputs;
     let is_bypassed = config.permissions.mode == PermissionMode::BypassPermissions;

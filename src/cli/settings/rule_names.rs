@@ -48,7 +48,7 @@ pub(super) fn check_run_rules(
 }
 
 /// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
-/// left out: permissions of a tool are set by other flags.
+/// ignored: permissions of a tool are set by other flags.
 pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut names, mut warnings) = (Vec::new(), Vec::new());
     for item in values::list(given) {
@@ -75,7 +75,7 @@ pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
     (names, warnings)
 }
 
-/// Warns about unknown tools that agents are given or denied.
+/// Warns about unknown tools in the lists of agents.
 pub(super) fn check_agent_tools(agents: &[AgentDefinition]) -> Vec<String> {
     let mut warnings = Vec::new();
     for agent in agents {
@@ -113,7 +113,7 @@ fn check_flag_rules(
     Ok(warnings)
 }
 
-/// Warns where flags ask for searches of the web and the service has none.
+/// Warns if flags request web search and the service does not offer it.
 fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
     let allowed = args.flags.texts("allowed-tools");
     let offered = args.tools.tools.as_deref().unwrap_or_default();
@@ -144,8 +144,8 @@ fn missing_server_warnings(rules: &PermissionSettings, servers: &McpServers) -> 
                 || is_open && prefix.starts_with(&head)
         };
         // A wildcard for the server may match servers that are added later.
-        let names_none = is_open && !head["mcp__".len()..].contains("__");
-        if names_none || known.iter().any(fits) {
+        let may_match_later = is_open && !head["mcp__".len()..].contains("__");
+        if may_match_later || known.iter().any(fits) {
             continue;
         }
         let server = rest.split("__").next().unwrap_or_default();

@@ -7,8 +7,8 @@ use crate::process::usable_memory;
 use crate::recovery::{AccountKind, Budgets, Limits, Moment, WorkWait};
 
 /// Returns the limits of the recovery state machine. `fallbacks` is the number of models after the
-/// first one; `account` is the kind of account that the credential shows. `thinking` is the thinking
-/// budget: the default output cap leaves room for it.
+/// first one; `account` is the kind of account that the credential shows. `thinking` is the
+/// thinking budget: the default output cap leaves room for it.
 pub(super) fn limits(
     config: &Config,
     env: &ProcessEnv,
@@ -61,10 +61,10 @@ fn per_mille(part: Fraction) -> u16 {
     (part.get().clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-/// Returns the maximum memory of all commands together, in bytes: by default, they leave a quarter
-/// to the rest. `None`: the system does not report the usable memory.
+/// Returns the maximum memory of all commands together, in bytes: by default, three quarters of the
+/// usable memory. `None`: the system does not report the usable memory.
 pub(super) fn command_memory(config: &Config) -> Option<u64> {
-    // A multiple of a mebibyte, which is shown as a short number.
+    // Rounded to mebibytes, which are shown as a short number.
     let usual = || usable_memory().map(|bytes| (bytes / 4 * 3) >> 20 << 20);
     config.commands.memory.or_else(usual)
 }

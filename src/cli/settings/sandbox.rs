@@ -50,7 +50,7 @@ pub(super) fn resolve(
     Ok(SandboxSettings { mode, no_network, egress, ..config.sandbox.clone() })
 }
 
-/// The lists of domains. `None`: there are none.
+/// Returns the lists of domains. `None`: both are empty.
 fn domain_lists(config: &Config, fold: &Fold) -> Result<Option<DomainLists>, UsageError> {
     let (allowed, denied) = (&config.allowed_domains, &config.denied_domains);
     if allowed.is_empty() && denied.is_empty() {
@@ -61,8 +61,8 @@ fn domain_lists(config: &Config, fold: &Fold) -> Result<Option<DomainLists>, Usa
     })
 }
 
-/// Rejects lists of domains without a sandbox: they would suggest a protection. Only the user's own
-/// flag shows that none is meant.
+/// Rejects lists of domains without a sandbox: they would suggest a protection that does not exist.
+/// The user's own flag shows that this is intended.
 fn check_open(has_lists: bool, fold: &Fold, flags: &SettingFlags) -> Result<(), UsageError> {
     if !has_lists || flags.has("sandbox") {
         return Ok(());
@@ -91,7 +91,7 @@ fn egress_of(lists: DomainLists, config: &Config, fold: &Fold, folders: &RulePat
     })
 }
 
-/// Rejects a protection that cannot be enforced: it would be worse than none.
+/// Rejects a protection that cannot be enforced: the user would rely on it.
 fn check_enforceable(
     config: &Config,
     (fold, managed): (&Fold, &ManagedSettings),
@@ -133,7 +133,7 @@ pub(super) fn default_mode(config: &Config) -> SandboxMode {
     }
 }
 
-/// The warnings about a sandbox that is off.
+/// Returns the warnings about a sandbox that is off.
 pub(super) fn warnings(config: &Config, flags: &SettingFlags) -> impl Iterator<Item = String> {
     bypass_warning(config, flags).into_iter().chain(open_network_warning(config, flags))
 }
@@ -150,7 +150,7 @@ fn bypass_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
     })
 }
 
-/// The warning that the user's flag leaves lists of domains without effect.
+/// Warns that lists of domains have no effect because of the user's flag.
 fn open_network_warning(config: &Config, flags: &SettingFlags) -> Option<String> {
     let has_lists = !config.allowed_domains.is_empty() || !config.denied_domains.is_empty();
     let is_off = config.sandbox_mode == Some(SandboxMode::Off) && flags.has("sandbox");

@@ -22,7 +22,7 @@ pub struct McpServers {
     pub servers: Vec<ServerConfig>,
     /// Servers that the run requires; `all` is every one. `None`: not set.
     pub required: Option<Vec<String>>,
-    /// Entries that were left out: their names, and why.
+    /// Invalid entries, which are not used: their names, and why.
     pub skipped: Vec<(String, String)>,
     pub timers: McpTimers,
     /// True if servers may ask the user of a host.
@@ -132,10 +132,10 @@ fn named(
     servers.iter().map(one).collect()
 }
 
-/// Reads the text of a file such as `.mcp.json`. `None` if it holds other things than servers.
+/// Reads the text of a file such as `.mcp.json`. `None`: it contains something else than servers.
 ///
 /// # Errors
-/// It is not JSON, or its servers are no object; with the position.
+/// The text is not JSON, or its servers are not an object; with the position.
 pub(super) fn parse(
     name: &str,
     text: &str,
@@ -194,17 +194,17 @@ pub(super) fn parse(
     }
 }
 
-/// Reads what `--mcp-config` gives: JSON, or the name of a file. `None` if it
-/// holds other things than servers.
+/// Reads a value of `--mcp-config`: JSON, or the name of a file. `None`: it contains something else
+/// than servers.
 ///
 /// # Errors
-/// It cannot be read, or is wrong, and where.
+/// The file cannot be read, or the JSON is invalid; with the position.
 pub(super) fn parse_flag(given: &str) -> Result<Option<Vec<NamedServer>>, UsageError> {
     let (name, text) = inline_or_file("--mcp-config", given, FILE_BYTES_MAX)?;
     parse(&name, &text, ServerAuthor::Flag)
 }
 
-/// The warning about a value of `--mcp-config` without servers.
+/// Returns the warning about a value of `--mcp-config` without servers.
 pub(super) fn no_servers_warning(given: &str) -> String {
     let name = if is_inline(given) { "its JSON" } else { given };
     format!("--mcp-config: {name} holds no MCP servers; write {{\"mcpServers\": {{...}}}}")
@@ -213,10 +213,10 @@ pub(super) fn no_servers_warning(given: &str) -> String {
 /// The maximum edit distance of a mistyped `mcpServers` key.
 const TYPO_MAX: usize = 3;
 
-/// The maximum size of a file of servers, in bytes. Some hold much other data.
+/// The maximum size of a file of servers, in bytes. Some contain much other data.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Resolves the servers. An invalid entry is left out, with a warning.
+/// Resolves the servers. An invalid entry is not used, with a warning.
 pub(super) fn resolve(
     args: &RunArgs,
     env: &ProcessEnv,
@@ -289,7 +289,7 @@ pub(super) fn resolve(
     McpServers { servers, required, skipped, timers, may_ask, places, warnings, shown }
 }
 
-/// Warnings about an `oauth` that has no effect, and its unknown keys.
+/// Returns warnings about an `oauth` that has no effect, and about its unknown keys.
 fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String> {
     if entry.get("oauth").is_none_or(Value::is_null) {
         return Vec::new();
@@ -317,11 +317,11 @@ fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String>
     }
 }
 
-/// Checks that the required servers exist.
+/// Checks that the required servers and the server of the permission prompt tool exist.
 ///
 /// # Errors
-/// A missing server, and the known ones.
-pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), UsageError> {
+/// A server does not exist; names the known ones.
+pub(super) fn check_named(mcp: &McpServers, prompt_tool: Option<&str>) -> Result<(), UsageError> {
     let there: Vec<&str> = mcp.servers.iter().map(|server| server.name.as_str()).collect();
     let known = || match there.as_slice() {
         [] => "there is none (.mcp.json counts in a trusted repository only)".to_owned(),
@@ -336,7 +336,7 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
         };
         return Err(UsageError::new(format!("--mcp-required {name}: {why}")));
     }
-    match asked {
+    match prompt_tool {
         Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::tool_name_prefix(name))) => {
             Err(UsageError::new(format!(
                 "--permission-prompt-tool {tool}: no MCP server has such a tool; {}",
@@ -347,7 +347,7 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
     }
 }
 
-/// Returns the servers of `--mcp-required`. `none` removes those that the session was started with.
+/// Returns the servers of `--mcp-required`. `none` removes those of the resumed session.
 fn required(args: &McpArgs) -> Option<Vec<String>> {
     let names = values::list(&args.mcp_required);
     match names.as_slice() {

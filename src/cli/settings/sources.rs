@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::contract::Held;
+use super::contract::ResumedContract;
 use super::repository_files::{RepositorySettings, repository_files};
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::{MemorySources, library};
@@ -34,7 +34,7 @@ use crate::text::in_home;
 /// The user's settings of the reference, below the home folder.
 const SHARED_FILE: &str = ".claude/settings.json";
 
-/// Where plugins keep their data, below the folder of the user's settings.
+/// The folder of the data of plugins, below the folder of the user's settings.
 const PLUGIN_DATA: &str = "plugins/data";
 
 /// State of a settings file.
@@ -44,11 +44,11 @@ pub enum FileState {
     Used,
     /// Only restrictions are used: the repository is not trusted.
     Untrusted,
-    /// It has a mistake, and a run would not begin.
+    /// It contains a mistake that prevents a run.
     Broken,
-    /// It belongs to the reference CLI or an installed plugin, and has a mistake: none of it is used.
+    /// A file of the reference CLI or an installed plugin with a mistake: it is not used.
     Skipped,
-    /// It belongs to the reference CLI, and a variable names another folder of settings.
+    /// A file of the reference CLI, not read because a variable names another folder of settings.
     Foreign,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn read_all(
     config_dir: &Path,
     cwd: &Path,
     managed: &[PathBuf],
-    held: Held<'_>,
+    resumed: ResumedContract<'_>,
 ) -> SettingsSources {
     let mut reading = SourceReader {
         strict: args.mcp.strict_mcp_config,
@@ -157,7 +157,7 @@ pub(super) fn read_all(
         reading.project_servers(cwd, &trust);
     }
     reading.files.extend(above);
-    held.merge_into_files(&mut reading.fold);
+    resumed.merge_into_files(&mut reading.fold);
     for parsed in flags {
         reading.of_flag.extend(parsed.keys());
         reading.merge(&parsed, ServerAuthor::Settings);
@@ -245,7 +245,7 @@ impl SourceReader {
         self.add_file(shown.to_owned(), read)
     }
 
-    /// Returns the settings of a file that commands may have changed, as they were read first.
+    /// Returns the settings of a file as of the first reading: commands may have changed it since.
     fn as_first_read(&mut self, name: &str, read: ReadSettings) -> ReadSettings {
         let Some(first) = &self.first else { return read };
         let (read, warning) = first.settings(name, read);
@@ -272,13 +272,13 @@ impl SourceReader {
         parsed
     }
 
-    /// Lists a file none of whose hooks is used.
+    /// Lists a file whose hooks are not used.
     fn add_unused(&mut self, path: String, state: FileState) {
         self.files.push(SettingsFile { path, state, hooks: Value::Null, project: None });
     }
 
-    /// Reads the user's settings of the reference, which rank below those of outlast: where no
-    /// variable names a folder of settings.
+    /// Reads the user's settings of the reference, unless a variable names a folder of settings.
+    /// They rank below those of outlast.
     fn shared_file(
         &mut self,
         home: Option<&Path>,
@@ -286,7 +286,7 @@ impl SourceReader {
         is_wanted: bool,
     ) -> Option<ParsedSettings> {
         let path = home?.join(SHARED_FILE);
-        // A file that is there but cannot be reached may hold deny rules: it is read, which warns.
+        // An unreachable file may contain deny rules: reading it gives a warning.
         let real = match file_reads::canonicalize(&path) {
             Ok(real) => Some(real),
             Err(error) if file::is_absent(&path, &error) => return None,
@@ -301,17 +301,16 @@ impl SourceReader {
             return None;
         }
         if !is_default {
-            let (path, state) = (path.display().to_string(), FileState::Foreign);
-            self.add_unused(path, state);
+            self.add_unused(path.display().to_string(), FileState::Foreign);
             return None;
         }
         let parsed = self.file_of_reference(&path);
         parsed.map(|parsed| parsed.anchored(path.parent().unwrap_or(config_dir)))
     }
 
-    /// Reads a settings file of the user that the reference may have written, perhaps a later
-    /// version of it: what is unknown is not used, with a warning, and what forbids applies. A file
-    /// that is no JSON object is not used, because the reference ignores it.
+    /// Reads a settings file of the user that any version of the reference may have written:
+    /// unknown settings are not used, with a warning, except those that restrict. A file that is
+    /// not a JSON object is not used, because the reference ignores it.
     fn file_of_reference(&mut self, path: &Path) -> Option<ParsedSettings> {
         let shown = path.display().to_string();
         let read = match file::read_content(path) {
@@ -325,8 +324,7 @@ impl SourceReader {
         match read {
             Err(ForeignMistakes::Unreadable(why)) => {
                 self.fold.warnings.push(format!("{why} (this file is not used)"));
-                let state = FileState::Skipped;
-                self.add_unused(shown, state);
+                self.add_unused(shown, FileState::Skipped);
                 None
             }
             Err(ForeignMistakes::Restricting(mistakes)) => self.add_file(shown, Err(mistakes)),
@@ -342,7 +340,7 @@ impl SourceReader {
         config_folders: &[PathBuf],
         managed: &[ParsedSettings],
     ) -> Vec<Plugin> {
-        // That of the reference, which is the last of them.
+        // The last folder is the one of the reference.
         let data_root =
             config_folders.last().map_or_else(PathBuf::new, |folder| folder.join(PLUGIN_DATA));
         let found = Plugin::find(&args.prompts.plugin_dir, cwd, &data_root);
@@ -369,7 +367,7 @@ impl SourceReader {
                 let before = (self.mistakes.len(), self.files.len());
                 let plugin = self.take(Plugin::of_settings(enabled, &data_root));
                 self.forgive(before);
-                // A folder may hold several plugins of a list. One that a flag names is there as a whole.
+                // A folder may contain several plugins of a list; a flag adds all of them.
                 let is_same = |index: usize, known: &Plugin, one: &Plugin| {
                     known.folder == one.folder && (index < of_flags || known.name == one.name)
                 };
@@ -389,8 +387,8 @@ impl SourceReader {
         plugins
     }
 
-    /// Turns the mistakes and files after the first ones into warnings and unused files: they are in a
-    /// plugin that was installed for other work, and must not end this run.
+    /// Turns the mistakes and broken files from these indices on into warnings and unused files: a
+    /// plugin that was installed for other work must not prevent this run.
     fn forgive(&mut self, (mistakes, files): (usize, usize)) {
         let mistakes = self.mistakes.split_off(mistakes).into_iter();
         self.fold.warnings.extend(mistakes.map(|why| format!("{why} (it is not used)")));
@@ -431,7 +429,7 @@ impl SourceReader {
         }
     }
 
-    /// Returns the hooks of a plugin, as they were read first.
+    /// Returns the hooks of a plugin, as of the first reading.
     fn plugin_hooks(&mut self, plugin: &Plugin) -> Option<PluginHooks> {
         let read = plugin.hooks();
         let (read, warning) = match &self.first {
@@ -442,7 +440,7 @@ impl SourceReader {
         self.take(read)
     }
 
-    /// The further folders of flags and settings. Those that do not exist are reported elsewhere.
+    /// Returns the further folders of flags and settings. Missing ones are reported elsewhere.
     fn added_folders(&self, args: &RunArgs, paths: &RulePaths<'_>) -> Vec<PathBuf> {
         let setting = registry::find("permissions.additionalDirectories");
         let of_files = setting.and_then(|setting| self.fold.value_below(setting));
@@ -476,7 +474,7 @@ impl SourceReader {
         let path = &*file.shown();
         let (read, trusted) = match read_file(&file.folder, &file.file, trust) {
             RepositoryFile::Nothing => (Ok(None), true),
-            // Its hooks may name scripts of either folder.
+            // Its hooks may name scripts of both folders.
             RepositoryFile::Content(content)
                 if self.is_trusted(path, &content, &file.folder, trust)
                     && self.is_trusted(path, &content, paths.cwd, trust) =>
@@ -517,7 +515,7 @@ impl SourceReader {
         }
     }
 
-    /// Reads the servers of the repository, if it is trusted with any.
+    /// Reads the servers of the repository, if it is trusted.
     fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
         let name = cwd.join(MCP_FILE).display().to_string();
         let state = match read_file(cwd, MCP_FILE, trust) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::contract::Held;
+use super::contract::ResumedContract;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
@@ -40,7 +40,7 @@ pub struct SettingsSurvey {
     /// The environment, with the variables that the settings add.
     pub variables: Variables,
     pub endpoint: EndpointSettings,
-    /// Every credential that there is, the one in use first: its kind, and its source.
+    /// All available credentials, the one in use first: the kind, and the source.
     pub credentials: Vec<(&'static str, String)>,
     /// True if the server is known to require a credential.
     pub needs_credential: bool,
@@ -52,7 +52,7 @@ pub struct SettingsSurvey {
     /// Agents, commands and skills.
     pub library: PromptLibrary,
     pub plugins: Vec<Plugin>,
-    /// The MCP servers. They may hold secrets.
+    /// The MCP servers. They may contain secrets.
     pub servers: Vec<ServerConfig>,
     /// Unknown variables with the prefix `OUTLAST_`.
     pub unknown_variables: Vec<String>,
@@ -70,7 +70,7 @@ pub fn survey_with_managed(
     variables: &Variables,
     cwd: &Path,
 ) -> SettingsSurvey {
-    let mut inputs = Inputs::read(args, variables, cwd, managed, Held::default());
+    let mut inputs = Inputs::read(args, variables, cwd, managed, ResumedContract::default());
     let mut found = credentials(&inputs, variables);
     let sources = EndpointSources {
         args: &inputs.args,
@@ -84,7 +84,7 @@ pub fn survey_with_managed(
         sources.with_credential(CredentialSource::Absent)
     });
     if let Some(of_cloud) = endpoint.cloud_credential() {
-        // Those of the Messages API are not used at a cloud.
+        // A cloud does not use the credentials of the Messages API.
         found = vec![of_cloud];
     }
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
@@ -192,7 +192,7 @@ fn unknown_variables(all: &Variables) -> Vec<String> {
     unknown.map(ToOwned::to_owned).collect()
 }
 
-/// Returns every credential, highest precedence first: its kind, and its source.
+/// Returns all credentials, highest precedence first: the kind, and the source.
 fn credentials(inputs: &Inputs, outer: &Variables) -> Vec<(&'static str, String)> {
     let Inputs { config, env, fold, variables, .. } = inputs;
     let variable = |name: &str| match fold.set_at(name, outer, variables) {

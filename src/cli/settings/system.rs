@@ -10,11 +10,11 @@ use crate::cli::usage::UsageError;
 use crate::process::file_reads;
 use crate::tools::decode_text;
 
-/// Maximum size of a file with a system prompt, in bytes. A context window holds less.
+/// Maximum size of a file with a system prompt, in bytes: more than a context window.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the system prompt from the flags, and from the files that they name, and adds the output
-/// style, which `--safe-mode` leaves out. Returns a warning too, if there is no style of the name.
+/// style, except with `--safe-mode`. Also returns a warning, if no style has this name.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -54,7 +54,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
-/// The name of the style that adds nothing.
+/// The name of the style without a text.
 const DEFAULT_STYLE: &str = "default";
 
 /// Adds the text of an output style. Without a style of that name, returns a warning.
