@@ -267,7 +267,7 @@ fn a_run_works_in_a_worktree_of_its_own() {
             ),
             (
                 &format!(
-                    "{run} -w ../out 2>&1 | grep -c 'no name of a worktree'; ls .. | grep -c out"
+                    "{run} -w ../out 2>&1 | grep -c 'not a valid name of a worktree'; ls .. | grep -c out"
                 ),
                 "1\n0",
             ),
@@ -461,5 +461,5 @@ fn details_go_to_the_file_that_is_named() {
     assert_eq!(code, 2, "{stderr}");
     let (code, _, stderr) = caller.shell("claude -p hi --debug=rustls=loud");
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("no filter such as hyper_util=trace,rustls=debug"), "{stderr}");
+    assert!(stderr.contains("not a filter such as hyper_util=trace,rustls=debug"), "{stderr}");
 }
