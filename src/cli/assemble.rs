@@ -243,13 +243,13 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
 /// Describes the damage of a session file and the remaining records, in one line.
 fn describe_damage(damage: &Damage) -> String {
     let Damage { line, what, dropped_records, kept_in } = damage;
-    let kept = match kept_in {
+    let location = match kept_in {
         Some(path) => format!("they are kept in {}", path.display()),
         None => "they stay in that file".to_owned(),
     };
     format!(
         "the session's file is damaged at line {line} ({what}): {dropped_records} records from \
-         there on are not used; {kept}"
+         there on are not used; {location}"
     )
 }
 
@@ -290,10 +290,11 @@ fn folder_instructions(settings: &Settings, toolbox: &Toolbox) -> FolderNotes {
 fn search_memory(settings: &Settings, file: Option<&Path>, denial: &ReadDenial) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
-    let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
+    let folders =
+        if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
     let search = MemorySearch {
         machine: sources.user.then_some(Path::new(MACHINE_MEMORY)),
-        own: &own,
+        own: &folders,
         home: home.as_deref(),
         cwd: &settings.cwd,
         project: sources.project,
@@ -318,9 +319,9 @@ fn hooks(
     supervisor: &Supervisor,
     host: Option<&HostTurn>,
 ) -> Hooks {
-    let own: Vec<(OsString, OsString)> = settings.variables.clone().into_iter().collect();
+    let variables: Vec<(OsString, OsString)> = settings.variables.clone().into_iter().collect();
     let credentials = &settings.chain.key_variables;
-    let mut environment = hook_environment(&own, credentials, session_id);
+    let mut environment = hook_environment(&variables, credentials, session_id);
     let depth = settings.hook_depth.saturating_add(1).to_string();
     for (name, value) in [
         (environment::HOOK_DEPTH, OsString::from(depth)),

@@ -58,8 +58,9 @@ pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, c
 /// Returns true if [`use_folder_of_session`] does not find the sessions of a host in this folder.
 pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     environment::home(variables).is_some_and(|home| {
-        let own = home.join(environment::CONFIG_FOLDER);
-        config_dir == home.join(environment::SHARED_FOLDER) && own.join("settings.json").exists()
+        let own_folder = home.join(environment::CONFIG_FOLDER);
+        config_dir == home.join(environment::SHARED_FOLDER)
+            && own_folder.join("settings.json").exists()
     })
 }
 
@@ -267,8 +268,8 @@ impl ChosenSession {
     /// and with `--resume-or-start`, which recognizes its prompt by the text.
     pub(super) fn user_message_ids(&self) -> UserMessageIds {
         let is_fork = matches!(self.origin, SessionOrigin::Forked(..));
-        let own = self.restored().filter(|_| !is_fork && !self.is_repeatable);
-        own.map(|it| it.conversation.user_message_ids.clone()).unwrap_or_default()
+        let restored = self.restored().filter(|_| !is_fork && !self.is_repeatable);
+        restored.map(|it| it.conversation.user_message_ids.clone()).unwrap_or_default()
     }
 
     /// Estimates the tokens of the messages so far.

@@ -33,9 +33,10 @@ enum Question {
 /// The command is one that outlast does not have, or the settings cannot be read.
 pub(super) async fn inspect(args: InspectArgs, process: ProcessContext) -> Result<u8, UsageError> {
     let mut words = args.words.split(|word| word == "--");
-    let (own, flags) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let own: Vec<&str> = own.iter().map(String::as_str).collect();
-    let question = question(args.subject, &own)?;
+    let (question_words, flags) =
+        (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let question_words: Vec<&str> = question_words.iter().map(String::as_str).collect();
+    let question = question(args.subject, &question_words)?;
     let survey = survey(flags, process).await?;
     let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
     let (text, code) = answer(&question, &survey);

@@ -24,8 +24,8 @@ pub(super) fn model_facts(
         let percent = model::region_surcharge(service, &link.model);
         known.prices = known.prices.map(|prices| prices.at_percent(percent));
     }
-    let own = link.keys().iter().find_map(|key| settings.config.prices.get(*key));
-    let prices = match own {
+    let configured = link.keys().iter().find_map(|key| settings.config.prices.get(*key));
+    let prices = match configured {
         Some(price) => Some(prices(price)?),
         None => known.prices,
     };

@@ -29,7 +29,7 @@ pub enum ResultRetention {
     AtOnce,
 }
 
-/// Who may read an output file.
+/// The permissions of a new output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// As the umask permits.

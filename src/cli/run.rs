@@ -89,11 +89,11 @@ pub(super) async fn prepare_and_begin(
     let limit = args.time_limit();
     let environment = (variables.clone(), cwd.clone());
     let steps = StartupSteps::new(&signals, &shared.stderr, limit);
-    let (wanted, from) = (args.clone(), environment.clone());
-    let choose = move || SessionChoice::of(&wanted, &from.0, &from.1)?.lock();
+    let (args_copy, (variables_copy, cwd_copy)) = (args.clone(), environment.clone());
+    let choose = move || SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock();
     let session = steps.step("reading the session", choose).await?;
-    let (wanted, terms) = (args.clone(), session.terms());
-    let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
+    let (args_copy, terms) = (args.clone(), session.terms());
+    let resolve = move || settings::resolve(&args_copy, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;
     settings.add_secrets(&shared.secrets);
     if let Some(deadline) = settings.config.limits.deadline {
@@ -274,17 +274,17 @@ impl RunJob {
         let RequestedSettings { grants, denials, model, effort, withheld } = called.requested;
         let has_rules = !grants.is_empty() || !denials.is_empty();
         if model.is_some() || effort.is_some() || has_rules {
-            let mut wanted = args.clone();
+            let mut changed_args = args.clone();
             if let Some(model) = &model {
-                wanted.flags.give_default("model", model);
+                changed_args.flags.give_default("model", model);
             }
             if let Some(effort) = effort {
-                wanted.flags.give_default("effort", &effort.name());
+                changed_args.flags.give_default("effort", &effort.name());
             }
-            wanted.flags.extend("allowed-tools", grants);
-            wanted.flags.extend("disallowed-tools", denials);
+            changed_args.flags.extend("allowed-tools", grants);
+            changed_args.flags.extend("disallowed-tools", denials);
             let terms = session.terms();
-            let resolve = move || settings::resolve(&wanted, variables, cwd, &terms);
+            let resolve = move || settings::resolve(&changed_args, variables, cwd, &terms);
             settings = self.steps().step("reading the settings", resolve).await?;
         }
         settings.warnings.extend(called.warnings);

@@ -28,9 +28,9 @@ impl WallTime {
 
     /// The wall-clock time of an instant: only the time when it is near, with the date otherwise.
     pub fn clock_time(&self, at: Timestamp) -> String {
-        let (there, here) = (at.to_zoned(self.zone.clone()), self.at.to_zoned(self.zone.clone()));
-        let format = if there.date() == here.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
-        there.strftime(format).to_string()
+        let (then, now) = (at.to_zoned(self.zone.clone()), self.at.to_zoned(self.zone.clone()));
+        let format = if then.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        then.strftime(format).to_string()
     }
 
     /// Returns the time after a wait, rounded up to whole seconds, so that it is never shown too

@@ -76,8 +76,9 @@ impl ParsedSettings {
     /// the absolute path, too.
     #[must_use]
     pub fn anchored(mut self, root: &Path) -> Self {
-        let own = self.values.iter_mut();
-        for list in own.filter(|value| RULES.iter().any(|list| list.key() == value.setting.key)) {
+        let is_list =
+            |value: &&mut FileValue| RULES.iter().any(|list| list.key() == value.setting.key);
+        for list in self.values.iter_mut().filter(is_list) {
             let is_allow = list.setting.key == RuleList::Allow.key();
             let Some(rules) = list.value.as_array_mut() else { continue };
             let texts = rules.iter().filter_map(Value::as_str);

@@ -115,9 +115,9 @@ impl SettingFlags {
     /// Removes the flags of settings that other sources determine.
     pub fn remove(&mut self, is_determined: impl Fn(&Setting) -> bool) {
         let thinking = find("maxThinkingTokens").map(|setting| (THINKING, setting));
-        let own = settings().iter().filter_map(|setting| Some((setting.flag?.long, setting)));
+        let flags = settings().iter().filter_map(|setting| Some((setting.flag?.long, setting)));
         let short = SHORTHANDS.iter().filter_map(|it| Some((it.long, find(it.key)?)));
-        for (flag, setting) in own.chain(short).chain(thinking) {
+        for (flag, setting) in flags.chain(short).chain(thinking) {
             if is_determined(setting) {
                 self.given.remove(flag);
             }
@@ -150,12 +150,12 @@ impl SettingFlags {
     /// the flag takes no value.
     pub fn not_kept(&self) -> Vec<(&'static str, Option<String>)> {
         let is_kept = |key: &str| find(key).is_some_and(|setting| setting.kept.is_some());
-        let own = settings().iter().filter(|setting| setting.kept.is_none());
-        let own = own
+        let flags = settings().iter().filter(|setting| setting.kept.is_none());
+        let flags = flags
             .filter_map(|setting| Some((setting.flag?.long, setting.form() != FlagForm::Switch)));
         let short = SHORTHANDS.iter().filter(|shorthand| !is_kept(shorthand.key));
         let short = short.map(|shorthand| (shorthand.long, false));
-        let given = own.chain(short).chain([(THINKING, true)]).filter(|(flag, _)| self.has(flag));
+        let given = flags.chain(short).chain([(THINKING, true)]).filter(|(flag, _)| self.has(flag));
         let words = given.flat_map(|(flag, has_value)| {
             let values = self.texts(flag).iter().map(|text| Some(text.clone()));
             let values = if has_value { values.collect() } else { vec![None] };
@@ -248,8 +248,8 @@ fn first_part(meaning: &str) -> String {
 
 impl FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let own = settings().iter().filter_map(|setting| setting.flag).map(|flag| flag.long);
-        let all = own.chain(SHORTHANDS.iter().map(|it| it.long)).chain([THINKING]);
+        let flags = settings().iter().filter_map(|setting| setting.flag).map(|flag| flag.long);
+        let all = flags.chain(SHORTHANDS.iter().map(|it| it.long)).chain([THINKING]);
         let is_given = |long: &&str| matches.value_source(long) == Some(ValueSource::CommandLine);
         let texts = |long: &str| {
             let raw = matches.try_get_raw(long).ok().flatten().into_iter().flatten();

@@ -152,10 +152,10 @@ pub(super) fn check_unknown(
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
             continue;
         }
-        let own = places.get(*index).map_or("", |place| &*place.key);
+        let key = places.get(*index).map_or("", |place| &*place.key);
         // A comment key beside a removed restriction is not a misspelling of it.
-        let is_comment = is_comment_name(own);
-        if is_comment && !is_commented_out(path, own) {
+        let is_comment = is_comment_name(key);
+        if is_comment && !is_commented_out(path, key) {
             continue;
         }
         let near = nearest(path).filter(|_| !is_comment);

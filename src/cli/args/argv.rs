@@ -182,14 +182,15 @@ fn is_color_choice(word: &str) -> bool {
 
 /// Returns the value of `--color`, scanned before the command line is validated.
 pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
-    let own = raw.iter().take_while(|word| *word != "--");
-    let own: Vec<_> = own.map(|word| word.to_string_lossy()).collect();
-    let mut given = own.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
-        Some(("--color", value)) => Some(value.to_owned()),
-        Some(_) => None,
-        None if word == "--color" => own.get(index + 1).map(ToString::to_string),
-        None => None,
-    });
+    let flags = raw.iter().take_while(|word| *word != "--");
+    let flags: Vec<_> = flags.map(|word| word.to_string_lossy()).collect();
+    let mut given =
+        flags.iter().enumerate().filter_map(|(index, word)| match word.split_once('=') {
+            Some(("--color", value)) => Some(value.to_owned()),
+            Some(_) => None,
+            None if word == "--color" => flags.get(index + 1).map(ToString::to_string),
+            None => None,
+        });
     given.next_back()
 }
 
@@ -219,12 +220,12 @@ impl RequestedOutput {
             return Self { format: OutputFormat::Text, ..wanted };
         }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
-        let mut own = raw.iter().take_while(|word| *word != "--");
-        if rehearsing && own.any(|word| REHEARSAL_REPORTS.iter().any(|report| word == report)) {
+        let mut flags = raw.iter().take_while(|word| *word != "--");
+        if rehearsing && flags.any(|word| REHEARSAL_REPORTS.iter().any(|report| word == report)) {
             return Self { format: OutputFormat::Text, ..wanted };
         }
-        let own = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
-        let folders = (0..own).filter_map(|place| directory_flag(&raw[place..own]));
+        let end = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
+        let folders = (0..end).filter_map(|index| directory_flag(&raw[index..end]));
         wanted.directory = folders.map(|(_, path)| path).next_back();
         let mut format = None;
         while let Some(word) = words.next() {
@@ -453,11 +454,11 @@ fn value_list(flag: &str) -> Option<ContinuesList> {
 
 /// Returns the folder that `-C` names anywhere among the words, to which paths are relative.
 fn named_folder(words: &[String]) -> PathBuf {
-    let mut own = words.iter().take_while(|word| *word != "--").peekable();
+    let mut flags = words.iter().take_while(|word| *word != "--").peekable();
     let mut folder = PathBuf::new();
-    while let Some(word) = own.next() {
+    while let Some(word) = flags.next() {
         match word.strip_prefix("-C") {
-            Some("") => folder = own.peek().map(PathBuf::from).unwrap_or_default(),
+            Some("") => folder = flags.peek().map(PathBuf::from).unwrap_or_default(),
             Some(inline) => folder = PathBuf::from(inline.strip_prefix('=').unwrap_or(inline)),
             None => {}
         }

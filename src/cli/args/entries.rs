@@ -47,8 +47,9 @@ pub(super) fn find(name: &str, cli: &Command) -> Option<String> {
     }
     let words = [Some(format!("--{long}")), setting.map(|setting| setting.key.to_owned())];
     let words: Vec<String> = words.into_iter().flatten().collect();
-    let own = cli.get_arguments().find(is_it).and_then(Arg::get_help_heading);
-    let section = own.map(|heading| heading.to_lowercase().replace(", ", "-").replace(' ', "-"));
+    let heading = cli.get_arguments().find(is_it).and_then(Arg::get_help_heading);
+    let section =
+        heading.map(|heading| heading.to_lowercase().replace(", ", "-").replace(' ', "-"));
     let table = if setting.is_some() { "settings" } else { "options" };
     let page = manual::pages_naming(&words).into_iter().take(1).map(str::to_owned);
     let pages = section.into_iter().chain(page).chain([table.to_owned()]);

@@ -118,8 +118,8 @@ impl InspectWords {
     /// Returns true if one of the words asks for the help of the command. The parser does not see
     /// flags after the first word.
     pub(super) fn ask_for_help(&self) -> bool {
-        let mut own = self.words.iter().take_while(|word| *word != "--");
-        own.any(|word| word == "-h" || word == "--help")
+        let mut flags = self.words.iter().take_while(|word| *word != "--");
+        flags.any(|word| word == "-h" || word == "--help")
     }
 
     pub(super) fn about(self, subject: InspectSubject) -> InspectArgs {

@@ -111,11 +111,11 @@ fn unknown(error: &Error, words: &[String]) -> UsageError {
         let is_below = command.get_name() != cli.get_name() && command.has_subcommands();
         return if is_below { unknown_command(&flag, words) } else { too_many(&flag, words) };
     }
-    let own = |meant: String| format!("did you mean {meant}?");
+    let suggestion = |meant: String| format!("did you mean {meant}?");
     let meant = format_flag_for(&flag, value_of(&flag, words), command)
-        .map(own)
+        .map(suggestion)
         .or_else(|| flag_of_run(&flag, command, &cli, words))
-        .or_else(|| flag_for(&flag, command).map(own));
+        .or_else(|| flag_for(&flag, command).map(suggestion));
     let name = flag.trim_start_matches("--");
     let is_name = name.starts_with(|one: char| one.is_ascii_lowercase());
     let prompt = if may_be_prompt(&flag, words) { PROMPT_HINT } else { "" };
@@ -243,8 +243,9 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
     let first = words.first().filter(|first| is_root && is_single_word(first));
     let has_sentence = words.iter().any(|word| word.contains(char::is_whitespace));
-    let own = words.iter().take_while(|word| *word != "--");
-    let misplaced = own.skip(1).find(|word| is_root && cli.find_subcommand(word).is_some());
+    let before_dashes = words.iter().take_while(|word| *word != "--");
+    let misplaced =
+        before_dashes.skip(1).find(|word| is_root && cli.find_subcommand(word).is_some());
     let is_flag_first = words.first().is_some_and(|first| first.starts_with('-'));
     let hint = if let Some(command) = misplaced.filter(|_| is_flag_first) {
         format!("{command} is a command, and stands before its flags: outlast {command} ...")

@@ -143,12 +143,12 @@ pub(super) fn named_commands<'a>(
 /// Returns a suggestion for a flag that the command does not have: the nearest of the command's
 /// flags and of their names in other tools.
 pub(super) fn flag_for(flag: &str, command: &Command) -> Option<String> {
-    let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
-    let own = own.filter_map(Arg::get_long).map(|long| format!("--{long}"));
-    let own = own.map(|name| (name.clone(), name));
+    let flags = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let flags = flags.filter_map(Arg::get_long).map(|long| format!("--{long}"));
+    let flags = flags.map(|name| (name.clone(), name));
     let others = FLAGS.iter().filter(|(_, meant)| has_flag(command, meant));
     let others = others.map(|(other, meant)| ((*other).to_owned(), (*meant).to_owned()));
-    let ranked = others.chain(own).filter_map(|(name, meant)| {
+    let ranked = others.chain(flags).filter_map(|(name, meant)| {
         let distance = osa_distance(flag, &name);
         let begins = flag.len() > 4 && name.starts_with(flag);
         let is_near = distance <= (flag.len() / 3).min(4);

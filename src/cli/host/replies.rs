@@ -68,11 +68,11 @@ pub(super) fn mcp_status(servers: &Servers) -> Value {
             server["serverInfo"] = json!({ "name": name, "version": version });
         }
         let prefix = tool_name_prefix(&report.name);
-        let own = tools.iter().filter_map(|tool| {
+        let tools_of_server = tools.iter().filter_map(|tool| {
             let name = tool.name.strip_prefix(&prefix)?;
             Some(json!({ "name": name, "description": tool.description }))
         });
-        server["tools"] = own.collect();
+        server["tools"] = tools_of_server.collect();
         server
     };
     json!({ "mcpServers": servers.reports().iter().map(status).collect::<Vec<_>>() })

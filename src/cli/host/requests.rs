@@ -230,6 +230,6 @@ impl HostSession {
 
 /// Returns the names of the servers that run in the host.
 fn host_servers(settings: &Settings) -> Vec<String> {
-    let own = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
-    own.map(|server| server.name.clone()).collect()
+    let servers = settings.mcp.servers.iter().filter(|server| server.place == ServerAddress::Host);
+    servers.map(|server| server.name.clone()).collect()
 }

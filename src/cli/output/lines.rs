@@ -116,8 +116,8 @@ impl ProgressLines {
     /// Formats an event of a sub-agent.
     fn of_agent(&mut self, agent: &AgentIdentity, event: &RunEvent) -> Vec<ProgressLine> {
         let (out, clock, style) = (self.out.clone(), Arc::clone(&self.clock), self.style);
-        let own = self.agents.entry(agent.id.clone());
-        let lines = own.or_insert_with(|| Self::with(out, clock, style)).lines(event);
+        let entry = self.agents.entry(agent.id.clone());
+        let lines = entry.or_insert_with(|| Self::with(out, clock, style)).lines(event);
         let named = |line: ProgressLine| ProgressLine {
             text: format!("agent {} ({}): {}", agent.id, agent.kind, line.text),
             ..line

@@ -108,13 +108,13 @@ pub(super) fn add_to(
     most: Option<u32>,
 ) {
     let turns = role.max_turns.filter(|own| most.is_none_or(|most| *own < most));
-    let own = [
+    let values = [
         ("model", role.model.as_ref().map(|model| json!(model))),
         ("effortLevel", role.effort.map(|level| json!(level))),
         ("permissions.defaultMode", role.permission_mode.map(|mode| json!(mode))),
         ("maxTurns", turns.map(|turns| json!(turns))),
     ];
-    for (key, value) in own {
+    for (key, value) in values {
         let is_barred = key != "maxTurns" && !may_set(key);
         if let (Some(setting), Some(value), false) = (registry::find(key), value, is_barred) {
             fold.replace(setting, value, &format!("the agent {} ({file})", role.name));

@@ -55,8 +55,8 @@ impl ChainEntry {
     /// Returns the names under which prices and sizes of this model may be given, closest first.
     /// The empty name stands for every model.
     pub fn keys(&self) -> [&str; 5] {
-        let place = self.label.split('#').next().unwrap_or_default();
-        [&self.label, place, &self.name, &self.model, ""]
+        let without_key = self.label.split('#').next().unwrap_or_default();
+        [&self.label, without_key, &self.name, &self.model, ""]
     }
 }
 
@@ -72,9 +72,10 @@ impl ModelChain {
     /// Returns a bit set: bit `i` is set if link `i + 1` is at another host or account than link
     /// `i`, so that failures of one endpoint say nothing about the other.
     pub fn endpoint_changes(&self) -> u32 {
-        let place = |link: &ChainEntry| &self.endpoints[link.endpoint];
+        let endpoint = |link: &ChainEntry| &self.endpoints[link.endpoint];
         let steps = self.links.windows(2).enumerate().take(LONGEST);
-        let moves = steps.filter(|(_, pair)| is_other_endpoint(place(&pair[0]), place(&pair[1])));
+        let moves =
+            steps.filter(|(_, pair)| is_other_endpoint(endpoint(&pair[0]), endpoint(&pair[1])));
         moves.fold(0, |bits, (step, _)| bits | 1 << step)
     }
 

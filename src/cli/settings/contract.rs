@@ -419,8 +419,8 @@ fn duration(duration: Duration) -> String {
 
 fn directories(all: &Settings) -> Value {
     let absolute = |path: &std::path::PathBuf| all.cwd.join(path).to_string_lossy().into_owned();
-    let own = &all.config.permissions.additional_directories;
-    let mut paths: Vec<String> = own.iter().map(absolute).collect();
+    let folders = &all.config.permissions.additional_directories;
+    let mut paths: Vec<String> = folders.iter().map(absolute).collect();
     paths.sort_unstable();
     paths.dedup();
     json!(paths)
@@ -448,8 +448,8 @@ fn without_secrets(entry: &ModelEntry) -> Value {
 fn prices(all: &Settings) -> Value {
     let mut prices = all.config.prices.clone();
     for link in &all.chain.links {
-        let own = link.keys().iter().find_map(|key| all.config.prices.get(*key));
-        if let Some(price) = own {
+        let configured = link.keys().iter().find_map(|key| all.config.prices.get(*key));
+        if let Some(price) = configured {
             prices.insert(link.label.clone(), *price);
         }
     }

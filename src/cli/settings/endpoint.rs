@@ -150,9 +150,9 @@ fn with_betas(mut headers: Vec<(String, String)>, betas: &[String]) -> Vec<(Stri
     if betas.is_empty() {
         return headers;
     }
-    let own = headers.iter().position(|(name, _)| name.trim().eq_ignore_ascii_case(BETA));
-    let own = own.map(|index| headers.swap_remove(index).1);
-    let all: Vec<String> = own.into_iter().chain(betas.iter().cloned()).collect();
+    let given = headers.iter().position(|(name, _)| name.trim().eq_ignore_ascii_case(BETA));
+    let given = given.map(|index| headers.swap_remove(index).1);
+    let all: Vec<String> = given.into_iter().chain(betas.iter().cloned()).collect();
     headers.push((BETA.to_owned(), all.join(",")));
     headers
 }

@@ -59,8 +59,8 @@ impl Inputs {
         let mut fold = std::mem::take(&mut sources.fold);
         let of_files = config(&fold, &mut mistakes);
         let mut all = outer.clone();
-        let own = of_files.env.0.iter();
-        all.extend(own.map(|(name, value)| match (name.as_str(), &value.0) {
+        let added = of_files.env.0.iter();
+        all.extend(added.map(|(name, value)| match (name.as_str(), &value.0) {
             ("PATH", value) => ("PATH".into(), path_of_settings(value, outer)),
             (name, value) => (name.into(), value.into()),
         }));
@@ -192,8 +192,8 @@ fn role(
 
 /// Returns the file that defines an agent.
 fn file_of(role: &AgentDefinition, library: &PromptLibrary) -> String {
-    let own = library.agents.iter().find(|agent| agent.definition == *role);
-    own.map(|agent| agent.file.clone()).unwrap_or_default()
+    let definition = library.agents.iter().find(|agent| agent.definition == *role);
+    definition.map(|agent| agent.file.clone()).unwrap_or_default()
 }
 
 /// Parses the environment without its invalid variables, which are recorded as mistakes.

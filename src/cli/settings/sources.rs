@@ -136,8 +136,8 @@ pub(super) fn read_all(
         given.filter_map(|given| reading.flag("--settings", given)).collect();
     let above = std::mem::replace(&mut reading.files, below);
 
-    let own = [&shared, &user].into_iter().flatten().chain(&flags).chain(&managed);
-    let trusted = own.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
+    let user_files = [&shared, &user].into_iter().flatten().chain(&flags).chain(&managed);
+    let trusted = user_files.filter_map(|parsed| parsed.get::<TrustedProjects>("trustedProjects"));
     let trusted: Vec<_> = trusted.flat_map(|TrustedProjects(projects)| projects).collect();
     let trust_in = |folder: &Path| {
         if is_trusted { Trust::Full } else { Trust::of(&trusted, folder, paths.home) }
