@@ -89,9 +89,7 @@ pub(super) fn assemble(
     let (limits, session_id) = (limits(settings, &endpoints), session.id());
     let moved_folder = session.moved_folder(settings);
     let (journal, resumed) = session.open(given, &limits, &endpoints[0].label, secrets)?;
-    if let Some(host) = host {
-        host.resources.opened.record(&session_id);
-    }
+    record_opened(host, &session_id);
     let damage = resumed.contract.damage.clone();
     let damage_warning = Vec::from_iter(damage.as_ref().map(describe_damage));
     let seed = Uuid::new_v4().as_u64_pair().0;
@@ -145,6 +143,13 @@ fn prepare_folders(
         let _ = history.begin(&host.prompt.added);
     }
     Ok(())
+}
+
+/// Records for the host's later turns that the session exists.
+fn record_opened(host: Option<&HostTurn>, session_id: &str) {
+    if let Some(host) = host {
+        host.resources.opened.record(session_id);
+    }
 }
 
 /// The head of the requests of a run: the parts that come before the messages.

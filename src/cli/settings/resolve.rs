@@ -79,9 +79,7 @@ pub fn resolve_resumed(
 ) -> Result<Settings, UsageError> {
     let resumed = ResumedContract::of(terms, args.session.gives_options_anew)?;
     let mut inputs = Inputs::read(args, variables, &cwd, managed, resumed);
-    if let Some(error) = UsageError::all(&inputs.mistakes) {
-        return Err(error);
-    }
+    UsageError::all(&inputs.mistakes).map_or(Ok(()), Err)?;
     let mut warnings = std::mem::take(&mut inputs.fold.warnings);
     let of_library = inputs.sources.library.warnings.clone();
     let named = std::mem::take(&mut inputs.sources.servers);
