@@ -7,7 +7,6 @@ use nix::unistd::geteuid;
 use uuid::Uuid;
 
 use super::args::RunArgs;
-use super::error_report::mask_of;
 use super::session_name;
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
@@ -16,6 +15,7 @@ use crate::journal::{
     SessionFolder, SessionId, Terms, UserMessageIds, latest, read_session, read_terms,
 };
 use crate::process::file_reads;
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
@@ -347,7 +347,8 @@ fn resumed(
         return uuid("--resume", name);
     }
     let found = session_name::find(place, name).or_else(|error| {
-        let recorded = mask_of(variables).redact(name);
+        let secrets = KnownSecrets::new(secret_values(variables, None));
+        let recorded = Redactor::new(secrets).redact(name);
         if recorded == name { Err(error) } else { session_name::find(place, &recorded) }
     });
     uuid("--resume", found.map_err(|error| error.with_place("--resume"))?.id.as_str())

@@ -17,7 +17,7 @@ use super::file::{FILE_BYTES_MAX, ParsedSettings, is_missing};
 use super::registry;
 use super::setting::{Setting, Untrusted};
 use super::trust::{Trust, UntrustedScript, root};
-use super::unknown_keys;
+use super::unknown_keys::{self, is_nothing};
 use crate::json::{self, is_comment_name};
 use crate::process::{TrustedOwners, file_reads};
 use crate::tools::{RuleList, check_rule, is_comment_rule, is_sandbox_path};
@@ -272,17 +272,6 @@ pub struct RulePaths<'a> {
 impl RulePaths<'_> {
     fn is_valid(&self, rule: &str) -> bool {
         check_rule(rule, RuleList::Deny, self.cwd, self.home).is_ok()
-    }
-}
-
-/// Returns true for `null`, and for an empty text, list or object.
-pub(super) fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

@@ -7,7 +7,6 @@ use crate::json::{is_comment_name, uncommented_name};
 use crate::text::shortened;
 
 use super::registry;
-use super::repository::is_nothing;
 use super::spans::JsonPaths;
 
 /// Keys of related tools that outlast ignores.
@@ -222,4 +221,15 @@ fn nearest(path: &str) -> Option<(usize, &'static str)> {
 /// Returns true if a value requests anything.
 fn is_meaningful(value: &Value) -> bool {
     *value != Value::Bool(false) && !is_nothing(value)
+}
+
+/// Returns true for `null`, and for an empty text, list or object.
+pub(super) fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
 }
