@@ -54,7 +54,7 @@ pub struct DoctorContext {
 
 /// The resolved configuration.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct ResolvedConfig {
     /// Path and state of each settings file.
     pub files: Vec<(String, &'static str)>,
@@ -161,61 +161,50 @@ pub enum ServerTransport {
     Host,
 }
 
-/// Runs all checks. `know` reads the settings.
+/// Runs all checks. `read_config` reads the settings.
 pub async fn run_checks(
     context: &DoctorContext,
-    know: impl FnOnce() -> ResolvedConfig + Send + 'static,
+    read_config: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> DoctorReport {
     let began = Instant::now();
-    let one = context.clone();
-    let shell = blocking_within_limit("shell", {
-        let DoctorContext { home, variables, cwd, .. } = context.clone();
-        move || {
-            let path =
-                variables.get(OsStr::new("PATH")).map_or(OsStr::new(""), OsString::as_os_str);
-            let program = ShellProgram::find(path, &cwd);
-            (facts::shell::find_shadowing_aliases(home.as_deref(), &variables), program)
-        }
-    });
-    let until = began + time_limits::TOTAL_MAX;
-    let around = (context.home.clone(), context.variables.clone());
-    let (of_settings, install, shell, kept, machine, log, supervisor) = tokio::join!(
-        check_configuration(context, until, know),
-        blocking_within_limit("installation", move || install::find_installations(&one)),
-        shell,
-        blocking_within_limit("sessions", {
-            let config = context.config_dir.clone();
-            move || facts::store::inspect_store(&config)
-        }),
-        blocking_within_limit("machine", move || facts::machine::read_machine(
-            around.0.as_deref(),
-            &around.1
-        )),
-        blocking_within_limit("hook log", {
-            let config = context.config_dir.clone();
-            move || facts::store::hook_log(&config)
-        }),
+    let DoctorContext { home, variables, cwd, config_dir, .. } = context.clone();
+    let (machine_home, machine_variables) = (home.clone(), variables.clone());
+    let (store_dir, for_install) = (config_dir.clone(), context.clone());
+    let find_shell = move || {
+        let path = variables.get(OsStr::new("PATH")).map_or(OsStr::new(""), OsString::as_os_str);
+        let program = ShellProgram::find(path, &cwd);
+        (facts::shell::find_shadowing_aliases(home.as_deref(), &variables), program)
+    };
+    let read_machine =
+        move || facts::machine::read_machine(machine_home.as_deref(), &machine_variables);
+    let (installation, shell, configuration, log, store, supervisor, machine) = tokio::join!(
+        blocking_within_limit("installation", move || install::find_installations(&for_install)),
+        blocking_within_limit("shell", find_shell),
+        check_configuration(context, began + time_limits::TOTAL_MAX, read_config),
+        blocking_within_limit("hook log", move || facts::store::hook_log(&config_dir)),
+        blocking_within_limit("sessions", move || facts::store::inspect_store(&store_dir)),
         time_limits::within_limit("commands", facts::machine::start_test_command(context)),
+        blocking_within_limit("machine", read_machine),
     );
     let findings = [
-        unwrap_findings(install.map(|facts| installation::check_installation(context, &facts))),
-        unwrap_findings(shell.map(|(aliases, program)| {
-            let of_program = machine::check_command_shell(program.warning());
-            [installation::check_shell(&aliases), of_program].concat()
-        })),
-        of_settings,
-        unwrap_findings(log.map(|log| hooks::check_hook_log(&log))),
-        unwrap_findings(kept.map(|facts| store::check_store(&facts))),
-        unwrap_findings(supervisor.map(|failed| machine::check_supervisor(failed.as_deref()))),
-        unwrap_findings(machine.map(|facts| machine::check_machine(&facts))),
+        check(installation, |facts| installation::check_installation(context, &facts)),
+        check(shell, |(aliases, program)| {
+            let shell = machine::check_command_shell(program.warning());
+            [installation::check_shell(&aliases), shell].concat()
+        }),
+        configuration,
+        check(log, |log| hooks::check_hook_log(&log)),
+        check(store, |facts| store::check_store(&facts)),
+        check(supervisor, |failure| machine::check_supervisor(failure.as_deref())),
+        check(machine, |facts| machine::check_machine(&facts)),
     ];
     let findings = merge_causes(findings.concat());
     DoctorReport { findings, took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
-/// Returns a check's findings, or else the finding that it took too long.
-fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
-    found.unwrap_or_else(|late| vec![late])
+/// Checks facts, or else returns the finding that they could not be read in time.
+fn check<T>(facts: Result<T, Finding>, check: impl FnOnce(T) -> Vec<Finding>) -> Vec<Finding> {
+    facts.map_or_else(|late| vec![late], check)
 }
 
 /// Runs the checks that depend on settings. After the settings are read, services, servers and
@@ -223,63 +212,62 @@ fn unwrap_findings(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
 async fn check_configuration(
     context: &DoctorContext,
     until: Instant,
-    know: impl FnOnce() -> ResolvedConfig + Send + 'static,
+    read_config: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> Vec<Finding> {
-    let known = match blocking_within_limit("settings", know).await {
-        Ok(known) => known,
+    let config = match blocking_within_limit("settings", read_config).await {
+        Ok(config) => config,
         Err(late) => {
-            let usual = machine::check_ci(&context.variables, ResolvedConfig::default().heartbeat);
-            return vec![late, settings::settings_unreadable(), usual];
+            let ci = machine::check_ci(&context.variables, ResolvedConfig::default().heartbeat);
+            return vec![late, settings::settings_unreadable(), ci];
         }
     };
     let (services, tried, broken) = tokio::join!(
-        service::probe_services(&known, context.offline, until),
+        service::probe_services(&config, context.offline, until),
         time_limits::within_limit(
             "mcp",
-            facts::servers::try_servers(&known.mcp_servers, context.offline, known.mcp_wait)
+            facts::servers::try_servers(&config.mcp_servers, context.offline, config.mcp_wait)
         ),
         blocking_within_limit("hooks", {
-            let (lines, cwd) = (known.hook_commands.clone(), context.cwd.clone());
-            let (home, variables) = (context.home.clone(), known.variables.clone());
+            let (lines, cwd) = (config.hook_commands.clone(), context.cwd.clone());
+            let (home, variables) = (context.home.clone(), config.variables.clone());
             move || facts::hooks::find_broken_hooks(&lines, &cwd, home.as_deref(), &variables)
         }),
     );
-    let reached = services.iter().flatten().map(checks::service::network_cause);
-    let network = reached.collect::<Option<Vec<_>>>().and_then(|causes| causes.first().copied());
+    // Only if every service is unreachable, its cause may be that of other connections, too.
+    let causes = services.iter().flatten().map(checks::service::network_cause);
+    let network = causes.collect::<Option<Vec<_>>>().and_then(|causes| causes.first().copied());
     let findings = [
-        settings::check_settings(&known),
-        sandbox::check_run_sandbox(&known),
-        Vec::from_iter(sandbox::check_profile(&known)),
-        credentials::check_credentials(&known),
-        checks::service::trusted_certificates(&known),
+        settings::check_settings(&config),
+        sandbox::check_run_sandbox(&config),
+        Vec::from_iter(sandbox::check_profile(&config)),
+        credentials::check_credentials(&config),
+        checks::service::trusted_certificates(&config),
         // Before the services: they refuse a malformed credential, and this finding explains it.
-        checks::environment::check_environment(&known),
+        checks::environment::check_environment(&config),
         check_services(services),
-        unwrap_findings(
-            tried.map(|tried| servers::check_servers(&known, context, &tried, network)),
-        ),
-        unwrap_findings(broken.map(|broken| hooks::check_hooks(&known, &broken))),
-        vec![machine::check_ci(&context.variables, known.heartbeat)],
+        check(tried, |tried| servers::check_servers(&config, context, &tried, network)),
+        check(broken, |broken| hooks::check_hooks(&config, &broken)),
+        vec![machine::check_ci(&context.variables, config.heartbeat)],
     ];
     findings.concat()
 }
 
 /// Checks all services. A finding that several of them share, such as a helper that hangs, is
 /// reported once.
-fn check_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
-    let first = seen.first().and_then(|first| first.as_ref().ok());
+fn check_services(services: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
+    let first = services.first().and_then(|first| first.as_ref().ok());
     let used = first.and_then(|first| first.credential.clone());
     let check_one = |service: service::ServiceFacts| {
         let mut findings = checks::service::check_service(&service);
         // The refusal of another credential has its own cause.
         if service.credential != used {
-            let own = |finding: &&mut Finding| finding.cause == Some(FindingCause::Credential);
-            findings.iter_mut().filter(own).for_each(|finding| finding.cause = None);
+            let shared = |finding: &&mut Finding| finding.cause == Some(FindingCause::Credential);
+            findings.iter_mut().filter(shared).for_each(|finding| finding.cause = None);
         }
         findings
     };
     let mut findings = Vec::new();
-    for finding in seen.into_iter().flat_map(|seen| unwrap_findings(seen.map(check_one))) {
+    for finding in services.into_iter().flat_map(|service| check(service, check_one)) {
         if !findings.contains(&finding) {
             findings.push(finding);
         }

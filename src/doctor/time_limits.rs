@@ -35,12 +35,10 @@ pub(super) async fn blocking_within_limit<T: Send + 'static>(
     let working = tokio::task::spawn_blocking(facts);
     match timeout(CHECK_MAX, working).await {
         Ok(Ok(facts)) => Ok(facts),
-        Ok(Err(_)) => Err(Finding::problem(
-            name,
-            "this check crashed",
-            "its results are missing",
-            "please report this",
-        )),
+        Ok(Err(_)) => {
+            let why = "its results are missing";
+            Err(Finding::problem(name, "this check crashed", why, "please report this"))
+        }
         Err(_) => Err(stuck_finding(name)),
     }
 }

@@ -85,7 +85,7 @@ fn doctor_reports_which_outlast_is_first_on_path() {
     };
     let judge = |facts: &Installation| installation::check_installation(&context(&[]), facts);
     let unknown = Installation { binary: PathBuf::new(), ..install(&["/b/outlast"], true) };
-    has_single_finding(&judge(&unknown), Severity::Warning, &["cannot be found out", "/proc"]);
+    has_single_finding(&judge(&unknown), Severity::Warning, &["is unknown", "/proc"]);
     is_fine(&judge(&install(&["/a/outlast"], true)));
     has_single_finding(
         &judge(&install(&[], true)),
@@ -260,7 +260,7 @@ fn doctor_names_unknown_models_and_failing_fallbacks() {
         Severity::Problem,
         &["does not know the model \"no-such\"", "--model", "fallback model"],
     );
-    let other = ServiceFacts { standby: true, ..at(ServiceProbe::TimedOut(8)) };
+    let other = ServiceFacts { is_fallback: true, ..at(ServiceProbe::TimedOut(8)) };
     has_single_finding(
         &service::check_service(&other),
         Severity::Problem,
@@ -276,9 +276,9 @@ fn at(seen: ServiceProbe) -> ServiceFacts {
         origin: "https://h:1".into(),
         proxy: None,
         models: vec!["m".into()],
-        standby: false,
+        is_fallback: false,
         credential: Some(("API key".into(), "the variable K".into())),
-        seen,
+        outcome: seen,
     }
 }
 
@@ -530,19 +530,19 @@ fn doctor_reports_an_unwritable_state_folder_and_low_disk_space() {
 fn doctor_reports_process_limits_and_a_missing_sandbox() {
     let good = MachineFacts {
         landlock: 6,
-        holds_files: true,
-        filters_calls: true,
+        restricts_files: true,
+        filters_system_calls: true,
         ..MachineFacts::default()
     };
     let judge = |machine: MachineFacts| machine::check_machine(&machine);
     is_fine(&judge(good.clone()));
-    let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
+    let temporary = |problem| TempFolder { path: "/t".into(), problem: Some(problem) };
     let limited = |limits| MachineFacts { limits, ..good.clone() };
     let none = ResourceLimits::default();
     let rows: [(MachineFacts, &[&str]); 12] = [
         (MachineFacts { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
-        (MachineFacts { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
-        (MachineFacts { filters_calls: false, ..good.clone() }, &["seccomp"]),
+        (MachineFacts { restricts_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
+        (MachineFacts { filters_system_calls: false, ..good.clone() }, &["seccomp"]),
         (limited(ResourceLimits { open_files: Some(255), ..none }), &["ulimit -n", "255", "256"]),
         (
             limited(ResourceLimits { file_size: Some(1), ..none }),
@@ -569,10 +569,10 @@ fn doctor_reports_process_limits_and_a_missing_sandbox() {
         has_single_finding(&judge(machine), Severity::Warning, words);
     }
     is_fine(&judge(limited(ResourceLimits { open_files: Some(256), ..none })));
-    for (trouble, word) in
+    for (problem, word) in
         [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")]
     {
-        let machine = MachineFacts { temporary: temporary(trouble), ..good.clone() };
+        let machine = MachineFacts { temporary: temporary(problem), ..good.clone() };
         has_single_finding(&judge(machine), Severity::Problem, &["/t", word, "TMPDIR"]);
     }
 }

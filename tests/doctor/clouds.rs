@@ -21,9 +21,9 @@ fn at(service: ServiceKind, seen: ServiceProbe) -> ServiceFacts {
         origin: "https://h:1".into(),
         proxy: None,
         models: vec!["m".into()],
-        standby: false,
+        is_fallback: false,
         credential: Some(("AWS credentials".into(), "the profile \"ci\"".into())),
-        seen,
+        outcome: seen,
     }
 }
 

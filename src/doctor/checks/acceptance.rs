@@ -16,7 +16,7 @@ pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -
                 "{} does not know the model {model:?}, or not for this account: {words}",
                 service.origin
             ),
-            if service.standby {
+            if service.is_fallback {
                 "a run that falls back to it ends there"
             } else {
                 "every run ends at once, or goes on with a fallback model"
@@ -28,35 +28,35 @@ pub(super) fn check_acceptance(service: &ServiceFacts, answer: &ServiceAnswer) -
 }
 
 fn check_admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
-    let knock = &answer.probe;
-    let (status, used) = (knock.status, describe_credential(service));
-    match &knock.refusal {
+    let reply = &answer.probe;
+    let (status, used) = (reply.status, describe_credential(service));
+    match &reply.refusal {
         None => Finding::ok("acceptance", format!("the service accepts {used}")),
-        Some(_) if knock.is_unsupported() && knock.is_web_page => Finding::warning(
+        Some(_) if reply.is_unsupported() && reply.is_web_page => Finding::warning(
             "acceptance",
             format!("{} answers every request with a web page (HTTP {status})", service.origin),
             "it may not be a Messages API, so that every run would fail",
             "see whether the base URL is right, and what it shows in a browser",
         ),
-        Some(refusal) if knock.lacks_replies() => Finding::warning(
+        Some(refusal) if reply.lacks_replies() => Finding::warning(
             "acceptance",
             format!(
                 "{} has no Messages API at this path: {} ends with {}",
                 service.origin,
-                knock.request,
+                reply.request,
                 refusal.fault.summary()
             ),
             "every run would fail",
             "see whether the path of ANTHROPIC_BASE_URL is right",
         ),
-        Some(_) if knock.is_unsupported() => Finding::ok(
+        Some(_) if reply.is_unsupported() => Finding::ok(
             "acceptance",
             format!(
                 "the service lists no models and counts no tokens (HTTP {status}), so whether it \
                  accepts {used} is known at the first real request"
             ),
         ),
-        Some(refusal) if knock.is_web_page && status < 500 => Finding::problem(
+        Some(refusal) if reply.is_web_page && status < 500 => Finding::problem(
             "acceptance",
             format!(
                 "something answers that is not the service: {} (HTTP {status})",
@@ -75,7 +75,7 @@ fn describe_credential(service: &ServiceFacts) -> String {
     let used = used.map_or("the request without a credential".to_owned(), |(kind, source)| {
         format!("the {kind} from {source}")
     });
-    if service.standby { format!("{used} at {}", service.origin) } else { used }
+    if service.is_fallback { format!("{used} at {}", service.origin) } else { used }
 }
 
 /// Converts a refusal to a finding, according to its error class.
@@ -91,10 +91,7 @@ fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) 
     let what = format!("{what} ({quoted})");
     let is_credential =
         matches!(refusal.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
-    let finding = match level {
-        Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),
-        Severity::Problem => Finding::problem("acceptance", what, why, fix),
-    };
+    let finding = Finding { status: level, ..Finding::problem("acceptance", what, why, fix) };
     finding.caused_by(is_credential.then_some(FindingCause::Credential))
 }
 

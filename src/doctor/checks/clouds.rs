@@ -12,7 +12,7 @@ pub(super) fn check_identity(service: &ServiceFacts) -> Option<Finding> {
         Ok(who) => Finding::ok("identity", format!("{who} at {name}")),
         Err(why) => Finding::warning(
             "identity",
-            format!("who the run is at {name} cannot be told: {why}"),
+            format!("the identity of the run at {name} is unknown: {why}"),
             "requests to the model may be refused, too",
             credential_remedy(&service.service),
         ),

@@ -8,33 +8,12 @@ use super::settings::unread_note;
 pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
     let Some((used, others)) = known.credentials.split_first() else {
-        return vec![if !known.broken.is_empty() {
-            Finding::warning(
-                "credentials",
-                format!("none in the variables{}", unread_note(known)),
-                "one of these files may name a credential",
-                "correct the settings first, and ask again",
-            )
-            .caused_by(Some(FindingCause::Settings))
-        } else if known.needs_credential {
-            Finding::problem(
-                "credentials",
-                "no credential is set",
-                "the service requires one, so no run can start",
-                "put an API key in ANTHROPIC_API_KEY, a bearer token in ANTHROPIC_AUTH_TOKEN or the \
-                 token of a login in CLAUDE_CODE_OAUTH_TOKEN, or name another server in \
-                 ANTHROPIC_BASE_URL",
-            )
-            .caused_by(Some(FindingCause::Credential))
-        } else {
-            Finding::ok("credentials", "none is set; requests are sent without one")
-        }];
+        return vec![check_missing(known)];
     };
     let others: Vec<String> = others.iter().map(shown).collect();
-    let unused = if others.is_empty() {
-        String::new()
-    } else {
-        format!("; not used: {}", others.join(", "))
+    let unused = match others.join(", ").as_str() {
+        "" => String::new(),
+        others => format!("; not used: {others}"),
     };
     let mut findings = vec![Finding::ok("credentials", format!("{}{unused}", shown(used)))];
     if known.endpoints.iter().any(|place| place.login_expired) {
@@ -46,4 +25,27 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+fn check_missing(known: &ResolvedConfig) -> Finding {
+    if !known.broken.is_empty() {
+        let finding = Finding::warning(
+            "credentials",
+            format!("none in the variables{}", unread_note(known)),
+            "one of these files may name a credential",
+            "correct the settings first, and ask again",
+        );
+        return finding.caused_by(Some(FindingCause::Settings));
+    }
+    if !known.needs_credential {
+        return Finding::ok("credentials", "none is set; requests are sent without one");
+    }
+    let finding = Finding::problem(
+        "credentials",
+        "no credential is set",
+        "the service requires one, so no run can start",
+        "put an API key in ANTHROPIC_API_KEY, a bearer token in ANTHROPIC_AUTH_TOKEN or the token of \
+         a login in CLAUDE_CODE_OAUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
+    );
+    finding.caused_by(Some(FindingCause::Credential))
 }

@@ -20,13 +20,13 @@ pub fn check_installation(context: &DoctorContext, facts: &Installation) -> Vec<
     if facts.binary.as_os_str().is_empty() {
         findings.push(Finding::warning(
             "installation",
-            "the path of this program cannot be found out",
+            "the path of this program is unknown",
             "other copies on PATH and updates are not checked",
             "make /proc available",
         ));
         return findings;
     }
-    let installed = format!("{} ({})", facts.binary.display(), facts.kind.name());
+    let installed = format!("{} ({})", facts.binary.display(), facts.kind.into_str());
     findings.push(Finding::ok("installation", installed));
     findings.push(check_path(facts));
     findings.push(check_updates(facts));
@@ -68,13 +68,10 @@ fn check_path(facts: &Installation) -> Finding {
         return Finding::ok("path", format!("PATH leads to this one, by {wins}"));
     }
     let equal = if facts.on_path.iter().all(|it| it.is_equal) { "equal " } else { "" };
+    let (count, paths) = (at.len(), listed(&at, NAMED_MAX));
     Finding::warning(
         "path",
-        format!(
-            "{} {equal}installations on PATH: {}; {wins} wins",
-            at.len(),
-            listed(&at, NAMED_MAX)
-        ),
+        format!("{count} {equal}installations on PATH: {paths}; {wins} wins"),
         "an update of one of them does not change the others",
         format!("keep one, and remove {}", listed(&at[1..], NAMED_MAX)),
     )

@@ -8,72 +8,35 @@ use super::super::facts::machine::{MachineFacts, ResourceLimits, TempFolderProbl
 use super::super::finding::{Finding, format_bytes};
 use crate::config::format_duration;
 
-/// A CI system.
-struct CiSystem {
-    name: &'static str,
-    /// The variable that identifies it.
-    variable: &'static str,
-    /// Maximum time without output that it accepts. `None`: no limit.
-    silence: Option<Duration>,
-    /// Its limits on the time without output and on the job's time, in words.
-    policy: &'static str,
-}
-
-const fn system(
-    name: &'static str,
-    variable: &'static str,
-    silence: Option<u64>,
-    custom: &'static str,
-) -> CiSystem {
-    let silence = match silence {
-        Some(minutes) => Some(Duration::from_mins(minutes)),
-        None => None,
-    };
-    CiSystem { name, variable, silence, policy: custom }
-}
-
-const SYSTEMS: [CiSystem; 12] = [
-    system(
-        "GitHub Actions",
-        "GITHUB_ACTIONS",
-        None,
-        "it sets no limit on silence; a job may take 6 hours",
-    ),
-    system(
+/// CI systems: name, variable that identifies the system, maximum time without output that it accepts
+/// in minutes, and its policy on time without output and on the time of a job, after "it".
+const SYSTEMS: [(&str, &str, Option<u64>, &str); 12] = [
+    ("GitHub Actions", "GITHUB_ACTIONS", None, "sets no limit on silence; a job may take 6 hours"),
+    (
         "GitLab CI",
         "GITLAB_CI",
         None,
-        "it sets no limit on silence; a job may take 1 hour unless set otherwise",
+        "sets no limit on silence; a job may take 1 hour unless set otherwise",
     ),
-    system("CircleCI", "CIRCLECI", Some(10), "it ends a job after 10 minutes without output"),
-    system(
-        "Jenkins",
-        "JENKINS_URL",
-        Some(5),
-        "it ends a step whose log stands still for 5 minutes",
-    ),
-    system("Buildkite", "BUILDKITE", None, "it sets no limit on silence"),
-    system(
-        "Azure Pipelines",
-        "TF_BUILD",
-        None,
-        "it sets no limit on silence; a job may take 1 hour",
-    ),
-    system("Travis CI", "TRAVIS", Some(10), "it ends a job after 10 minutes without output"),
-    system(
+    ("CircleCI", "CIRCLECI", Some(10), "ends a job after 10 minutes without output"),
+    ("Jenkins", "JENKINS_URL", Some(5), "ends a step whose log stands still for 5 minutes"),
+    ("Buildkite", "BUILDKITE", None, "sets no limit on silence"),
+    ("Azure Pipelines", "TF_BUILD", None, "sets no limit on silence; a job may take 1 hour"),
+    ("Travis CI", "TRAVIS", Some(10), "ends a job after 10 minutes without output"),
+    (
         "Bitbucket Pipelines",
         "BITBUCKET_BUILD_NUMBER",
         None,
-        "it sets no limit on silence; a step may take 2 hours",
+        "sets no limit on silence; a step may take 2 hours",
     ),
-    system("TeamCity", "TEAMCITY_VERSION", None, "it may call a silent build hung"),
-    system("AppVeyor", "APPVEYOR", None, "it sets no limit on silence; a job may take 1 hour"),
-    system("Drone", "DRONE", None, "it sets no limit on silence; a build may take 1 hour"),
-    system(
+    ("TeamCity", "TEAMCITY_VERSION", None, "may call a silent build hung"),
+    ("AppVeyor", "APPVEYOR", None, "sets no limit on silence; a job may take 1 hour"),
+    ("Drone", "DRONE", None, "sets no limit on silence; a build may take 1 hour"),
+    (
         "AWS CodeBuild",
         "CODEBUILD_BUILD_ID",
         None,
-        "it sets no limit on silence; a build may take 1 hour",
+        "sets no limit on silence; a build may take 1 hour",
     ),
 ];
 
@@ -94,13 +57,10 @@ const PROCESSES_MIN: u64 = 64;
 pub fn check_machine(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = vec![check_sandbox(machine)];
     findings.extend(check_limits(machine.limits));
-    let kinds = ["standard input", "standard output", "standard error"];
-    let terminals: Vec<&str> = kinds
-        .into_iter()
-        .zip(machine.terminals)
-        .filter(|(_, is)| *is)
-        .map(|(kind, _)| kind)
-        .collect();
+    let streams = ["standard input", "standard output", "standard error"];
+    let terminals = streams.into_iter().zip(machine.terminals);
+    let terminals: Vec<&str> =
+        terminals.filter_map(|(stream, is_terminal)| is_terminal.then_some(stream)).collect();
     let terminals = if terminals.is_empty() { "none".to_owned() } else { terminals.join(", ") };
     findings.push(Finding::ok("terminals", terminals));
     findings.extend(check_folders(machine));
@@ -119,18 +79,18 @@ fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let at = machine.temporary.path.display();
     let elsewhere = "name another folder in TMPDIR";
-    findings.extend(machine.temporary.trouble.map(|trouble| match trouble {
+    findings.extend(machine.temporary.problem.map(|problem| match problem {
         TempFolderProblem::Missing => Finding::problem(
             "temporary",
             format!("the folder for temporary files, {at}, is not there"),
-            "commands that need one fail",
+            "commands that need temporary files fail",
             format!("make it, or {elsewhere}"),
         ),
         TempFolderProblem::Unwritable => Finding::problem(
             "temporary",
             format!("the folder for temporary files, {at}, cannot be written to by this user"),
-            "commands that need one fail",
-            format!("give this user the right to, or {elsewhere}"),
+            "commands that need temporary files fail",
+            format!("give this user the right to write there, or {elsewhere}"),
         ),
         TempFolderProblem::NoExec => Finding::warning(
             "temporary",
@@ -160,25 +120,25 @@ fn check_folders(machine: &MachineFacts) -> Vec<Finding> {
 
 /// Reports the CI system, and whether it accepts a time of `heartbeat` without output.
 pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
-    let says_yes = |name: &str| {
+    let is_on = |name: &str| {
         let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
         value.is_some_and(|value| {
             !["", "0", "false", "no", "off"].map(OsStr::new).contains(&&*value)
         })
     };
-    let heartbeat_shown = format_duration(heartbeat);
-    let beats = format!("outlast prints a line at least every {heartbeat_shown} while it waits");
-    let Some(system) = SYSTEMS.iter().find(|system| says_yes(system.variable)) else {
-        let what = if says_yes("CI") {
-            format!("an unknown CI system (CI is set); {beats}")
+    let interval = format_duration(heartbeat);
+    let heartbeats = format!("outlast prints a line at least every {interval} while it waits");
+    let system = SYSTEMS.into_iter().find(|(_, variable, ..)| is_on(variable));
+    let Some((name, variable, silence, policy)) = system else {
+        let what = if is_on("CI") {
+            format!("an unknown CI system (CI is set); {heartbeats}")
         } else {
             "none detected".to_owned()
         };
         return Finding::ok("ci", what);
     };
-    let CiSystem { name, variable, silence, policy: custom } = system;
-    let what = format!("{name} ({variable} is set): {custom}; {beats}");
-    if silence.is_some_and(|silence| heartbeat >= silence) {
+    let what = format!("{name} ({variable} is set): it {policy}; {heartbeats}");
+    if silence.is_some_and(|minutes| heartbeat >= Duration::from_mins(minutes)) {
         return Finding::problem(
             "ci",
             what,
@@ -201,7 +161,7 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
              run in a container or a virtual machine of its own",
         );
     }
-    if !machine.holds_files {
+    if !machine.restricts_files {
         return Finding::warning(
             "sandbox",
             format!("Landlock has only version {abi}"),
@@ -210,7 +170,7 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
             "use Linux 6.2 or later",
         );
     }
-    if !machine.filters_calls {
+    if !machine.filters_system_calls {
         return Finding::warning(
             "sandbox",
             format!("Landlock, version {abi}, restricts files; system calls cannot be filtered"),
@@ -228,50 +188,27 @@ fn check_sandbox(machine: &MachineFacts) -> Finding {
 }
 
 fn check_limits(limits: ResourceLimits) -> Vec<Finding> {
-    let low = |name: &str, value: Option<u64>, least: u64, show: fn(u64) -> String, why: &str| {
-        let value = value.filter(|value| *value < least)?;
-        Some(Finding::warning(
-            "ulimit",
-            format!("{name} is only {}", show(value)),
-            why,
-            format!("raise it to {} or more before outlast is started", show(least)),
-        ))
-    };
+    let mut findings = Vec::new();
+    let mut check =
+        |name: &str, value: Option<u64>, minimum, show: fn(u64) -> String, why: &str| {
+            findings.extend(value.filter(|value| *value < minimum).map(|value| {
+                let what = format!("{name} is only {}", show(value));
+                let fix =
+                    format!("raise it to {} or more before outlast is started", show(minimum));
+                Finding::warning("ulimit", what, why, fix)
+            }));
+        };
     let number: fn(u64) -> String = |number| number.to_string();
-    let mut findings: Vec<Finding> = [
-        low(
-            "ulimit -n (open files)",
-            limits.open_files,
-            OPEN_FILES_MIN,
-            number,
-            "connections, files and commands fail when there are several at a time",
-        ),
-        low(
-            "ulimit -u (processes)",
-            limits.processes,
-            PROCESSES_MIN,
-            number,
-            "commands that start others fail",
-        ),
-        low(
-            "ulimit -f (size of files)",
-            limits.file_size,
-            FILE_SIZE_MIN,
-            format_bytes,
-            "journals and what commands write are cut off there",
-        ),
-        low(
-            "ulimit -v (address space)",
-            limits.address_space,
-            ADDRESSES_MIN,
-            format_bytes,
-            "outlast and its commands may run out of memory",
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if let Some(limit) = limits.processor {
+    let ResourceLimits { open_files, processes, file_size, address_space, processor } = limits;
+    let why = "connections, files and commands fail when there are several at a time";
+    check("ulimit -n (open files)", open_files, OPEN_FILES_MIN, number, why);
+    let why = "commands that start others fail";
+    check("ulimit -u (processes)", processes, PROCESSES_MIN, number, why);
+    let why = "journals and files that commands write are cut off there";
+    check("ulimit -f (size of files)", file_size, FILE_SIZE_MIN, format_bytes, why);
+    let why = "outlast and its commands may run out of memory";
+    check("ulimit -v (address space)", address_space, ADDRESSES_MIN, format_bytes, why);
+    if let Some(limit) = processor {
         findings.push(Finding::warning(
             "ulimit",
             format!("ulimit -t (processor time) is {}", format_duration(limit)),
@@ -287,15 +224,9 @@ fn check_limits(limits: ResourceLimits) -> Vec<Finding> {
 
 /// Reports a shell that is not bash.
 pub fn check_command_shell(warning: Option<String>) -> Vec<Finding> {
-    let report = |what| {
-        Finding::warning(
-            "commands",
-            what,
-            "commands with arrays, {1..3}, [[ ]] or <(...) fail",
-            "install bash, for example with apk add bash",
-        )
-    };
-    warning.into_iter().map(report).collect()
+    let why = "commands with arrays, {1..3}, [[ ]] or <(...) fail";
+    let fix = "install bash, for example with apk add bash";
+    warning.into_iter().map(|what| Finding::warning("commands", what, why, fix)).collect()
 }
 
 /// Reports whether commands can be started and supervised.

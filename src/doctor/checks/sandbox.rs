@@ -44,10 +44,6 @@ struct Promise {
 }
 
 impl Promise {
-    fn holds(name: &'static str, how: impl Into<String>) -> Self {
-        Self { name, state: Ok(how.into()) }
-    }
-
     fn line(&self) -> String {
         match &self.state {
             Ok(how) => format!("{}: holds: {how}", self.name),
@@ -95,40 +91,36 @@ fn promises(facts: &ProfileFacts) -> [Promise; 4] {
     let ProfileFacts { sandbox, gaps, no_egress, missing_limits, no_price } = facts;
     let abi = sandbox.abi;
     let gap = gaps.kernel.as_ref().or(gaps.exposed.as_ref());
-    let files = Promise {
-        name: "sandbox",
-        state: match gap {
-            Some(gap) => Err(gap.clone()),
-            None => Ok(format!(
-                "commands write to temporary folders only and read no credentials (Landlock, \
-                 version {abi}, and seccomp)"
-            )),
-        },
+    let files = match gap {
+        Some(gap) => Err(gap.clone()),
+        None => Ok(format!(
+            "commands write to temporary folders only and read no credentials (Landlock, version \
+             {abi}, and seccomp)"
+        )),
     };
     let hosts = sandbox.allowed_domains.join(", ");
-    let network = Promise {
-        name: "network",
-        state: match (no_egress, sandbox.network) {
-            (Some(gap), _) => Err(gap.clone()),
-            (None, "off") => {
-                Ok("commands have none (seccomp); WebFetch and WebSearch are off".to_owned())
-            }
-            (None, "allowlist") => Ok(format!(
-                "commands and WebFetch reach {hosts} only (seccomp notification); WebSearch is off"
-            )),
-            (None, _) => Err(gaps.kernel.clone().unwrap_or_else(|| "it is open".to_owned())),
-        },
+    let network = match (no_egress, sandbox.network) {
+        (Some(gap), _) => Err(gap.clone()),
+        (None, "off") => {
+            Ok("commands have none (seccomp); WebFetch and WebSearch are off".to_owned())
+        }
+        (None, "allowlist") => Ok(format!(
+            "commands and WebFetch reach {hosts} only (seccomp notification); WebSearch is off"
+        )),
+        (None, _) => Err(gaps.kernel.clone().unwrap_or_else(|| "it is open".to_owned())),
     };
-    let checkout = Promise::holds(
-        "checkout",
-        "none of its settings, memory files, agents, skills and servers is used",
-    );
+    let checkout = "none of its settings, memory files, agents, skills and servers is used";
     let missing = missing_limits.iter().map(|flag| format!("without --{flag}"));
     let missing: Vec<String> = missing.chain(no_price.clone()).collect();
     let limits = match &missing[..] {
         [] => "the settings set a budget and a time limit".to_owned(),
         missing => format!("a run does not begin: {}", missing.join("; ")),
     };
-    let limits = Promise::holds("limits", limits);
-    [files, network, checkout, limits]
+    [
+        ("sandbox", files),
+        ("network", network),
+        ("checkout", Ok(checkout.to_owned())),
+        ("limits", Ok(limits)),
+    ]
+    .map(|(name, state)| Promise { name, state })
 }

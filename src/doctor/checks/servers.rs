@@ -42,8 +42,8 @@ pub fn check_servers(
     let (path, home) = (variable("PATH").unwrap_or_default(), variable("HOME"));
     findings.extend(known.servers.iter().map(|server| {
         let tried = tried.iter().find(|tried| tried.report.name == server.name);
-        let there = is_there(&server.how, path, &context.cwd, home);
-        let finding = check_server(server, tried, there, known.mcp_wait);
+        let is_missing = is_missing(&server.how, path, &context.cwd, home);
+        let finding = check_server(server, tried, is_missing, known.mcp_wait);
         finding.caused_by(network.filter(|_| is_unreached(server, tried)))
     }));
     findings
@@ -64,7 +64,7 @@ fn is_unreached(server: &ConfiguredServer, tried: Option<&TriedServer>) -> bool 
 fn check_server(
     server: &ConfiguredServer,
     tried: Option<&TriedServer>,
-    there: bool,
+    is_missing: bool,
     run_wait: Duration,
 ) -> Finding {
     let ConfiguredServer { name, source, how, disabled, login_advice } = server;
@@ -72,11 +72,9 @@ fn check_server(
     if *disabled {
         return Finding::ok("mcp", about("disabled"));
     }
-    let missing = match how {
-        ServerTransport::Program(program) if !there => Some(program),
-        ServerTransport::Program(_) | ServerTransport::Address(_) | ServerTransport::Host => None,
-    };
-    if let Some(program) = missing {
+    if let ServerTransport::Program(program) = how
+        && is_missing
+    {
         return Finding::problem(
             "mcp",
             about(&format!("its program {program} is not there")),
@@ -145,10 +143,11 @@ fn remedy(server: &ConfiguredServer) -> String {
     }
 }
 
-fn is_there(how: &ServerTransport, path: &OsStr, cwd: &Path, home: Option<&OsStr>) -> bool {
+/// Returns true if the program of a server does not exist.
+fn is_missing(how: &ServerTransport, path: &OsStr, cwd: &Path, home: Option<&OsStr>) -> bool {
     match how {
-        ServerTransport::Address(_) | ServerTransport::Host => true,
-        ServerTransport::Program(program) if program.contains('/') => cwd.join(program).is_file(),
-        ServerTransport::Program(program) => find_user_program(program, path, cwd, home).is_some(),
+        ServerTransport::Address(_) | ServerTransport::Host => false,
+        ServerTransport::Program(program) if program.contains('/') => !cwd.join(program).is_file(),
+        ServerTransport::Program(program) => find_user_program(program, path, cwd, home).is_none(),
     }
 }

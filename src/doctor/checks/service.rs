@@ -25,7 +25,7 @@ pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
 
 /// Returns the effect of an unreachable service on a run.
 fn unreachable_effect(service: &ServiceFacts) -> &'static str {
-    if service.standby {
+    if service.is_fallback {
         "a run that falls back to it ends there"
     } else {
         "no request reaches the service, so that every run fails"
@@ -34,7 +34,7 @@ fn unreachable_effect(service: &ServiceFacts) -> &'static str {
 
 /// Returns the address of a service and its proxy, for messages.
 fn describe_route(service: &ServiceFacts) -> String {
-    let at = if service.standby {
+    let at = if service.is_fallback {
         format!("{} (fallback, for {})", service.origin, service.models.join(", "))
     } else {
         service.origin.clone()
@@ -47,15 +47,15 @@ fn describe_route(service: &ServiceFacts) -> String {
 
 /// Reports whether a service is reachable, and otherwise the problem.
 pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
-    let way = describe_route(service);
+    let route = describe_route(service);
     let cause = network_cause(service);
     let problem = |what: String, fix: &str| {
         let finding = Finding::problem("service", what, unreachable_effect(service), fix);
         vec![finding.caused_by(cause)]
     };
-    match &service.seen {
+    match &service.outcome {
         ServiceProbe::Offline => {
-            vec![Finding::ok("service", format!("{way}, not asked (--offline)"))]
+            vec![Finding::ok("service", format!("{route}, not asked (--offline)"))]
         }
         ServiceProbe::Unusable(why) => problem(
             format!("the service cannot be asked: {why}"),
@@ -73,16 +73,16 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
         )
         .caused_by(cause)],
         ServiceProbe::UnknownHost(why) => problem(
-            format!("the name of {way} is not known (DNS): {why}"),
+            format!("the name of {route} is not known (DNS): {why}"),
             "correct the host in the base URL, or the name servers of this machine; see whether \
              a proxy is needed (HTTPS_PROXY)",
         ),
         ServiceProbe::NoConnection(why) => problem(
-            format!("{way} cannot be reached: {why}"),
+            format!("{route} cannot be reached: {why}"),
             "see whether the server runs, the port is right, and no firewall is in between",
         ),
         ServiceProbe::TimedOut(seconds) => problem(
-            format!("{way} does not answer within {seconds} s"),
+            format!("{route} does not answer within {seconds} s"),
             "see whether the server hangs, or a firewall swallows what is sent; a proxy may be \
              needed (HTTPS_PROXY)",
         ),
@@ -91,20 +91,20 @@ pub fn check_service(service: &ServiceFacts) -> Vec<Finding> {
         ServiceProbe::NoCredential(why) => vec![
             Finding::problem(
                 "credentials",
-                format!("no credential available for {way}: {why}"),
+                format!("no credential available for {route}: {why}"),
                 "requests cannot be signed",
                 clouds::credential_remedy(&service.service),
             )
             .caused_by(Some(FindingCause::Credential)),
         ],
-        ServiceProbe::Answered(answer) => check_answer(service, answer, &way),
+        ServiceProbe::Answered(answer) => check_answer(service, answer, &route),
     }
 }
 
 /// Returns the network problem for which a service is unreachable. `None`: there is none, or the
 /// service is on this machine, so that other services do not share the problem.
 pub fn network_cause(service: &ServiceFacts) -> Option<FindingCause> {
-    let cause = match &service.seen {
+    let cause = match &service.outcome {
         ServiceProbe::NoProxy { .. } => Some(FindingCause::Proxy),
         ServiceProbe::UnknownHost(_) => Some(FindingCause::UnknownHost),
         ServiceProbe::NoConnection(_) => Some(FindingCause::NoConnection),
@@ -167,10 +167,10 @@ fn helper_finding(service: &ServiceFacts, why: &str, limit: Duration) -> Finding
     .caused_by(Some(FindingCause::Credential))
 }
 
-fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
-    let knock = &answer.probe;
-    let (status, asked) = (knock.status, knock.request);
-    let detail = knock.refusal.as_ref().map_or("", |refusal| refusal.fault.detail());
+fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, route: &str) -> Vec<Finding> {
+    let reply = &answer.probe;
+    let (status, asked) = (reply.status, reply.request);
+    let detail = reply.refusal.as_ref().map_or("", |refusal| refusal.fault.detail());
     if status == 407 {
         return vec![Finding::problem(
             "proxy",
@@ -181,10 +181,10 @@ fn check_answer(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Ve
         )];
     }
     let mut findings =
-        vec![Finding::ok("service", format!("{way} answers ({asked}: HTTP {status})"))];
+        vec![Finding::ok("service", format!("{route} answers ({asked}: HTTP {status})"))];
     findings.extend(clouds::check_identity(service));
     findings.extend(acceptance::check_acceptance(service, answer));
-    findings.extend(knock.clocks.map(|(theirs, ours)| check_clock(theirs, ours, service)));
+    findings.extend(reply.clocks.map(|(theirs, ours)| check_clock(theirs, ours, service)));
     findings
 }
 

@@ -25,11 +25,13 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "correct it there; outlast help settings lists every setting, outlast help environment \
              every variable",
         );
+        if index > 0 {
+            return finding;
+        }
         // The first mistake also names the checks that the mistakes prevented.
-        let is_first = index == 0;
         let unchecked = "until then, MCP servers and fallback models are not checked";
-        let unchecked = (is_first && known.run_unavailable).then(|| unchecked.to_owned());
-        finding.with(unchecked).caused_by(is_first.then_some(FindingCause::Settings))
+        let unchecked = known.run_unavailable.then(|| unchecked.to_owned());
+        finding.with(unchecked).caused_by(Some(FindingCause::Settings))
     }));
     findings.extend(known.warnings.iter().map(|warning| {
         Finding::warning(
@@ -43,7 +45,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         let finding = Finding::warning(
             "trust",
             "some settings of the repository are ignored",
-            "the repository is not trusted, so that its settings can only forbid",
+            "the repository is not trusted, so its settings can only restrict",
             "if you trust it, run with --trust-project, or name it in trustedProjects of your own \
              settings",
         );

@@ -18,11 +18,11 @@ const FILES_MIN: u64 = 100;
 const NAMED_MAX: usize = 3;
 
 /// Reports whether sessions can be stored, how many there are, and unfinished ones.
-pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
-    let mut findings = vec![check_writable(kept)];
-    findings.extend(kept.free.map(|free| check_disk_space(kept, free)));
-    findings.extend(kept.free_files.and_then(|free| check_inodes(kept, free)));
-    let store = &kept.store;
+pub fn check_store(facts: &SessionStoreFacts) -> Vec<Finding> {
+    let mut findings = vec![check_writable(facts)];
+    findings.extend(facts.free.map(|free| check_disk_space(facts, free)));
+    findings.extend(facts.free_files.and_then(|free| check_inodes(facts, free)));
+    let store = &facts.store;
     let at_least = if store.partial { "at least " } else { "" };
     let size = format_bytes(store.bytes);
     findings.push(Finding::ok(
@@ -51,30 +51,28 @@ pub fn check_store(kept: &SessionStoreFacts) -> Vec<Finding> {
     findings
 }
 
-fn check_writable(kept: &SessionStoreFacts) -> Finding {
-    let (folder, tried) = (kept.folder.display(), kept.tried.display());
-    match &kept.unwritable {
+fn check_writable(facts: &SessionStoreFacts) -> Finding {
+    let (folder, tried) = (facts.folder.display(), facts.tried.display());
+    match &facts.unwritable {
         None => Finding::ok("store", format!("sessions are kept in {folder}")),
-        Some(why) => Finding::problem(
-            "store",
-            format!("sessions cannot be kept in {folder}: {tried}: {why}"),
-            "a run that is cut off cannot be resumed, and no login can be renewed",
-            format!(
-                "{} or name another folder in OUTLAST_CONFIG_DIR",
-                if kept.is_folder {
-                    format!(
-                        "make room on the disk of {tried}, give this user the right to write there,"
-                    )
-                } else {
-                    format!("move the file {tried} away,")
-                }
-            ),
-        ),
+        Some(why) => {
+            let fix = if facts.is_folder {
+                format!("make room on the disk of {tried}, give this user the right to write there")
+            } else {
+                format!("move the file {tried} away")
+            };
+            Finding::problem(
+                "store",
+                format!("sessions cannot be kept in {folder}: {tried}: {why}"),
+                "a run that is cut off cannot be resumed, and no login can be renewed",
+                format!("{fix}, or name another folder in OUTLAST_CONFIG_DIR"),
+            )
+        }
     }
 }
 
-fn check_disk_space(kept: &SessionStoreFacts, free: u64) -> Finding {
-    let (folder, left) = (kept.tried.display(), format_bytes(free));
+fn check_disk_space(facts: &SessionStoreFacts, free: u64) -> Finding {
+    let (folder, left) = (facts.tried.display(), format_bytes(free));
     let what = format!("{left} left on the disk of {folder}");
     let why = "journals and long outputs cannot be kept once it is full";
     let fix = "make room on that disk, or name another folder in OUTLAST_CONFIG_DIR";
@@ -86,8 +84,8 @@ fn check_disk_space(kept: &SessionStoreFacts, free: u64) -> Finding {
 }
 
 /// Reports a disk with too few free inodes, which may still have free space.
-fn check_inodes(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
-    let folder = kept.tried.display();
+fn check_inodes(facts: &SessionStoreFacts, free: u64) -> Option<Finding> {
+    let folder = facts.tried.display();
     (free < FILES_MIN).then(|| {
         Finding::problem(
             "disk",

@@ -29,7 +29,7 @@ const PACKAGE_INTERPRETERS: [&str; 2] = ["bun", "deno"];
 const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
 
 /// Extensions of scripts, for names without a folder.
-const ENDINGS: [&str; 8] = ["cjs", "js", "mjs", "pl", "py", "rb", "sh", "ts"];
+const EXTENSIONS: [&str; 8] = ["cjs", "js", "mjs", "pl", "py", "rb", "sh", "ts"];
 
 /// Maximum number of bytes that are read for the `#!` line of a script.
 const SHEBANG_MAX: u64 = 256;
@@ -65,7 +65,7 @@ pub fn find_broken_hooks(
     home: Option<&Path>,
     variables: &Variables,
 ) -> Vec<BrokenHook> {
-    let look = |hook: &HookLine| {
+    let broken = |hook: &HookLine| {
         let project = hook.project.as_deref().unwrap_or(cwd);
         let context = HookContext { cwd, project, home, variables };
         let files = context.files(&hook.command);
@@ -73,7 +73,7 @@ pub fn find_broken_hooks(
         let HookLine { event, ref source, guard, .. } = *hook;
         Some(BrokenHook { event, program, obstacle, source: source.clone(), guard })
     };
-    hooks.iter().filter_map(look).collect()
+    hooks.iter().filter_map(broken).collect()
 }
 
 /// A file that a hook needs.
@@ -110,8 +110,8 @@ impl HookContext<'_> {
             HookCommand::Callback { .. } => return Vec::new(),
         };
         // `env` accepts assignments before its program.
-        let wraps = |word: &&String| WRAPPERS.contains(&word.as_str()) || is_assignment(word);
-        let wrappers = words.iter().take_while(wraps).count();
+        let is_wrapper = |word: &&String| WRAPPERS.contains(&word.as_str()) || is_assignment(word);
+        let wrappers = words.iter().take_while(is_wrapper).count();
         // A new PATH may lead to another program.
         if words[..wrappers].iter().any(|word| word.starts_with("PATH=")) {
             return Vec::new();
@@ -145,7 +145,7 @@ impl HookContext<'_> {
         for piece in pieces {
             let (name, rest) = match piece.strip_prefix('{') {
                 Some(braced) => braced.split_once('}')?,
-                None => piece.split_at(piece.find(is_no_name_letter).unwrap_or(piece.len())),
+                None => piece.split_at(piece.find(ends_name).unwrap_or(piece.len())),
             };
             if is_pattern(rest) {
                 return None;
@@ -170,17 +170,12 @@ impl HookContext<'_> {
     }
 
     fn obstacle(&self, file: NeededFile) -> Option<(String, HookObstacle)> {
-        let (name, found) = match file {
-            NeededFile::ToRun(name) => {
-                let found = self.program_obstacle(&name);
-                (name, found)
-            }
-            NeededFile::ToRead(name) => {
-                let found = self.script_obstacle(&name);
-                (name, found)
-            }
-        };
-        found.map(|obstacle| (name, obstacle))
+        let obstacle = match &file {
+            NeededFile::ToRun(name) => self.program_obstacle(name),
+            NeededFile::ToRead(name) => self.script_obstacle(name),
+        }?;
+        let (NeededFile::ToRun(name) | NeededFile::ToRead(name)) = file;
+        Some((name, obstacle))
     }
 
     fn script_obstacle(&self, name: &str) -> Option<HookObstacle> {
@@ -195,14 +190,8 @@ impl HookContext<'_> {
     }
 
     fn program_obstacle(&self, name: &str) -> Option<HookObstacle> {
-        let path = if name.contains('/') {
-            self.cwd.join(name)
-        } else {
-            match self.find(name) {
-                Some(path) => path,
-                None => return Some(HookObstacle::Missing),
-            }
-        };
+        let path = if name.contains('/') { Some(self.cwd.join(name)) } else { self.find(name) };
+        let Some(path) = path else { return Some(HookObstacle::Missing) };
         let Ok(facts) = path.metadata() else { return Some(HookObstacle::Missing) };
         if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
             return Some(HookObstacle::NotExecutable);
@@ -214,13 +203,15 @@ impl HookContext<'_> {
         }
         let mut words = line.split_whitespace();
         let interpreter = words.next()?;
-        let by_name = words.next().filter(|word| {
+        // `env` searches the interpreter by its name.
+        let name = words.next().filter(|word| {
             interpreter.ends_with("/env") && !word.starts_with('-') && !word.contains('=')
         });
-        if !Path::new(interpreter).exists() {
-            return Some(HookObstacle::NoInterpreter(interpreter.to_owned()));
-        }
-        let missing = by_name.filter(|name| self.find(name).is_none());
+        let missing = if Path::new(interpreter).exists() {
+            name.filter(|name| self.find(name).is_none())
+        } else {
+            Some(interpreter)
+        };
         missing.map(|name| HookObstacle::NoInterpreter(name.to_owned()))
     }
 
@@ -230,16 +221,16 @@ impl HookContext<'_> {
     }
 }
 
-/// Returns the words of the first command of a script, unexpanded. Empty if only a shell can tell
-/// them.
+/// Returns the words of the first command of a script, unexpanded. Empty if only a shell can
+/// determine them.
 fn first_command(script: &str) -> Vec<String> {
     let script = script.replace("\\\n", "");
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let line = script.lines().map(str::trim).find(is_code).unwrap_or_default();
-    // If the end is in quotes, they are not closed before it, which is an error for `shlex`.
+    // If this character is in quotes, they are not closed before it, which `shlex` rejects.
     let end = line.find([';', '&', '|', '<', '>']).unwrap_or(line.len());
     let (command, rest) = line.split_at(end);
-    // A number of its own before a redirection is the descriptor.
+    // A separate number before a redirection is the descriptor.
     let before = command.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let is_word = before.is_empty() || before.ends_with(char::is_whitespace);
     let command = if is_word && rest.starts_with(['<', '>']) { before } else { command };
@@ -251,17 +242,18 @@ fn first_command(script: &str) -> Vec<String> {
 
 fn is_assignment(word: &str) -> bool {
     let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty() && !name.contains(is_no_name_letter)
+    !name.is_empty() && !name.contains(ends_name)
 }
 
-fn is_no_name_letter(letter: char) -> bool {
+/// Returns true if a letter cannot be part of the name of a variable.
+fn ends_name(letter: char) -> bool {
     !letter.is_ascii_alphanumeric() && letter != '_'
 }
 
 fn is_script(word: &str) -> bool {
     let extension = Path::new(word).extension().and_then(OsStr::to_str);
     !word.starts_with('-')
-        && (word.contains('/') || extension.is_some_and(|extension| ENDINGS.contains(&extension)))
+        && (word.contains('/') || extension.is_some_and(|it| EXTENSIONS.contains(&it)))
 }
 
 /// Reads the first line, including a carriage return at its end.

@@ -16,7 +16,8 @@ use super::super::DoctorContext;
 const LIST_MAX: u64 = 1 << 20;
 
 /// The installation method of a binary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum InstallKind {
     Development,
     Cargo,
@@ -25,19 +26,6 @@ pub enum InstallKind {
     Native,
     /// A package of Debian.
     Deb,
-}
-
-impl InstallKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Development => "development",
-            Self::Cargo => "cargo",
-            Self::NpmLocal => "npm-local",
-            Self::NpmGlobal => "npm-global",
-            Self::Native => "native",
-            Self::Deb => "deb",
-        }
-    }
 }
 
 /// The location of the running binary, and the copies of outlast on PATH.
@@ -101,12 +89,12 @@ fn has_same_content(one: &Path, other: &Path) -> io::Result<bool> {
 pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
     let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
-        let there = folder.join("outlast");
-        let Ok(real) = fs::canonicalize(&there) else { continue };
-        let runs = fs::metadata(&real)
+        let path = folder.join("outlast");
+        let Ok(real) = fs::canonicalize(&path) else { continue };
+        let is_program = fs::metadata(&real)
             .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0);
-        if runs && !found.iter().any(|(_, known)| *known == real) {
-            found.push((there, real));
+        if is_program && !found.iter().any(|(_, known)| *known == real) {
+            found.push((path, real));
         }
     }
     found
@@ -141,9 +129,9 @@ fn by_folders(binary: &Path) -> Option<InstallKind> {
 /// folder, which cargo marks with `.rustc_info.json`.
 fn is_cargo_build(binary: &Path) -> bool {
     let target = binary.ancestors().find(|folder| folder.ends_with("target"));
-    let beside = target.and_then(Path::parent).is_some_and(|at| at.join("Cargo.toml").is_file());
-    let above = binary.ancestors().skip(2).take(2);
-    beside || above.map(|folder| folder.join(".rustc_info.json")).any(|note| note.is_file())
+    let package = target.and_then(Path::parent);
+    package.is_some_and(|folder| folder.join("Cargo.toml").is_file())
+        || binary.ancestors().skip(2).take(2).any(|it| it.join(".rustc_info.json").is_file())
 }
 
 /// Distinguishes global and local npm modules. Global ones are in the prefix's `lib`, or in the
@@ -172,13 +160,13 @@ fn is_in_deb(binary: &Path, root: &Path) -> bool {
     let name = binary.strip_prefix(root).unwrap_or(binary).to_string_lossy();
     // If /bin is a link to /usr/bin, the list may have either path.
     let names = [Some(&*name), name.strip_prefix("usr/")];
-    let is_it = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
-    let lists = fs::read_dir(root.join("var/lib/dpkg/info")).into_iter().flatten().flatten();
-    let ours = lists.map(|entry| entry.path()).filter(|path| {
+    let is_binary = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
+    let files = fs::read_dir(root.join("var/lib/dpkg/info")).into_iter().flatten().flatten();
+    let mut lists = files.map(|entry| entry.path()).filter(|path| {
         let is_list = path.extension().is_some_and(|extension| extension == "list");
         is_list && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"outlast"))
     });
-    ours.into_iter().any(|list| String::from_utf8_lossy(&read_start(&list)).lines().any(is_it))
+    lists.any(|list| String::from_utf8_lossy(&read_start(&list)).lines().any(is_binary))
 }
 
 fn read_start(path: &Path) -> Vec<u8> {

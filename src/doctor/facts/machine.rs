@@ -21,9 +21,9 @@ pub struct MachineFacts {
     /// The usable Landlock ABI version; 0 without Landlock.
     pub landlock: u32,
     /// True if Landlock can restrict every kind of write to files, truncation included.
-    pub holds_files: bool,
+    pub restricts_files: bool,
     /// True if system calls can be filtered (seccomp).
-    pub filters_calls: bool,
+    pub filters_system_calls: bool,
     /// The reason why commands cannot be restricted to a list of domains. `None`: they can, or
     /// Landlock or seccomp is missing.
     pub no_egress: Option<String>,
@@ -56,7 +56,7 @@ pub struct ResourceLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TempFolder {
     pub path: PathBuf,
-    pub trouble: Option<TempFolderProblem>,
+    pub problem: Option<TempFolderProblem>,
 }
 
 /// A problem of the folder for temporary files.
@@ -71,15 +71,15 @@ pub enum TempFolderProblem {
 /// Reads the facts from the system.
 pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts {
     let support = LandlockSupport::probe();
-    let filters_calls = filters_system_calls();
-    let no_egress = (support.abi > 0 && filters_calls)
+    let filters_system_calls = filters_system_calls();
+    let no_egress = (support.abi > 0 && filters_system_calls)
         .then(|| Egress::missing(&Supervisor::with_own_binary()))
         .flatten()
         .map(|gap| gap.to_string());
     MachineFacts {
         landlock: support.abi,
-        holds_files: support.restricts_files(),
-        filters_calls,
+        restricts_files: support.restricts_files(),
+        filters_system_calls,
         no_egress,
         limits: read_limits(),
         terminals: [
@@ -117,14 +117,14 @@ fn temporary(variables: &Variables) -> TempFolder {
     let path = named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let runs_nothing =
         || statvfs(&path).is_ok_and(|disk| disk.flags().contains(FsFlags::ST_NOEXEC));
-    let trouble = if !path.is_dir() {
+    let problem = if !path.is_dir() {
         Some(TempFolderProblem::Missing)
     } else if access(&path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
         Some(TempFolderProblem::Unwritable)
     } else {
         runs_nothing().then_some(TempFolderProblem::NoExec)
     };
-    TempFolder { path, trouble }
+    TempFolder { path, problem }
 }
 
 /// Starts a trivial command in the same way as a run. Returns the reason if it failed.

@@ -65,6 +65,12 @@ pub struct ServiceAnswer {
     pub unknown: Vec<(String, String)>,
 }
 
+impl ServiceAnswer {
+    fn of(probe: ProbeAnswer) -> ServiceProbe {
+        ServiceProbe::Answered(Self { probe, unknown: Vec::new() })
+    }
+}
+
 /// A service and the outcome of its probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
@@ -73,38 +79,46 @@ pub struct ServiceFacts {
     pub proxy: Option<String>,
     pub service: ServiceKind,
     /// The identity that the credential belongs to, or the reason why the cloud did not return it.
-    /// `None`: it was not asked, has no such request, or did not answer in time.
+    /// `None`: it was not contacted, has no such request, or did not answer in time.
     pub identity: Option<Result<String, String>>,
     /// The models that a run requests from it.
     pub models: Vec<String>,
     /// True if it is used only as a fallback.
-    pub standby: bool,
+    pub is_fallback: bool,
     /// Kind and source of its credential.
     pub credential: Option<(String, String)>,
-    pub seen: ServiceProbe,
+    pub outcome: ServiceProbe,
 }
 
 /// Probes all services in parallel, unless `offline`, until `until` at the latest.
 pub async fn probe_services(
-    known: &ResolvedConfig,
+    config: &ResolvedConfig,
     offline: bool,
     until: Instant,
 ) -> Vec<Result<ServiceFacts, Finding>> {
-    let mut asking = JoinSet::new();
-    for (index, place) in known.endpoints.iter().cloned().enumerate() {
-        asking.spawn(async move {
-            let seen = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
-            let late = time_limits::late_finding("service");
-            (index, seen.unwrap_or(Err(late)))
-        });
+    let probes = config.endpoints.iter().cloned().map(|place| async move {
+        let probe = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
+        probe.unwrap_or_else(|_| Err(time_limits::late_finding("service")))
+    });
+    in_parallel(probes).await
+}
+
+/// Awaits futures in parallel tasks. Returns their results in the order of the futures, without
+/// those that panicked.
+async fn in_parallel<F>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for (index, future) in futures.enumerate() {
+        tasks.spawn(async move { (index, future.await) });
     }
-    let mut seen = Vec::new();
-    while let Some(done) = asking.join_next().await {
-        seen.extend(done.ok());
+    let mut results = Vec::new();
+    while let Some(result) = tasks.join_next().await {
+        results.extend(result.ok());
     }
-    seen.sort_unstable_by_key(|(index, _)| *index);
-    let (_, services): (Vec<usize>, Vec<_>) = seen.into_iter().unzip();
-    services
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 async fn probe_service(
@@ -112,8 +126,7 @@ async fn probe_service(
     offline: bool,
     until: Instant,
 ) -> Result<ServiceFacts, Finding> {
-    let ServicePlace { mut endpoint, models, credential, is_fallback: standby, login_expired } =
-        place;
+    let ServicePlace { mut endpoint, models, credential, is_fallback, login_expired } = place;
     let address = BaseUrl::parse(&endpoint.base_url);
     let origin = address.map(|address| address.origin()).unwrap_or_default();
     let mut service = ServiceFacts {
@@ -122,9 +135,9 @@ async fn probe_service(
         service: endpoint.kind.clone(),
         identity: None,
         models,
-        standby,
+        is_fallback,
         credential,
-        seen: ServiceProbe::Offline,
+        outcome: ServiceProbe::Offline,
     };
     endpoint.timers.connect = endpoint.timers.connect.min(CONNECT_MAX);
     let helper = if let Credential::Helper(command) = &mut endpoint.credential {
@@ -138,30 +151,22 @@ async fn probe_service(
     };
     let connect = endpoint.timers.connect;
     // Reading certificate files may block.
-    let client = match time_limits::blocking_within_limit("certificates", move || {
-        ModelClient::new(endpoint)
-    })
-    .await?
-    {
+    let make_client = move || ModelClient::new(endpoint);
+    let client = match time_limits::blocking_within_limit("certificates", make_client).await? {
         Ok(client) => Arc::new(client),
         Err(error) => {
-            return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service });
+            let outcome = ServiceProbe::Unusable(error.to_string());
+            return Ok(ServiceFacts { outcome, ..service });
         }
     };
     service.proxy = client.proxy();
-    if !offline {
-        let asked = ServiceRequest { client, connect, helper, until };
-        service.seen = match service.proxy.as_deref() {
-            _ if login_expired => ServiceProbe::NoCredential(
-                "the login has expired; the next run renews it".to_owned(),
-            ),
-            proxy => {
-                let (seen, identity) =
-                    tokio::join!(asked.probe(proxy, &service.models), asked.identity());
-                service.identity = identity;
-                seen
-            }
-        };
+    if login_expired && !offline {
+        let why = "the login has expired; the next run renews it";
+        service.outcome = ServiceProbe::NoCredential(why.to_owned());
+    } else if !offline {
+        let request = ServiceRequest { client, connect, helper, until };
+        let probe = request.probe(service.proxy.as_deref(), &service.models);
+        (service.outcome, service.identity) = tokio::join!(probe, request.identity());
     }
     Ok(service)
 }
@@ -188,34 +193,30 @@ impl ServiceRequest {
         }
         let begin = Instant::now();
         let until = self.until.min(begin + ANSWER_MAX);
-        match timeout_at(until, self.client.list_models()).await {
-            Err(_) => ServiceProbe::TimedOut(until.duration_since(begin).as_secs()),
-            Ok(Err(fault)) => self.outcome_of_fault(&fault),
-            Ok(Ok(list)) if list.refusal.is_some() && !list.is_unsupported() => {
-                ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
-            }
-            Ok(Ok(list)) => match timeout_at(until, self.count_tokens(models)).await {
-                Err(_) if list.is_unsupported() => {
-                    ServiceProbe::TimedOut(until.duration_since(begin).as_secs())
-                }
-                Err(_) => {
-                    ServiceProbe::Answered(ServiceAnswer { probe: list, unknown: Vec::new() })
-                }
-                Ok(counts) => {
-                    let mut seen = self.select_answer(list, counts);
-                    if let ServiceProbe::Answered(answer) = &mut seen
-                        && answer.probe.is_unsupported()
-                        && !answer.probe.is_web_page
-                        && let Ok(Ok(Some(reply))) = timeout_at(until, self.client.ask_nothing()).await
-                        // The answers of the API: they tell nothing of the credential.
-                        && !matches!(reply.status, 200..=299 | 400 | 422)
-                    {
-                        answer.probe = reply;
-                    }
-                    seen
-                }
-            },
+        let timed_out = || ServiceProbe::TimedOut(until.duration_since(begin).as_secs());
+        let list = match timeout_at(until, self.client.list_models()).await {
+            Err(_) => return timed_out(),
+            Ok(Err(fault)) => return self.outcome_of_fault(&fault),
+            Ok(Ok(list)) => list,
+        };
+        if list.refusal.is_some() && !list.is_unsupported() {
+            return ServiceAnswer::of(list);
         }
+        let mut outcome = match timeout_at(until, self.count_tokens(models)).await {
+            Err(_) if list.is_unsupported() => return timed_out(),
+            Err(_) => return ServiceAnswer::of(list),
+            Ok(counts) => self.select_answer(list, counts),
+        };
+        if let ServiceProbe::Answered(answer) = &mut outcome
+            && answer.probe.is_unsupported()
+            && !answer.probe.is_web_page
+            && let Ok(Ok(Some(reply))) = timeout_at(until, self.client.ask_nothing()).await
+            // These are answers of the API, which do not depend on the credential.
+            && !matches!(reply.status, 200..=299 | 400 | 422)
+        {
+            answer.probe = reply;
+        }
+        outcome
     }
 
     /// Returns the identity that the credential belongs to, or the reason why the cloud did not
@@ -233,17 +234,14 @@ impl ServiceRequest {
         &self,
         models: &[String],
     ) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
-        let mut counting = JoinSet::new();
-        for (index, model) in models.iter().cloned().enumerate() {
+        let counts = models.iter().cloned().map(|model| {
             let client = Arc::clone(&self.client);
-            counting.spawn(async move {
+            async move {
                 let counted = client.count_word(&model).await;
-                (index, model, counted)
-            });
-        }
-        let mut counts: Vec<_> = counting.join_all().await;
-        counts.sort_unstable_by_key(|(index, ..)| *index);
-        counts.into_iter().map(|(_, model, counted)| (model, counted)).collect()
+                (model, counted)
+            }
+        });
+        in_parallel(counts).await
     }
 
     /// Selects the most informative answer, and collects the unknown models.
@@ -252,11 +250,11 @@ impl ServiceRequest {
         list: ProbeAnswer,
         counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>,
     ) -> ServiceProbe {
-        let (mut unknown, mut telling) = (Vec::new(), None);
+        let (mut unknown, mut informative) = (Vec::new(), None);
         for (model, counted) in counts {
             let mut count = match counted {
                 Ok(count) => count,
-                Err(fault) if list.is_unsupported() && telling.is_none() => {
+                Err(fault) if list.is_unsupported() && informative.is_none() => {
                     return self.outcome_of_fault(&fault);
                 }
                 Err(_) => continue,
@@ -267,12 +265,12 @@ impl ServiceRequest {
                 (count.refusal, count.status) = (None, 200);
             }
             let class = count.refusal.as_ref().map(|refusal| refusal.class);
-            let unpaid = class == Some(ErrorClass::CreditBalanceLow);
-            if (list.is_unsupported() && telling.is_none()) || unpaid {
-                telling = Some(count);
+            let is_unpaid = class == Some(ErrorClass::CreditBalanceLow);
+            if (list.is_unsupported() && informative.is_none()) || is_unpaid {
+                informative = Some(count);
             }
         }
-        ServiceProbe::Answered(ServiceAnswer { probe: telling.unwrap_or(list), unknown })
+        ServiceProbe::Answered(ServiceAnswer { probe: informative.unwrap_or(list), unknown })
     }
 
     fn outcome_of_fault(&self, fault: &Fault) -> ServiceProbe {
@@ -289,7 +287,7 @@ impl ServiceRequest {
                     is_web_page: false,
                     clocks: None,
                 };
-                ServiceProbe::Answered(ServiceAnswer { probe, unknown: Vec::new() })
+                ServiceAnswer::of(probe)
             }
             FaultKind::Refused { code, .. } if code == KEY_HELPER_FAILED => {
                 ServiceProbe::HelperFailed { why: detail, limit: self.helper }

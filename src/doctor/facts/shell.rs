@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::process::file_reads;
+
 /// Startup files of shells, below the home folder.
 const FILES: [&str; 11] = [
     ".bashrc",
@@ -19,7 +21,7 @@ const FILES: [&str; 11] = [
     ".kshrc",
 ];
 
-/// Maximum number of bytes that are read of each file.
+/// Maximum size of a file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// A definition in a shell startup file that shadows the program `outlast`.
@@ -37,21 +39,15 @@ pub fn find_shadowing_aliases(
     home: Option<&Path>,
     variables: &BTreeMap<OsString, OsString>,
 ) -> Vec<ShadowingAlias> {
-    let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
-    let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
-    let files: Vec<PathBuf> = own.chain(zsh.map(|folder| folder.join(".zshrc"))).collect();
+    let zsh = variables.get(OsStr::new("ZDOTDIR")).map(|folder| Path::new(folder).join(".zshrc"));
+    let files = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
+    let files: Vec<PathBuf> = files.chain(zsh).collect();
     let mut found = Vec::new();
-    for file in files {
-        if !file.is_file() {
-            continue;
-        }
-        let Ok(bytes) = crate::process::file_reads::read_bounded(&file, FILE_MAX) else { continue };
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        found.extend(shadows(&text).into_iter().map(|(line, what)| ShadowingAlias {
-            file: file.clone(),
-            line,
-            what,
-        }));
+    for file in files.into_iter().filter(|file| file.is_file()) {
+        let Ok(bytes) = file_reads::read_bounded(&file, FILE_MAX) else { continue };
+        let shadows = shadows(&String::from_utf8_lossy(&bytes));
+        let alias = |(line, what)| ShadowingAlias { file: file.clone(), line, what };
+        found.extend(shadows.into_iter().map(alias));
     }
     found
 }

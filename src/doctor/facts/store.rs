@@ -45,15 +45,13 @@ pub fn inspect_store(config_dir: &Path) -> SessionStoreFacts {
     } else {
         Some("it is a file, where a folder should be".to_owned())
     };
+    // The types of the numbers differ between platforms.
+    let saturated = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
     let disk = statvfs(&tried).ok();
-    let free_files = disk.filter(|disk| disk.files() > 0).map(|disk| {
-        // The types differ between platforms.
-        u64::try_from(u128::from(disk.files_available())).unwrap_or(u64::MAX)
-    });
+    let free_files = disk.filter(|disk| disk.files() > 0);
+    let free_files = free_files.map(|disk| saturated(u128::from(disk.files_available())));
     let free = disk.map(|disk| {
-        // The types differ between platforms.
-        let bytes = u128::from(disk.blocks_available()) * u128::from(disk.fragment_size());
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        saturated(u128::from(disk.blocks_available()) * u128::from(disk.fragment_size()))
     });
     SessionStoreFacts { folder, tried, is_folder, unwritable, store, free, free_files }
 }
@@ -96,11 +94,10 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     let path = CrashLog::in_folder(config_dir).path().to_path_buf();
     let (bytes, partial) = match end_of(&path) {
         Ok(read) => read,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return HookLog { path, ..HookLog::default() };
-        }
         Err(error) => {
-            return HookLog { path, unreadable: Some(error.to_string()), ..HookLog::default() };
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            let unreadable = (!is_missing).then(|| error.to_string());
+            return HookLog { path, unreadable, ..HookLog::default() };
         }
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -108,16 +105,16 @@ pub fn hook_log(config_dir: &Path) -> HookLog {
     let lines = text.lines().skip(usize::from(partial));
     let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
     let formatted: Vec<String> = lines.iter().filter_map(|line| format_failure(line)).collect();
-    let (failures, rubbish) = (formatted.len(), lines.len() - formatted.len());
+    let (failures, unreadable_lines) = (formatted.len(), lines.len() - formatted.len());
     let last = formatted.into_iter().skip(failures.saturating_sub(SHOWN_MAX)).collect();
-    HookLog { path, failures, unreadable_lines: rubbish, partial, unreadable: None, last }
+    HookLog { path, failures, unreadable_lines, partial, unreadable: None, last }
 }
 
-/// Reads the end of a regular file without blocking. Also returns true if the file has more before
-/// it.
+/// Reads the end of a regular file. The flag is true if that is not the whole file. Other files are
+/// rejected, because reading them could block.
 fn end_of(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut file = File::open(path)?;
     let before = file.metadata()?.len().saturating_sub(LOG_MAX);
