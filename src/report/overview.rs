@@ -44,7 +44,7 @@ impl OutcomeCounts {
         self.succeeded + self.failed + self.others
     }
 
-    /// Returns the fraction that `number` of the sessions is.
+    /// Returns `number` as a fraction of the sessions.
     pub fn fraction(&self, number: u32) -> f64 {
         f64::from(number) / f64::from(self.sessions().max(1))
     }

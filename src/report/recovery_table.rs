@@ -37,7 +37,7 @@ fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(millis(*time))
 }
 
-/// `null` where a price is not known.
+/// Serializes `null` if a price is unknown.
 fn as_dollars<S: Serializer>(cost: &Spending, to: S) -> Result<S::Ok, S::Error> {
     cost.total().map(Money::as_dollars).serialize(to)
 }
@@ -60,10 +60,8 @@ impl RecoverySummary {
 
 impl From<&RecoveryRecord> for RecoverySummary {
     fn from(record: &RecoveryRecord) -> Self {
-        let mut strategies = BTreeMap::new();
-        for (name, times) in record.strategies.iter() {
-            strategies.insert(name.to_owned(), times);
-        }
+        let strategies = record.strategies.iter();
+        let strategies = strategies.map(|(name, times)| (name.to_owned(), times)).collect();
         Self {
             class: record.class.clone(),
             fired: 1,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::history::{HistoryEvent, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitCause};
+use crate::history::{
+    AgentHistory, HistoryEvent, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitCause,
+};
 use crate::journal::{ModelTotals, SessionTotals};
 use crate::recovery::{Money, Spending, StopReason};
 use crate::text::shortened_line;
@@ -64,7 +66,7 @@ pub enum SessionOutcome {
     Running,
     /// The last process did not record its end: it was killed, or its journal was lost.
     Unfinished,
-    /// The run did not begin, and this is the exit code: only the result of a task knows of it.
+    /// The run did not begin. This exit code is recorded only in the result of a task.
     NotStarted(u8),
     /// Another program recorded it.
     Foreign,
@@ -310,7 +312,7 @@ impl SessionReport {
         };
         let mut spending = SpendSummary::of(history.totals_with_agents());
         if history.is_foreign() {
-            // Such a program records the usage with each reply, and no costs.
+            // Other programs record the usage with each reply, and no costs.
             history.turns().for_each(|turn| spending.add(&SpendSummary::of_turn(turn)));
         }
         spending.cost = history.spending();
@@ -343,17 +345,13 @@ impl SessionReport {
 }
 
 impl AgentSummary {
-    fn of(agent: &crate::history::AgentHistory) -> Self {
-        let history = &agent.history;
-        let outcome = history
-            .end
-            .as_ref()
-            .map_or(SessionOutcome::Unfinished, |it| SessionOutcome::Ended(it.reason));
+    fn of(AgentHistory { meta, history }: &AgentHistory) -> Self {
+        let reason = history.end.as_ref().map(|end| end.reason);
         Self {
-            id: agent.meta.agent_id.clone(),
-            kind: agent.meta.agent_type.clone(),
-            description: agent.meta.description.clone(),
-            outcome,
+            id: meta.agent_id.clone(),
+            kind: meta.agent_type.clone(),
+            description: meta.description.clone(),
+            outcome: reason.map_or(SessionOutcome::Unfinished, SessionOutcome::Ended),
             turns: history.totals.turns,
             tools: ToolCounts::of(history.tools()),
             cost: SpendSummary::of(history.totals.clone()).cost,

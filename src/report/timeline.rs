@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::history::{HistoryEvent, HistoryItem, SessionHistory, ToolRunState, WaitCause};
 use crate::recovery::{Money, StopReason};
 
 use super::work_clock::WorkClock;
 
-/// Approximate maximum number of bars of one kind in a lane. Beyond it, neighbours are joined.
+/// Approximate maximum number of bars of one kind in a lane. If there are more, neighbours are joined.
 const BARS_MAX: usize = 400;
 /// Approximate maximum number of points in the curve of costs.
 const POINTS_MAX: usize = 500;
@@ -67,7 +67,7 @@ pub enum BarContent {
         class: String,
         is_saved: bool,
     },
-    /// Joined neighbours, which are too close to be shown separately.
+    /// Joined bars, which are too close to be shown separately.
     Several {
         count: usize,
         has_failure: bool,
@@ -161,7 +161,7 @@ impl TimelineRow {
         match event {
             HistoryEvent::Turn(turn) => {
                 let content = BarContent::Turn { number: turn.number, cost: turn.cost };
-                self.turns.push(bar(moved(at, turn.took, Direction::Back), at, content));
+                self.turns.push(bar(before(at, turn.took), at, content));
                 for (place, tool) in turn.tools.iter().enumerate() {
                     let Some(to) = tool.ended.or(tool.started) else { continue };
                     let content = BarContent::Tool { turn: turn.number, place, state: tool.state };
@@ -169,18 +169,18 @@ impl TimelineRow {
                 }
             }
             HistoryEvent::Wait(wait) => {
-                let to = moved(at, wait.waited, Direction::Forth);
+                let to = at.checked_add(wait.waited.unwrap_or_default()).unwrap_or(at);
                 self.waits.push(bar(at, to, BarContent::Wait(wait.cause)));
             }
             HistoryEvent::Recovery(record) => {
-                let from = moved(at, Some(record.took), Direction::Back);
+                let from = before(at, Some(record.took));
                 let (class, is_saved) = (record.class.clone(), record.saved);
                 self.recoveries.push(bar(from, at, BarContent::Recovery { class, is_saved }));
             }
             HistoryEvent::Failure(failure) => {
                 let content = BarContent::FailedRequest { class: failure.class };
                 if failure.took.is_some() {
-                    self.turns.push(bar(moved(at, failure.took, Direction::Back), at, content));
+                    self.turns.push(bar(before(at, failure.took), at, content));
                 }
             }
             HistoryEvent::Process(_)
@@ -261,13 +261,11 @@ fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
         .collect();
     payments.sort_by_key(|(at, _)| *at);
     let mut spent = Money::ZERO;
-    let points: Vec<SpendPoint> = payments
-        .into_iter()
-        .map(|(at, cost)| {
-            spent += cost;
-            SpendPoint { at, spent }
-        })
-        .collect();
+    let point = |(at, cost)| {
+        spent += cost;
+        SpendPoint { at, spent }
+    };
+    let points: Vec<SpendPoint> = payments.into_iter().map(point).collect();
     let last = points.last().copied();
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let mut points: Vec<SpendPoint> = points.into_iter().step_by(step).collect();
@@ -278,19 +276,9 @@ fn spend(clock: &WorkClock, history: &SessionHistory) -> Vec<SpendPoint> {
     points
 }
 
-#[derive(Clone, Copy)]
-enum Direction {
-    Back,
-    Forth,
-}
-
-fn moved(at: Timestamp, by: Option<Duration>, direction: Direction) -> Timestamp {
-    let by = SignedDuration::try_from(by.unwrap_or_default()).unwrap_or_default();
-    let moved = match direction {
-        Direction::Back => at.checked_sub(by),
-        Direction::Forth => at.checked_add(by),
-    };
-    moved.unwrap_or(at)
+/// Returns the start of an event that ended at `at`.
+fn before(at: Timestamp, took: Option<Duration>) -> Timestamp {
+    at.checked_sub(took.unwrap_or_default()).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ struct WorkSpan {
 
 impl WorkSpan {
     fn length(self) -> Duration {
-        elapsed(self.from, self.to)
+        Duration::try_from(self.to.duration_since(self.from)).unwrap_or_default()
     }
 }
 
@@ -60,10 +60,6 @@ fn last_time(item: &HistoryItem, at: Timestamp) -> Timestamp {
         return ends.max().map_or(at, |end| end.max(at));
     }
     at
-}
-
-fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 #[cfg(test)]

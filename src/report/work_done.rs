@@ -1,5 +1,7 @@
 //! The results of a session: answer, changed files, refused calls and failed command.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -53,7 +55,7 @@ impl Answer {
 }
 
 /// A file that was changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangedFile {
     /// Relative to the working directory if it is below that.
     pub path: String,
@@ -138,18 +140,10 @@ fn last_text(history: &SessionHistory) -> Option<String> {
 fn add_change(files: &mut Vec<ChangedFile>, history: &SessionHistory, tool: &ToolRun) {
     let Some((path, is_new, hunks)) = change(tool) else { return };
     let base = history.project.as_deref();
-    let path = base
-        .and_then(|base| std::path::Path::new(&path).strip_prefix(base).ok())
-        .map_or(path.clone(), |below| below.display().to_string());
+    let below = base.and_then(|base| Path::new(&path).strip_prefix(base).ok());
+    let path = below.map_or_else(|| path.clone(), |below| below.display().to_string());
     let index = files.iter().position(|file| file.path == path).unwrap_or_else(|| {
-        files.push(ChangedFile {
-            path,
-            is_new,
-            added: 0,
-            removed: 0,
-            hunks: Vec::new(),
-            is_cut: false,
-        });
+        files.push(ChangedFile { path, is_new, ..ChangedFile::default() });
         files.len() - 1
     });
     let file = &mut files[index];
@@ -176,18 +170,20 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
     match tool.name.as_str() {
         "Write" => {
             let is_new = detail["type"] != "update";
-            let recorded = parse_patch(&detail["structuredPatch"]);
-            let whole = || diff_lines("", &text(&input["content"]));
-            Some((path, is_new, if recorded.is_empty() && is_new { whole() } else { recorded }))
+            let mut hunks = parse_patch(&detail["structuredPatch"]);
+            if hunks.is_empty() && is_new {
+                hunks = diff_lines("", &text(&input["content"]));
+            }
+            Some((path, is_new, hunks))
         }
         "Edit" => {
             let (old, new) = (text(&input["old_string"]), text(&input["new_string"]));
-            let times = detail["replacements"].as_u64().unwrap_or(1).min(1000);
-            let once = diff_lines(&old, &new);
-            let recorded = parse_patch(&detail["structuredPatch"]);
-            let times = usize::try_from(times).unwrap_or(1);
-            let repeated = std::iter::repeat_n(once, times).flatten().collect();
-            let hunks = if recorded.is_empty() { repeated } else { recorded };
+            let mut hunks = parse_patch(&detail["structuredPatch"]);
+            if hunks.is_empty() {
+                let times = detail["replacements"].as_u64().unwrap_or(1).min(1000);
+                let times = usize::try_from(times).unwrap_or(1);
+                hunks = std::iter::repeat_n(diff_lines(&old, &new), times).flatten().collect();
+            }
             Some((path, old.is_empty(), hunks))
         }
         "NotebookEdit" => {
@@ -229,17 +225,11 @@ fn failed(history: &SessionHistory, is_failure: bool) -> Option<FailedCommand> {
             None
         }
     });
-    if let Some(FailedCheck { command, end, output }) = check.flatten() {
-        return Some(FailedCommand {
-            command: command.clone(),
-            end: end.clone(),
-            output: output.clone(),
-            is_requirement: true,
-        });
+    if let Some(FailedCheck { command, end, output }) = check.flatten().cloned() {
+        return Some(FailedCommand { command, end, output, is_requirement: true });
     }
-    let mut commands = history.tools().filter(|tool| tool.name == "Bash").collect::<Vec<_>>();
-    commands.retain(|tool| tool.state == ToolRunState::Failed);
-    let last = commands.pop().filter(|_| is_failure)?;
+    let is_failed = |tool: &&ToolRun| tool.name == "Bash" && tool.state == ToolRunState::Failed;
+    let last = history.tools().filter(is_failed).last().filter(|_| is_failure)?;
     let end = match (last.is_timed_out(), last.exit_code()) {
         (true, _) => "did not end in time".to_owned(),
         (false, Some(code)) => format!("ended with exit code {code}"),
