@@ -12,13 +12,13 @@ use crate::cli::version::SCHEMA_VERSION;
 use crate::config::fold::{DEFAULT, EffectiveValue};
 use crate::config::registry;
 
-/// The widest value that the origins of others are aligned with.
+/// Maximum width of values that define the column of the origins.
 const VALUE_MAX: usize = 26;
 
-/// The indentation of continuation lines.
+/// Indentation of continuation lines.
 const CONTINUED: usize = 4;
 
-/// The group of values that have a flag or a variable and no setting.
+/// The group of values with a flag or a variable, but without a setting.
 const OTHERS: &str = "Other";
 
 /// A line of a group: a name, a value, and its source.
@@ -29,8 +29,8 @@ struct ConfigLine {
     is_changed: bool,
 }
 
-/// The settings in groups, and then files, definitions, warnings and mistakes. The mistakes are
-/// last, where the user sees them.
+/// Renders the settings in groups, then files, definitions, warnings and mistakes. The mistakes are
+/// last, because the end stays visible on a terminal.
 pub(super) fn text(survey: &SettingsSurvey, only_changed: bool, screen: &Screen) -> String {
     let mut groups: Vec<(&str, Vec<ConfigLine>)> = Vec::new();
     for one in listed(survey, only_changed) {
@@ -102,26 +102,22 @@ fn heading(text: &mut String, name: &str, screen: &Screen) {
 /// Adds the sections after the values: files, definitions, warnings and mistakes.
 fn add_rest(text: &mut String, survey: &SettingsSurvey, screen: &Screen) {
     let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
-    let files: Vec<String> = files
-        .map(|file| format!("{}  ({})", one_line(&file.path), file.state.describe()))
-        .collect();
-    let named: Vec<String> = named(&survey.library)
-        .into_iter()
-        .map(|(kind, name, file)| format!("{kind} {}  ({})", one_line(name), one_line(file)))
-        .collect();
-    let foreign: Vec<String> = survey
-        .foreign
-        .iter()
-        .map(|(key, place)| one_line(&format!("{place}: {key}, which has no effect here")))
-        .collect();
-    let warnings: Vec<String> = survey.all_warnings().map(|it| one_line(it)).collect();
-    let mistakes: Vec<String> = survey.mistakes.iter().map(|it| one_line(it)).collect();
+    let files = files.map(|file| format!("{}  ({})", one_line(&file.path), file.state.describe()));
+    let definitions = definitions(&survey.library).into_iter();
+    let definitions = definitions
+        .map(|(kind, name, file)| format!("{kind} {}  ({})", one_line(name), one_line(file)));
+    let foreign = survey.foreign.iter();
+    let foreign = foreign.map(|(key, place)| format!("{place}: {key}, which has no effect here"));
     for (name, lines, tone) in [
-        ("Files, lowest first", files, Tone::Plain),
-        ("Agents, commands and skills", named, Tone::Plain),
-        ("Settings of other tools", foreign, Tone::Plain),
-        ("Warnings", warnings, Tone::Warning),
-        ("Mistakes, with which no run begins", mistakes, Tone::Failure),
+        ("Files, lowest first", files.collect::<Vec<_>>(), Tone::Plain),
+        ("Agents, commands and skills", definitions.collect(), Tone::Plain),
+        ("Settings of other tools", foreign.map(|it| one_line(&it)).collect(), Tone::Plain),
+        ("Warnings", survey.all_warnings().map(|it| one_line(it)).collect(), Tone::Warning),
+        (
+            "Mistakes, with which no run begins",
+            survey.mistakes.iter().map(|it| one_line(it)).collect(),
+            Tone::Failure,
+        ),
     ] {
         if lines.is_empty() {
             continue;
@@ -145,7 +141,7 @@ fn listed(survey: &SettingsSurvey, only_changed: bool) -> impl Iterator<Item = &
     survey.effective.iter().filter(move |one| !only_changed || is_changed(one))
 }
 
-/// The group of a value by its name: a setting, or a member of one.
+/// Returns the group of a value by its name: a setting, or a member of a setting.
 fn group_of(name: &str) -> &'static str {
     let has = |key: &str| {
         name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -155,8 +151,8 @@ fn group_of(name: &str) -> &'static str {
     found.map_or(OTHERS, |(topic, _)| topic)
 }
 
-/// Lists agents, commands and skills by name, and their files.
-fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
+/// Lists the kinds, names and files of agents, commands and skills.
+fn definitions(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
     let agents = library.agents.iter().map(|it| ("agent", &it.definition.name, &it.file));
     let commands = library.commands.iter().map(|it| (it.kind.into_str(), &it.name, &it.file));
     agents.chain(commands).map(|(kind, name, file)| (kind, name.as_str(), file.as_str())).collect()
@@ -165,14 +161,16 @@ fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
     let setting = |one: &EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
-    let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
+    let definitions = definitions(&survey.library).into_iter();
+    let definitions =
+        definitions.map(|(kind, name, file)| json!({ "kind": kind, "name": name, "file": file }));
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
     json!({
         "type": "config",
         "schema_version": SCHEMA_VERSION,
         "files": survey.files.iter().map(file).collect::<Vec<_>>(),
         "settings": listed(survey, only_changed).map(setting).collect::<Vec<_>>(),
-        "definitions": named(&survey.library).into_iter().map(definition).collect::<Vec<_>>(),
+        "definitions": definitions.collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
         "ignored_settings": survey.ignored,
         "warnings": survey.all_warnings().collect::<Vec<_>>(),

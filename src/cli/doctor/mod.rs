@@ -55,9 +55,11 @@ const SHOWN: [&str; 7] = [
 ///
 /// # Errors
 /// The flags after `--` are wrong, or a signal came.
-pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u8, UsageError> {
+pub(super) async fn doctor(
+    args: &DoctorArgs,
+    ProcessContext { variables, cwd, signals, .. }: ProcessContext,
+) -> Result<u8, UsageError> {
     let run = args::run_flags(&args.flags)?;
-    let ProcessContext { variables, cwd, signals, .. } = world;
     let screen = Screen::of_stdout(&variables);
     let context = DoctorContext {
         version: VERSION,
@@ -70,24 +72,24 @@ pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u
         cwd: cwd.clone(),
     };
     let secrets = KnownSecrets::new(crate::tools::secret_values(&variables, None));
-    let learned = secrets.clone();
-    let know = move || {
+    let found_secrets = secrets.clone();
+    let read_config = move || {
         let survey = settings::survey(&run, &variables, &cwd);
         for secret in survey.secrets() {
-            learned.add(&secret);
+            found_secrets.add(&secret);
         }
-        let preview = dry_run(&run, &variables, &cwd, &learned);
-        let profile = profile::examine(*run, &survey, (&variables, &cwd), &learned);
+        let dry_run = dry_run(&run, &variables, &cwd, &found_secrets);
+        let profile = profile::examine(*run, &survey, (&variables, &cwd), &found_secrets);
         // Errors that prevent every run are reported separately.
         let profile = profile.map_err(|error| error.to_string());
-        let is_known = |error: &String| preview.as_ref().is_err_and(|it| it.to_string() == *error);
+        let is_known = |error: &String| dry_run.as_ref().is_err_and(|it| it.to_string() == *error);
         let profile = Some(profile).filter(|profile| !profile.as_ref().is_err_and(is_known));
-        ResolvedConfig { profile, ..doctor_input(survey, preview, &learned) }
+        ResolvedConfig { profile, ..doctor_input(survey, dry_run, &found_secrets) }
     };
     let report = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
-        report = doctor::run_checks(&context, know) => report,
+        report = doctor::run_checks(&context, read_config) => report,
     };
     let mask = Redactor::new(secrets);
     let text = if args.json {
@@ -138,10 +140,10 @@ pub(super) fn report_no_runtime(
     Ok(1)
 }
 
-/// Converts the survey for the doctor, and adds the run as it would be.
+/// Converts the survey for the doctor, and adds the facts about the run that would begin.
 fn doctor_input(
     survey: SettingsSurvey,
-    preview: Result<DryRun, UsageError>,
+    dry_run: Result<DryRun, UsageError>,
     secrets: &KnownSecrets,
 ) -> ResolvedConfig {
     let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
@@ -151,8 +153,6 @@ fn doctor_input(
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let places = vec![first_endpoint(&survey, secrets)];
-    let unknown_variable_names = unknown_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
     let mut known = ResolvedConfig {
@@ -166,7 +166,7 @@ fn doctor_input(
             .collect(),
         needs_credential: survey.needs_credential,
         ca_files: survey.endpoint.ca_files.clone(),
-        endpoints: places,
+        endpoints: vec![first_endpoint(&survey, secrets)],
         broken: broken(&survey.files),
         heartbeat: survey.config.limits.heartbeat,
         mcp_wait: McpTimers::default().wait,
@@ -174,14 +174,14 @@ fn doctor_input(
         bad_hooks,
         hook_commands,
         hooks_off,
+        unknown_variables: unknown_variables(&survey),
         mistakes: survey.mistakes,
         // Ignored settings and servers are listed separately.
         warnings: survey.warnings,
-        unknown_variables: unknown_variable_names,
         variables: survey.variables,
         ..ResolvedConfig::default()
     };
-    match preview {
+    match dry_run {
         Ok(DryRun { settings, servers, sandbox_gaps, helper_is_confined }) => {
             known.exposed = sandbox_gaps.exposed;
             known.helper_is_confined = helper_is_confined;
@@ -203,19 +203,19 @@ fn doctor_input(
 fn add_run_findings(
     known: &mut ResolvedConfig,
     settings: Settings,
-    start: Servers,
+    servers: Servers,
     secrets: &KnownSecrets,
 ) {
     known.bypasses_as_root = settings.config.permissions.mode == PermissionMode::BypassPermissions
         && Uid::effective().is_root();
     known.heartbeat = settings.config.limits.heartbeat;
     add_endpoints(known, &settings, secrets);
-    known.servers = servers(&settings);
+    known.servers = configured_servers(&settings);
     known.mcp_wait = settings.mcp.timers.wait;
-    known.mcp_servers = Arc::new(start);
+    known.mcp_servers = Arc::new(servers);
     // The survey covers the files only.
     known.bad_servers = settings.mcp.warnings;
-    // The check of the variables finds it, too, and with the remedy.
+    // The check of the variables reports an empty one, too, with the remedy.
     let empty = empty_variables(&settings.endpoint.credential, &settings.variables);
     for warning in settings.warnings {
         if !known.warnings.contains(&warning) && empty.as_ref() != Some(&warning) {
@@ -231,17 +231,18 @@ fn broken(files: &[SettingsFile]) -> Vec<String> {
 }
 
 /// Returns unknown variables, each with the known one that may be meant: names with a prefix of
-/// ours, and names within edit distance two of a service variable.
+/// outlast, and names within edit distance two of a variable of the service.
 fn unknown_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
-    let ours = survey.unknown_variables.iter().map(|name| (name.clone(), closest_variable(name)));
-    let known = |name: &str| variable_names().any(|known| known == name);
+    let own = survey.unknown_variables.iter().map(|name| (name.clone(), closest_variable(name)));
+    let is_known = |name: &str| variable_names().any(|known| known == name);
     let names = survey.variables.keys().filter_map(|name| name.to_str());
-    let theirs = names.filter(|name| {
-        let like = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
-        like.iter().any(|like| name.starts_with(like)) && !known(name)
+    let of_service = names.filter(|name| {
+        let prefixes = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
+        prefixes.iter().any(|prefix| name.starts_with(prefix)) && !is_known(name)
     });
-    let theirs = theirs.filter_map(|name| Some((name.to_owned(), Some(closest_variable(name)?))));
-    ours.chain(theirs).collect()
+    let of_service =
+        of_service.filter_map(|name| Some((name.to_owned(), Some(closest_variable(name)?))));
+    own.chain(of_service).collect()
 }
 
 /// Returns the known variable within edit distance two of this name.
@@ -279,7 +280,7 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     limits.chain(by_variable).collect()
 }
 
-/// A value in one line.
+/// Formats a value in one line.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -310,7 +311,7 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
 
 /// Lists the MCP servers. Only the program of a command and the origin of an address are shown: the
 /// rest may hold secrets.
-fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
+fn configured_servers(settings: &Settings) -> Vec<ConfiguredServer> {
     let server = |config: &ServerConfig| {
         let how = match &config.place {
             ServerAddress::Program { command, .. } => ServerTransport::Program(command.clone()),

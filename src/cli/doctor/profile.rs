@@ -1,5 +1,5 @@
-//! Examines a run with `--profile untrusted`, built as usual except for errors that would end it at
-//! once.
+//! Examines a run with `--profile untrusted`. It is built as usual, but goes on after errors that
+//! would end it at once.
 
 use std::path::Path;
 

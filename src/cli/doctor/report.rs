@@ -7,13 +7,13 @@ use crate::config::format_took;
 use crate::doctor::{DoctorReport, Finding, Severity};
 use crate::text;
 
-/// The columns of the name of a check, with the space after it.
+/// Width of the name of a check, with the space after it.
 const NAME: usize = 15;
 
 /// The column at which names begin.
 const INDENT: usize = 2;
 
-/// The headings, the gravest first.
+/// The headings, the most severe first.
 const SECTIONS: [(Severity, &str, Tone); 3] = [
     (Severity::Problem, "Problems", Tone::Failure),
     (Severity::Warning, "Warnings", Tone::Warning),
@@ -70,7 +70,7 @@ fn width(screen: &Screen) -> usize {
     screen.columns.saturating_sub(INDENT + NAME).max(20)
 }
 
-/// The beginning of a finding, in one line.
+/// Renders the beginning of a finding, in one line.
 fn short_line(finding: &Finding, screen: &Screen) -> String {
     let what = Paragraph::plain(&one_line(&finding.what));
     let width = width(screen);
@@ -79,7 +79,7 @@ fn short_line(finding: &Finding, screen: &Screen) -> String {
     named(&finding.check, Tone::Plain, &format!("{first}{more}"), screen)
 }
 
-/// A line that begins with the name of a check.
+/// Renders a line that begins with the name of a check.
 fn named(check: &str, tone: Tone, line: &str, screen: &Screen) -> String {
     let check = one_line(check);
     let padding = " ".repeat(NAME.saturating_sub(check.chars().count()).max(1));
@@ -91,32 +91,20 @@ fn whole(finding: &Finding, screen: &Screen) -> String {
     let Finding { check, what, details, why, fix, .. } = finding;
     let styling = screen.styling;
     let indent = " ".repeat(INDENT + NAME);
-    let mut text = String::new();
-    let what = Paragraph::plain(&one_line(what)).wrap(width(screen), styling);
-    for (index, line) in what.iter().enumerate() {
-        let line = if index == 0 {
-            named(check, Tone::Strong, line, screen)
-        } else {
-            format!("{indent}{line}\n")
-        };
-        text.push_str(&line);
-    }
+    // Further lines of a text are below the first one, after the prefix.
+    let wrapped = |prefix: &str, text: &str| {
+        let room = width(screen) - prefix.len();
+        let lines = Paragraph::plain(&one_line(text)).wrap(room, styling);
+        lines.join(&format!("\n{indent}{}", " ".repeat(prefix.len())))
+    };
+    let mut text = named(check, Tone::Strong, &wrapped("", what), screen);
     for detail in details {
-        let detail = Paragraph::plain(&one_line(detail)).wrap(width(screen) - 2, styling);
-        for (index, line) in detail.iter().enumerate() {
-            let mark = if index == 0 { "- " } else { "  " };
-            let _ = writeln!(text, "{indent}{mark}{line}");
-        }
+        let _ = writeln!(text, "{indent}- {}", wrapped("- ", detail));
     }
     for (word, detail, tone) in [("why: ", why, Tone::Faint), ("fix: ", fix, Tone::Strong)] {
-        if detail.is_empty() {
-            continue;
-        }
-        let detail = Paragraph::plain(&one_line(detail)).wrap(width(screen) - word.len(), styling);
-        for (index, line) in detail.iter().enumerate() {
-            let before =
-                if index == 0 { styling.paint(tone, word) } else { " ".repeat(word.len()) };
-            let _ = writeln!(text, "{indent}{before}{line}");
+        if !detail.is_empty() {
+            let _ =
+                writeln!(text, "{indent}{}{}", styling.paint(tone, word), wrapped(word, detail));
         }
     }
     text

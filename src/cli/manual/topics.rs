@@ -1,14 +1,12 @@
 //! The topics of `outlast help`: pages, and sections of them.
 
-use std::fmt::Write as _;
-
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use strsim::osa_distance;
 
 use crate::cli::usage::UsageError;
 
-/// Other names of pages and sections, and the page of a section whose heading several pages have. Any
-/// section is found by its heading, too.
+/// Other names of pages and sections, and the page of a section whose heading is on several pages. Any
+/// section is also found by its heading.
 const ALIASES: [(&str, &str); 33] = [
     ("actions", "ci"),
     ("aws", "clouds"),
@@ -175,25 +173,17 @@ pub(in crate::cli) fn find(topic: &str) -> Option<String> {
 
 /// Lists the topics, as `outlast help` does. `commands` have help of their own.
 pub(in crate::cli) fn contents(commands: &[&str]) -> String {
-    let mut text = String::from("outlast help TOPIC prints a page of the manual.\n\nPages:\n");
-    // Writing to a string cannot fail.
-    let pages = pages();
-    let named = pages.iter().map(ManualPage::topic);
-    let topics = named.chain(LISTED.iter().map(|(topic, _)| *topic));
-    let widest = topics.map(str::len).max().unwrap_or_default();
-    for page in &pages {
-        let _ = writeln!(text, "  {:<widest$}  {}", page.topic(), page.about);
-    }
-    text.push_str("\nSections, found by any heading of a page:\n");
-    for (topic, about) in LISTED {
-        let _ = writeln!(text, "  {topic:<widest$}  {about}");
-    }
-    let _ = writeln!(
-        text,
-        "\nCommands, with their options:\n  {}\n\nA summary: outlast -h. All options: outlast --help.",
+    let widest = topic_names().into_iter().map(str::len).max().unwrap_or_default();
+    let line = |(topic, about)| format!("  {topic:<widest$}  {about}\n");
+    let pages: String = pages().iter().map(|page| line((page.topic(), page.about))).collect();
+    let sections: String = LISTED.into_iter().map(line).collect();
+    format!(
+        "outlast help TOPIC prints a page of the manual.\n\nPages:\n{pages}\n\
+         Sections, found by any heading of a page:\n{sections}\n\
+         Commands, with their options:\n  {}\n\n\
+         A summary: outlast -h. All options: outlast --help.\n",
         commands.join(", ")
-    );
-    text
+    )
 }
 
 /// Returns the pages that name a flag or a setting, most frequent mention first. The pages with the
@@ -208,8 +198,8 @@ pub(in crate::cli) fn pages_naming(names: &[String]) -> Vec<&'static str> {
             let (mut before, mut after) = (text[..*at].chars(), text[at + name.len()..].chars());
             let next = after.next();
             // A full stop ends a sentence, unless the name continues after it.
-            let goes_on = is_part(next) && (next != Some('.') || is_part(after.next()));
-            !is_part(before.next_back()) && !goes_on
+            let continues = is_part(next) && (next != Some('.') || is_part(after.next()));
+            !is_part(before.next_back()) && !continues
         });
         is_whole.count()
     };
@@ -224,7 +214,7 @@ pub(in crate::cli) fn pages_naming(names: &[String]) -> Vec<&'static str> {
     counted.into_iter().map(|(_, topic)| topic).collect()
 }
 
-/// The topics that are worth completing: pages and the listed sections.
+/// Returns the topics for completions: pages and the listed sections.
 pub(in crate::cli) fn topic_names() -> Vec<&'static str> {
     let pages = pages().into_iter().map(|page| page.topic());
     pages.chain(LISTED.iter().map(|(topic, _)| *topic)).collect()
