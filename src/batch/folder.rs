@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -263,9 +263,16 @@ impl TaskFolder {
     /// The file cannot be written.
     pub fn record(&self, attempt: &AttemptRecord) -> Result<(), BatchFolderError> {
         let append = || -> io::Result<()> {
-            let line = serde_json::to_string(attempt)? + "\n";
-            let mut file = OpenOptions::new().create(true).append(true).open(self.attempts())?;
-            file.write_all(line.as_bytes())
+            let line = serde_json::to_string(attempt)?;
+            let mut options = OpenOptions::new();
+            let mut file = options.create(true).read(true).append(true).open(self.attempts())?;
+            let mut last = *b"\n";
+            if let Some(end) = file.metadata()?.len().checked_sub(1) {
+                file.read_exact_at(&mut last, end)?;
+            }
+            // A line that a killed worker left incomplete would make this one unreadable, too.
+            let gap = if last == *b"\n" { "" } else { "\n" };
+            file.write_all(format!("{gap}{line}\n").as_bytes())
         };
         append().map_err(|cause| self.unwritable(cause))
     }

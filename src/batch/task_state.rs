@@ -217,6 +217,8 @@ mod tests {
         assert_eq!(read_state(&folder).0, TaskState::Running);
         drop(lock);
         let attempt = AttemptRecord { at: String::new(), pid: 1, exit_code: None };
+        fs::write(folder.attempts(), "{\"at\":").expect("it can be written");
+        assert_eq!(read_state(&folder).0, TaskState::Missing, "a torn line is not an attempt");
         folder.record(&attempt).expect("it can be written");
         assert_eq!(read_state(&folder).0, TaskState::Unfinished);
         fs::write(folder.heartbeat(), "").expect("it can be written");
