@@ -5,10 +5,10 @@ use super::super::finding::{Finding, FindingCause};
 use super::settings::unread_note;
 
 /// Reports the credential in use, unused ones, and a missing one.
-pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_credentials(config: &ResolvedConfig) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
-    let Some((used, others)) = known.credentials.split_first() else {
-        return vec![check_missing(known)];
+    let Some((used, others)) = config.credentials.split_first() else {
+        return vec![check_missing(config)];
     };
     let others: Vec<String> = others.iter().map(shown).collect();
     let unused = match others.join(", ").as_str() {
@@ -16,7 +16,7 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
         others => format!("; not used: {others}"),
     };
     let mut findings = vec![Finding::ok("credentials", format!("{}{unused}", shown(used)))];
-    if known.endpoints.iter().any(|place| place.login_expired) {
+    if config.endpoints.iter().any(|place| place.login_expired) {
         findings.push(Finding::warning(
             "credentials",
             "the login in use has expired",
@@ -27,17 +27,17 @@ pub fn check_credentials(known: &ResolvedConfig) -> Vec<Finding> {
     findings
 }
 
-fn check_missing(known: &ResolvedConfig) -> Finding {
-    if !known.broken.is_empty() {
+fn check_missing(config: &ResolvedConfig) -> Finding {
+    if !config.broken.is_empty() {
         let finding = Finding::warning(
             "credentials",
-            format!("none in the variables{}", unread_note(known)),
+            format!("none in the variables{}", unread_note(config)),
             "one of these files may name a credential",
             "correct the settings first, and ask again",
         );
         return finding.caused_by(Some(FindingCause::Settings));
     }
-    if !known.needs_credential {
+    if !config.needs_credential {
         return Finding::ok("credentials", "none is set; requests are sent without one");
     }
     let finding = Finding::problem(

@@ -6,15 +6,15 @@ use super::super::ResolvedConfig;
 use super::super::finding::{Finding, FindingCause};
 
 /// Reports problems of environment variables.
-pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_environment(config: &ResolvedConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
-        credentials(known),
-        proxies(known),
-        check_home_and_path(known),
-        check_unknown_variables(known),
+        credentials(config),
+        proxies(config),
+        check_home_and_path(config),
+        check_unknown_variables(config),
     ]
     .concat();
-    if known.bypasses_as_root {
+    if config.bypasses_as_root {
         findings.push(Finding::warning(
             "environment",
             "outlast runs as root, and without permission checks (bypassPermissions)",
@@ -29,27 +29,27 @@ pub fn check_environment(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// Returns the value of a variable without surrounding spaces. `None`: it is unset or empty.
-fn get<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
-    raw(known, name).map(str::trim).filter(|value| !value.is_empty())
+fn get<'a>(config: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
+    raw(config, name).map(str::trim).filter(|value| !value.is_empty())
 }
 
-fn raw<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
-    known.variables.get(OsStr::new(name))?.to_str()
+fn raw<'a>(config: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
+    config.variables.get(OsStr::new(name))?.to_str()
 }
 
 fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding {
     Finding::warning("environment", what, why, fix)
 }
 
-fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
-    let has = |name: &str| get(known, name).is_some();
+fn credentials(config: &ResolvedConfig) -> Vec<Finding> {
+    let has = |name: &str| get(config, name).is_some();
     let both = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
     // With several credentials, the service may have received another one.
-    let cause = (known.credentials.len() <= 1).then_some(FindingCause::Credential);
+    let cause = (config.credentials.len() <= 1).then_some(FindingCause::Credential);
     let mut findings: Vec<Finding> = both
         .into_iter()
         .chain(["CLAUDE_CODE_OAUTH_TOKEN"])
-        .filter_map(|name| check_credential_format(name, raw(known, name)?))
+        .filter_map(|name| check_credential_format(name, raw(config, name)?))
         .map(|finding| finding.caused_by(cause))
         .collect();
     if both.into_iter().all(has) {
@@ -101,11 +101,11 @@ fn check_credential_format(name: &str, value: &str) -> Option<Finding> {
 const PROXIES: [[&str; 2]; 3] =
     [["https_proxy", "HTTPS_PROXY"], ["http_proxy", "HTTP_PROXY"], ["all_proxy", "ALL_PROXY"]];
 
-fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
-    let has = |name: &&str| get(known, name).is_some();
+fn proxies(config: &ResolvedConfig) -> Vec<Finding> {
+    let has = |name: &&str| get(config, name).is_some();
     let mut findings = Vec::new();
     for [small, large] in PROXIES.into_iter().chain([["no_proxy", "NO_PROXY"]]) {
-        if let (Some(one), Some(other)) = (get(known, small), get(known, large))
+        if let (Some(one), Some(other)) = (get(config, small), get(config, large))
             && one != other
         {
             findings.push(warning(
@@ -116,7 +116,7 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
         }
     }
     // In a CGI program, HTTP_PROXY can come from the client's header `Proxy`.
-    let is_cgi = raw(known, "REQUEST_METHOD").is_some();
+    let is_cgi = raw(config, "REQUEST_METHOD").is_some();
     if is_cgi && has(&"HTTP_PROXY") && !has(&"http_proxy") {
         findings.push(warning(
             "HTTP_PROXY is not used, because REQUEST_METHOD is set",
@@ -126,7 +126,7 @@ fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
     }
     let used = |name: &&str| has(name) && !(is_cgi && *name == "HTTP_PROXY");
     let proxy = PROXIES.into_iter().find_map(|names| names.into_iter().rev().find(used));
-    let except = get(known, "no_proxy").or(get(known, "NO_PROXY")).unwrap_or_default();
+    let except = get(config, "no_proxy").or(get(config, "NO_PROXY")).unwrap_or_default();
     if let Some(proxy) = proxy.filter(|_| !except.split([',', ' ']).any(spares_this_machine)) {
         findings.push(warning(
             format!("{proxy} is set, and NO_PROXY does not name localhost"),
@@ -144,16 +144,16 @@ fn spares_this_machine(entry: &str) -> bool {
     host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
 }
 
-fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
+fn check_home_and_path(config: &ResolvedConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if get(known, "HOME").is_none() {
+    if get(config, "HOME").is_none() {
         findings.push(warning(
             "HOME is not set",
             "commands and other tools do not find their settings, and outlast has to guess its own",
             "set HOME, or OUTLAST_CONFIG_DIR for outlast alone",
         ));
     }
-    if get(known, "PATH").is_none() {
+    if get(config, "PATH").is_none() {
         findings.push(warning(
             "PATH is not set, or is empty",
             "commands, hooks and servers without a path are not found",
@@ -164,7 +164,7 @@ fn check_home_and_path(known: &ResolvedConfig) -> Vec<Finding> {
 }
 
 /// Reports unknown variables whose names resemble those of outlast.
-fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
+fn check_unknown_variables(config: &ResolvedConfig) -> Vec<Finding> {
     let describe = |(name, meant): &(String, Option<&'static str>)| {
         let guess = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
         warning(
@@ -173,5 +173,5 @@ fn check_unknown_variables(known: &ResolvedConfig) -> Vec<Finding> {
             "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
         )
     };
-    known.unknown_variables.iter().map(describe).collect()
+    config.unknown_variables.iter().map(describe).collect()
 }

@@ -9,10 +9,10 @@ use crate::config::format_duration;
 use crate::text::counted;
 
 /// Reports the configured hooks, and those that cannot run.
-pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
+pub fn check_hooks(config: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
     let shown = |(event, count): &(String, usize)| format!("{event} {count}");
-    let all: Vec<String> = known.hooks.iter().map(shown).collect();
-    let all = match (all.is_empty(), known.hooks_off) {
+    let all: Vec<String> = config.hooks.iter().map(shown).collect();
+    let all = match (all.is_empty(), config.hooks_off) {
         (true, _) => "none is configured".to_owned(),
         (false, true) => format!("switched off (disableAllHooks): {}", all.join(", ")),
         (false, false) => all.join(", "),
@@ -21,9 +21,9 @@ pub fn check_hooks(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding
         let HookLine { event, timeout, source, .. } = hook;
         format!("{event}: at most {} ({source})", format_duration(*timeout))
     };
-    let all = all + &unread_note(known);
-    let mut findings = vec![Finding::ok("hooks", all).with(known.hook_commands.iter().map(line))];
-    findings.extend(known.bad_hooks.iter().map(|bad| {
+    let all = all + &unread_note(config);
+    let mut findings = vec![Finding::ok("hooks", all).with(config.hook_commands.iter().map(line))];
+    findings.extend(config.bad_hooks.iter().map(|bad| {
         Finding::warning("hooks", bad, "this hook does not run", "correct or remove it")
     }));
     findings.extend(broken.iter().map(broken_hook_finding));

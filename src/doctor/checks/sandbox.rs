@@ -12,8 +12,8 @@ const EXPOSED_FIX: &str = "give the run a HOME and an OUTLAST_CONFIG_DIR that ar
 
 /// Reports paths that the sandbox of a run would not protect although the kernel could, and a key
 /// helper that a run starts inside the sandbox.
-pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
-    let finding = known.exposed.as_ref().map(|exposed| {
+pub fn check_run_sandbox(config: &ResolvedConfig) -> Vec<Finding> {
+    let finding = config.exposed.as_ref().map(|exposed| {
         Finding::warning(
             "sandbox",
             format!("the sandbox of a run would be partial: {exposed}"),
@@ -21,7 +21,7 @@ pub fn check_run_sandbox(known: &ResolvedConfig) -> Vec<Finding> {
             EXPOSED_FIX,
         )
     });
-    let confined = known.helper_is_confined.then(|| {
+    let confined = config.helper_is_confined.then(|| {
         Finding::warning(
             "credentials",
             "a run starts the API key helper inside the sandbox of commands, as commands can write \
@@ -54,8 +54,8 @@ impl Promise {
 
 /// Reports each protection of `--profile untrusted` on this machine. `None`: no run at all can be
 /// set up, which another check reports.
-pub fn check_profile(known: &ResolvedConfig) -> Option<Finding> {
-    let facts = match known.profile.as_ref()? {
+pub fn check_profile(config: &ResolvedConfig) -> Option<Finding> {
+    let facts = match config.profile.as_ref()? {
         Ok(facts) => facts,
         Err(why) => return Some(unusable(why)),
     };

@@ -20,30 +20,30 @@ const TOOLS_MISSING: &str = "the tools of this server are missing in every run";
 /// is the cause for which the model services are unreachable. Other servers may be unreachable for
 /// the same reason.
 pub fn check_servers(
-    known: &ResolvedConfig,
+    config: &ResolvedConfig,
     context: &DoctorContext,
     tried: &[TriedServer],
     network: Option<FindingCause>,
 ) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = known
+    let mut findings: Vec<Finding> = config
         .bad_servers
         .iter()
         .map(|bad| Finding::problem("mcp", bad, TOOLS_MISSING, "correct or remove the entry"))
         .collect();
-    if known.run_unavailable {
-        let what = format!("not checked: no run can be set up{}", unread_note(known));
+    if config.run_unavailable {
+        let what = format!("not checked: no run can be set up{}", unread_note(config));
         findings.push(Finding::ok("mcp", what));
         return findings;
     }
-    if known.servers.is_empty() && findings.is_empty() {
+    if config.servers.is_empty() && findings.is_empty() {
         return vec![Finding::ok("mcp", "no MCP servers are configured")];
     }
-    let variable = |name: &str| known.variables.get(OsStr::new(name)).map(OsString::as_os_str);
+    let variable = |name: &str| config.variables.get(OsStr::new(name)).map(OsString::as_os_str);
     let (path, home) = (variable("PATH").unwrap_or_default(), variable("HOME"));
-    findings.extend(known.servers.iter().map(|server| {
+    findings.extend(config.servers.iter().map(|server| {
         let tried = tried.iter().find(|tried| tried.report.name == server.name);
         let is_missing = is_missing(&server.how, path, &context.cwd, home);
-        let finding = check_server(server, tried, is_missing, known.mcp_wait);
+        let finding = check_server(server, tried, is_missing, config.mcp_wait);
         finding.caused_by(network.filter(|_| is_unreached(server, tried)))
     }));
     findings

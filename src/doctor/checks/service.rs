@@ -13,8 +13,8 @@ use crate::config::format_duration;
 const SKEW_MAX: Duration = Duration::from_mins(1);
 
 /// Reports additional certificate files. Unusable ones are reported with the service.
-pub fn trusted_certificates(known: &ResolvedConfig) -> Vec<Finding> {
-    let mut files: Vec<String> = known.ca_files.iter().map(ToString::to_string).collect();
+pub fn trusted_certificates(config: &ResolvedConfig) -> Vec<Finding> {
+    let mut files: Vec<String> = config.ca_files.iter().map(ToString::to_string).collect();
     files.sort_unstable();
     files.dedup();
     if files.is_empty() {

@@ -4,12 +4,12 @@ use super::super::ResolvedConfig;
 use super::super::finding::{Finding, FindingCause, listed};
 
 /// Reports the settings files, mistakes, ignored settings, and the limits in force.
-pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
+pub fn check_settings(config: &ResolvedConfig) -> Vec<Finding> {
     // Files that could not be read are reported as problems below.
-    let is_read = |file: &&(String, &str)| !known.broken.contains(&file.0);
-    let read = known.files.iter().filter(is_read);
+    let is_read = |file: &&(String, &str)| !config.broken.contains(&file.0);
+    let read = config.files.iter().filter(is_read);
     let files = match read.clone().count() {
-        0 if known.broken.is_empty() => "no files".to_owned(),
+        0 if config.broken.is_empty() => "no files".to_owned(),
         0 => "no other files".to_owned(),
         1 => "1 file".to_owned(),
         count => format!("{count} files, lowest first"),
@@ -17,7 +17,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
     let files =
         Finding::ok("settings", files).with(read.map(|(path, state)| format!("{path} ({state})")));
     let mut findings = vec![files];
-    findings.extend(known.mistakes.iter().enumerate().map(|(index, mistake)| {
+    findings.extend(config.mistakes.iter().enumerate().map(|(index, mistake)| {
         let finding = Finding::problem(
             "settings",
             mistake,
@@ -30,10 +30,10 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
         }
         // The first mistake also names the checks that the mistakes prevented.
         let unchecked = "until then, MCP servers and fallback models are not checked";
-        let unchecked = known.run_unavailable.then(|| unchecked.to_owned());
+        let unchecked = config.run_unavailable.then(|| unchecked.to_owned());
         finding.with(unchecked).caused_by(Some(FindingCause::Settings))
     }));
-    findings.extend(known.warnings.iter().map(|warning| {
+    findings.extend(config.warnings.iter().map(|warning| {
         Finding::warning(
             "settings",
             warning,
@@ -41,7 +41,7 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "remove it, or see outlast help settings and outlast help security",
         )
     }));
-    if !known.ignored.is_empty() {
+    if !config.ignored.is_empty() {
         let finding = Finding::warning(
             "trust",
             "some settings of the repository are ignored",
@@ -49,29 +49,29 @@ pub fn check_settings(known: &ResolvedConfig) -> Vec<Finding> {
             "if you trust it, run with --trust-project, or name it in trustedProjects of your own \
              settings",
         );
-        findings.push(finding.with(known.ignored.iter().cloned()));
+        findings.push(finding.with(config.ignored.iter().cloned()));
     }
-    if !known.limits.is_empty() {
+    if !config.limits.is_empty() {
         let shown = |(name, value, origin): &(String, String, String)| match origin.as_str() {
             "default" => format!("{name} {value}"),
             _ => format!("{name} {value} ({origin})"),
         };
-        let usual = known.limits.iter().filter(|(_, _, origin)| origin == "default").count();
-        let what = match known.limits.len() - usual {
+        let usual = config.limits.iter().filter(|(_, _, origin)| origin == "default").count();
+        let what = match config.limits.len() - usual {
             0 => format!("{usual} timers and limits, all at their defaults"),
-            changed => format!("{} timers and limits, {changed} changed", known.limits.len()),
+            changed => format!("{} timers and limits, {changed} changed", config.limits.len()),
         };
-        findings.push(Finding::ok("limits", what).with(known.limits.iter().map(shown)));
+        findings.push(Finding::ok("limits", what).with(config.limits.iter().map(shown)));
     }
     findings
 }
 
 /// Returns a note about settings files that could not be read and may have further entries.
-pub(super) fn unread_note(known: &ResolvedConfig) -> String {
-    if known.broken.is_empty() {
+pub(super) fn unread_note(config: &ResolvedConfig) -> String {
+    if config.broken.is_empty() {
         return String::new();
     }
-    format!("; not checked, because it could not be read: {}", listed(&known.broken, NAMED_MAX))
+    format!("; not checked, because it could not be read: {}", listed(&config.broken, NAMED_MAX))
 }
 
 /// Maximum number of files that one finding lists.
