@@ -74,7 +74,7 @@ pub struct Schedule {
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Schedule {
-    /// Creates a schedule for `count` tasks, of which those with an index in `open` must run.
+    /// Creates a schedule for `count` tasks. Those with an index in `open` must run.
     pub fn new(limits: ScheduleLimits, count: usize, open: &[usize]) -> Self {
         let mut slots = vec![Slot::Ended; count];
         for index in open {

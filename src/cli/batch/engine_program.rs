@@ -113,7 +113,7 @@ pub(super) async fn run_program(
 
 /// State of a job, as the engine reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum JobState {
+pub(super) enum EngineJobState {
     /// It is queued or running.
     Active,
     /// It has ended, and must be deleted before the batch is submitted again.
@@ -124,7 +124,7 @@ pub(super) enum JobState {
     Unknown(String),
 }
 
-impl JobState {
+impl EngineJobState {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -149,7 +149,7 @@ pub(super) fn find_engine_program(name: &str, context: &ProcessContext) -> Optio
 pub(super) async fn job_state(
     submission: &Submission,
     context: &ProcessContext,
-) -> Result<JobState, UsageError> {
+) -> Result<EngineJobState, UsageError> {
     let mut words = submission.look_up();
     let name = words.remove(0);
     let format: &[&str] = match submission.engine {
@@ -159,27 +159,31 @@ pub(super) async fn job_state(
     words.extend(format.iter().map(ToString::to_string));
     let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     let Some(program) = find_engine_program(&name, context) else {
-        return Ok(JobState::Unknown(format!("{name} was not found on PATH")));
+        return Ok(EngineJobState::Unknown(format!("{name} was not found on PATH")));
     };
     match run_program(&program, &words, context, LOOK_UP_MAX).await {
         Ok(output) => Ok(state_of(submission.engine, &output)),
         Err(error) if matches!(error.cause, UsageErrorKind::Interrupted(_)) => Err(error),
-        Err(error) => Ok(JobState::Unknown(error.to_string())),
+        Err(error) => Ok(EngineJobState::Unknown(error.to_string())),
     }
 }
 
-fn state_of(engine: ClusterEngine, output: &EngineOutput) -> JobState {
+fn state_of(engine: ClusterEngine, output: &EngineOutput) -> EngineJobState {
     if !output.status.success() {
         let lower = output.stderr.to_lowercase();
         let is_gone = match engine {
             ClusterEngine::Slurm => lower.contains("invalid job id"),
             ClusterEngine::Kubernetes => lower.contains("(notfound)"),
         };
-        return if is_gone { JobState::Gone } else { JobState::Unknown(output.error_lines().0) };
+        return if is_gone {
+            EngineJobState::Gone
+        } else {
+            EngineJobState::Unknown(output.error_lines().0)
+        };
     }
     match engine {
-        ClusterEngine::Slurm if output.stdout.trim().is_empty() => JobState::Gone,
-        ClusterEngine::Slurm => JobState::Active,
+        ClusterEngine::Slurm if output.stdout.trim().is_empty() => EngineJobState::Gone,
+        ClusterEngine::Slurm => EngineJobState::Active,
         ClusterEngine::Kubernetes => {
             let job: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
             let conditions = job["status"]["conditions"].as_array();
@@ -187,7 +191,7 @@ fn state_of(engine: ClusterEngine, output: &EngineOutput) -> JobState {
                 condition["status"] == "True"
                     && (condition["type"] == "Complete" || condition["type"] == "Failed")
             });
-            if has_ended { JobState::Ended } else { JobState::Active }
+            if has_ended { EngineJobState::Ended } else { EngineJobState::Active }
         }
     }
 }

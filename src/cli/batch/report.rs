@@ -16,7 +16,7 @@ use crate::cli::usage::UsageError;
 use crate::json::to_line;
 use crate::text::{counted, quoted_command};
 
-use super::engine_program::{JobState, job_state};
+use super::engine_program::{EngineJobState, job_state};
 use super::open::{open, resume_command};
 
 const HEADINGS: [&str; 7] = ["INDEX", "ID", "STATE", "EXIT", "ATTEMPTS", "COST", "WHY"];
@@ -27,7 +27,7 @@ pub(super) struct BatchOverview<'a> {
     plan: &'a BatchPlan,
     pub(super) summary: BatchSummary<'a>,
     /// The last submission, unless every task has a result.
-    job: Option<(Submission, JobState)>,
+    job: Option<(Submission, EngineJobState)>,
 }
 
 impl<'a> BatchOverview<'a> {
@@ -52,19 +52,20 @@ impl<'a> BatchOverview<'a> {
         Self { folder, plan, summary: BatchSummary::gather(folder, plan), job: None }
     }
 
-    pub(super) fn with_job(self, submission: Submission, state: JobState) -> Self {
+    pub(super) fn with_job(self, submission: Submission, state: EngineJobState) -> Self {
         let summary = match state {
-            JobState::Active | JobState::Ended | JobState::Unknown(_) => {
+            EngineJobState::Active | EngineJobState::Ended | EngineJobState::Unknown(_) => {
                 self.summary.with_queued(&submission.tasks)
             }
-            JobState::Gone => self.summary,
+            EngineJobState::Gone => self.summary,
         };
         Self { summary, job: Some((submission, state)), ..self }
     }
 
     /// Returns the command that resumes the batch, if it can be resumed now.
     fn resume(&self) -> Option<String> {
-        let is_at_engine = matches!(&self.job, Some((_, JobState::Active | JobState::Ended)));
+        let is_at_engine =
+            matches!(&self.job, Some((_, EngineJobState::Active | EngineJobState::Ended)));
         let can_resume = self.summary.open() > 0 && !is_at_engine;
         can_resume.then(|| resume_command(self.folder, self.plan))
     }
@@ -91,13 +92,13 @@ impl<'a> BatchOverview<'a> {
         let (look_up, removal) =
             (quoted_command(submission.look_up()), quoted_command(submission.removal()));
         match state {
-            JobState::Gone => None,
-            JobState::Active => Some(format!("submitted, job {job}: {look_up} shows it")),
-            JobState::Ended => Some(format!(
+            EngineJobState::Gone => None,
+            EngineJobState::Active => Some(format!("submitted, job {job}: {look_up} shows it")),
+            EngineJobState::Ended => Some(format!(
                 "submitted, job {job}: it has ended, and its results are on its volume; {removal} \
                  makes room to go on"
             )),
-            JobState::Unknown(why) => Some(format!(
+            EngineJobState::Unknown(why) => Some(format!(
                 "submitted, job {job}: whether it is queued or running is not known ({}); {look_up} \
                  shows it",
                 one_line(why)

@@ -18,7 +18,7 @@ use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::text::quoted_command;
 use crate::types::exit_code;
 
-use super::engine_program::{JobState, find_engine_program, job_state, run_program};
+use super::engine_program::{EngineJobState, find_engine_program, job_state, run_program};
 use super::prepare::PreparedBatch;
 use super::progress::print_message;
 use super::report::BatchOverview;
@@ -147,15 +147,15 @@ pub(super) async fn already_submitted(batch: &PreparedBatch<'_>) -> Result<Optio
     let (look_up, removal) =
         (quoted_command(submission.look_up()), quoted_command(submission.removal()));
     match &state {
-        JobState::Gone => {
+        EngineJobState::Gone => {
             folder.remove_submission()?;
             Ok(None)
         }
-        JobState::Ended => Err(UsageError::new(format!(
+        EngineJobState::Ended => Err(UsageError::new(format!(
             "job {job} of batch {id} has ended, and its results are on its volume; to run what is \
              open, delete the job ({removal}) and give the same command again"
         ))),
-        JobState::Unknown(why) => Err(UsageError::of(
+        EngineJobState::Unknown(why) => Err(UsageError::of(
             UsageErrorKind::Temporary,
             format!(
                 "batch {id} was submitted as job {job}, and whether that is queued or running is \
@@ -163,7 +163,7 @@ pub(super) async fn already_submitted(batch: &PreparedBatch<'_>) -> Result<Optio
                 folder.submission_path().display()
             ),
         )),
-        JobState::Active => {
+        EngineJobState::Active => {
             let overview = BatchOverview::of_files(folder, plan).with_job(submission, state);
             let text = format!(
                 "batch {id} is submitted already, as job {job}; {look_up} shows it.\nTo submit it \
@@ -211,7 +211,7 @@ fn report_submission(
             // The output names the job, which no file does.
             print_message(engine_output.trim());
         })?;
-        overview = overview.with_job(submission, JobState::Active);
+        overview = overview.with_job(submission, EngineJobState::Active);
     }
     print_overview(args, &overview, engine_output)
 }

@@ -1,4 +1,4 @@
-//! Reads the tasks of a batch, from a file or from standard input, under the same time limits as the
+//! Reads the tasks of a batch, from a file or from standard input, with the time limits of the
 //! inputs of a run.
 
 use std::io;
@@ -25,9 +25,9 @@ use crate::process::file_reads;
 const BYTES_MAX: usize = 256 << 20;
 
 /// Time limit of the wait for a slow reader of standard error.
-const STDERR_PATIENCE: Duration = Duration::from_millis(200);
+const STDERR_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// The place that the tasks are read from.
+/// The source of the tasks.
 pub(super) enum TaskSource {
     Stdin,
     File(PathBuf),
@@ -36,7 +36,7 @@ pub(super) enum TaskSource {
 impl TaskSource {
     /// Returns the source that TASKS names.
     pub(super) fn named(named: &Path, cwd: &Path) -> Self {
-        // A socket cannot be opened by these names, and a file would be read from its beginning.
+        // Opening these names fails for a socket, and would read a file from its beginning.
         let stdin = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
         if stdin.iter().any(|name| named == Path::new(name)) {
             Self::Stdin
@@ -45,7 +45,7 @@ impl TaskSource {
         }
     }
 
-    /// The path that the plan names.
+    /// Returns the path for the plan.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Stdin => Path::new("/dev/stdin"),
@@ -69,7 +69,7 @@ impl TaskSource {
         let read = self.read_reporting(place, flags, context, &stderr).await;
         drop(stderr);
         // Standard error may not be read; the exit code is enough.
-        let _ = drain.finish(STDERR_PATIENCE).await;
+        let _ = drain.finish(STDERR_WAIT_MAX).await;
         read
     }
 
@@ -113,7 +113,7 @@ impl TaskSource {
     }
 }
 
-async fn read_stdin(patience: Duration, stderr: &PipeSender) -> Result<Vec<u8>, UsageError> {
+async fn read_stdin(timeout: Duration, stderr: &PipeSender) -> Result<Vec<u8>, UsageError> {
     let notify_wait = |waited: Waited| {
         stderr.offer(&format!(
             "outlast: waiting for the tasks on standard input, {} so far, {} left",
@@ -122,19 +122,18 @@ async fn read_stdin(patience: Duration, stderr: &PipeSender) -> Result<Vec<u8>, 
         ));
     };
     let heartbeat = Config::default().limits.heartbeat;
-    let limits = (patience, BYTES_MAX);
-    prompt::read_to_end(stdin::start_reading, limits, heartbeat, notify_wait).await
+    prompt::read_to_end(stdin::start_reading, (timeout, BYTES_MAX), heartbeat, notify_wait).await
 }
 
-/// The longest wait for data on standard input, which flags for the tasks may set.
+/// Returns the maximum wait for data on standard input, which flags for the tasks may set.
 fn stdin_timeout(flags: &[String]) -> Duration {
     let words = [&["run".to_owned()], flags].concat();
     // Mistakes in them are reported once the tasks are known.
     let given = args::run_flags(&words).map(|run| run.flags.values(&mut Vec::new()));
     let mut given = given.unwrap_or_default().into_iter();
-    let own = given.rfind(|flag| flag.setting.key == "stdinTimeout");
-    let own = own.and_then(|flag| serde_json::from_value::<Span>(flag.value).ok());
-    own.map_or(Config::default().stdin_timeout, |span| span.0)
+    let timeout = given.rfind(|flag| flag.setting.key == "stdinTimeout");
+    let timeout = timeout.and_then(|flag| serde_json::from_value::<Span>(flag.value).ok());
+    timeout.map_or(Config::default().stdin_timeout, |span| span.0)
 }
 
 /// Decodes the text: UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it.

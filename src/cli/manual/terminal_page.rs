@@ -7,15 +7,24 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 
 use crate::cli::output::{Paragraph, Screen, Styling, Tone};
 
-/// The indentation of text below a heading, and of each list in it.
+/// Indentation of text below a heading, and of each list in it.
 const INDENT: usize = 4;
 
-/// The widest term that stands beside its text.
+/// Maximum width of a term beside its text. The text of wider terms is below them.
 const TERM_MAX: usize = 24;
 
-/// The page as text, in lines that fit the screen.
+/// Renders the page as text, in lines that fit the screen.
 pub(super) fn lay_out(markdown: &str, screen: &Screen) -> String {
-    let mut page = PageLayout::new(screen);
+    let mut page = PageLayout {
+        screen,
+        text: String::new(),
+        paragraph: Paragraph::default(),
+        tone: Tone::Plain,
+        lists: Vec::new(),
+        table: TableRows::default(),
+        in_code: false,
+        is_tight: true,
+    };
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
         page.event(event);
     }
@@ -41,7 +50,7 @@ struct TableRows {
 struct PageLayout<'a> {
     screen: &'a Screen,
     text: String,
-    /// The text that is written next.
+    /// The text that was read, and is not written yet.
     paragraph: Paragraph,
     tone: Tone,
     lists: Vec<OpenList>,
@@ -51,20 +60,7 @@ struct PageLayout<'a> {
     is_tight: bool,
 }
 
-impl<'a> PageLayout<'a> {
-    fn new(screen: &'a Screen) -> Self {
-        Self {
-            screen,
-            text: String::new(),
-            paragraph: Paragraph::default(),
-            tone: Tone::Plain,
-            lists: Vec::new(),
-            table: TableRows::default(),
-            in_code: false,
-            is_tight: true,
-        }
-    }
-
+impl PageLayout<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum of many variants")]
     fn event(&mut self, event: Event<'_>) {
         match event {
@@ -226,18 +222,18 @@ impl<'a> PageLayout<'a> {
             let width = self.screen.columns.saturating_sub(text_at);
             let mut lines = text.wrap(width, styling).into_iter();
             let shown = term.wrap(self.screen.columns.saturating_sub(indent), styling);
+            let (before, below) = (" ".repeat(indent), " ".repeat(text_at));
             if is_beside {
                 let padding = " ".repeat(text_at - indent - term.columns());
                 let first = lines.next().unwrap_or_default();
-                let line = format!("{}{}{padding}{first}", " ".repeat(indent), shown.concat());
-                self.line(line.trim_end());
+                self.line(format!("{before}{}{padding}{first}", shown.concat()).trim_end());
             } else {
                 for line in shown {
-                    self.line(&format!("{}{line}", " ".repeat(indent)));
+                    self.line(&format!("{before}{line}"));
                 }
             }
             for line in lines {
-                self.line(&format!("{}{line}", " ".repeat(text_at)));
+                self.line(&format!("{below}{line}"));
             }
         }
     }
