@@ -22,7 +22,7 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
     for (path, text) in beside {
         write(path, text);
     }
-    installation_kind(&root.path().join(binary), root.path()).name()
+    installation_kind(&root.path().join(binary), root.path()).into_str()
 }
 
 #[test]
