@@ -1,5 +1,5 @@
-//! Parses the task file: JSON Lines, one object for each task; or the same objects over several lines
-//! or in one list, as other programs print JSON. Every mistake is reported with its line.
+//! Parses the task file: JSON Lines, one object for each task; or the same objects over several
+//! lines or in one list, as other programs print JSON. Every mistake is reported with its line.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -9,7 +9,8 @@ use crate::recovery::{Money, StopReason};
 
 use super::work_clock::WorkClock;
 
-/// Approximate maximum number of bars of one kind in a lane. If there are more, neighbours are joined.
+/// Approximate maximum number of bars of one kind in a lane. If there are more, neighbours are
+/// joined.
 const BARS_MAX: usize = 400;
 /// Approximate maximum number of points in the curve of costs.
 const POINTS_MAX: usize = 500;

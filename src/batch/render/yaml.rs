@@ -5,7 +5,8 @@ use serde_saphyr::ser_options;
 
 /// Renders one document.
 pub fn render_yaml(value: &Value) -> String {
-    // Block scalars fold long texts: spaces at the folds are invisible, and easy to lose in an editor.
+    // Block scalars fold long texts: spaces at the folds are invisible, and easy to lose in an
+    // editor.
     let options = ser_options! { compact_list_indent: false, prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(value, options).expect("YAML can express all of JSON")
 }

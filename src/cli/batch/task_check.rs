@@ -125,8 +125,8 @@ fn missing_folder(task: &PlannedTask) -> Option<String> {
     is_missing.then(|| format!("git.repository {} is not a git repository", path.display()))
 }
 
-/// Warns if the folder of the batch is in a working folder, where commands could change the results.
-/// Local workers refuse a changed plan.
+/// Warns if the folder of the batch is in a working folder, where commands could change the
+/// results. Local workers refuse a changed plan.
 pub(super) fn warn_of_exposed_folder(folder: &BatchFolder, plan: &BatchPlan, engine: BatchEngine) {
     match engine {
         BatchEngine::Local | BatchEngine::Slurm | BatchEngine::Matrix => {}

@@ -119,7 +119,8 @@ fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, Usa
     Ok(0)
 }
 
-/// Returns the error for a key without a value: it is not a setting, or an empty object of settings.
+/// Returns the error for a key without a value: it is not a setting, or an empty object of
+/// settings.
 fn unknown_setting(key: &str, survey: &SettingsSurvey) -> UsageError {
     let shown: String = key.chars().take(60).collect();
     if let Some(setting) = registry::find(key).filter(|setting| setting.form_of.is_some()) {

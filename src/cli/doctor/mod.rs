@@ -105,7 +105,8 @@ pub(super) async fn doctor(
     Ok(u8::from(!report.is_healthy()))
 }
 
-/// Reports that the system gives the process too few files or threads for any check. The exit code is 1.
+/// Reports that the system gives the process too few files or threads for any check. The exit code
+/// is 1.
 ///
 /// # Errors
 /// Standard output cannot be written.

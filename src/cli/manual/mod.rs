@@ -15,8 +15,8 @@ use super::stdout::{print, print_coloured};
 use super::usage::UsageError;
 use crate::config::environment::{self, Variables};
 
-/// Prints a page, which is Markdown: formatted on a terminal, and unchanged otherwise. A page that is
-/// longer than the terminal is shown by the user's pager, which replaces this process.
+/// Prints a page, which is Markdown: formatted on a terminal, and unchanged otherwise. A page that
+/// is longer than the terminal is shown by the user's pager, which replaces this process.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -34,7 +34,8 @@ pub(super) fn show(markdown: &str, variables: &Variables) -> Result<(), UsageErr
     print_coloured(&text)
 }
 
-/// Removes parts for Markdown viewers: the targets of links, comments, and the languages of examples.
+/// Removes parts for Markdown viewers: the targets of links, comments, and the languages of
+/// examples.
 fn readable(markdown: &str) -> String {
     let mut text = String::with_capacity(markdown.len());
     let mut copied = 0;

@@ -5,8 +5,8 @@ use strsim::osa_distance;
 
 use crate::cli::usage::UsageError;
 
-/// Other names of pages and sections, and the page of a section whose heading is on several pages. Any
-/// section is also found by its heading.
+/// Other names of pages and sections, and the page of a section whose heading is on several pages.
+/// Any section is also found by its heading.
 const ALIASES: [(&str, &str); 33] = [
     ("actions", "ci"),
     ("aws", "clouds"),
@@ -220,8 +220,8 @@ pub(in crate::cli) fn topic_names() -> Vec<&'static str> {
     pages.chain(LISTED.iter().map(|(topic, _)| *topic)).collect()
 }
 
-/// Returns the error for a topic that does not exist, with the topics that may be meant. `names` are
-/// those of commands, flags and settings.
+/// Returns the error for a topic that does not exist, with the topics that may be meant. `names`
+/// are those of commands, flags and settings.
 pub(in crate::cli) fn unknown_topic(topic: &str, names: &[&str]) -> UsageError {
     let shown: String = topic.chars().take(60).collect();
     let wanted = slug(topic);

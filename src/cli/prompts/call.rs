@@ -11,8 +11,8 @@ use crate::mcp::{ServerConfig, call_prefixes};
 use crate::tools::{RuleList, check_rule};
 use strsim::osa_distance;
 
-/// Built-in commands of interactive tools, which have no meaning in an unattended run, each with the
-/// replacement for it.
+/// Built-in commands of interactive tools, which have no meaning in an unattended run, each with
+/// the replacement for it.
 const INTERACTIVE_COMMANDS: [(&str, &str); 34] = [
     ("add-dir", "use --add-dir"),
     ("agents", "outlast agents lists them"),
@@ -117,7 +117,8 @@ pub(in crate::cli) struct ServerPromptCall {
     pub(in crate::cli) command: String,
     /// The arguments.
     pub(in crate::cli) words: Vec<String>,
-    /// The lines after the call, such as standard input. They are added after the text of the prompt.
+    /// The lines after the call, such as standard input. They are added after the text of the
+    /// prompt.
     pub(in crate::cli) rest: String,
 }
 
@@ -138,7 +139,8 @@ impl ServerPromptCall {
             }
             None => (arguments, ""),
         };
-        // The longest name wins, as with servers named `a` and `a__b`; among equals, an enabled server.
+        // The longest name wins, as with servers named `a` and `a__b`; among equals, an enabled
+        // server.
         let rank = |server: &&ServerConfig| (server.name.len(), !server.disabled);
         let server = servers.iter().filter(is_called).max_by_key(rank)?;
         Some(Self {

@@ -75,8 +75,8 @@ fn replacement<'v, 't>(
 /// Replaces the placeholders in a text:
 /// - `$ARGUMENTS` by all arguments, as written after the name of the command;
 /// - `$0`, `$1`, `$ARGUMENTS[0]` and names from the front matter by single arguments, counted from
-///   0. Words in quotes are one argument. Without such an argument, `$1` stays, since it may be part
-///   of a program;
+///   0. Words in quotes are one argument. If there is no such argument, `$1` stays, since it may be
+///   part of a program;
 /// - `${CLAUDE_SKILL_DIR}` and its like by their values.
 ///
 /// `\$1` becomes `$1`. If no placeholder is replaced by an argument, the arguments are appended.

@@ -273,7 +273,8 @@ fn skill_of<'c>(
         .or_else(|| skills().find(|skill| names_skill(name, &skill.name)))
 }
 
-/// Returns true if a name means this skill: it is the name of the skill, or that without the plugin.
+/// Returns true if a name means this skill: it is the name of the skill, or that without the
+/// plugin.
 pub(super) fn names_skill(name: &str, skill: &str) -> bool {
     let name = name.trim().trim_start_matches('/');
     skill == name || skill.rsplit(':').next() == Some(name)

@@ -82,8 +82,8 @@ fn more(rows: usize) -> String {
     }
 }
 
-/// Breaks a line between words if it is wider than the terminal. Words are not broken, so that a path
-/// or an address can be copied.
+/// Breaks a line between words if it is wider than the terminal. Words are not broken, so that a
+/// path or an address can be copied.
 fn wrapped(line: &str, indent: &str, width: Option<usize>) -> String {
     let line = one_line(line);
     let Some(width) = width.filter(|width| columns_of(&line) + indent.len() > *width) else {

@@ -8,8 +8,8 @@ use super::super::facts::machine::{MachineFacts, ResourceLimits, TempFolderProbl
 use super::super::finding::{Finding, format_bytes};
 use crate::config::format_duration;
 
-/// CI systems: name, variable that identifies the system, maximum time without output that it accepts
-/// in minutes, and its policy on time without output and on the time of a job, after "it".
+/// CI systems: name, variable that identifies the system, maximum time without output that it
+/// accepts in minutes, and its policy on time without output and on the time of a job, after "it".
 const SYSTEMS: [(&str, &str, Option<u64>, &str); 12] = [
     ("GitHub Actions", "GITHUB_ACTIONS", None, "sets no limit on silence; a job may take 6 hours"),
     (

@@ -19,10 +19,12 @@ use super::paths::PathMask;
 /// Replaces the content of replies that did not enter the conversation, which is not recorded.
 const NOT_RECORDED: &str = "(This reply was dropped; its text was not recorded.)";
 
-/// Replaces the text of a reply that broke off. It is shorter than one delta of the script's server.
+/// Replaces the text of a reply that broke off. It is shorter than one delta of the script's
+/// server.
 const BROKEN_OFF: &str = "(Not recorded.)";
 
-/// Number of events of a stream before its first block is complete: start, begin of the block, ping.
+/// Number of events of a stream before its first block is complete: start, begin of the block,
+/// ping.
 const BEFORE_A_BLOCK: usize = 3;
 
 /// Number of events until after the first block, which has one delta, and the begin of the next.

@@ -12,7 +12,8 @@ pub(super) struct PathMask<'a> {
 }
 
 impl<'a> PathMask<'a> {
-    /// Creates a mask. A top-level folder such as `/tmp` is ignored: too many other paths contain it.
+    /// Creates a mask. A top-level folder such as `/tmp` is ignored: too many other paths contain
+    /// it.
     pub(super) fn new(folder: Option<&'a str>) -> Self {
         let is_deep = |folder: &&str| folder.matches('/').count() > 1 && !folder.ends_with('/');
         Self { folder: folder.filter(is_deep) }

@@ -33,8 +33,8 @@ const UNCHANGED: [&str; 16] = [
     "maxAgents",
 ];
 
-/// Terms that the rehearsal leaves out, each with the description of the omission: it replaces them,
-/// or they concern other folders and programs.
+/// Terms that the rehearsal leaves out, each with the description of the omission: it replaces
+/// them, or they concern other folders and programs.
 const LEFT_OUT: [(&str, &str); 8] = [
     ("agent", "the agent that the run was given: its prompt and rules"),
     ("permissions.additionalDirectories", "folders beside the working folder"),
@@ -59,8 +59,8 @@ pub(super) struct RecordedTerms {
     pub(super) has_requirement: bool,
 }
 
-/// Makes the flags for the terms of a session. `hooks` are settings of hooks; `requirement` replaces
-/// the command of `--require`.
+/// Makes the flags for the terms of a session. `hooks` are settings of hooks; `requirement`
+/// replaces the command of `--require`.
 pub(super) fn terms(
     history: &SessionHistory,
     paths: &PathMask<'_>,
