@@ -69,6 +69,21 @@ pub(super) struct FetchedPage {
 /// The semaphore that limits the large pages in memory to one.
 pub(super) type LargePages = Arc<Semaphore>;
 
+/// The time limit of a fetch, including redirects.
+#[derive(Clone, Copy)]
+struct Deadline {
+    end: Instant,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// Awaits a step of the fetch. `lateness` begins the error if the step does not end in time.
+    async fn limit<T>(self, step: impl Future<Output = T>, lateness: &str) -> Result<T, ToolError> {
+        let late = |_| format!("{lateness} within {}s", self.timeout.as_secs_f64());
+        Ok(timeout_at(self.end, step).await.map_err(late)?)
+    }
+}
+
 /// Fetches `url`, following redirects. `send` sends one request.
 pub(super) async fn get<F: Future<Output = Result<Response, ToolError>>>(
     mut url: Url,
@@ -76,13 +91,11 @@ pub(super) async fn get<F: Future<Output = Result<Response, ToolError>>>(
     large: &LargePages,
     send: impl Fn(Url) -> F,
 ) -> Result<FetchResult, ToolError> {
-    let end = Instant::now() + timeout;
-    let late = |what: &str| format!("{what} within {}s", timeout.as_secs_f64());
+    let deadline = Deadline { end: Instant::now() + timeout, timeout };
     for _ in 0..=REDIRECTS_MAX {
-        let answered = timeout_at(end, send(url.clone())).await;
-        let response = answered.map_err(|_| late("the server did not answer"))??;
+        let response = deadline.limit(send(url.clone()), "the server did not answer").await??;
         let Some(next) = redirect_target(&response, &url)? else {
-            return read_body(response, url, end, large, &late).await.map(FetchResult::Page);
+            return read_page(response, url, deadline, large).await.map(FetchResult::Page);
         };
         if !is_same_site(&url, &next) {
             return Ok(FetchResult::OtherSite { status: response.status(), to: next });
@@ -117,15 +130,13 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, ToolE
     Ok(Some(parse_url(next.as_str()).map_err(|why| bad(&why))?))
 }
 
-async fn read_body(
+async fn read_page(
     response: Response,
     url: Url,
-    end: Instant,
+    deadline: Deadline,
     large: &LargePages,
-    late: &impl Fn(&str) -> String,
 ) -> Result<FetchedPage, ToolError> {
     let status = response.status();
-    let limit = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let header = |name| header(response.headers(), &name);
     let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
     let (refresh, encoding) = (header(REFRESH), header(CONTENT_ENCODING).unwrap_or_default());
@@ -141,31 +152,37 @@ async fn read_body(
         is_cut: false,
         large_page: None,
     };
-    let began = timeout_at(end, unpack(packed, &encoding)).await;
-    let mut unpacked = match began.map_err(|_| late("the page did not begin"))? {
-        Ok(unpacked) => unpacked,
+    match deadline.limit(unpack(packed, &encoding), "the page did not begin").await? {
+        Ok(unpacked) => read_body(unpacked, &mut page, deadline, large).await?,
         // The status of an error response is enough.
-        Err(PackedError::UnreadForm(_) | PackedError::TooManyForms(_)) if !status.is_success() => {
-            return Ok(page);
-        }
+        Err(PackedError::UnreadForm(_) | PackedError::TooManyForms(_)) if !status.is_success() => {}
         Err(PackedError::Broken(error)) => return Err(broken(0, &error).into()),
         Err(error) => return Err(error.to_string().into()),
-    };
+    }
+    Ok(page)
+}
+
+/// Reads the body of a page, up to the limit of its size.
+async fn read_body(
+    mut unpacked: PageBody,
+    page: &mut FetchedPage,
+    deadline: Deadline,
+    large: &LargePages,
+) -> Result<(), ToolError> {
+    let limit = if page.status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let (body, mut chunk) = (&mut page.body, vec![0; CHUNK]);
     while !page.is_cut {
-        let read = timeout_at(end, unpacked.read(&mut chunk)).await;
         let so_far = body.len();
-        let read = read.map_err(|_| {
-            format!("{}; {so_far} bytes of it had come", late("the page did not end"))
-        })?;
+        let read = deadline.limit(unpacked.read(&mut chunk), "the page did not end").await;
+        let read = read.map_err(|late| format!("{late}; {so_far} bytes of it had come"))?;
         let read = read.map_err(|error| broken(so_far, &error))?;
         if read == 0 {
             break;
         }
         let room = limit.saturating_sub(so_far).min(read);
         if page.large_page.is_none() && so_far + room > SMALL_BYTES_MAX {
-            let permit = timeout_at(end, Arc::clone(large).acquire_owned()).await;
-            let permit = permit.map_err(|_| late("the page before it did not end"))?;
+            let turn = Arc::clone(large).acquire_owned();
+            let permit = deadline.limit(turn, "the page before it did not end").await?;
             // The semaphore is never closed.
             page.large_page = permit.ok();
         }
@@ -176,7 +193,7 @@ async fn read_body(
         body.extend_from_slice(&chunk[..room]);
         page.is_cut = room < read;
     }
-    Ok(page)
+    Ok(())
 }
 
 /// The values of a header, joined by commas.
