@@ -16,6 +16,7 @@ use crate::journal::{
 };
 use crate::process::file_reads;
 use crate::secrets::{KnownSecrets, Redactor};
+use crate::tools::secret_values;
 use crate::transcript::TokenDensity;
 
 /// The choice of a session by flags. The session is not read yet.
