@@ -103,17 +103,16 @@ impl RunWorld<'_> {
         let model = endpoint.facts.name.as_str();
         // Not every model of the chain has fast mode.
         let fast = call.fast && endpoint.facts.fast.is_some();
-        let content = match &summary {
-            Some(messages) => RequestContent { fast, ..summary_content(model, messages) },
-            None => {
-                let content = fixed.content(model, &messages, reasoning);
-                RequestContent {
-                    search: fixed.search.as_ref(),
-                    fast,
-                    source: self.context.source.as_deref(),
-                    serialized: SerializedParts { messages: serialized, ..content.serialized },
-                    ..content
-                }
+        let content = if let Some(messages) = &summary {
+            RequestContent { fast, ..summary_content(model, messages) }
+        } else {
+            let content = fixed.content(model, &messages, reasoning);
+            RequestContent {
+                search: fixed.search.as_ref(),
+                fast,
+                source: self.context.source.as_deref(),
+                serialized: SerializedParts { messages: serialized, ..content.serialized },
+                ..content
             }
         };
         let (sender, mut steps) = mpsc::unbounded_channel();

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::hooks::HookDecision;
 use crate::journal::{Journal, MessageMeta, RestoredConversation};
@@ -12,9 +11,10 @@ use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    AddedContent, Block, History, Message, RepairOutcome, Role, StripTarget, Usage, drop_citations,
-    has_images, has_uneven_citations, is_portable_id, make_calls_portable, repair, strip_media,
-    strip_signed_thinking, strip_thinking, strip_thinking_that_lacks_signature,
+    AddedContent, Block, History, Message, RepairOutcome, Role, SerializedMessage, StripTarget,
+    Usage, drop_citations, has_images, has_uneven_citations, is_portable_id, make_calls_portable,
+    repair, strip_media, strip_signed_thinking, strip_thinking,
+    strip_thinking_that_lacks_signature,
 };
 
 use super::context_gauge::{ContextGauge, ContextSize};
@@ -105,7 +105,7 @@ impl Conversation {
     /// of its reply that are reported while it streams.
     pub(super) fn streaming(
         &mut self,
-    ) -> (Cow<'_, [Message]>, &[Option<Box<RawValue>>], &mut EmittedBlocks) {
+    ) -> (Cow<'_, [Message]>, &[SerializedMessage], &mut EmittedBlocks) {
         self.emitted_blocks.drops_unsigned = self.drops_unsigned(&[]);
         self.emitted_blocks.makes_portable = self.refused.calls;
         self.history.serialize();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::recovery::ReplyMode;
-use crate::transcript::{Block, Message, Role, ToolDefinition};
+use crate::transcript::{Block, Message, Role, SerializedMessage, ToolDefinition};
 use crate::types::Effort;
 
 use super::reasoning::Reasoning;
@@ -39,7 +39,7 @@ pub struct SerializedParts<'a> {
     /// The JSON of the first tools.
     pub tools: &'a [Box<RawValue>],
     /// The JSON of the first messages, as far as it is known.
-    pub messages: &'a [Option<Box<RawValue>>],
+    pub messages: &'a [SerializedMessage],
 }
 
 /// The beta that enables fast mode.

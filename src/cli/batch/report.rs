@@ -192,7 +192,7 @@ impl<'a> BatchOverview<'a> {
         let job = job.map(|(submission, _)| format!("job {}", submission.job));
         let calls = report.denied_calls();
         let denied = (calls > 0).then(|| format!("{} denied", counted(calls, "call")));
-        Vec::from_iter([why, job, denied].into_iter().flatten()).join("; ")
+        [why, job, denied].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 

@@ -192,7 +192,8 @@ impl PromptLibrary {
     /// Returns the warnings about files that were left out, to be added to errors about something
     /// missing.
     pub(in crate::cli) fn left_out(&self) -> String {
-        self.warnings.iter().take(NAMED_MAX).map(|warning| format!("; {warning}")).collect()
+        let named = self.warnings.iter().take(NAMED_MAX).flat_map(|warning| ["; ", warning]);
+        named.collect()
     }
 
     pub(super) fn withhold(&mut self, prompt_file: &PromptFile, key: Option<&str>, why: &str) {

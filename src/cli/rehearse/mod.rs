@@ -194,13 +194,13 @@ impl RehearsalRun {
         if let Some(path) = record {
             let servers = [&self.server].into_iter().chain(self.server.others().map(|it| it.1));
             let requests = servers.flat_map(RehearsalServer::requests);
-            let lines: String = requests
-                .map(|request| json!({ "path": request.path, "body": request.body }))
-                .map(|line| format!("{line}\n"))
-                .collect();
-            fs::write(path, lines).map_err(|error| {
-                UsageError::new(format!("--record {}: {error}; name another", path.display()))
-            })?;
+            let lines = requests
+                .map(|request| json!({ "path": request.path, "body": request.body }).to_string());
+            fs::write(path, lines.chain([String::new()]).collect::<Vec<_>>().join("\n")).map_err(
+                |error| {
+                    UsageError::new(format!("--record {}: {error}; name another", path.display()))
+                },
+            )?;
         }
         match self.joined(&self.server.violations()).as_slice() {
             [] => Ok(0),

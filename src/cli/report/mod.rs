@@ -48,7 +48,7 @@ fn perform(args: &ReportArgs, variables: &Variables, cwd: &Path) -> Result<u8, U
     let destination = Destination::open(args.output.as_deref(), cwd, Readers::Owner)?;
     let text = match &requested(&context, args)?[..] {
         [file] if has_named_sessions(args) => render_one(&context, file, format)?,
-        files => render_many(&context, read_all(files)?, format),
+        files => render_many(&context, &read_all(files)?, format),
     };
     destination.write_text(&text)?;
     Ok(0)
@@ -135,16 +135,16 @@ pub(super) fn on_tasks(
         report.subject.name = task.map(|task| task.task.id.clone());
     }
     reports.extend(without_session);
-    Ok(render_many(context, reports, format))
+    Ok(render_many(context, &reports, format))
 }
 
 fn render_many(
     context: &SessionsContext,
-    reports: Vec<SessionReport>,
+    reports: &[SessionReport],
     format: ReportFormat,
 ) -> String {
-    let overview = overview(&reports);
-    let document = |ids| ReportDocument::of_sessions(context, &overview, &reports, ids);
+    let overview = overview(reports);
+    let document = |ids| ReportDocument::of_sessions(context, &overview, reports, ids);
     let with_documents = |count| {
         let reports = reports.iter().take(count);
         let with_document = |report| (report, ReportDocument::of_session(context, report));
@@ -157,7 +157,7 @@ fn render_many(
             terminal::render(&document(short.unwrap_or(IdLength::Whole)), width)
         }
         ReportFormat::Markdown => markdown::render(&document(IdLength::Whole)),
-        ReportFormat::Json => json_text(&reports),
+        ReportFormat::Json => json_text(reports),
         ReportFormat::Html => {
             let parts = with_documents(html::DETAILED_MAX);
             html::overview_page(&document(IdLength::Whole), &overview, &parts)

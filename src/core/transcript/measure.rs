@@ -46,6 +46,9 @@ pub fn min_tokens(content: &[Block]) -> u64 {
     content.iter().map(of).sum()
 }
 
+/// The JSON of one message, unless it is too large to be kept.
+pub type SerializedMessage = Option<Box<RawValue>>;
+
 /// A conversation and its measured size. Earlier messages can only be changed through
 /// [`History::edit`], which keeps the size up to date.
 #[derive(Clone, Debug)]
@@ -54,7 +57,7 @@ pub struct History {
     meter: Meter,
     /// The JSON of the first messages, for all but large ones. The last message is never among them,
     /// as blocks may be added to it.
-    serialized: Vec<Option<Box<RawValue>>>,
+    serialized: Vec<SerializedMessage>,
     /// The number of messages that are known to be valid. The last message is never among them, as
     /// blocks may be added to it.
     valid: usize,
@@ -93,7 +96,7 @@ impl History {
     }
 
     /// The JSON of the first messages, as far as it is kept.
-    pub fn serialized(&self) -> &[Option<Box<RawValue>>] {
+    pub fn serialized(&self) -> &[SerializedMessage] {
         &self.serialized
     }
 

@@ -30,7 +30,7 @@ pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
 pub use excerpt::excerpt_line;
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
-pub use measure::{History, Meter, TokenDensity, fixed_bytes, min_tokens};
+pub use measure::{History, Meter, SerializedMessage, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{
     BlockPath, Medium, StripTarget, StrippedMedia, has_images, has_media, media_bytes, strip_media,
     visible_pages,

@@ -98,7 +98,7 @@ pub async fn probe_services(
 ) -> Vec<Result<ServiceFacts, Finding>> {
     let probes = config.endpoints.iter().cloned().map(|place| async move {
         let probe = timeout_at(until + GRACE, probe_service(place, offline, until)).await;
-        probe.unwrap_or_else(|_| Err(time_limits::late_finding("service")))
+        probe.unwrap_or(Err(time_limits::late_finding("service")))
     });
     in_parallel(probes).await
 }

@@ -509,10 +509,10 @@ const RUNNING: [&str; 24] = [
 fn a_changed_file_counts_if_it_is_run_and_not_if_it_is_read() {
     for (lines, is_run) in [(&READING[..], false), (&RUNNING[..], true)] {
         for line in lines {
-            let ground = Ground::new();
-            let (guard, module) = (ground.at("work/guard.sh"), ground.at("work/late.py"));
+            let folders = Folders::new();
+            let (guard, module) = (folders.at("work/guard.sh"), folders.at("work/late.py"));
             fs::write(&module, "first").expect("a file");
-            let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+            let (programs, job) = (folders.programs(&[]), folders.job(line, &[]));
             programs.remember(&job);
             for path in [&guard, &module] {
                 fs::write(path, "other").expect("a file");
@@ -525,12 +525,12 @@ fn a_changed_file_counts_if_it_is_run_and_not_if_it_is_read() {
 
 #[test]
 fn a_program_that_reads_a_changed_file_is_confined() {
-    let ground = Ground::new();
-    fs::write(ground.at("work/late.py"), "first").expect("a file");
+    let folders = Folders::new();
+    fs::write(folders.at("work/late.py"), "first").expect("a file");
     for line in READING.iter().filter(|line| line.contains("late.py")) {
-        let (programs, job) = (ground.programs(&[]), ground.job(line, &[]));
+        let (programs, job) = (folders.programs(&[]), folders.job(line, &[]));
         programs.remember(&job);
-        fs::write(ground.at("work/late.py"), line).expect("a file");
+        fs::write(folders.at("work/late.py"), line).expect("a file");
         let admitted = programs.admit(job).expect(line);
         assert!(admitted.job.landlock.is_some(), "{line}");
     }

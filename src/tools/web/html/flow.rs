@@ -7,6 +7,8 @@ const PREFIXES_MAX: usize = 32;
 /// The separator between a block and the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGap {
+    /// The block has not ended.
+    Within,
     #[default]
     Line,
     Blank,
@@ -31,7 +33,6 @@ pub(super) struct BlockFlow {
     common: usize,
     /// The gap before the next block.
     gap: BlockGap,
-    is_in_block: bool,
     /// True if the innermost container has no content yet.
     is_fresh: bool,
     /// The level of the open heading, and true if its marker was written.
@@ -48,7 +49,6 @@ impl BlockFlow {
         self.heading = self.heading.filter(|(_, is_written)| !is_written);
         if !self.is_fresh {
             self.gap = self.gap.max(gap);
-            self.is_in_block = false;
         }
     }
 
@@ -98,14 +98,14 @@ impl BlockFlow {
     pub(super) fn break_line(&mut self) {
         if self.heading.is_some() {
             self.space();
-        } else if self.is_in_block {
+        } else if self.gap == BlockGap::Within {
             self.breaks += 1;
         }
     }
 
     /// Begins a line, if the next text needs one.
     pub(super) fn start_text(&mut self) {
-        if !self.is_in_block {
+        if self.gap > BlockGap::Within {
             self.start_line(self.gap);
             self.is_at_line_start = true;
             if let Some((level, is_written @ false)) = &mut self.heading {
@@ -161,7 +161,7 @@ impl BlockFlow {
             }
         }
         self.common = self.containers.len();
-        (self.gap, self.is_in_block) = (BlockGap::Line, true);
+        self.gap = BlockGap::Within;
         (self.is_fresh, self.breaks, self.has_space) = (false, 0, false);
     }
 
