@@ -462,7 +462,7 @@ impl ContextView<'_> {
     pub(super) fn contributors(&self) -> Vec<Contributor> {
         let (fixed, density) = (self.caller.fixed(), self.history().density());
         let messages = self.conversation.messages();
-        largest_parts(messages, &fixed.system, &fixed.tools, density, CONTRIBUTORS_MAX)
+        largest_parts(messages, &fixed.system, fixed.tools(), density, CONTRIBUTORS_MAX)
     }
 }
 

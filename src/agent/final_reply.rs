@@ -48,7 +48,7 @@ impl RunWorld<'_> {
 
     /// Returns true if the text has a call of one of the tools.
     fn has_call(&self, text: &str) -> bool {
-        find_call_in_text(text, &self.caller.fixed().tools).is_some()
+        find_call_in_text(text, self.caller.fixed().tools()).is_some()
     }
 
     /// Warns that the work after a finished answer failed. For a reminder, the warning of open work

@@ -2,25 +2,21 @@
 //! failures.
 
 mod capacity_probe;
+mod fixed_content;
 mod refused_tools;
 mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::{RawValue, to_raw_value};
-
 use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
-use crate::model::{
-    ModelReply, Reasoning, Renewal, RequestContent, SerializedParts, StreamProgress, ThinkingMode,
-    WebSearch,
-};
+use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
     ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
     Transition, classify,
 };
-use crate::transcript::{Message, ToolDefinition, Usage, fixed_bytes, lacks_thinking};
+use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
 use super::accounting::{Accounting, CallCost};
 use super::clock::Clock;
@@ -28,6 +24,7 @@ use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
 use super::setup::ModelEndpoint;
+use fixed_content::FixedContent;
 
 /// A fault with its classification. Every fault of a run is classified here, once.
 pub(super) struct ClassifiedFault {
@@ -38,40 +35,6 @@ pub(super) struct ClassifiedFault {
 impl ClassifiedFault {
     pub(super) fn new(fault: Fault) -> Self {
         Self { failure: classify(&fault), fault }
-    }
-}
-
-/// The content that all requests of an agent have in common.
-#[derive(Clone)]
-pub(super) struct FixedContent {
-    pub(super) system: String,
-    pub(super) tools: Vec<ToolDefinition>,
-    /// The JSON of the tools, which requests share.
-    serialized_tools: Vec<Box<RawValue>>,
-    /// The search tool of the service, for an agent that searches the web.
-    pub(super) search: Option<WebSearch>,
-}
-
-impl FixedContent {
-    /// Returns the content of a request for a reply, without options that only some requests have.
-    pub(super) fn content<'a>(
-        &'a self,
-        model: &'a str,
-        messages: &'a [Message],
-        reasoning: Reasoning,
-    ) -> RequestContent<'a> {
-        let Self { system, tools, serialized_tools, .. } = self;
-        RequestContent {
-            model,
-            system,
-            tools,
-            messages,
-            reasoning,
-            search: None,
-            fast: false,
-            source: None,
-            serialized: SerializedParts { tools: serialized_tools, messages: &[] },
-        }
     }
 }
 
@@ -166,12 +129,7 @@ impl ModelCaller {
         accounting: Accounting,
     ) -> Self {
         Self {
-            fixed: Arc::new(FixedContent {
-                system,
-                tools: Vec::new(),
-                serialized_tools: Vec::new(),
-                search: None,
-            }),
+            fixed: Arc::new(FixedContent::new(system)),
             refused_tools: Vec::new(),
             chain: ModelChain::new(endpoints),
             reasoning,
@@ -215,7 +173,7 @@ impl ModelCaller {
     }
 
     pub(super) fn fixed_bytes(&self) -> u64 {
-        fixed_bytes(&self.fixed.system, &self.fixed.tools)
+        fixed_bytes(&self.fixed.system, self.fixed.tools())
     }
 
     pub(super) fn extend_system(&mut self, text: &str) {
@@ -225,12 +183,9 @@ impl ModelCaller {
     /// Offers these tools from the next request on. Returns false if they are offered already.
     pub(super) fn offer_tools(&mut self, mut tools: Vec<ToolDefinition>) -> bool {
         tools.retain(|tool| !self.refused_tools.contains(&tool.name));
-        let is_new = tools != self.fixed.tools;
+        let is_new = tools != self.fixed.tools();
         if is_new {
-            let fixed = Arc::make_mut(&mut self.fixed);
-            // A tool that cannot be serialized fails the request, as do those after it.
-            fixed.serialized_tools = tools.iter().map_while(|it| to_raw_value(it).ok()).collect();
-            fixed.tools = tools;
+            Arc::make_mut(&mut self.fixed).set_tools(tools);
         }
         is_new
     }

@@ -237,7 +237,7 @@ impl RunWorld<'_> {
         let Some(mut reply) = self.conversation.take_held_reply() else { return };
         let has_calls = matches!(event, Event::Replied(ReplyKind::ToolCalls { .. }));
         if has_calls
-            && self.streamed_arguments.record(&reply, &self.caller.fixed().tools, &self.limits)
+            && self.streamed_arguments.record(&reply, self.caller.fixed().tools(), &self.limits)
         {
             let warning =
                 "the arguments of tool calls are lost in streams: asking without streaming";

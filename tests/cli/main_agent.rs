@@ -105,7 +105,7 @@ fn mistakes_in_agents_are_reported_before_the_run_starts() {
         (&["--agents", "{\"a\": 1}"], "--agents: \"a\" is not an object"),
         (&["--agents", "{\"a\": {\"prompt\": \"p\"}}"], "\"a\" needs a text \"description\""),
         (&["--agents", "{\"a\": {\"description\": \"d\"}}"], "\"a\" needs a text \"prompt\""),
-        (&["--agents", "{\" \": {\"description\": \"d\", \"prompt\": \"p\"}}"], "is no name"),
+        (&["--agents", "{\" \": {\"description\": \"d\", \"prompt\": \"p\"}}"], "is not a name"),
         (
             &["--agents", "{\"a\": {\"description\": \"d\", \"prompt\": \"p\", \"maxTurns\": 0}}"],
             "maxTurns makes no sense",

@@ -174,7 +174,7 @@ async fn redirects_are_followed_on_the_same_site_and_reported_for_others() {
     assert_fails_with(&fetch(&bench, &site.url("/login")).await, "user name or password");
     assert_fails_with(&fetch(&bench, &site.url("/nowhere")).await, "HTTP 302");
     let before = site.seen().len();
-    assert_fails_with(&fetch(&bench, &site.url("/round")).await, "more than 8 times");
+    assert_fails_with(&fetch(&bench, &site.url("/round")).await, "more than 8 redirects");
     assert_eq!(site.seen().len() - before, 9);
 }
 
