@@ -131,7 +131,7 @@ impl RunWorld<'_> {
             monitor: &mut self.monitor,
             is_sent: false,
             last_byte: None,
-            is_cut: false,
+            is_discarded: false,
         };
         let mut timer = receiver.monitor.begin();
         let outcome = loop {
@@ -158,7 +158,7 @@ impl RunWorld<'_> {
                 Err(cut) => break AttemptOutcome::Cut(cut),
             }
         };
-        receiver.is_cut = matches!(outcome, AttemptOutcome::Cut(_));
+        receiver.is_discarded = !matches!(outcome, AttemptOutcome::Answered(_));
         // A reply that arrives at once may overtake its own progress events.
         while let Ok(progress) = steps.try_recv() {
             receiver.receive(progress);
@@ -294,8 +294,8 @@ struct ProgressReceiver<'a, 'm> {
     stream: Option<(&'a mut EmittedBlocks, &'a [Message])>,
     is_sent: bool,
     last_byte: Option<Moment>,
-    /// True if the run was cut off, so that no more work is started.
-    is_cut: bool,
+    /// True if the reply is not used, so that no more work is started.
+    is_discarded: bool,
 }
 
 impl ProgressReceiver<'_, '_> {
@@ -307,14 +307,14 @@ impl ProgressReceiver<'_, '_> {
         self.last_byte = Some(self.monitor.now());
         self.caller.record_progress(&progress);
         match progress {
-            StreamProgress::Accepted(_) if !self.is_cut => {
+            StreamProgress::Accepted(_) if !self.is_discarded => {
                 // Not before: nothing should delay the first request.
                 self.tools.start_supervisor();
                 self.housekeeping.begin();
             }
             // Emitted before the event that ends the block.
             StreamProgress::Block { block, .. } => {
-                if self.starts_tools && !self.is_cut {
+                if self.starts_tools && !self.is_discarded {
                     self.tools.start_early(&block);
                 }
                 let emitted = self.stream.as_mut();

@@ -19,7 +19,7 @@ use super::world::RunWorld;
 /// The reason that a call does not have a permit.
 pub(super) enum NotPermitted {
     Refused(ToolRefusal),
-    /// The run was cut off during the check.
+    /// The run was cut off during the check, or a host ended it by its answer.
     Cut(CancelReason),
 }
 

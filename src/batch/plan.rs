@@ -131,7 +131,8 @@ impl BatchPlan {
 
     /// Returns the SHA-256 of the plan, by which a worker recognizes it.
     pub fn digest(&self) -> String {
-        let text = serde_json::to_vec(self).expect("keys are text, and numbers are finite");
+        let text = serde_json::to_vec(self)
+            .expect("the plan was read from JSON or written as JSON before");
         hex(&Sha256::digest(text))
     }
 

@@ -78,7 +78,9 @@ impl Schedule {
     pub fn new(limits: ScheduleLimits, count: usize, open: &[usize]) -> Self {
         let mut slots = vec![Slot::Ended; count];
         for index in open {
-            slots[*index] = Slot::Waiting { at: Duration::ZERO };
+            if let Some(slot) = slots.get_mut(*index) {
+                *slot = Slot::Waiting { at: Duration::ZERO };
+            }
         }
         Self { limits, limiter: AimdLimiter::new(limits.jobs), slots, attempts: vec![0; count] }
     }

@@ -202,8 +202,8 @@ async fn add(
     } else {
         "HEAD"
     };
-    // The second `--force` also replaces a locked worktree whose folder was deleted. As it would
-    // accept a branch in use elsewhere, too, an existing branch is only checked out by `fill`.
+    // The first `--force` replaces a worktree whose folder was deleted, the second also a locked one.
+    // As the first would accept a branch in use elsewhere, too, `fill` checks an existing branch out.
     let mut words = vec!["worktree", "add", "--quiet", "--no-checkout", "--force", "--force"];
     words.extend(["--lock", "--reason", INCOMPLETE]);
     if is_new {

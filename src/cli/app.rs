@@ -171,8 +171,8 @@ fn dispatch(
     if parsed.is_err()
         && let Some(directory) = &wanted.directory
     {
-        // The result file is relative to this folder. If the folder does not exist, neither does
-        // the place of the file.
+        // The result file is relative to this folder. Without the folder, its place does not
+        // matter.
         let _ = change_folder(directory);
     }
     let mut request = parsed?;
@@ -327,7 +327,7 @@ trait CommandFuture: Future<Output = Result<u8, UsageError>> + Send + 'static {}
 
 impl<F: Future<Output = Result<u8, UsageError>> + Send + 'static> CommandFuture for F {}
 
-/// Executes the command on a worker, as most of the tasks that it waits for: on this thread, the
+/// Executes the command on a worker, like most of the tasks that it waits for: on this thread, the
 /// command would have to be woken by the worker for each chunk of a reply.
 fn block_on(runtime: Runtime, work: impl CommandFuture) -> Result<u8, UsageError> {
     let ended = runtime.block_on(runtime.spawn(work));

@@ -74,7 +74,8 @@ pub(super) fn assemble(
     let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings, &toolbox);
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
-    // Starts the user's own programs, which commands of the model could have written.
+    // Starts the user's own programs, which commands could have overwritten; the one above starts
+    // the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let endpoints = model_endpoints(settings, models, clock, host, (secrets, &supervisor))?;
     let prompt = session.remaining_prompt(&task.prompt);
@@ -214,7 +215,7 @@ pub(super) fn request_head(
     })
 }
 
-/// Returns the tools of a run before it has a folder for long output, which is not used.
+/// Returns the tools of a run, without a usable folder for long output, and their supervisor.
 fn toolbox_without_session(
     settings: &Settings,
     session_id: String,

@@ -39,10 +39,10 @@ pub(super) struct SessionChoice {
     names_folder: bool,
 }
 
-/// Makes the folder of hosts (`~/.claude`) that of settings and sessions if the session to resume
-/// is there, and not in outlast's own folder: a host began it, and the command in its result names
-/// only the id. Not for a session of another program, which has no contract, and not if outlast's
-/// folder has settings of the user.
+/// Uses `~/.claude`, the folder of hosts, for settings and sessions if the session to resume is
+/// there, and not in outlast's own folder: a host began it, and the command in its result names
+/// only the id. Does nothing for a session of another program, which has no contract, or if
+/// outlast's folder has settings of the user.
 pub(super) fn use_folder_of_session(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     if own.join("settings.json").exists() {
@@ -65,8 +65,7 @@ pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     })
 }
 
-/// Makes `~/.claude`, where clients of the SDKs look, the folder of settings and sessions of a
-/// host, unless a variable names another folder, or the session to resume is in outlast's own
+/// Uses `~/.claude`, where clients of the SDKs look, for settings and sessions of a host, unless a variable names another folder, or the session to resume is in outlast's own
 /// folder because a plain run began it.
 pub(super) fn use_folder_of_hosts(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };

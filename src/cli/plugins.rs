@@ -2,9 +2,8 @@
 //! `--plugin-dir` or enabled by settings. Both make a plugin as trusted as the user's own folders.
 //!
 //! ```text
-//! .claude-plugin/plugin.json   its name and version; the default is the name in its identifier, or
-//! that
-//!                              of its folder
+//! .claude-plugin/plugin.json   its name and version; the default is the name in its
+//!                              identifier, or that of its folder
 //! commands, agents, skills     as in `.claude`; their names begin with the plugin's: /kit:hello
 //! hooks/hooks.json             hooks, as in a settings file
 //! .mcp.json                    MCP servers

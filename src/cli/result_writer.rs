@@ -65,10 +65,12 @@ impl RunJob {
             let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::from_clock(&job.clock));
             let report = job.report(&outcome, &subject, (&uuid, &now), &warnings);
             let object = job.object(&report);
-            let format = job.settings.output.format;
-            if format != OutputFormat::Text {
-                let longest = (format == OutputFormat::StreamJson).then_some(StreamJson::LONGEST);
-                out.send_last(object.to_value(), longest);
+            match job.settings.output.format {
+                OutputFormat::Text => {}
+                OutputFormat::Json => out.send_last(object.to_value(), None),
+                OutputFormat::StreamJson => {
+                    out.send_last(object.to_value(), Some(StreamJson::LONGEST));
+                }
             }
             if io::stderr().is_terminal() {
                 // The status line may still be there.
@@ -187,7 +189,8 @@ impl RunJob {
         self.finish_delivery(&report).await
     }
 
-    /// Reports a delivered result to everyone else, and returns the exit code.
+    /// Completes a delivery, successful or not: records the usage, reports on standard error and in
+    /// CI, and removes temporary files. Returns the exit code.
     async fn finish_delivery(&self, report: &ResultReport<'_>) -> u8 {
         if let Some(host) = &self.host {
             host.resources.usage.add(report.outcome);

@@ -151,10 +151,10 @@ pub(super) fn check_unknown(
         if is_foreign(path) || path == NEVER_UNSANDBOXED {
             continue;
         }
-        let key = places.get(*index).map_or("", |place| &*place.key);
-        // A comment key beside a removed restriction is not a misspelling of it.
-        let is_comment = is_comment_name(key);
-        if is_comment && !is_commented_out(path, key) {
+        let own_name = places.get(*index).map_or("", |place| &*place.key);
+        // A key that comments a restriction out is not a misspelling of it.
+        let is_comment = is_comment_name(own_name);
+        if is_comment && !is_commented_out(path, own_name) {
             continue;
         }
         let near = nearest(path).filter(|_| !is_comment);

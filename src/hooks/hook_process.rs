@@ -133,13 +133,16 @@ impl Following {
     pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
         let ended = tokio::select! {
             biased;
-            ended = wait_for_end(&mut self.exit, &mut self.time, cancel) => ended,
+            status = &mut self.exit => Ok(end_of(status)),
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            // Before the time limit, which a request that came in time replaces.
             release = self.out.wait_for_background_request(&self.input) => {
                 if let Some(limit) = release.limit {
                     self.time = Box::pin(sleep_while_running(limit));
                 }
                 return Awaited::Released(Box::new(self));
             }
+            () = &mut self.time => Err(HookEnd::TimedOut),
         };
         Awaited::Ended(self.collect_output(ended, cancel).await)
     }

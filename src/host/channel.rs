@@ -154,7 +154,7 @@ impl OpenRequest<'_> {
     fn close_question(&self) {
         if self.is_question {
             let mut open = self.requests.open.lock();
-            open.questions -= 1;
+            open.questions = open.questions.saturating_sub(1);
             let is_last = open.questions == 0;
             drop(open);
             if is_last {

@@ -99,7 +99,7 @@ impl ExchangeFault {
         }
     }
 
-    /// Returns true if there was no response.
+    /// Returns true if the connection failed before the answer was complete.
     pub(super) fn is_of_connection(&self) -> bool {
         matches!(self, Self::ConnectionLost(_) | Self::NotSent(_) | Self::Barred(_))
     }

@@ -266,7 +266,7 @@ fn parse_url(address: &HttpAddress) -> Result<Url, ConnectionLoss> {
 
 /// Records the current state of an enabled server's program, or of the helper that prints its
 /// headers.
-pub(super) fn remember_jobs(config: &ServerConfig, environment: &ServerEnvironment) {
+pub(super) fn remember_job(config: &ServerConfig, environment: &ServerEnvironment) {
     let job = match &config.place {
         _ if config.disabled => None,
         ServerAddress::Program { .. } => job(config, environment).ok(),

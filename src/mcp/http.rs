@@ -210,7 +210,7 @@ impl HttpSession {
             "" => "content of no type".to_owned(),
             kind => sanitize_start(kind, &self.server.redactor),
         };
-        let why = format!("it answered with {kind}, which the protocol does not have");
+        let why = format!("it answered with {kind}, which is not a content type of the protocol");
         ExchangeFault::InvalidAnswer(why)
     }
 

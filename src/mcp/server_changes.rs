@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::config::ServerConfig;
-use super::connection::remember_jobs;
+use super::connection::remember_job;
 use super::server_task::ServerTask;
 use super::servers::{Servers, has_enabled_twin};
 
@@ -36,7 +36,7 @@ impl Servers {
             return Err(ServerChangeError::SamePrefix);
         }
         if let Some(environment) = &self.environment {
-            remember_jobs(&config, environment);
+            remember_job(&config, environment);
         }
         let member = self.new_task(config);
         members.push(Arc::clone(&member));

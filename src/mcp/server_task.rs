@@ -223,19 +223,19 @@ impl ServerTask {
                     }
                     let since = Instant::now();
                     let watching = self.watch_connection(&connection, timers.wait);
+                    // A loss at the end of the run is not reported, but one before it is, even if the
+                    // run ends while the connection is closed.
                     let loss = stop.run_until_cancelled(watching).await;
+                    let loss = loss.filter(|_| !stop.is_cancelled());
                     connection.close(timers.end).await;
                     let Some(loss) = loss else { return };
                     let epoch = self.state.borrow().epoch;
                     let has_answered = self.answered.load(Ordering::Relaxed) == epoch;
                     (loss, ConnectionUse { lasted: since.elapsed(), has_answered })
                 }
+                Err(_) if stop.is_cancelled() => return,
                 Err(loss) => (loss, ConnectionUse::default()),
             };
-            // A loss at the end of the run is not reported.
-            if stop.is_cancelled() {
-                return;
-            }
             let wait = backoff.record_loss(&loss, usage);
             self.record_loss(loss, wait);
             let Some(wait) = wait else { return };

@@ -16,7 +16,7 @@ use crate::process::{RunningClock, timeout_while_running};
 use crate::transcript::ToolDefinition;
 
 use super::config::ServerConfig;
-use super::connection::remember_jobs;
+use super::connection::remember_job;
 use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, call_prefixes, tool_name_prefix};
@@ -88,7 +88,7 @@ impl Servers {
         for mut config in configs {
             let is_twin = has_enabled_twin(&config, &members);
             config.disabled |= is_twin;
-            remember_jobs(&config, &environment);
+            remember_job(&config, &environment);
             let member = ServerTask::new(config, stop.child_token());
             if is_twin {
                 member.warn("it is disabled: another server has the same tool name prefix");

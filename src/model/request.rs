@@ -33,7 +33,8 @@ pub struct RequestContent<'a> {
     pub serialized: SerializedParts<'a>,
 }
 
-/// Parts of a request that were serialized for an earlier one.
+/// Parts of a request that are serialized already. Each entry is the JSON of the tool or message
+/// with the same index.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SerializedParts<'a> {
     /// The JSON of the first tools.

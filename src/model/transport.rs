@@ -406,7 +406,8 @@ impl ConnectionMade {
     /// Runs `request`, and records whether it begins to open a connection.
     ///
     /// The connector runs inside the request's own future, so another request's connection is never
-    /// recorded here. It also counts if an idle connection becomes available first and is used.
+    /// recorded here. A connection that was begun counts even if an idle one becomes available first
+    /// and is used.
     pub(super) async fn track<F: Future>(&self, request: F) -> F::Output {
         DIALLED.scope(Arc::clone(&self.0), request).await
     }

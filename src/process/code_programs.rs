@@ -10,38 +10,19 @@ const INTERPRETERS: [&str; 14] = [
     "java", "pwsh", "tsx",
 ];
 
-/// Programs that run code from the working folder or a cache (packages, build files), or commands in
-/// files and in their input. The first operand may be a script.
+/// Programs that run code from the working folder or a cache (packages, build files, hooks of git),
+/// or commands in files and in their input.
 #[rustfmt::skip]
 pub(super) const RUNNERS: &[&str] = &[
     "npx", "npm", "pnpm", "pnpx", "yarn", "corepack", "bun", "bunx", "deno", "uv", "uvx", "pipx",
-    "pip", "poetry", "pdm", "hatch", "rye", "tox", "nox", "cargo", "go", "make", "cmake", "ninja",
-    "just", "task", "rake", "bundle", "gem", "mvn", "gradle", "dotnet", "composer", "mise",
-    "lefthook", "husky", "lint-staged", "ts-node", "nx", "turbo", "invoke", "scons", "mix", "sbt",
-    "Rscript", "parallel", "run-parts", "vi", "vim", "nvim", "ex", "ed", "emacs", "expect", "tclsh",
-    "gdb", "lldb",
+    "pip", "poetry", "pdm", "hatch", "rye", "tox", "nox", "pytest", "cargo", "go", "make", "cmake",
+    "ninja", "just", "task", "rake", "bundle", "gem", "mvn", "gradle", "dotnet", "composer",
+    "eslint", "prettier", "mise", "pre-commit", "lefthook", "git", "hg", "husky", "lint-staged",
+    "commitlint", "gitleaks", "jest", "vitest", "mocha", "stylelint", "ts-node", "nx", "turbo",
+    "mypy", "pylint", "flake8", "invoke", "scons", "rubocop", "rspec", "phpunit", "phpstan", "mix",
+    "sbt", "Rscript", "parallel", "run-parts", "vi", "vim", "nvim", "ex", "ed", "emacs", "expect",
+    "tclsh", "gdb", "lldb",
 ];
-
-/// Programs that run code of the working folder (plugins, configuration, hooks of git, tests), and
-/// whose operands are the files that they check.
-#[rustfmt::skip]
-pub(super) const CHECKERS: &[&str] = &[
-    "git", "hg", "pytest", "jest", "vitest", "mocha", "rspec", "phpunit", "eslint", "prettier",
-    "stylelint", "pre-commit", "commitlint", "gitleaks", "mypy", "pylint", "flake8", "rubocop",
-    "phpstan",
-];
-
-/// Programs that only read or format their operands, besides [`DATA_PROGRAMS`]. What they print may
-/// be run by another program.
-#[rustfmt::skip]
-pub(super) const READERS: &[&str] = &[
-    "bat", "black", "cat", "cksum", "cmp", "comm", "cp", "diff", "du", "false", "file", "head",
-    "isort", "ls", "md5sum", "nl", "od", "rg", "ruff", "sed", "sha1sum", "sha256sum", "sha512sum",
-    "shellcheck", "shfmt", "sort", "tail", "true", "xxd",
-];
-
-/// Words after which a runner expects a program or a script.
-pub(super) const RUN_SUBCOMMANDS: [&str; 5] = ["run", "exec", "x", "dlx", "tool"];
 
 /// Programs that run their operands as a command.
 #[rustfmt::skip]
@@ -78,4 +59,12 @@ pub fn program_name(text: &str) -> String {
     let name = text.rsplit('/').next().unwrap_or_default();
     let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     if plain.is_empty() { name.to_owned() } else { plain.to_owned() }
+}
+
+/// The name of a program that is found on the `PATH` or in the folders of the system. `None` for one
+/// in another folder, whose name says nothing about it.
+pub(super) fn system_name(program: &str) -> Option<&str> {
+    let folders = ["/usr/bin/", "/bin/"];
+    let name = folders.iter().find_map(|folder| program.strip_prefix(folder)).unwrap_or(program);
+    (!name.contains('/')).then_some(name)
 }

@@ -4,9 +4,9 @@
 //! No shell is emulated: a line that is not certainly understood is not changed.
 
 use super::code_programs::{
-    CHECKERS, DATA_PROGRAMS, FEEDERS, READERS, RUN_SUBCOMMANDS, RUNNERS, SHELLS, WRAPPERS,
-    is_command_flag, is_interpreter, program_name,
+    DATA_PROGRAMS, FEEDERS, SHELLS, WRAPPERS, is_command_flag, program_name, system_name,
 };
+use super::reading_programs::executed_operands;
 
 /// Stands for a file of any name in the working folder. No file can have this name.
 const ANY_FILE: &str = "./\0";
@@ -38,22 +38,9 @@ const DEPTH_MAX: usize = 8;
 pub(super) enum Operands {
     /// Those that may be run, or read by what runs them: all but those of data programs.
     MayBeCode,
-    /// Those that a program outside the lists may run.
-    MayBePrograms,
-    /// Those that are run: scripts of interpreters, operands of wrappers.
-    ArePrograms,
+    /// Those that may be run themselves: all but those that listed programs only read.
+    MayBeExecuted,
 }
-
-/// Options of package runners before the program that do not change its meaning.
-const RUNNER_FLAGS: [&str; 6] = ["-q", "-s", "-y", "--no-install", "--silent", "--yes"];
-
-/// Options with which an interpreter only checks the syntax of a file.
-const SYNTAX_CHECKS: [(&[&str], &[&str]); 4] = [
-    (&SHELLS, &["-n"]),
-    (&["node", "nodejs"], &["-c", "--check"]),
-    (&["ruby", "perl"], &["-c"]),
-    (&["php"], &["-l", "--syntax-check"]),
-];
 
 /// The words of a command line that may be run.
 #[derive(Debug, Default)]
@@ -62,94 +49,51 @@ pub(super) struct RunWords {
     pub(super) arguments: Vec<String>,
     /// Programs among them, and further files that the command line may run.
     pub(super) files: Vec<String>,
-}
-
-impl RunWords {
-    /// Returns true if it may run a file that no word names.
-    pub(super) fn may_run_any_file(&self) -> bool {
-        self.files.iter().any(|file| file == ANY_FILE)
-    }
+    /// False if it may run a file that is not among the arguments.
+    pub(super) is_complete: bool,
 }
 
 impl Operands {
-    /// The part of a command's operands that is left.
-    fn kept<'a>(self, program: &str, operands: &'a [Word]) -> &'a [Word] {
-        let name = program_name(program);
-        let lists = |names: &[&str]| names.contains(&name.as_str());
-        let is_data = match self {
-            Self::MayBeCode => is_data_program(program),
-            _ if operands.iter().any(|word| FEEDERS.contains(&word.text.as_str())) => false,
-            _ if is_interpreter(&name) => return script(&name, operands),
-            _ if lists(RUNNERS) => return self.kept_of_runner(operands),
-            _ if is_data_program(program) || lists(READERS) || lists(CHECKERS) => true,
-            Self::MayBePrograms => false,
-            // A wrapper outside the lists (`flock file python3 script`).
-            Self::ArePrograms => !operands.iter().any(|it| is_interpreter(&program_name(&it.text))),
-        };
-        if is_data { &[] } else { operands }
-    }
-
-    /// The part of a runner's operands that is left: its script, or operands of the program that
-    /// it runs.
-    fn kept_of_runner(self, operands: &[Word]) -> &[Word] {
-        let is_before = |word: &&Word| {
-            let text = word.text.as_str();
-            RUNNER_FLAGS.contains(&text) || RUN_SUBCOMMANDS.contains(&text)
-        };
-        let before = operands.iter().take_while(is_before).count();
-        let Some((program, rest)) = operands[before..].split_first() else { return &[] };
-        if program.text.starts_with('-') || program.varies {
-            return operands;
+    /// The operands of a command that are left. `None`: its program may run anything on the line.
+    fn kept<'a>(self, program: &Word, operands: &'a [Word]) -> Option<Vec<&'a Word>> {
+        match self {
+            Self::MayBeCode if is_data_program(&program.text) => Some(Vec::new()),
+            Self::MayBeCode => Some(operands.iter().collect()),
+            Self::MayBeExecuted if program.varies => None,
+            Self::MayBeExecuted => {
+                let texts: Vec<&str> = operands.iter().map(|word| word.text.as_str()).collect();
+                let kept = executed_operands(&program.text, &texts)?;
+                Some(kept.into_iter().map(|index| &operands[index]).collect())
+            }
         }
-        if program.text.contains(['/', '.']) {
-            return &operands[..=before];
-        }
-        self.kept(&program.text, rest)
-    }
-}
-
-/// Returns true if a command is an interpreter that may run its standard input.
-fn may_run_input(command: &[Word]) -> bool {
-    let Some((program, operands)) = command.split_first() else { return false };
-    is_interpreter(&program_name(&program.text))
-        && (operands.iter().all(|it| it.text.starts_with('-'))
-            || operands.iter().any(|it| it.text == "-s"))
-}
-
-/// The operands of an interpreter that are or may be its script.
-fn script<'a>(interpreter: &str, operands: &'a [Word]) -> &'a [Word] {
-    let checks = SYNTAX_CHECKS.iter().filter(|(names, _)| names.contains(&interpreter));
-    let mut checks = checks.flat_map(|(_, flags)| flags.iter());
-    let mut is_check = |word: &Word| checks.any(|flag| word.text == *flag);
-    match operands.first() {
-        None => &[],
-        Some(first) if first.text == "-m" => &[],
-        Some(first) if !first.text.starts_with('-') => &operands[..1],
-        Some(first) if is_check(first) => &[],
-        Some(_) => operands,
     }
 }
 
 /// The arguments of a program without the words that are never run.
 pub(super) fn without_data(operands: Operands, program: &str, arguments: &[String]) -> RunWords {
-    let mut run = RunWords { arguments: arguments.to_vec(), files: Vec::new() };
+    let mut run = RunWords { arguments: arguments.to_vec(), files: Vec::new(), is_complete: true };
     let flag = arguments.iter().position(|it| is_command_flag(it));
     if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1)
         && let Some(text) = arguments.get(line)
     {
-        if let Some(less) = reduced_line(operands, text, 0, &mut run.files) {
+        if let Some(less) = reduced_line(text, (operands, 0), &mut run) {
             run.arguments[line] = less;
-        } else if text.split_whitespace().any(|word| FEEDERS.contains(&word)) {
-            run.files.push(ANY_FILE.to_owned());
+        } else {
+            run.is_complete = false;
+            if text.split_whitespace().any(|word| FEEDERS.contains(&word)) {
+                run.files.push(ANY_FILE.to_owned());
+            }
         }
     } else {
         let words = [program].into_iter().chain(arguments.iter().map(String::as_str));
         let words: Vec<_> = words.map(Word::fixed).collect();
         run.files = (0..words.len()).flat_map(|index| code_files(&words[index..])).collect();
-        let kept = operands.kept(program, &words[1..]);
-        run.arguments.clear();
-        run.arguments.extend(kept.iter().map(|word| word.text.clone()));
+        match operands.kept(&words[0], &words[1..]) {
+            Some(kept) => run.arguments = kept.iter().map(|word| word.text.clone()).collect(),
+            None => run.is_complete = false,
+        }
     }
+    run.is_complete &= run.files.iter().all(|file| file != ANY_FILE);
     run
 }
 
@@ -158,22 +102,20 @@ fn is_shell(program: &str) -> bool {
 }
 
 fn is_data_program(program: &str) -> bool {
-    let name = ["/usr/bin/", "/bin/"].iter().find_map(|it| program.strip_prefix(it));
-    DATA_PROGRAMS.contains(&name.unwrap_or(program))
+    system_name(program).is_some_and(|name| DATA_PROGRAMS.contains(&name))
 }
 
 /// The line without words that are never run. `None` if it cannot be read.
 fn reduced_line(
-    operands: Operands,
     line: &str,
-    depth: usize,
-    files: &mut Vec<String>,
+    (operands, depth): (Operands, usize),
+    run: &mut RunWords,
 ) -> Option<String> {
     // A here-document may hold anything.
     if depth > DEPTH_MAX || line.contains("<<") {
         return None;
     }
-    LineReader { operands, rest: line, depth, files }.commands(None)
+    LineReader { operands, rest: line, depth, run }.commands(None)
 }
 
 /// A word of a line.
@@ -347,7 +289,7 @@ struct LineReader<'a> {
     operands: Operands,
     rest: &'a str,
     depth: usize,
-    files: &'a mut Vec<String>,
+    run: &'a mut RunWords,
 }
 
 impl LineReader<'_> {
@@ -399,7 +341,7 @@ impl LineReader<'_> {
         let is_feeder = |word: &&Word| FEEDERS.contains(&word.text.as_str());
         let is_fed = before.iter().any(|word| is_feeder(&word));
         let any_file = || ANY_FILE.to_owned();
-        self.files.extend((is_fed && runs_input(before, command.first())).then(any_file));
+        self.run.files.extend((is_fed && runs_input(before, command.first())).then(any_file));
         for word in before {
             push_word(reduced, &word.source);
         }
@@ -414,19 +356,16 @@ impl LineReader<'_> {
             program.varies || program.text.contains('/')
         };
         if !program.substitutions.is_empty() {
-            self.files.push(any_file());
+            self.run.files.push(any_file());
         } else if may_be_file {
-            self.files.push(program.source.clone());
+            self.run.files.push(program.source.clone());
         }
         if [".", "source"].contains(&program.text.as_str()) {
-            self.files.extend(operands.first().map(|word| word.source.clone()));
+            self.run.files.extend(operands.first().map(|word| word.source.clone()));
         }
         // The value of an option may seem to be the program.
         let is_certain = !before.iter().any(|word| word.text.starts_with('-'));
-        self.files.extend(code_files(command));
-        let interpreters = if is_certain { &command[..1] } else { command };
-        let is_input_run = (0..interpreters.len()).any(|place| may_run_input(&command[place..]));
-        self.files.extend(is_input_run.then(any_file));
+        self.run.files.extend(code_files(command));
         if !is_certain {
             self.find_later_programs(command);
         }
@@ -434,15 +373,19 @@ impl LineReader<'_> {
         for (index, _) in of_find {
             let words = &operands[index + 1..];
             let (before, command) = words.split_at(words_before_program(words));
-            self.files.extend(runs_input(before, command.first()).then(any_file));
-            self.files.extend(code_files(command));
+            self.run.files.extend(runs_input(before, command.first()).then(any_file));
+            self.run.files.extend(code_files(command));
         }
         let line = (is_line && !program.varies)
-            .then(|| reduced_line(self.operands, &program.text, self.depth + 1, self.files));
+            .then(|| reduced_line(&program.text, (self.operands, self.depth + 1), self.run));
+        let is_read = line.is_some();
         push_word(reduced, line.unwrap_or_else(|| Some(program.source.clone()))?.as_str());
-        let kept = if is_certain { self.operands.kept(&program.text, operands) } else { operands };
+        let kept = self.operands.kept(program, operands).filter(|_| is_certain);
+        // The operands after a line are arguments of its commands.
+        self.run.is_complete &= kept.is_some() || is_read && operands.is_empty();
         for word in operands {
-            let is_kept = kept.iter().any(|it| std::ptr::eq(it, word));
+            let is_kept =
+                kept.as_ref().is_none_or(|kept| kept.iter().any(|it| std::ptr::eq(*it, word)));
             push_word(reduced, if is_kept { &word.source } else { &word.substitutions });
         }
         Some(())
@@ -452,12 +395,12 @@ impl LineReader<'_> {
     fn find_later_programs(&mut self, command: &[Word]) {
         for (index, word) in command.iter().enumerate().skip(1) {
             if word.varies && word.text.contains('/') {
-                self.files.push(word.source.clone());
+                self.run.files.push(word.source.clone());
             }
-            self.files.extend(code_files(&command[index..]));
+            self.run.files.extend(code_files(&command[index..]));
             if runs_line(&command[..index]) && !word.varies {
                 // The whole line is kept, so only its files matter.
-                let _ = reduced_line(self.operands, &word.text, self.depth + 1, self.files);
+                let _ = reduced_line(&word.text, (self.operands, self.depth + 1), self.run);
             }
         }
     }
@@ -481,7 +424,12 @@ impl LineReader<'_> {
             return None;
         }
         self.rest = self.rest.trim_start_matches([' ', '\t']);
-        Some(format!("{begin} {}", self.word()?.source))
+        let file = self.word()?;
+        Some(match self.operands {
+            Operands::MayBeCode => format!("{begin} {}", file.source),
+            // Its command reads or writes it, as operands.
+            Operands::MayBeExecuted => format!("{begin} {}", file.substitutions),
+        })
     }
 
     /// A word, which may be empty. `None` if a quote is not closed.
@@ -512,10 +460,9 @@ impl LineReader<'_> {
                 '`' => {
                     let (inner, rest) = self.rest.split_once('`')?;
                     word.substitute(&reduced_line(
-                        self.operands,
                         inner,
-                        self.depth + 1,
-                        self.files,
+                        (self.operands, self.depth + 1),
+                        self.run,
                     )?);
                     self.rest = rest;
                 }

@@ -55,6 +55,7 @@ mod pipes;
 mod program_files;
 mod program_words;
 mod programs;
+mod reading_programs;
 mod ruleset_cache;
 mod running_job;
 mod running_time;

@@ -116,12 +116,8 @@ impl FileMark {
 
 /// Returns true if a file is executable, or a script by its extension.
 pub(super) fn is_runnable(path: &Path) -> bool {
+    let Ok(facts) = fs::metadata(path) else { return false };
     let extension = path.extension().and_then(OsStr::to_str);
     let is_script = extension.is_some_and(|extension| SCRIPTS.contains(&extension));
-    is_executable(path) || is_script && path.is_file()
-}
-
-/// Returns true if a file is executable.
-pub(super) fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    facts.is_file() && (is_script || facts.permissions().mode() & 0o111 != 0)
 }

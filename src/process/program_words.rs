@@ -38,7 +38,7 @@ impl ProgramWords {
     pub(super) fn with(operands: Operands, job: &Job, programs: &FoundPrograms) -> Self {
         let arguments = arguments_of(job);
         let run = without_data(operands, &job.program.to_string_lossy(), &arguments);
-        let is_complete = operands == Operands::MayBeCode || !run.may_run_any_file();
+        let is_complete = operands == Operands::MayBeCode || run.is_complete;
         let kept = if is_complete { run.arguments } else { arguments };
         let mut words = Self::in_arguments(job, kept, programs);
         let files = run.files.iter().flat_map(|file| cut(file, true, job));

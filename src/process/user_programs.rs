@@ -15,15 +15,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::code_programs::{CHECKERS, RUNNERS, program_name};
+use super::code_programs::{RUNNERS, program_name};
 use super::code_variables::{loaded_paths, own_paths, without_working_folder};
 use super::data_words::Operands;
 use super::job::Job;
 use super::job_paths::{FoundPrograms, absolute, joined, search_path};
 use super::landlock_policy::{LandlockPolicy, PathRule};
-use super::program_files::{
-    KnownEntry, ProgramChange, UsedFiles, compare, is_executable, is_runnable,
-};
+use super::program_files::{KnownEntry, ProgramChange, UsedFiles, compare, is_runnable};
 use super::program_words::{ProgramWords, UNKNOWN, is_path_alone};
 use super::writable_folders::WritableFolders;
 
@@ -130,16 +128,14 @@ impl UserPrograms {
     pub(super) fn admit(&self, mut job: Job) -> io::Result<AdmittedJob> {
         let words = ProgramWords::of(&job, &self.found);
         let JobPrograms { named, run, is_confined } = self.find(&words, &job);
-        let starts = self.starts(&words, &job);
-        let executed = self.executed(Operands::ArePrograms, &starts, &job);
-        let may_be_executed = self.executed(Operands::MayBePrograms, &starts, &job);
+        let is_confined_here = job.landlock.is_none() && is_confined;
+        let policy = if is_confined_here { (self.sandbox)()? } else { None };
+        let executed = self.executed(&self.starts(&words, &job), &job);
         let mut files = UsedFiles::default();
         let known = self.known();
         for path in named {
-            let is_executed =
-                executed.contains(&path) || may_be_executed.contains(&path) && is_executable(&path);
-            if !is_executed {
-                // The job only reads it, so it may change: the sandbox suffices.
+            // What the job only reads may change, but code that it loads then needs the sandbox.
+            if policy.is_some() && !executed.contains(&path) {
                 continue;
             }
             match known.get(&path) {
@@ -154,8 +150,8 @@ impl UserPrograms {
                 None => {}
             }
         }
-        if job.landlock.is_none() && is_confined {
-            job.landlock = (self.sandbox)()?.map(|policy| with_grants(policy, &job.terms.grants));
+        if is_confined_here {
+            job.landlock = policy.map(|policy| with_grants(policy, &job.terms.grants));
         } else {
             job.environment = without_working_folder(&job);
         }
@@ -207,9 +203,9 @@ impl UserPrograms {
         JobPrograms { named, run, is_confined }
     }
 
-    /// The paths that a job may execute or interpret, by the operands that are left of its commands.
-    fn executed(&self, operands: Operands, starts: &[PathBuf], job: &Job) -> BTreeSet<PathBuf> {
-        let words = ProgramWords::with(operands, job, &self.found);
+    /// The paths that a job may execute or interpret.
+    fn executed(&self, starts: &[PathBuf], job: &Job) -> BTreeSet<PathBuf> {
+        let words = ProgramWords::with(Operands::MayBeExecuted, job, &self.found);
         let mut paths: BTreeSet<PathBuf> = run_files(&words, starts, job).into_iter().collect();
         paths.extend(self.on_path(&words, job));
         for start in starts {
@@ -301,12 +297,10 @@ impl UserPrograms {
         let is_program =
             |word: &&String| !word.contains('/') || absolute(&job.cwd, word, job).is_file();
         let mut programs = words.in_order.iter().chain(&words.of_scripts).filter(is_program);
-        programs.any(|word| {
-            let name = program_name(word);
-            [RUNNERS, CHECKERS].iter().any(|names| names.contains(&name.as_str()))
-        }) || words
-            .interpreted()
-            .any(|(program, it)| is_program(&program) && !it.is_some_and(is_closed))
+        programs.any(|word| RUNNERS.contains(&program_name(word).as_str()))
+            || words
+                .interpreted()
+                .any(|(program, it)| is_program(&program) && !it.is_some_and(is_closed))
     }
 }
 

@@ -18,7 +18,10 @@ pub enum Effect {
 impl Effect {
     /// True if the call may run in parallel with others of its kind.
     pub fn changes_nothing(self) -> bool {
-        self != Self::Changes
+        match self {
+            Self::ReadOnly | Self::Network => true,
+            Self::Changes => false,
+        }
     }
 }
 

@@ -176,8 +176,11 @@ impl AgentRegistry {
 
     /// Records the end of a sub-agent, with the calls that were denied to it.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
-        self.state.lock().denials.extend(denials);
-        self.update(&task.mark.id, |record| record.task = task.clone());
+        let mut state = self.state.lock();
+        state.denials.extend(denials);
+        if let Some(record) = state.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id) {
+            record.task = task.clone();
+        }
     }
 
     /// Returns the activities of the sub-agents that `parent` has started, a line each; empty

@@ -82,7 +82,9 @@ fn job(plan: &BatchPlan, options: &ClusterOptions) -> Value {
     let count = plan.tasks.len();
     let jobs = options.jobs.map_or(count, |jobs| usize::try_from(jobs).unwrap_or(count).min(count));
     let codes = exit_code::MEANINGS.map(|(code, _)| code).into_iter();
-    let final_codes: Vec<u8> = codes.filter(|code| is_final_failure(*code)).collect();
+    let mut final_codes: Vec<u8> = codes.filter(|code| is_final_failure(*code)).collect();
+    // Kubernetes takes them in ascending order only.
+    final_codes.sort_unstable();
     let mut spec = json!({
         "completions": count,
         "parallelism": jobs,

@@ -19,8 +19,9 @@ const INDENT: &str = "    ";
 pub(super) fn find(name: &str, cli: &Command) -> Option<String> {
     let flag = name.trim_start_matches('-');
     let is_short = name.len() == 2 && name.starts_with('-');
-    let mut settings = registry::settings().iter().filter(|_| !name.starts_with('-'));
-    let setting = settings.find(|setting| setting.key.eq_ignore_ascii_case(name));
+    let is_setting = |setting: &&Setting| setting.key.eq_ignore_ascii_case(name);
+    let all: &[Setting] = if name.starts_with('-') { &[] } else { registry::settings() };
+    let setting = all.iter().find(is_setting);
     let long = setting.and_then(|setting| Some(setting.flag?.long.to_owned()));
     let long = long.unwrap_or_else(|| kebab(flag));
     let is_it = |arg: &&Arg| {

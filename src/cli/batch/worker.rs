@@ -114,8 +114,9 @@ impl WorkerTask<'_> {
     async fn lock(self, context: &ProcessContext) -> Result<FileLock, UsageError> {
         let lock = tokio::select! {
             biased;
-            interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
+            // A free task is taken even after a signal, so that the attempt is recorded.
             lock = self.files.lock(LOCK_MAX) => lock?,
+            interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
         };
         lock.ok_or_else(|| {
             let what = format!(

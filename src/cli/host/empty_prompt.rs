@@ -34,7 +34,7 @@ impl HostSession {
         if may_restore && *is_open && self.send_init().await.is_ok() {
             let line = timeout(DEFERRED_LIMIT, input.recv()).await;
             let prompt = line.as_ref().ok().and_then(Option::as_ref).and_then(restored_prompt);
-            let has_restored = match prompt {
+            let can_restore = match prompt {
                 Some(prompt) => self.restore_files(prompt, true).await.is_ok(),
                 None => false,
             };
@@ -47,7 +47,7 @@ impl HostSession {
                 InputStep::Ended => *is_open = false,
                 InputStep::Fatal(code) => return Err(code),
             }
-            if has_restored {
+            if can_restore {
                 let uuid = Uuid::new_v4().to_string();
                 self.out.send_message(empty_result(&self.session_id.get(), &uuid), None);
                 return Ok(0);

@@ -180,7 +180,7 @@ impl TurnArgs {
         session.resume_or_start = None;
         session.session_id = None;
         session.fork_session = false;
-        // From now on, this process has written the contract.
+        // The contract is now that of this process.
         session.gives_options_anew = false;
         (session.resume_session_at, session.resume_drops_turn) = (None, None);
     }

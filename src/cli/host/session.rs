@@ -268,7 +268,7 @@ impl HostSession {
         }
     }
 
-    /// Handles one prompt, and returns the exit code of its turn. `None`: it begins no turn.
+    /// Handles one prompt, and returns the new exit code of the session. `None`: it stays as it is.
     ///
     /// # Errors
     /// The session ends, with this exit code.

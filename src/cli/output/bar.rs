@@ -66,6 +66,7 @@ impl ProgressView {
             None => format_elapsed(elapsed),
         };
         let (turn, spent) = (self.turn, self.spent);
+        // The work is described between the first two dots.
         let others = format!("turn {turn} ·  · {time} · {spent}").chars().count();
         let doing = truncate_str(&self.doing, width.saturating_sub(others).max(NARROWEST), "…");
         let whole = format!("turn {turn} · {doing} · {time} · {spent}");

@@ -221,7 +221,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Checks a term whose value resumed a secret, which the journal does not store.
+    /// Checks a term whose value contained a secret, which the journal does not store.
     fn check_loss(&mut self, term: Term, resumed: ResumedContract<'_>) -> Result<(), UsageError> {
         let Some((contract, was)) = resumed.term(term) else { return Ok(()) };
         if !term.is_lost(contract) || *was != (term.value)(self, term.name) {
@@ -247,7 +247,7 @@ impl Settings {
 }
 
 impl Term {
-    /// Returns true if the value in a contract resumed a secret.
+    /// Returns true if the value in a contract contained a secret.
     fn is_lost(self, contract: &Contract) -> bool {
         contract.redacted.iter().any(|lost| lost == self.name)
     }

@@ -18,7 +18,8 @@ use crate::config::trust::Trust;
 const WRITTEN_LATER: &str = "it was written after the session began";
 
 /// Reads agents, commands, skills and output styles. With `--safe-mode`, only those of plugins are
-/// read; with `--bare`, skills are not listed for the model.
+/// read; with `--bare`, only skills of plugins are listed
+/// for the model.
 pub(super) fn read(
     args: &RunArgs,
     variables: &Variables,

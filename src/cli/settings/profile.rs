@@ -15,7 +15,10 @@ use crate::types::SandboxMode;
 /// # Errors
 /// The run has no budget or no time limit, or managed settings set another sandbox.
 pub(super) fn apply(args: &RunArgs, config: &mut Config) -> Result<(), UsageError> {
-    let Some(Profile::Untrusted) = args.tools.profile else { return Ok(()) };
+    match args.tools.profile {
+        None => return Ok(()),
+        Some(Profile::Untrusted) => {}
+    }
     if config.sandbox.mode != SandboxMode::RequiredReadOnly {
         return Err(UsageError::new(
             "--profile untrusted needs the sandbox read-only,required, and the managed settings set \

@@ -309,8 +309,8 @@ impl SourceReader {
     }
 
     /// Reads a settings file of the user that any version of the reference may have written:
-    /// unknown settings are not used, with a warning, except those that restrict. A file that is
-    /// not a JSON object is not used, because the reference ignores it.
+    /// unknown settings and invalid values are left out, with a warning; an invalid value that
+    /// restricts is an error. A file that is not a JSON object is left out, as the reference does.
     fn file_of_reference(&mut self, path: &Path) -> Option<ParsedSettings> {
         let shown = path.display().to_string();
         let read = match file::read_content(path) {
@@ -367,7 +367,8 @@ impl SourceReader {
                 let before = (self.mistakes.len(), self.files.len());
                 let plugin = self.take(Plugin::of_settings(enabled, &data_root));
                 self.forgive(before);
-                // A folder may contain several plugins of a list; a flag adds all of them.
+                // A folder may contain several plugins of a list; a folder that a flag
+                // added counts as a whole.
                 let is_same = |index: usize, known: &Plugin, one: &Plugin| {
                     known.folder == one.folder && (index < of_flags || known.name == one.name)
                 };

@@ -23,8 +23,8 @@ const IMAGE_TOKENS_MAX: u64 = 5_000;
 const PAGE_BYTES: u64 = 14_000;
 /// Maximum number of tokens of a document that is linked by URL.
 const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
-/// The most JSON of one message that is kept for later requests, in bytes: more memory than time
-/// would be spent on images.
+/// Maximum length of the JSON of a message that is kept for later requests, in bytes. For images,
+/// the memory would outweigh the saved time.
 const SERIALIZED_MAX: usize = 64 << 10;
 /// A service that reports fewer tokens than bytes divided by this is assumed not to count.
 const BYTES_PER_TOKEN_MAX: u64 = 64;
@@ -85,8 +85,8 @@ impl History {
         &self.messages
     }
 
-    /// Serializes the messages that no earlier request had, so that a request serializes only what
-    /// is new. An error is left to the request, which serializes the others itself.
+    /// Serializes the messages that were added since the last call, so that a request serializes
+    /// only its last message anew. An error is left to the request, which serializes the rest.
     pub fn serialize(&mut self) {
         let complete = self.messages.len().saturating_sub(1);
         for message in &self.messages[self.serialized.len().min(complete)..complete] {
@@ -145,7 +145,7 @@ impl History {
         self.meter.record_usage(usage);
     }
 
-    /// Applies any change, and measures all messages again.
+    /// Applies any change, measures all messages again, and drops their JSON.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
         let outcome = change(&mut self.messages);
         self.meter.record_edit(&self.messages);

@@ -102,7 +102,7 @@ impl TokenSource {
                 return Err(temporary.unwrap_or_else(|| failed(&error.to_string())));
             }
         };
-        json::read(&document).map_err(|_| failed("the document is not such metadata"))
+        json::read(&document).map_err(|_| failed("the document is not valid JSON metadata"))
     }
 
     /// Renews a login.

@@ -99,7 +99,7 @@ pub async fn begin_login(
     let client = client(&source, &mut manager, &metadata, before, (redirect, &scopes)).await?;
     let OAuthClientConfig { client_id, client_secret, .. } = client;
     let exchange = match way {
-        // Metadata without a page for logins were completed with this endpoint.
+        // In metadata without a page for logins, the token endpoint stands for it.
         LoginWay::Browser if metadata.authorization_endpoint == metadata.token_endpoint => {
             let why = "its authorization server offers no login in a browser; try --device";
             return Err(LoginError(why.to_owned()));

@@ -1,7 +1,10 @@
 //! Lines that only store, print or record their here-documents, so that nothing runs their text.
 
 use super::super::shell_lexer::{ShellWord, SimpleCommand};
-use super::plain_commands::{PlainEffect, recognize};
+use super::plain_commands::PlainEffect::{
+    Changes, ChangesFolder, Prints, Reads, ReadsRepository, ReadsVersions, Transfers,
+};
+use super::plain_commands::recognize;
 
 /// True if no command of a line can run the text of its here-documents. Each command has to be
 /// known, also those without a here-document: `cat <<'E' | sh` runs it, and so does `cat > x <<'E'`
@@ -12,9 +15,10 @@ pub(super) fn keeps_documents(parts: &[SimpleCommand]) -> bool {
 
 /// True for `cat > FILE`, `tee FILE` and what runs no other program.
 fn stores(part: &SimpleCommand) -> bool {
-    match recognize(part) {
+    match recognize(part).map(|known| known.effect) {
+        Some(Prints | Reads | ChangesFolder | Changes | Transfers) => true,
         // git runs programs that its settings name, which the line may have written.
-        Some(known) => !known.effect.runs_git(),
+        Some(ReadsRepository | ReadsVersions) => false,
         None => is_literal(part) && is_tee_or_chmod(part),
     }
 }
@@ -29,8 +33,8 @@ fn is_tee_or_chmod(part: &SimpleCommand) -> bool {
     }
 }
 
-/// True if the command cannot turn its input into a file that git runs. `git commit` records it as
-/// the message.
+/// True if the command cannot turn its input into a file that git runs, and does not read names of
+/// files from it. `git commit` records it as the message.
 fn records(part: &SimpleCommand) -> bool {
     let writes = part.writes.iter().any(|word| word.plain != "/dev/null");
     let has_input = part.has_document || part.is_piped;
@@ -41,10 +45,8 @@ fn records(part: &SimpleCommand) -> bool {
         ["gh", "issue" | "pr", ..] => true,
         ["git", "add" | "push", ..] => !has_input,
         ["git", ..] => !has_input && recognize(part).is_some(),
-        _ => recognize(part).is_some_and(|known| {
-            use PlainEffect::{ChangesFolder, Prints, Reads};
-            matches!(known.effect, Prints | Reads | ChangesFolder)
-        }),
+        _ => recognize(part)
+            .is_some_and(|known| matches!(known.effect, Prints | Reads | ChangesFolder)),
     };
     is_known && !writes && is_literal(part)
 }

@@ -2,8 +2,8 @@
 //!
 //! The kernel confines these commands, too (`tools/sandbox/plain.rs`): it holds what they read and
 //! write. The list keeps out what the kernel does not hold everywhere: programs that flags start,
-//! signals, clocks and names of hosts. What would only fail in the sandbox is refused by it with
-//! the rule that would allow it.
+//! signals, clocks and names of hosts. A command that could only fail in the sandbox is refused
+//! here, and the refusal names the rule that would allow it.
 
 use super::super::shell_lexer::{Expansion, ShellWord, SimpleCommand};
 use super::super::shell_wrappers::timed_command;

@@ -250,7 +250,7 @@ impl PermissionRule {
                 let has_field = |schema: &Value| schema["properties"].get(field).is_some();
                 match given.input.get(field) {
                     Some(given) => covers_value(value, given),
-                    // A parameter that the named tool does not have is mistyped, or text.
+                    // The tool does not have the parameter: a typo, or text that is not meant as one.
                     None => !given.schema.is_none_or(has_field),
                 }
             })

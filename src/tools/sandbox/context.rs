@@ -15,7 +15,8 @@ use super::super::paths::PathSet;
 use super::super::real_paths::{BaseFolder, LinkedPath, RealPaths};
 use super::denied_paths::{RuleDenial, is_in_any};
 use super::known_paths::{
-    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, MOVED_FOLDERS, STANDARD_DEVICES, TEMPORARY,
+    CACHE_VARIABLES, CACHES, CARGO_CACHES, CARGO_LOCKS, DEVICES, MOVED_FOLDERS, STANDARD_DEVICES,
+    TEMPORARY,
 };
 use super::plain::PROGRAM_FOLDERS;
 use super::repository;
@@ -309,7 +310,7 @@ impl<'a> SandboxContext<'a> {
         let paths = paths.map(|path| path.components().collect::<PathBuf>());
         // Some variables name a device so that no file is written.
         let is_device =
-            |path: &Path| STANDARD_DEVICES.iter().any(|device| path == Path::new(device));
+            |path: &Path| STANDARD_DEVICES.iter().chain(DEVICES).any(|it| path == Path::new(it));
         paths.filter(|path| !is_device(path) && !is_too_wide(path)).collect()
     }
 
@@ -322,8 +323,8 @@ impl<'a> SandboxContext<'a> {
         self.closable(named.map(|(_, value)| PathBuf::from(value)), writable)
     }
 
-    /// The absolute paths among these of regular files that can be closed: not programs, and not in
-    /// a folder of programs or a writable one.
+    /// Those of these absolute paths that are regular files and can be closed: not programs, and not
+    /// in a folder of programs or a writable one.
     pub(super) fn closable(
         &self,
         paths: impl Iterator<Item = PathBuf>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::process::{LandlockSupport, NetworkAccess, filters_system_calls};
 
-/// Access that the kernel cannot close to commands, as named in the result.
+/// Access that stays open to commands, as named in the result.
 pub(super) const OPEN_ARGUMENTS: &str = "arguments of other processes (/proc/PID/cmdline)";
 pub(super) const OPEN_SHARED_OBJECTS: &str =
     "System V shared memory, semaphores and message queues, and POSIX message queues";

@@ -122,7 +122,7 @@ impl Recording<'_> {
         let first = history.calls.iter().find(|call| call.prompt == prompt);
         let started = first.and_then(|call| call.at);
         for agent in &history.agents {
-            // Others belong to earlier prompts.
+            // Those that started before belong to earlier prompts.
             if agent.history.started < started {
                 continue;
             }

@@ -4,7 +4,7 @@
 /// indented further, so that the size of the text is not quadratic in its depth.
 const PREFIXES_MAX: usize = 32;
 
-/// The separator between a block and the one before it.
+/// The separator before the next text of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockGap {
     /// The block has not ended.
