@@ -101,8 +101,8 @@ impl Conversation {
         &self.history
     }
 
-    /// Returns the messages of a request, the JSON of the first of them, and the record of the blocks
-    /// of its reply that are reported while it streams.
+    /// Returns the messages of a request, the JSON of the first of them, and the record of the
+    /// blocks of its reply that are reported while it streams.
     pub(super) fn streaming(
         &mut self,
     ) -> (Cow<'_, [Message]>, &[SerializedMessage], &mut EmittedBlocks) {

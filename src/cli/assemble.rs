@@ -74,8 +74,7 @@ pub(super) fn assemble(
     let system = system_prompt(settings, &here, &memory);
     let notes = folder_instructions(settings, &toolbox);
     let delegation = Delegation { folder_notes: notes, ..subagent_setup(settings, &here, &memory) };
-    // Starts the user's own programs, which commands could have overwritten; the one above starts
-    // the model's commands.
+    // Starts the user's own programs, the one before it the model's commands.
     let supervisor = supervisor.with_programs(&user_programs(settings, &toolbox));
     let endpoints = model_endpoints(settings, models, clock, host, (secrets, &supervisor))?;
     let prompt = session.remaining_prompt(&task.prompt);

@@ -65,8 +65,9 @@ pub(super) fn is_overlooked(config_dir: &Path, variables: &Variables) -> bool {
     })
 }
 
-/// Uses `~/.claude`, where clients of the SDKs look, for settings and sessions of a host, unless a variable names another folder, or the session to resume is in outlast's own
-/// folder because a plain run began it.
+/// Uses `~/.claude`, where clients of the SDKs look, for settings and sessions of a host, unless a
+/// variable names another folder, or the session to resume is in outlast's own folder because a
+/// plain run began it.
 pub(super) fn use_folder_of_hosts(args: &RunArgs, variables: &mut Variables, cwd: &Path) {
     let Some((own, shared)) = default_folders(variables) else { return };
     let is_own = resumed_id(args).is_some_and(|id| {

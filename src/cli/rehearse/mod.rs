@@ -142,8 +142,9 @@ impl RehearsalRun {
             cwd: Some(scratch.path().to_path_buf()),
             retention,
         };
-        let server = RehearsalServer::start(scenario, options).map_err(failed("the server"))?;
-        scratch.fill_in(&server).map_err(failed("the scratch folder"))?;
+        let server = RehearsalServer::start(scenario, options)
+            .map_err(failed("a server on a port of loopback"))?;
+        scratch.fill_in(&server).map_err(failed("the files of the scenario"))?;
         Ok(Self { server, scratch })
     }
 

@@ -76,8 +76,8 @@ impl Run {
         outcome.with(ReplyDisposition::Keep)
     }
 
-    /// Recovers from a reply that may be incomplete: repeats the request and then, if necessary, tells
-    /// the model what is missing.
+    /// Recovers from a reply that may be incomplete: repeats the request and then, if necessary,
+    /// adds a notice of what is missing.
     fn recover_incomplete_reply(self, why: Incomplete, context: StepContext<'_>) -> StepOutcome {
         if context.is_late() {
             return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
@@ -144,8 +144,8 @@ impl Run {
         outcome.with(ReplyDisposition::Drop)
     }
 
-    /// Repeats, after a pause, a call whose reply was useless. The budget for empty replies has been
-    /// charged.
+    /// Repeats, after a pause, a call whose reply was useless. The budget for empty replies has
+    /// been charged.
     pub(super) fn ask_again_after_pause(self, call: Call, context: StepContext<'_>) -> StepOutcome {
         let full = context.limits.budgets.empty_replies;
         let why = Pause::counted(ErrorClass::EmptyResponse, self.budgets.empty_replies, full);
