@@ -49,7 +49,7 @@ impl MemorySize {
 }
 
 impl fmt::Display for MemorySize {
-    /// Writes the amount as a whole number of the first possible unit in [`UNITS`].
+    /// Writes the amount as a whole number of the first possible unit in `UNITS`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)) {
             Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),
