@@ -6,7 +6,7 @@
 use super::code_programs::{
     DATA_PROGRAMS, FEEDERS, SHELLS, WRAPPERS, is_command_flag, program_name, system_name,
 };
-use super::reading_programs::executed_operands;
+use super::reading_programs::Reading;
 
 /// Stands for a file of any name in the working folder. No file can have this name.
 const ANY_FILE: &str = "./\0";
@@ -16,8 +16,9 @@ const BEFORE_COMMANDS: [&str; 10] =
     ["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}"];
 
 /// Programs with an option that names a file of instructions.
-const FILE_OPTIONS: [FileOption; 5] = [
+const FILE_OPTIONS: [FileOption; 6] = [
     FileOption { program: "sed", letter: 'f', name: "--file", with_value: "eil" },
+    FileOption { program: "jq", letter: 'f', name: "--from-file", with_value: "L" },
     FileOption { program: "awk", letter: 'f', name: "--file", with_value: "vF" },
     FileOption { program: "gawk", letter: 'f', name: "--file", with_value: "veFW" },
     FileOption { program: "mawk", letter: 'f', name: "--file", with_value: "vF" },
@@ -51,6 +52,10 @@ pub(super) struct RunWords {
     pub(super) files: Vec<String>,
     /// False if it may run a file that is not among the arguments.
     pub(super) is_complete: bool,
+    /// True if one of its commands loads code from files that it finds.
+    loads_code: bool,
+    /// True if it writes a file.
+    writes: bool,
 }
 
 impl Operands {
@@ -60,18 +65,28 @@ impl Operands {
             Self::MayBeCode if is_data_program(&program.text) => Some(Vec::new()),
             Self::MayBeCode => Some(operands.iter().collect()),
             Self::MayBeExecuted if program.varies => None,
-            Self::MayBeExecuted => {
-                let texts: Vec<&str> = operands.iter().map(|word| word.text.as_str()).collect();
-                let kept = executed_operands(&program.text, &texts)?;
-                Some(kept.into_iter().map(|index| &operands[index]).collect())
-            }
+            Self::MayBeExecuted => match reading_of(program, operands)? {
+                Reading::Any => Some(Vec::new()),
+                _ if operands.iter().any(Word::is_computed) => None,
+                Reading::AsWritten => Some(Vec::new()),
+                Reading::LoadsCode { executed } => {
+                    let kept: Vec<_> = executed.into_iter().map(|index| &operands[index]).collect();
+                    (!kept.iter().any(|word| word.varies)).then_some(kept)
+                }
+            },
         }
     }
 }
 
+fn reading_of(program: &Word, operands: &[Word]) -> Option<Reading> {
+    let texts: Vec<&str> = operands.iter().map(|word| word.text.as_str()).collect();
+    Reading::of(&program.text, &texts)
+}
+
 /// The arguments of a program without the words that are never run.
 pub(super) fn without_data(operands: Operands, program: &str, arguments: &[String]) -> RunWords {
-    let mut run = RunWords { arguments: arguments.to_vec(), files: Vec::new(), is_complete: true };
+    let mut run =
+        RunWords { arguments: arguments.to_vec(), is_complete: true, ..RunWords::default() };
     let flag = arguments.iter().position(|it| is_command_flag(it));
     if let Some(line) = flag.filter(|_| is_shell(program)).map(|flag| flag + 1)
         && let Some(text) = arguments.get(line)
@@ -94,6 +109,8 @@ pub(super) fn without_data(operands: Operands, program: &str, arguments: &[Strin
         }
     }
     run.is_complete &= run.files.iter().all(|file| file != ANY_FILE);
+    // What it writes may be code that it loads.
+    run.is_complete &= !(run.loads_code && run.writes);
     run
 }
 
@@ -148,6 +165,12 @@ impl Word {
         self.text.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
         })
+    }
+
+    /// Returns true if its text is only known when the line runs: a substitution, or a variable
+    /// that is not the folder of a path.
+    fn is_computed(&self) -> bool {
+        !self.substitutions.is_empty() || self.varies && !self.text.contains('/')
     }
 
     /// Returns true if a word of the input may replace it.
@@ -311,7 +334,7 @@ impl LineReader<'_> {
                 self.finish(&std::mem::take(&mut words), &mut reduced)?;
                 return end.is_none().then_some(reduced);
             };
-            if letter.is_whitespace() && letter != '\n' {
+            if [' ', '\t'].contains(&letter) {
                 self.next();
             } else if ['\n', ';', '|', '&', '(', ')'].contains(&letter) {
                 self.next();
@@ -381,8 +404,14 @@ impl LineReader<'_> {
         let is_read = line.is_some();
         push_word(reduced, line.unwrap_or_else(|| Some(program.source.clone()))?.as_str());
         let kept = self.operands.kept(program, operands).filter(|_| is_certain);
+        let reading = reading_of(program, operands);
+        let is_eval = before.iter().any(|word| word.text == "eval");
         // The operands after a line are arguments of its commands.
-        self.run.is_complete &= kept.is_some() || is_read && operands.is_empty();
+        self.run.is_complete &= !is_eval
+            && (kept.is_some() || is_read && operands.is_empty())
+            && (!is_fed || reading == Some(Reading::Any));
+        self.run.loads_code |= matches!(reading, Some(Reading::LoadsCode { .. }));
+        self.run.writes |= ["cp", "tee"].contains(&program_name(&program.text).as_str());
         for word in operands {
             let is_kept =
                 kept.as_ref().is_none_or(|kept| kept.iter().any(|it| std::ptr::eq(*it, word)));
@@ -428,7 +457,11 @@ impl LineReader<'_> {
         Some(match self.operands {
             Operands::MayBeCode => format!("{begin} {}", file.source),
             // Its command reads or writes it, as operands.
-            Operands::MayBeExecuted => format!("{begin} {}", file.substitutions),
+            Operands::MayBeExecuted => {
+                self.run.writes |=
+                    begin == '>' && file.text != "/dev/null" && !is_descriptor(&file);
+                format!("{begin} {}", file.substitutions)
+            }
         })
     }
 
@@ -436,7 +469,7 @@ impl LineReader<'_> {
     fn word(&mut self) -> Option<Word> {
         let (mut word, mut is_quoted) = (Word::default(), false);
         while let Some(letter) = self.peek() {
-            let ends = letter.is_whitespace() || ";|&()<>".contains(letter);
+            let ends = " \t\n;|&()<>".contains(letter);
             if ends && !is_quoted {
                 return Some(word);
             }
@@ -444,8 +477,11 @@ impl LineReader<'_> {
             match letter {
                 '\\' => {
                     let next = self.next()?;
-                    word.source.extend([letter, next]);
-                    word.text.push(next);
+                    // A line is continued in the next one.
+                    if next != '\n' {
+                        word.source.extend([letter, next]);
+                        word.text.push(next);
+                    }
                 }
                 '"' => {
                     word.source.push(letter);
@@ -484,6 +520,11 @@ impl LineReader<'_> {
         }
         (!is_quoted).then_some(word)
     }
+}
+
+/// Returns true if a redirection leads to an open file (`2>&1`), whose sign was read before.
+fn is_descriptor(file: &Word) -> bool {
+    !file.text.is_empty() && file.text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn push_word(reduced: &mut String, word: &str) {

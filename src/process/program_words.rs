@@ -133,6 +133,14 @@ pub(super) fn is_path_alone(text: &str) -> bool {
 /// Cuts a text into words. With `quotes`, a quoted part stays together.
 fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    // A path after a substitution (`$(pwd)/x`) may be one in the working folder.
+    let mut add = |word: String, follows_value: bool| {
+        let local = format!(".{word}");
+        let is_local = follows_value && word.starts_with('/') && job.cwd.join(&local).exists();
+        words.extend(is_local.then_some(local));
+        words.push(word);
+    };
+    let mut follows_value = false;
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
         rest = &rest[letter.len_utf8()..];
@@ -140,7 +148,8 @@ fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
         match letter {
             '\\' => {
                 if let Some(next) = rest.chars().next() {
-                    word.push(next);
+                    // A line is continued in the next one.
+                    word.extend((next != '\n').then_some(next));
                     rest = &rest[next.len_utf8()..];
                 }
             }
@@ -157,12 +166,13 @@ fn cut(text: &str, quotes: bool, job: &Job) -> Vec<String> {
                 word.push('=');
             }
             _ if !is_inside && (letter.is_whitespace() || SEPARATORS.contains(&letter)) => {
-                words.push(std::mem::take(&mut word));
+                add(std::mem::take(&mut word), follows_value);
+                follows_value = [')', '`', '}'].contains(&letter);
             }
             _ => word.push(letter),
         }
     }
-    words.push(word);
+    add(word, follows_value);
     words.retain(|word| !word.is_empty());
     words
 }
@@ -183,9 +193,12 @@ fn expand<'a>(text: &'a str, job: &Job) -> (Option<String>, &'a str) {
         _ => variable(job, name).and_then(OsStr::to_str).map(str::to_owned),
     };
     let Some(after_brace) = braced.and(after.find('}')) else { return (value, after) };
-    let is_set = value.is_some();
-    let after = if is_set || after_brace == 0 { &after[after_brace + 1..] } else { after };
-    (value, after)
+    if value.is_some() || after_brace == 0 {
+        return (value, &after[after_brace + 1..]);
+    }
+    // The default begins a word.
+    let default = after.strip_prefix(':').unwrap_or(after).strip_prefix(['-', '=', '+', '?']);
+    default.map_or((None, after), |default| (Some(String::new()), default))
 }
 
 #[cfg(test)]

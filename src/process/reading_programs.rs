@@ -12,11 +12,12 @@ const SHELL_WORDS: [&str; 9] =
 #[rustfmt::skip]
 const READERS: &[&str] = &[
     "cat", "cksum", "cmp", "comm", "cp", "diff", "du", "file", "head", "ls", "md5sum", "nl", "od",
-    "rg", "sha1sum", "sha256sum", "sha512sum", "shellcheck", "sort", "tail", "xxd",
+    "sha1sum", "sha256sum", "sha512sum", "shellcheck", "tail", "xxd",
 ];
 
 /// Options with which one of them runs a program.
-const RUNNING_OPTIONS: [&str; 4] = ["--compress-prog", "--pre", "--hostname-bin", "--search-zip"];
+const RUNNING_OPTIONS: [&str; 4] =
+    ["--compress-program", "--pre", "--hostname-bin", "--search-zip"];
 
 /// Programs that check, format or test the files they are given. Their options may name code.
 #[rustfmt::skip]
@@ -28,9 +29,12 @@ const CHECKERS: &[&str] = &[
 /// Options of checkers without a value.
 #[rustfmt::skip]
 const CHECKER_FLAGS: &[&str] = &[
-    "-q", "-qq", "-v", "-vv", "-x", "-s", "-w", "-l", "--check", "--diff", "--fix", "--list-different",
+    "-q", "-qq", "-v", "-vv", "-x", "-s", "-w", "-l", "--check", "--fix", "--list-different",
     "--no-cache", "--quiet", "--strict", "--verbose", "--write",
 ];
+
+/// Checkers with options of which one takes any number of values.
+const WITH_LISTS: [&str; 3] = ["jest", "mocha", "vitest"];
 
 /// Commands of git that only read files.
 const READING_GIT: [&str; 10] = [
@@ -47,7 +51,7 @@ const READING_GIT: [&str; 10] = [
 ];
 
 /// Options with which one of them runs a program.
-const RUNNING_GIT_OPTIONS: [&str; 4] = ["-O", "--open-files", "--ext-diff", "--textconv"];
+const RUNNING_GIT_OPTIONS: [&str; 3] = ["--open-files-in-pager", "--ext-diff", "--textconv"];
 
 /// Modules of Python that check or test the files they are given.
 const CHECKING_MODULES: [&str; 4] = ["compileall", "json.tool", "py_compile", "unittest"];
@@ -78,60 +82,105 @@ const RUNNERS: [(&str, Option<&str>); 11] = [
 /// Options of runners before the name that do not change what is run.
 const RUNNER_FLAGS: [&str; 6] = ["-q", "-s", "-y", "--no-install", "--silent", "--yes"];
 
-/// The indices of the operands of a command that may be executed. `None`: its program may execute
-/// anything.
-pub(super) fn executed_operands(program: &str, operands: &[&str]) -> Option<Vec<usize>> {
-    let name = system_name(program)?;
-    let has_option = |options: &[&str]| {
-        operands.iter().any(|it| options.iter().any(|option| it.starts_with(option)))
-    };
-    let is_reader = match name {
-        "set" => operands.iter().all(|it| it.starts_with(['-', '+'])),
-        // Its commands `e`, `r` and `w` run, read and write other files.
-        "sed" => {
-            operands.iter().take(2).all(|it| !it.contains(['e', 'r', 'R', 'w', 'W', 'f', '\n']))
-        }
-        "awk" | "gawk" | "mawk" => {
-            let runs = |it: &&str| it.contains(['|', '@']) || it.contains("system");
-            !operands.iter().any(runs) && !has_option(&["-"])
-        }
-        "git" => {
-            operands.first().is_some_and(|command| READING_GIT.contains(command))
-                && !has_option(&RUNNING_GIT_OPTIONS)
-        }
-        _ if READERS.contains(&name) => !has_option(&RUNNING_OPTIONS),
-        _ => SHELL_WORDS.contains(&name) || DATA_PROGRAMS.contains(&name),
-    };
-    if is_reader {
-        return Some(Vec::new());
-    }
-    if CHECKERS.contains(&name) {
-        return Some(values_of_options(operands));
-    }
-    if is_interpreter(&program_name(name)) {
-        return executed_by_interpreter(&program_name(name), operands);
-    }
-    let (_, word) = RUNNERS.iter().find(|(runner, _)| *runner == name)?;
-    let before = usize::from(word.is_some());
-    if operands.first().copied().filter(|_| word.is_some()) != *word {
-        return None;
-    }
-    let flags = operands[before..].iter().take_while(|it| RUNNER_FLAGS.contains(it)).count();
-    let (program, rest) = operands[before + flags..].split_first()?;
-    let executed = executed_operands(program, rest)?;
-    Some(executed.into_iter().map(|index| index + before + flags + 1).collect())
+/// What a listed command does with the files it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// It reads its operands, whatever they are.
+    Any,
+    /// It reads its operands, as they stand on the line.
+    AsWritten,
+    /// It loads code: from these operands, and from files that it finds.
+    LoadsCode { executed: Vec<usize> },
 }
 
-fn executed_by_interpreter(name: &str, operands: &[&str]) -> Option<Vec<usize>> {
-    let (first, rest) = operands.split_first()?;
-    if SYNTAX_CHECKS.iter().any(|(names, flags)| names.contains(&name) && flags.contains(first)) {
-        return Some(Vec::new());
+impl Reading {
+    /// Recognizes a command that executes none of its operands but these. `None`: it may execute
+    /// any of them.
+    pub(super) fn of(program: &str, operands: &[&str]) -> Option<Self> {
+        let name = system_name(program)?;
+        let words = || operands.iter().filter(|it| it.starts_with('-'));
+        let runs =
+            |options: &[&str]| words().any(|it| options.iter().any(|one| is_short_for(it, one)));
+        match name {
+            "set" => {
+                operands.iter().all(|it| it.starts_with(['-', '+'])).then_some(Self::AsWritten)
+            }
+            "sed" => {
+                let is_known = words().all(|it| ["-n", "-E", "-r"].contains(it));
+                let mut others = operands.iter().filter(|it| !it.starts_with('-'));
+                // The commands `e`, `r` and `w` run, read and write other files.
+                let script = others.next()?;
+                let only_prints = !script.contains(['e', 'r', 'R', 'w', 'W', '\n']);
+                (is_known && only_prints).then_some(Self::AsWritten)
+            }
+            "awk" | "gawk" | "mawk" => {
+                let may_run = |it: &&str| it.contains(['|', '@']) || it.contains("system");
+                let only_reads = !operands.iter().any(may_run) && words().next().is_none();
+                only_reads.then_some(Self::AsWritten)
+            }
+            "git" => {
+                let is_reading = READING_GIT.contains(operands.first()?);
+                let opens = |it: &&str| !it.starts_with("--") && it.contains('O');
+                let only_reads = is_reading && !runs(&RUNNING_GIT_OPTIONS) && !words().any(opens);
+                only_reads.then_some(Self::AsWritten)
+            }
+            "rg" | "sort" => (!runs(&RUNNING_OPTIONS)).then_some(Self::AsWritten),
+            _ if READERS.contains(&name) => Some(Self::Any),
+            _ if SHELL_WORDS.contains(&name) || DATA_PROGRAMS.contains(&name) => Some(Self::Any),
+            _ => Self::of_checker(&program_name(name), operands)
+                .or_else(|| Self::of_runner(name, operands)),
+        }
     }
-    let (module, rest) = rest.split_first()?;
-    let is_python = ["python", "pypy"].contains(&name) && *first == "-m";
-    let checks = CHECKING_MODULES.contains(module) || CHECKERS.contains(module);
-    let values = (is_python && checks).then(|| values_of_options(rest))?;
-    Some(values.into_iter().map(|index| index + 2).collect())
+
+    fn of_checker(name: &str, operands: &[&str]) -> Option<Self> {
+        if is_interpreter(name) {
+            return Self::of_interpreter(name, operands);
+        }
+        let executed = CHECKERS.contains(&name).then(|| values_of_options(operands))?;
+        let is_certain = executed.is_empty() || !WITH_LISTS.contains(&name);
+        is_certain.then_some(Self::LoadsCode { executed })
+    }
+
+    fn of_interpreter(name: &str, operands: &[&str]) -> Option<Self> {
+        let (first, rest) = operands.split_first()?;
+        let is_option = |it: &&str| it.starts_with(['-', '+']);
+        let checks =
+            |(names, flags): &(&[&str], &[&str])| names.contains(&name) && flags.contains(first);
+        if SYNTAX_CHECKS.iter().any(checks) {
+            let executed = Vec::new();
+            return (!rest.iter().any(is_option)).then_some(Self::LoadsCode { executed });
+        }
+        let (module, rest) = rest.split_first()?;
+        let is_python = ["python", "pypy"].contains(&name) && *first == "-m";
+        let is_checking = CHECKING_MODULES.contains(module) || CHECKERS.contains(module);
+        let values = (is_python && is_checking).then(|| values_of_options(rest))?;
+        Some(Self::LoadsCode { executed: values.into_iter().map(|index| index + 2).collect() })
+    }
+
+    fn of_runner(name: &str, operands: &[&str]) -> Option<Self> {
+        let (_, word) = RUNNERS.iter().find(|(runner, _)| *runner == name)?;
+        let before = usize::from(word.is_some());
+        if operands.first().copied().filter(|_| word.is_some()) != *word {
+            return None;
+        }
+        let flags = operands[before..].iter().take_while(|it| RUNNER_FLAGS.contains(it)).count();
+        let (program, rest) = operands[before + flags..].split_first()?;
+        // Some runners remove it, and a script of the project may have any other name.
+        if rest.contains(&"--") || program.contains('/') {
+            return None;
+        }
+        let Self::LoadsCode { executed } = Self::of_checker(&program_name(program), rest)? else {
+            return None;
+        };
+        let executed = executed.into_iter().map(|index| index + before + flags + 1).collect();
+        Some(Self::LoadsCode { executed })
+    }
+}
+
+/// Returns true if a word may stand for a long option, which may be abbreviated.
+fn is_short_for(word: &str, option: &str) -> bool {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    name.starts_with(option) || name.len() > "--".len() && option.starts_with(name)
 }
 
 /// The indices of all options that may have a value, and of the operands that may be their values.

@@ -213,7 +213,7 @@ impl UserPrograms {
                 paths.extend(self.locate(start, word, job));
                 let values = joined_values(word).into_iter();
                 paths.extend(values.filter_map(|value| self.locate(start, value, job)));
-                paths.extend((!word.contains('/')).then(|| start.join(word)));
+                paths.extend(in_folder(start, word));
             }
         }
         paths
@@ -237,8 +237,10 @@ impl UserPrograms {
     /// The paths of words without a slash, in each folder where the job may be.
     fn bare_paths(&self, words: &ProgramWords, job: &Job) -> Vec<PathBuf> {
         let starts = self.starts(words, job);
-        let bare = || words.written().filter(|word| !word.contains('/'));
-        starts.iter().flat_map(|start| bare().map(move |word| start.join(word))).collect()
+        let bare = |start: &PathBuf| {
+            words.written().flat_map(|word| in_folder(start, word)).collect::<Vec<_>>()
+        };
+        starts.iter().flat_map(bare).collect()
     }
 
     /// Returns true if the user allows this word's program without the sandbox.
@@ -304,6 +306,13 @@ impl UserPrograms {
     }
 }
 
+/// The paths in a folder of a word without a slash, or of the value of an option in it.
+fn in_folder(folder: &Path, word: &str) -> Vec<PathBuf> {
+    let values = [word, without_option(word)].into_iter().chain(joined_values(word));
+    let names = values.filter(|value| !value.is_empty() && !value.contains('/'));
+    names.map(|value| folder.join(value)).collect()
+}
+
 /// The value of an option (`--config=x`), or the word.
 fn without_option(word: &str) -> &str {
     word.split_once('=').filter(|_| word.starts_with('-')).map_or(word, |it| it.1)
@@ -343,5 +352,7 @@ fn with_grants(policy: LandlockPolicy, grants: &[PathRule]) -> LandlockPolicy {
     LandlockPolicy { rules, ..policy }
 }
 
+#[cfg(test)]
+mod reading_tests;
 #[cfg(test)]
 mod tests;
