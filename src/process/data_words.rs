@@ -1,5 +1,6 @@
-//! Removes from a command line the operands of programs that only show, compare or send them
-//! (`echo`, `jq`, `date`): they are never run.
+//! Removes from a command line the operands that its programs never run: those of programs that
+//! only show, compare or send them (`echo`, `jq`, `date`), or also those of programs that only
+//! read, check or test them (`process/reading_programs.rs`).
 //!
 //! No shell is emulated: a line that is not certainly understood is not changed.
 
@@ -46,13 +47,13 @@ pub(super) enum Operands {
 /// The words of a command line that may be run.
 #[derive(Debug, Default)]
 pub(super) struct RunWords {
-    /// The arguments, without data.
+    /// The arguments, without the operands that are not left.
     pub(super) arguments: Vec<String>,
     /// Programs among them, and further files that the command line may run.
     pub(super) files: Vec<String>,
     /// False if it may run a file that is not among the arguments.
     pub(super) is_complete: bool,
-    /// True if one of its commands loads code from files that it finds.
+    /// True if one of its commands loads code from files that no word names.
     loads_code: bool,
     /// True if it writes a file.
     writes: bool,
