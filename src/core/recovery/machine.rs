@@ -279,15 +279,23 @@ impl Run {
 
     // --- helpers ---------------------------------------------------------------------------------
 
-    /// Chooses a recovery plan and pays for it.
+    /// The run after paying for a plan. `None` if its budget is exhausted.
+    pub(super) fn pay(self, plan: RecoveryPlan) -> Option<Self> {
+        let Some(price) = plan.info().price else { return Some(self) };
+        Some(Self { budgets: self.budgets.spend(price)?, ..self })
+    }
+
+    /// Chooses a recovery plan and pays for it. The table offers no plan that cannot be paid.
     pub(super) fn choose_plan(
         self,
         cause: RecoveryCause,
         context: StepContext<'_>,
     ) -> (Self, RecoveryPlan) {
         let chosen = plan(cause, &self, context.at, context.limits);
-        let budgets = chosen.info().price.and_then(|price| self.budgets.spend(price));
-        (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
+        match self.pay(chosen) {
+            Some(run) => (run, chosen),
+            None => (self, RecoveryPlan::Stop(StopReason::InternalError)),
+        }
     }
 
     /// Chooses a recovery plan, pays for it, and performs it by `perform`, unless it ends the run.

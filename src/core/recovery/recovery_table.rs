@@ -97,7 +97,7 @@ fn plans_for_incomplete(run: &Run) -> &'static [RecoveryPlan] {
 const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
-    plan.info().price.is_none_or(|price| run.budgets.spend(price).is_some())
+    run.pay(plan).is_some()
 }
 
 /// True if the model may be nudged to more effort. A finished answer is not put at risk if the
