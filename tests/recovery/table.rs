@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger,
-    EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment, Persistence,
-    Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource, RetryHint, Run,
-    StopReason, plan,
+    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger, CutKind,
+    EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Incomplete, Limits, Moment,
+    Persistence, Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource,
+    RetryHint, Run, StopReason, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -404,16 +404,16 @@ fn other_setbacks() -> String {
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
     let asked: Change = |run| Run { budgets: Budgets { completions: 1, ..run.budgets }, ..run };
     let setbacks: [(&str, RecoveryCause, Change); 27] = [
-        ("cut, more room", RecoveryCause::CutShort, escalate),
-        ("cut", RecoveryCause::CutShort, room),
+        ("cut, more room", RecoveryCause::CutShort(CutKind::Text), escalate),
+        ("cut", RecoveryCause::CutShort(CutKind::Text), room),
         ("empty", RecoveryCause::Empty, room),
         ("empty, tried again", RecoveryCause::Empty, home),
-        ("incomplete", RecoveryCause::Incomplete, room),
-        ("incomplete again", RecoveryCause::Incomplete, asked_again),
-        ("incomplete, home", RecoveryCause::Incomplete, home),
-        ("filtered", RecoveryCause::Filtered, room),
-        ("a call in the text", RecoveryCause::CallInText, room),
-        ("a call, told of", RecoveryCause::CallInText, asked),
+        ("incomplete", RecoveryCause::Incomplete(Incomplete::UnknownReason), room),
+        ("incomplete again", RecoveryCause::Incomplete(Incomplete::UnknownReason), asked_again),
+        ("incomplete, home", RecoveryCause::Incomplete(Incomplete::UnknownReason), home),
+        ("filtered", RecoveryCause::Incomplete(Incomplete::Filtered), room),
+        ("a call in the text", RecoveryCause::Incomplete(Incomplete::CallInText), room),
+        ("a call, told of", RecoveryCause::Incomplete(Incomplete::CallInText), asked),
         ("paused", RecoveryCause::Paused, room),
         ("left open", RecoveryCause::LeftOpen, room),
         ("left open, late", RecoveryCause::LeftOpen, hurried),

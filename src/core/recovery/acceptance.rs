@@ -90,7 +90,7 @@ impl Run {
                 self.stop(StopReason::StopHookBlocked)
             }
             StopHookDecision::Block | StopHookDecision::BlockAgain => {
-                self.recover(RecoveryCause::Objected, context, |run, _| {
+                self.recover(RecoveryCause::Objected, context, |run| {
                     let run = Self { has_output: false, ..run };
                     let outcome = run.next_turn(context).saying(Nudge::StopHookObjection);
                     outcome.refunding(self.budgets)
@@ -126,7 +126,7 @@ impl Run {
 
     /// Asks again for structured output after an answer that was text or did not fit its schema.
     pub(super) fn restructure(self, nudge: Option<Nudge>, context: StepContext<'_>) -> StepOutcome {
-        self.recover(RecoveryCause::Unstructured, context, |run, _| {
+        self.recover(RecoveryCause::Unstructured, context, |run| {
             let outcome = run.next_turn(context).refunding(self.budgets);
             if let Some(nudge) = nudge { outcome.saying(nudge) } else { outcome }
         })
@@ -137,7 +137,7 @@ impl Run {
         if passed {
             return self.stop(StopReason::Completed);
         }
-        self.recover(RecoveryCause::Unmet, context, |run, _| {
+        self.recover(RecoveryCause::Unmet, context, |run| {
             let run = Self { has_output: false, ..run };
             let all = context.limits.budgets.requirement_tries;
             let nudge = unmet(run.budgets.requirement_tries, all);

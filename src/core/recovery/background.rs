@@ -50,8 +50,6 @@ impl Run {
 
     /// Gives the model a turn to learn the status of background work.
     fn report(self, nudge: Nudge, context: StepContext<'_>) -> StepOutcome {
-        self.recover(RecoveryCause::Unreported, context, |run, _| {
-            run.next_turn(context).saying(nudge)
-        })
+        self.recover(RecoveryCause::Unreported, context, |run| run.next_turn(context).saying(nudge))
     }
 }

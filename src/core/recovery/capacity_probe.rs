@@ -205,6 +205,16 @@ impl Run {
     }
 }
 
+impl StepOutcome {
+    /// Schedules probes during a wait, from `probe_at` on.
+    pub(super) fn probing_from(self, probe_at: Option<Moment>, context: StepContext<'_>) -> Self {
+        let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
+        let wait = CapacityWait { until, why, then };
+        let Self { plan, edit, run, .. } = self;
+        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, context) }
+    }
+}
+
 fn classify_probe_failure(failure: Failure) -> ProbeFinding {
     if failure.retry_hint == Some(RetryHint::Stop) {
         return ProbeFinding::RefusesProbes;

@@ -31,9 +31,10 @@ impl Run {
             return run.stop(StopReason::PromptTooLong);
         }
         if crowded && run.may_compact(estimate.mitigations, context.limits) {
-            let (run, chosen) = run.choose_plan(RecoveryCause::Crowded, context);
             let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Threshold));
-            return run.compacting(context).call(call, context).by(chosen);
+            return run.recover(RecoveryCause::Crowded, context, |run| {
+                run.compacting(context).call(call, context)
+            });
         }
         if estimate.is_full() {
             return run.make_room(estimate, context);
@@ -113,31 +114,16 @@ impl Run {
             CompactionTrigger::Threshold => {
                 run.without_summary(trigger, context).with(ReplyDisposition::Drop)
             }
-            CompactionTrigger::Overflow => run.recover_unusable_summary(context),
+            CompactionTrigger::Overflow => {
+                run.recover_reply(RecoveryCause::UnusableSummary, context)
+            }
         }
     }
 
     /// Replaces the older part of the conversation and goes on.
-    fn compact(self, context: StepContext<'_>) -> StepOutcome {
+    pub(super) fn compact(self, context: StepContext<'_>) -> StepOutcome {
         let run = Self { compaction: Compaction::Done, ..self };
         run.call(Call::REPLY, context).with(ReplyDisposition::Summary)
-    }
-
-    /// Recovers from an unusable reply to the request for a summary that the run needs: repeats the
-    /// request, or asks another model. After that, the older part is removed without a summary.
-    fn recover_unusable_summary(self, context: StepContext<'_>) -> StepOutcome {
-        let call = Call::OVERFLOW_SUMMARY;
-        let (run, chosen) = self.choose_plan(RecoveryCause::UnusableSummary, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason).with(ReplyDisposition::Drop)
-        } else if chosen == RecoveryPlan::CompactUnsummarised {
-            run.compact(context)
-        } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(None, context).call(call, context).with(ReplyDisposition::Drop)
-        } else {
-            run.ask_again_after_pause(call, context).with(ReplyDisposition::Drop)
-        };
-        outcome.by(chosen)
     }
 
     /// Handles a summary that failed or cannot be paid for.
@@ -146,7 +132,7 @@ impl Run {
         trigger: CompactionTrigger,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        self.recover(RecoveryCause::NoSummary(trigger), context, |run, _| {
+        self.recover(RecoveryCause::NoSummary(trigger), context, |run| {
             run.skip_compaction().call(Call::REPLY, context)
         })
     }

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AvailableMitigations, Failure, Interrupt, LeftOff, Limits, LoopStatus, Moment, Money,
-    StopReason,
+    AvailableMitigations, ErrorClass, Failure, Interrupt, LeftOff, Limits, LoopStatus, Moment,
+    Money, StopReason,
 };
 
 /// An event that the shell reports to the machine.
@@ -285,6 +285,19 @@ pub enum Incomplete {
     BrokenOff,
     /// The stop reason has no meaning in the Messages API.
     UnknownReason,
+}
+
+impl Incomplete {
+    /// The class of the failure, if the reply stays incomplete.
+    pub(super) fn class(self) -> ErrorClass {
+        match self {
+            Self::Filtered => ErrorClass::ContentFiltered,
+            // The Messages API does not allow such a reply.
+            Self::MissingCall | Self::CallInText | Self::BrokenOff | Self::UnknownReason => {
+                ErrorClass::BadResponse
+            }
+        }
+    }
 }
 
 /// The usable part of a reply that hit the output limit.

@@ -1,159 +1,16 @@
-//! The transitions after a reply or a failed call.
+//! The transitions after a failed call.
 
 use super::backoff::retry_after_jitter;
-use super::event::{
-    Action, CallPurpose, ConnectionChoice, CutKind, Incomplete, ReplyDisposition, ReplyKind, Trim,
-};
+use super::event::{ConnectionChoice, ReplyDisposition, Trim};
 use super::recovery_table::{plan, retry_cost};
-use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+use super::state::{Call, Compaction, Fast, Pause, Run};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
-    Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Nudge, Persistence, RecoveryCause,
+    Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Persistence, RecoveryCause,
     RecoveryPlan, StopReason,
 };
 
 impl Run {
-    pub(super) fn on_reply(self, reply: ReplyKind, context: StepContext<'_>) -> StepOutcome {
-        let run = Self { kept_answer: self.kept_answer.after(reply), ..self };
-        match reply {
-            ReplyKind::Answer { tokens } => run.record_whole(tokens, context).answer(context),
-            ReplyKind::Early { tokens } => run.record_whole(tokens, context).answer_early(context),
-            ReplyKind::LeftOpen { tokens } => run.record_whole(tokens, context).remind(context),
-            ReplyKind::ToolCalls { tokens } => run.record_whole(tokens, context).work(context),
-            ReplyKind::Refusal => {
-                run.settle(context).stop(StopReason::Refusal).with(ReplyDisposition::Keep)
-            }
-            ReplyKind::CutShort(cut) => run.settle(context).recover_cut_reply(cut, context),
-            ReplyKind::Incomplete(why) => {
-                run.count_unusable_reply(context).recover_incomplete_reply(why, context)
-            }
-            ReplyKind::Paused => run.settle(context).resume(context),
-            ReplyKind::Empty => run.count_unusable_reply(context).ask_again(context),
-        }
-    }
-
-    /// Records that a call was answered by a reply of `tokens` output tokens that ended normally.
-    fn record_whole(self, tokens: u32, context: StepContext<'_>) -> Self {
-        self.settle(context).record_reply_ended(context).count_output_tokens(tokens, context)
-    }
-
-    fn work(self, context: StepContext<'_>) -> StepOutcome {
-        if context.is_late() {
-            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
-        }
-        self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
-    }
-
-    /// Recovers from a reply that hit the output limit.
-    fn recover_cut_reply(self, cut: CutKind, context: StepContext<'_>) -> StepOutcome {
-        if context.is_late() {
-            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
-        }
-        let (run, chosen) = self.choose_plan(RecoveryCause::CutShort, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason).with(ReplyDisposition::Keep)
-        } else if chosen == RecoveryPlan::Escalate {
-            let run = Self { cap: Cap::Escalated, ..run };
-            run.call(Call::REPLY, context).with(ReplyDisposition::Drop)
-        } else {
-            run.continue_reply(cut, context).with(ReplyDisposition::Keep)
-        };
-        outcome.by(chosen)
-    }
-
-    /// Asks the model to continue a reply that the output limit cut.
-    pub(super) fn continue_reply(self, cut: CutKind, context: StepContext<'_>) -> StepOutcome {
-        let outcome = self.request_reply(context);
-        let is_last = outcome.run.is_last_reply();
-        outcome.saying(if is_last { Nudge::ContinueLast } else { Nudge::Continue(cut) })
-    }
-
-    /// Continues a paused turn. The service requires an unchanged conversation, so no nudge is
-    /// added, not even that this is the last reply.
-    fn resume(self, context: StepContext<'_>) -> StepOutcome {
-        let outcome =
-            self.recover(RecoveryCause::Paused, context, |run, _| run.request_reply(context));
-        outcome.with(ReplyDisposition::Keep)
-    }
-
-    /// Recovers from a reply that may be incomplete: repeats the request and then, if necessary,
-    /// adds a notice of what is missing.
-    fn recover_incomplete_reply(self, why: Incomplete, context: StepContext<'_>) -> StepOutcome {
-        if context.is_late() {
-            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
-        }
-        let (cause, class) = match why {
-            Incomplete::CallInText => (RecoveryCause::CallInText, ErrorClass::BadResponse),
-            Incomplete::Filtered => (RecoveryCause::Filtered, ErrorClass::ContentFiltered),
-            Incomplete::MissingCall | Incomplete::BrokenOff | Incomplete::UnknownReason => {
-                (RecoveryCause::Incomplete, ErrorClass::BadResponse)
-            }
-        };
-        let (run, chosen) = self.choose_plan(cause, context);
-        let (outcome, reply) = if let RecoveryPlan::Stop(reason) = chosen {
-            (run.stop(reason), ReplyDisposition::Keep)
-        } else if chosen == RecoveryPlan::SwitchModel {
-            let outcome = run.change_model(None, context).call(Call::REPLY, context);
-            (outcome, ReplyDisposition::Drop)
-        } else if chosen == RecoveryPlan::RetryPreferredModel {
-            let class = ErrorClass::BadResponse;
-            let outcome = run.retry_preferred_model(class, CallPurpose::Reply, context);
-            (outcome, ReplyDisposition::Drop)
-        } else if chosen == RecoveryPlan::RequestCompletion {
-            let run = Self { failures: 0, ..run };
-            (run.request_completion(why, context), ReplyDisposition::Keep)
-        } else {
-            let full = context.limits.budgets.incomplete_retries;
-            let why = Pause::counted(class, run.budgets.incomplete_retries, full);
-            (run.call_after_pause(why, Call::REPLY, context), ReplyDisposition::Drop)
-        };
-        outcome.with(reply).by(chosen)
-    }
-
-    pub(super) fn request_completion(
-        self,
-        why: Incomplete,
-        context: StepContext<'_>,
-    ) -> StepOutcome {
-        self.request_reply(context).saying(Nudge::Complete(why))
-    }
-
-    /// Counts an unusable reply as a failed attempt over a working connection.
-    fn count_unusable_reply(self, context: StepContext<'_>) -> Self {
-        Self {
-            failures: self.failures.saturating_add(1).min(FAILURES_MAX),
-            ..self.record_service_reached(context)
-        }
-    }
-
-    fn ask_again(self, context: StepContext<'_>) -> StepOutcome {
-        let outcome = self.recover(RecoveryCause::Empty, context, |run, chosen| {
-            if chosen == RecoveryPlan::SwitchModel {
-                return run.change_model(None, context).call(Call::REPLY, context);
-            }
-            if chosen == RecoveryPlan::RetryPreferredModel {
-                let class = ErrorClass::EmptyResponse;
-                return run.retry_preferred_model(class, CallPurpose::Reply, context);
-            }
-            let outcome = run.ask_again_after_pause(Call::REPLY, context);
-            // The reply to an unchanged request may be empty again, so the model gets a notice once.
-            let full = context.limits.budgets.empty_replies;
-            let spent = full.saturating_sub(run.budgets.empty_replies);
-            if spent == 2 { outcome.saying(Nudge::EmptyReply) } else { outcome }
-        });
-        outcome.with(ReplyDisposition::Drop)
-    }
-
-    /// Repeats, after a pause, a call whose reply was useless. The budget for empty replies has
-    /// been charged.
-    pub(super) fn ask_again_after_pause(self, call: Call, context: StepContext<'_>) -> StepOutcome {
-        let full = context.limits.budgets.empty_replies;
-        let why = Pause::counted(ErrorClass::EmptyResponse, self.budgets.empty_replies, full);
-        self.call_after_pause(why, call, context)
-    }
-
-    // --- failures --------------------------------------------------------------------------------
-
     pub(super) fn on_failure(
         self,
         call: Call,

@@ -5,13 +5,12 @@ use super::capacity_probe::{CapacityWait, SentProbe};
 use super::context::USELESS_MAX;
 use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
-    ReplyDisposition, ReplyMode, TokenEstimate, Trim,
+    ReplyMode, TokenEstimate,
 };
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
-    Budget, Budgets, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason,
-    plan,
+    Budget, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason, plan,
 };
 
 /// A nudge that leads to fewer output tokens than this counts as useless.
@@ -298,19 +297,17 @@ impl Run {
         }
     }
 
-    /// Chooses a recovery plan, pays for it, and performs it by `perform`, unless it ends the run.
+    /// Recovers from a cause that has one plan besides the end of the run: pays for that plan, and
+    /// performs it by `perform`.
     pub(super) fn recover(
         self,
         cause: RecoveryCause,
         context: StepContext<'_>,
-        perform: impl FnOnce(Self, RecoveryPlan) -> StepOutcome,
+        perform: impl FnOnce(Self) -> StepOutcome,
     ) -> StepOutcome {
         let (run, chosen) = self.choose_plan(cause, context);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
-            perform(run, chosen)
-        };
+        let outcome =
+            if let RecoveryPlan::Stop(reason) = chosen { run.stop(reason) } else { perform(run) };
         outcome.by(chosen)
     }
 
@@ -382,52 +379,5 @@ impl Run {
 
     pub(super) fn doing(self, action: Action) -> StepOutcome {
         StepOutcome { run: self, plan: None, edit: HistoryEdit::default(), action }
-    }
-}
-
-impl StepOutcome {
-    pub(super) fn with(self, reply: ReplyDisposition) -> Self {
-        Self { edit: HistoryEdit { reply, ..self.edit }, ..self }
-    }
-
-    /// Adds the removal of content to the edit of the conversation.
-    pub(super) fn trimming(self, trim: Trim) -> Self {
-        Self { edit: HistoryEdit { trim: Some(trim), ..self.edit }, ..self }
-    }
-
-    /// Adds a message for the model, for its next request.
-    pub(super) fn saying(self, nudge: Nudge) -> Self {
-        let asks = matches!(self.action, Action::Estimate { .. } | Action::Wait { .. });
-        let say = asks.then_some(nudge);
-        Self { edit: HistoryEdit { say, ..self.edit }, ..self }
-    }
-
-    /// Restores `budgets` if the run ends instead of taking the turn that was paid for: it may be
-    /// resumed with higher limits.
-    pub(super) fn refunding(mut self, budgets: Budgets) -> Self {
-        if matches!(self.action, Action::Finish(_)) {
-            self.run.budgets = budgets;
-        }
-        self
-    }
-
-    fn noticing(self, notice: Option<Nudge>) -> Self {
-        let notice = notice.filter(|_| matches!(self.action, Action::Estimate { .. }));
-        Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
-    }
-
-    /// Schedules probes during a wait, from `probe_at` on.
-    pub(super) fn probing_from(self, probe_at: Option<Moment>, context: StepContext<'_>) -> Self {
-        let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
-        let wait = CapacityWait { until, why, then };
-        let Self { plan, edit, run, .. } = self;
-        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, context) }
-    }
-
-    /// Records the plan of this step. If the run ends instead, for lack of time or turns, the plan
-    /// is recorded as a stop.
-    pub(super) fn by(self, plan: RecoveryPlan) -> Self {
-        let end = self.action.end().map(RecoveryPlan::Stop);
-        Self { plan: Some(end.unwrap_or(plan)), ..self }
     }
 }

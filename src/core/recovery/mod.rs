@@ -34,6 +34,7 @@ mod recovery_log;
 mod recovery_record;
 mod recovery_table;
 mod refusal_wording;
+mod reply_transitions;
 mod resume;
 mod shared_limits;
 mod state;

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AvailableMitigations, Budget, CompactionTrigger, Failure, StopReason};
+use super::{
+    AvailableMitigations, Budget, CompactionTrigger, CutKind, Failure, Incomplete, StopReason,
+};
 
 /// A condition that keeps a run from simply continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,17 +12,13 @@ pub enum RecoveryCause {
     /// A call failed.
     Failed(Failure),
     /// The reply hit the output limit.
-    CutShort,
+    CutShort(CutKind),
     /// The reply had no content.
     Empty,
-    /// The reply may be incomplete.
-    Incomplete,
-    /// A content filter stopped the reply.
-    Filtered,
+    /// Nothing shows that the reply is complete.
+    Incomplete(Incomplete),
     /// The service paused a long turn and expects a request to resume it.
     Paused,
-    /// The reply has a tool call as text.
-    CallInText,
     /// The model stopped after tool work with something left open.
     LeftOpen,
     /// The model stopped below the token budget.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     AccountKind, AvailableMitigations, Call, CallPurpose, CompactionTrigger, ErrorClass, Failure,
-    FailureStage, Fast, Limits, Moment, Persistence, Phase, QuerySource, RecoveryCause,
+    FailureStage, Fast, Incomplete, Limits, Moment, Persistence, Phase, QuerySource, RecoveryCause,
     RecoveryPlan, RetryHint, Run, StopReason,
 };
 use crate::types::FailureOrigin;
@@ -17,23 +17,17 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
 
     let (plans, end): (&[P], StopReason) = match cause {
         RecoveryCause::Failed(failure) => return plan_for_failure(failure, run, at, limits),
-        RecoveryCause::CutShort if run.may_escalate => {
+        RecoveryCause::CutShort(_) if run.may_escalate => {
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
-        RecoveryCause::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        RecoveryCause::CutShort(_) => (&[P::Continue], StopReason::MaxOutputTokens),
         RecoveryCause::Empty if run.fallback_from.is_some() => {
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
         RecoveryCause::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
-        RecoveryCause::Incomplete => (plans_for_incomplete(run), INCOMPLETE),
-        RecoveryCause::Filtered => {
-            (plans_for_incomplete(run), StopReason::ModelError(ErrorClass::ContentFiltered))
+        RecoveryCause::Incomplete(why) => {
+            (plans_for_incomplete(why, run, limits), StopReason::ModelError(why.class()))
         }
-        // The model gets the notice once.
-        RecoveryCause::CallInText if run.budgets.completions >= limits.budgets.completions => {
-            (&[P::RequestCompletion], INCOMPLETE)
-        }
-        RecoveryCause::CallInText => (&[], INCOMPLETE),
         RecoveryCause::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
         RecoveryCause::LeftOpen if has_room_for_effort(run, at, limits) => {
             (&[P::Remind], StopReason::Completed)
@@ -67,10 +61,8 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError)
         }
     };
-    let is_unusable_reply = matches!(
-        cause,
-        RecoveryCause::Empty | RecoveryCause::Incomplete | RecoveryCause::CallInText
-    );
+    let is_unusable_reply = matches!(cause, RecoveryCause::Empty | RecoveryCause::Incomplete(_))
+        && cause != RecoveryCause::Incomplete(Incomplete::Filtered);
     let preferred = (is_unusable_reply && may_retry_preferred_model(run, at, limits))
         .then_some(P::RetryPreferredModel);
     let mut plans = plans.iter().copied().chain(preferred);
@@ -84,17 +76,18 @@ fn plan_for_full_window(mitigations: AvailableMitigations, run: &Run) -> Recover
     plans.find(|&plan| can_pay(run, plan)).unwrap_or(RecoveryPlan::Stop(StopReason::PromptTooLong))
 }
 
-fn plans_for_incomplete(run: &Run) -> &'static [RecoveryPlan] {
+fn plans_for_incomplete(why: Incomplete, run: &Run, limits: &Limits) -> &'static [RecoveryPlan] {
     use RecoveryPlan as P;
-    if run.fallback_from.is_some() {
+    if why == Incomplete::CallInText {
+        // The model gets the notice once.
+        let is_first = run.budgets.completions >= limits.budgets.completions;
+        if is_first { &[P::RequestCompletion] } else { &[] }
+    } else if run.fallback_from.is_some() {
         &[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion]
     } else {
         &[P::RetryIncomplete, P::RequestCompletion]
     }
 }
-
-/// The stop reason for a reply that stays incomplete, which the Messages API does not allow.
-const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, plan: RecoveryPlan) -> bool {
     run.pay(plan).is_some()

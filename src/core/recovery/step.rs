@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Action, Event, HistoryEdit};
+use super::event::{Action, Event, HistoryEdit, Nudge, ReplyDisposition, Trim};
 use super::state::{Phase, Run};
-use super::{Limits, Moment, RecoveryPlan, StopReason};
+use super::{Budgets, Limits, Moment, RecoveryPlan, StopReason};
 
 /// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -34,6 +34,47 @@ pub(super) struct StepOutcome {
     pub(super) plan: Option<RecoveryPlan>,
     pub(super) edit: HistoryEdit,
     pub(super) action: Action,
+}
+
+impl StepOutcome {
+    /// Sets the treatment of the last reply.
+    pub(super) fn with(self, reply: ReplyDisposition) -> Self {
+        Self { edit: HistoryEdit { reply, ..self.edit }, ..self }
+    }
+
+    /// Adds the removal of content to the edit of the conversation.
+    pub(super) fn trimming(self, trim: Trim) -> Self {
+        Self { edit: HistoryEdit { trim: Some(trim), ..self.edit }, ..self }
+    }
+
+    /// Adds a message for the model, for its next request.
+    pub(super) fn saying(self, nudge: Nudge) -> Self {
+        let asks = matches!(self.action, Action::Estimate { .. } | Action::Wait { .. });
+        let say = asks.then_some(nudge);
+        Self { edit: HistoryEdit { say, ..self.edit }, ..self }
+    }
+
+    /// Restores `budgets` if the run ends instead of taking the turn that was paid for: it may be
+    /// resumed with higher limits.
+    pub(super) fn refunding(mut self, budgets: Budgets) -> Self {
+        if matches!(self.action, Action::Finish(_)) {
+            self.run.budgets = budgets;
+        }
+        self
+    }
+
+    /// Adds a further notice for the model, before its turn.
+    pub(super) fn noticing(self, notice: Option<Nudge>) -> Self {
+        let notice = notice.filter(|_| matches!(self.action, Action::Estimate { .. }));
+        Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
+    }
+
+    /// Records the plan of this step. If the run ends instead, for lack of time or turns, the plan
+    /// is recorded as a stop.
+    pub(super) fn by(self, plan: RecoveryPlan) -> Self {
+        let end = self.action.end().map(RecoveryPlan::Stop);
+        Self { plan: Some(end.unwrap_or(plan)), ..self }
+    }
 }
 
 /// The record of one step. The journal stores it and the reporter shows it; neither needs anything
