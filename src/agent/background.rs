@@ -110,7 +110,7 @@ impl RunWorld<'_> {
     /// Ends background commands. A resumed session reports those whose end the model has not seen.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
         self.hooks.prepare_kill();
-        if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
+        if let Some(by) = reason.interrupt() {
             self.start_shutdown(CancelReason::Interrupt(by));
         }
         let late = matches!(

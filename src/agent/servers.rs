@@ -254,10 +254,7 @@ impl RunWorld<'_> {
         if self.context.deps.keep_servers {
             return;
         }
-        let cut_off = matches!(
-            reason,
-            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
-        );
+        let cut_off = reason.interrupt().is_some() || reason == StopReason::Deadline;
         let servers = Arc::clone(self.tools.servers());
         // A completed run may still be interrupted, before or while its servers end.
         if cut_off || self.monitor.cut().is_some() {

@@ -233,8 +233,7 @@ impl ParentRun {
                 work.await
             }
         };
-        let stopped =
-            matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
+        let stopped = report.reason.interrupt().is_some();
         if stopped && self.deps.registry.is_alarmed() && !report.stats.denials.is_empty() {
             // The sub-agent was stopped because its own call was denied.
             report.reason = StopReason::Denied;

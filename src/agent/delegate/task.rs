@@ -48,7 +48,7 @@ impl AgentStatus {
     pub(super) fn of(reason: StopReason) -> Self {
         if reason == StopReason::Completed {
             Self::Completed
-        } else if matches!(reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_)) {
+        } else if reason.interrupt().is_some() {
             Self::Stopped
         } else {
             Self::Failed

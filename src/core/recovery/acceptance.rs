@@ -154,32 +154,14 @@ impl StepOutcome {
         let Action::Finish(reason) = self.action else { return self };
         let is_final = !(context.limits.stop_hooks || context.limits.requirement);
         let may_go_on = is_final || self.run.not_before <= context.at;
-        if self.run.kept_answer == KeptAnswer::None || !is_failed_work(reason) || !may_go_on {
+        let has_answer = self.run.kept_answer != KeptAnswer::None;
+        if !(has_answer && reason.info().answer_may_stand && may_go_on) {
             return self;
         }
         let reply = self.edit.reply;
         let reply = if reply == ReplyDisposition::Keep { ReplyDisposition::Drop } else { reply };
         Run { quota_ended: false, effort_left: 0, ..self.run }.done(context).with(reply)
     }
-}
-
-/// True if this stop reason means that calls had no usable reply, or that the model did not finish.
-fn is_failed_work(reason: StopReason) -> bool {
-    matches!(
-        reason,
-        StopReason::MaxTurns
-            | StopReason::MaxBudgetUsd
-            | StopReason::Deadline
-            | StopReason::BlockingLimit
-            | StopReason::PromptTooLong
-            | StopReason::MaxOutputTokens
-            | StopReason::ImageError
-            | StopReason::ModelError(_)
-            | StopReason::EmptyResponse
-            | StopReason::Refusal
-            | StopReason::Stalled
-            | StopReason::StructuredOutputRetryExhausted
-    )
 }
 
 /// The nudge for a failed check. Its wording changes each time, so that the model does not repeat

@@ -6,6 +6,7 @@ use super::{ErrorClass, exit_code};
 
 /// The properties of a stop reason: its row in the table.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct StopReasonInfo {
     /// The `terminal_reason` of the result.
     pub name: &'static str,
@@ -26,6 +27,11 @@ pub struct StopReasonInfo {
     pub error_class: Option<ErrorClass>,
     /// True if the result names the last failure of the service.
     pub reports_last_fault: bool,
+    /// True if the conversation did not fit the context window.
+    pub is_context_full: bool,
+    /// True if calls had no usable reply, or the model did not finish: an answer from before that
+    /// work may stand.
+    pub answer_may_stand: bool,
     /// The error for `StopFailure` hooks: set if the service caused the end of the run.
     pub service_failure: Option<&'static str>,
 }
@@ -42,6 +48,8 @@ const DEFAULTS: StopReasonInfo = StopReasonInfo {
     subagent_may_retry: false,
     error_class: None,
     reports_last_fault: false,
+    is_context_full: false,
+    answer_may_stand: false,
     service_failure: None,
 };
 
@@ -93,6 +101,7 @@ stop_reasons! {
         subagent_advice: "It reached its limit of replies: give the rest to another agent as a \
                           smaller task.",
         subagent_may_retry: true,
+        answer_may_stand: true,
     }
     MaxBudgetUsd => "max_budget_usd" {
         exit_code: exit_code::MAX_BUDGET,
@@ -101,6 +110,7 @@ stop_reasons! {
         to_go_on: "to go on, with a higher --max-budget-usd added",
         subagent_advice: "The budget of the whole run is used up, for other agents as well: finish \
                           with what there is.",
+        answer_may_stand: true,
     }
     Deadline => "deadline" {
         exit_code: exit_code::DEADLINE,
@@ -108,6 +118,7 @@ stop_reasons! {
         to_go_on: "to go on, with a higher --max-duration added",
         subagent_advice: "The time limit of the whole run is reached: finish with what there is.",
         reports_last_fault: true,
+        answer_may_stand: true,
     }
     HookStopped => "hook_stopped" {
         exit_code: exit_code::HOOK,
@@ -150,6 +161,8 @@ stop_reasons! {
         subagent_advice: "Its conversation became too long for the model: split the task, and have \
                           large files read in parts.",
         subagent_may_retry: true,
+        is_context_full: true,
+        answer_may_stand: true,
     }
     /// The hard limit of the loop detector was reached.
     Stalled => "stalled" {
@@ -158,6 +171,7 @@ stop_reasons! {
         subagent_advice: "It repeated the same steps without progress: say what to do differently, \
                           or do it yourself.",
         subagent_may_retry: true,
+        answer_may_stand: true,
     }
     /// Background work was cut after the longest allowed wait.
     BackgroundPending => "background_pending" {
@@ -178,6 +192,7 @@ stop_reasons! {
         subtype: "error_max_structured_output_retries",
         subagent_advice: "Its result is not what was asked for.",
         subagent_may_retry: true,
+        answer_may_stand: true,
     }
     PromptTooLong => "prompt_too_long" {
         exit_code: exit_code::CONTEXT,
@@ -186,6 +201,8 @@ stop_reasons! {
         subagent_may_retry: true,
         reports_last_fault: true,
         service_failure: Some("prompt_too_long"),
+        is_context_full: true,
+        answer_may_stand: true,
     }
     MaxOutputTokens => "max_output_tokens" {
         exit_code: exit_code::CONTEXT,
@@ -194,6 +211,7 @@ stop_reasons! {
                           parts.",
         subagent_may_retry: true,
         service_failure: Some("max_output_tokens"),
+        answer_may_stand: true,
     }
     ImageError => "image_error" {
         exit_code: exit_code::CONTEXT,
@@ -202,17 +220,20 @@ stop_reasons! {
         subagent_may_retry: true,
         reports_last_fault: true,
         service_failure: Some("image_error"),
+        answer_may_stand: true,
     }
     EmptyResponse => "empty_response" {
         exit_code: exit_code::NO_PROGRESS,
         subagent_advice: "The model returned empty replies: rephrase the task, or do it yourself.",
         subagent_may_retry: true,
         error_class: Some(ErrorClass::EmptyResponse),
+        answer_may_stand: true,
     }
     Refusal => "refusal" {
         subagent_advice: "The model refused, and will refuse the same task again. Its reason \
                           follows, if it gave one.",
         error_class: Some(ErrorClass::Refusal),
+        answer_may_stand: true,
     }
     /// The work was done, and its result could not be written to its file or to standard output.
     OutputFailed => "output_failed" {
@@ -253,6 +274,7 @@ stop_reasons! {
         error_class: Some(class),
         reports_last_fault: true,
         service_failure: Some(class.info().category),
+        answer_may_stand: true,
     }
 }
 
@@ -260,6 +282,11 @@ impl StopReason {
     /// The `terminal_reason` of the result.
     pub const fn name(self) -> &'static str {
         self.info().name
+    }
+
+    /// The cause of the interruption, if the run was interrupted.
+    pub const fn interrupt(self) -> Option<Interrupt> {
+        if let Self::AbortedStreaming(by) | Self::AbortedTools(by) = self { Some(by) } else { None }
     }
 
     /// The stop reason for a failure that cannot be recovered from.

@@ -424,5 +424,5 @@ fn answer_count(part: &ServerPart) -> Option<usize> {
 
 /// Returns true if a run ended because its conversation was too large.
 fn ends_by_size(reason: Option<StopReason>) -> bool {
-    matches!(reason, Some(StopReason::PromptTooLong | StopReason::BlockingLimit))
+    reason.is_some_and(|reason| reason.info().is_context_full)
 }
