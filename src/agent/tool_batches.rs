@@ -96,37 +96,53 @@ impl ResultSlot {
     }
 }
 
+/// The reason why no further call of a reply is run.
+#[derive(Clone, Copy)]
+enum CallsEnd {
+    /// All were run, or refused one by one.
+    Done,
+    Cut(CancelReason),
+    /// A hook stops the run.
+    Halted,
+    /// A call was denied, and that ends the run.
+    Denied,
+    /// A hook has deferred the only call.
+    Deferred,
+}
+
 impl RunWorld<'_> {
     /// Runs the tool calls of the last reply and answers every one.
     pub(super) async fn run_tools(&mut self) -> Event {
         let mut calls = open_calls(self.conversation.messages()).into_iter();
         let mut slots = Vec::new();
-        let mut cut = None;
         let mut next = 0;
         let calls_in_reply = calls.len();
-        let continues = |world: &Self| {
-            let is_deferred = world.tools.deferred().is_some();
-            !world.hooks.is_halted() && !world.fails_for_denial() && !is_deferred
+        let end = loop {
+            if let Some(end) = self.calls_end() {
+                break end;
+            } else if next == calls_in_reply {
+                break CallsEnd::Done;
+            }
+            let batch = next..self.prepare_batch(&mut slots, next, &mut calls);
+            next = batch.end;
+            if let Err(cut) = self.run_batch(&mut slots[batch], calls_in_reply).await {
+                break CallsEnd::Cut(cut);
+            }
         };
-        while next < calls_in_reply && cut.is_none() && continues(self) {
-            let end = self.prepare_batch(&mut slots, next, &mut calls);
-            cut = self.run_batch(&mut slots[next..end], calls_in_reply).await.err();
-            next = end;
-        }
         self.tools.early.discard();
-        let event = match cut {
-            Some(cut) => cut.into(),
-            None if self.hooks.is_halted() => Event::HookStopped,
-            None if self.fails_for_denial() => Event::Denied,
+        let event = match end {
+            CallsEnd::Cut(cut) => cut.into(),
+            CallsEnd::Halted => Event::HookStopped,
+            CallsEnd::Denied => Event::Denied,
             // The call stays without a result, so that a resume finds it.
-            None if self.tools.deferred().is_some() => return Event::Deferred,
-            None => {
+            CallsEnd::Deferred => return Event::Deferred,
+            CallsEnd::Done => {
                 let completed: Vec<_> = slots.iter().filter_map(ResultSlot::completed).collect();
                 let (journal, loops) = (&mut self.journal, self.limits.loops);
                 self.tools.finish_batch(&completed, journal, loops).await
             }
         };
-        if cut.is_none() {
+        if !matches!(end, CallsEnd::Cut(_)) {
             let completed = slots.iter().filter_map(ResultSlot::completed);
             let succeeded = completed.filter(|completed| !is_error(completed.result));
             let calls: Vec<_> = succeeded.map(|completed| Arc::clone(completed.call)).collect();
@@ -136,8 +152,19 @@ impl RunWorld<'_> {
         let work_update =
             if matches!(event, Event::ToolsDone(_)) { self.tools.ended_work() } else { None };
         slots.extend(calls.map(|call| ResultSlot::of(call, self.tools.toolbox())));
-        self.answer_all(slots, cut, work_update);
+        self.answer_all(slots, end, work_update);
         event
+    }
+
+    /// Returns the reason not to run further calls, if there is one.
+    fn calls_end(&self) -> Option<CallsEnd> {
+        if self.hooks.is_halted() {
+            Some(CallsEnd::Halted)
+        } else if self.fails_for_denial() {
+            Some(CallsEnd::Denied)
+        } else {
+            self.tools.deferred().map(|_| CallsEnd::Deferred)
+        }
     }
 
     /// Returns true if a call of the run or of a sub-agent was denied in this process, and the run
@@ -427,19 +454,18 @@ impl RunWorld<'_> {
     }
 
     /// Adds the results to the conversation, in the order in which the model made the calls.
-    fn answer_all(
-        &mut self,
-        slots: Vec<ResultSlot>,
-        cut: Option<CancelReason>,
-        work_update: Option<Block>,
-    ) {
-        let missing = match cut {
-            Some(CancelReason::Interrupt(_)) => "Interrupted by user",
-            Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
-            Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
-            None if self.hooks.is_halted() => "Not run: a hook stopped the run",
-            None if self.fails_for_denial() => "Not run: an earlier call was denied",
-            None => "The tool ended without a result: a defect of outlast",
+    fn answer_all(&mut self, slots: Vec<ResultSlot>, end: CallsEnd, work_update: Option<Block>) {
+        let missing = match end {
+            CallsEnd::Cut(CancelReason::Interrupt(_)) => "Interrupted by user",
+            CallsEnd::Cut(CancelReason::Deadline) => {
+                "Cut off: the time limit of this run was reached"
+            }
+            CallsEnd::Cut(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
+            CallsEnd::Halted => "Not run: a hook stopped the run",
+            CallsEnd::Denied => "Not run: an earlier call was denied",
+            CallsEnd::Done | CallsEnd::Deferred => {
+                "The tool ended without a result: a defect of outlast"
+            }
         };
         let without_result = slots.iter().filter(|slot| slot.result.is_none());
         let abandoned = without_result.map(|slot| slot.written.id.clone()).collect();
