@@ -13,7 +13,7 @@ use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
 use crate::tools::{GrantSource, PermissionUpdate, Permit, PreparedCall, ToolRefusal, UpdateError};
 use crate::transcript::{Block, ToolCall};
-use crate::types::{HostError, PermissionMode, PermissionPrompt};
+use crate::types::{HostError, HostRequest, PermissionMode, PermissionPrompt};
 
 use super::hook_runner::HookInput;
 use super::messages::without_error_tags;
@@ -141,17 +141,14 @@ impl RunWorld<'_> {
         let Some(host) = self.context.deps.host.clone() else {
             return Ok(PermissionAnswer::Deny("there is no host that can be asked".to_owned()));
         };
-        let mut question = json!({
-            "subtype": "can_use_tool",
-            "tool_name": call.name,
-            "input": call.input,
-            "tool_use_id": call.id,
-            "permission_suggestions": suggestions(call),
-            "decision_reason": reason,
-        });
-        if let Some(agent) = &self.context.identity {
-            question["agent_id"] = json!(agent.id);
-        }
+        let question = HostRequest::CanUseTool {
+            tool_name: call.name.clone(),
+            input: call.input.clone(),
+            tool_use_id: call.id.clone(),
+            permission_suggestions: suggestions(call),
+            decision_reason: reason.to_owned(),
+            agent_id: self.context.identity.as_ref().map(|agent| agent.id.clone()),
+        };
         let waiting_for = WaitingFor::Permission { tool: call.name.clone(), id: call.id.clone() };
         let cancel = CancellationToken::new();
         let asking = async {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::sleep_while_running;
-use crate::types::{HostChannel, HostError};
+use crate::types::{HostChannel, HostError, HostRequest};
 
 use super::config::{
     BadHook, HookCommand, HookHandler, OnFailure, TIMEOUT_MAX, bad_hook, events_of, groups_of,
@@ -113,12 +113,11 @@ impl CallbackCall {
         let Some(host) = self.host else {
             return HookRun::of(HookEnd::Failed("no host drives this run".to_owned()));
         };
-        let reply = host.request(json!({
-            "subtype": "hook_callback",
-            "callback_id": self.id,
-            "input": self.input,
-            "tool_use_id": self.tool_use_id,
-        }));
+        let reply = host.request(HostRequest::HookCallback {
+            callback_id: self.id,
+            input: self.input,
+            tool_use_id: self.tool_use_id,
+        });
         // Dropping the future also informs the host that its request is cancelled.
         tokio::select! {
             biased;

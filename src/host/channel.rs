@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::messages::{HostMessage, StreamMessage, SystemMessage};
-use crate::types::{HostChannel, HostError, HostReply};
+use crate::types::{HostChannel, HostError, HostReply, HostRequest};
 
 /// Maximum length of a request, in bytes of JSON: the Python SDK fails on a longer line.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
@@ -77,11 +77,11 @@ impl PendingRequests {
         }
     }
 
-    async fn ask(&self, request: Value) -> Result<Value, HostError> {
+    async fn ask(&self, request: HostRequest) -> Result<Value, HostError> {
         let id = Uuid::new_v4().to_string();
-        let subtype = request["subtype"].as_str().unwrap_or_default();
-        let is_question = matches!(subtype, "can_use_tool" | "elicitation");
-        let is_hook = subtype == "hook_callback";
+        let is_question = request.is_question();
+        let is_hook = matches!(request, HostRequest::HookCallback { .. });
+        let request = Box::new(request);
         let message = HostMessage::ControlRequest { request_id: id.clone(), request };
         let bytes = StreamMessage::from(message.clone()).to_value().to_string().len();
         if bytes > REQUEST_BYTES_MAX {
@@ -111,7 +111,7 @@ impl PendingRequests {
 }
 
 impl HostChannel for PendingRequests {
-    fn request(&self, request: Value) -> HostReply<'_> {
+    fn request(&self, request: HostRequest) -> HostReply<'_> {
         Box::pin(self.ask(request))
     }
 

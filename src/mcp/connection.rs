@@ -383,7 +383,7 @@ impl ConnectionHandle {
         for (name, request) in result["inputRequests"].as_object().into_iter().flatten() {
             let response = match request["method"].as_str()? {
                 "elicitation/create" => {
-                    let request = elicitor.host_request(&request["params"]).ok()?;
+                    let request = elicitor.read(&request["params"]).ok()?;
                     elicitor.open(None, request)?.answer().await?
                 }
                 "roots/list" => self.peer.roots(),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::types::HostChannel;
+use crate::types::{Elicitation, ElicitationMode, HostChannel, HostRequest};
 
 use super::rpc::{INVALID_PARAMS, RpcError};
 
@@ -62,7 +62,7 @@ enum Withdrawal {
 pub(super) struct Question {
     elicitor: Arc<Elicitor>,
     number: u64,
-    request: Value,
+    request: Elicitation,
     withdrawn: oneshot::Receiver<Withdrawal>,
     is_of_request: bool,
 }
@@ -83,52 +83,43 @@ impl Elicitor {
         !self.questions.lock().open.is_empty()
     }
 
-    /// The request to the host for the parameters of `elicitation/create`.
-    pub(super) fn host_request(&self, params: &Value) -> Result<Value, RpcError> {
-        let text = |name: &str| params[name].as_str();
+    /// Reads the parameters of `elicitation/create`.
+    pub(super) fn read(&self, params: &Value) -> Result<Elicitation, RpcError> {
+        let text = |name: &str| params[name].as_str().map(str::to_owned);
         let invalid =
             |what: &str| Err(RpcError::new(INVALID_PARAMS, format!("elicitation/create: {what}")));
         let Some(message) = text("message") else { return invalid("there is no message") };
-        let mut fields = Map::new();
-        let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-        set("subtype", json!("elicitation"));
-        set("mcp_server_name", json!(self.server));
-        set("message", json!(message));
-        match text("mode").unwrap_or("form") {
+        let mode = match params["mode"].as_str().unwrap_or("form") {
             "form" => {
-                set("mode", json!("form"));
                 let schema = &params["requestedSchema"];
-                if schema.is_object() {
-                    set("requested_schema", schema.clone());
-                }
-                if let Some(properties) = schema["properties"].as_object() {
-                    set("property_order", json!(property_order(properties)));
-                }
+                let requested_schema = Some(schema).filter(|schema| schema.is_object()).cloned();
+                let property_order = schema["properties"].as_object().map(property_order);
+                ElicitationMode::Form { requested_schema, property_order }
             }
             "url" => {
                 let Some(url) = text("url") else { return invalid("there is no url") };
-                set("mode", json!("url"));
-                set("url", json!(url));
-                if let Some(id) = text("elicitationId") {
-                    set("elicitation_id", json!(id));
-                }
+                ElicitationMode::Url { url, elicitation_id: text("elicitationId") }
             }
             mode => return invalid(&format!("the mode {mode:?} is not supported")),
-        }
-        let display = &params["_meta"][DISPLAY];
-        for (theirs, ours) in
-            [("title", "title"), ("displayName", "display_name"), ("description", "description")]
-        {
-            if let Some(text) = display[theirs].as_str() {
-                set(ours, json!(text));
-            }
-        }
-        Ok(Value::Object(fields))
+        };
+        let display = |name: &str| params["_meta"][DISPLAY][name].as_str().map(str::to_owned);
+        Ok(Elicitation {
+            mcp_server_name: self.server.clone(),
+            message,
+            mode,
+            title: display("title"),
+            display_name: display("displayName"),
+            description: display("description"),
+        })
     }
 
-    /// Opens a question: `request` goes to the host, `id` identifies the server's request, if the
-    /// question is one. `None`: too many are open.
-    pub(super) fn open(self: &Arc<Self>, id: Option<Value>, request: Value) -> Option<Question> {
+    /// Opens a question. `id` identifies the server's request, if the question is one. `None`: too
+    /// many are open.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        id: Option<Value>,
+        request: Elicitation,
+    ) -> Option<Question> {
         let (withdraw, withdrawn) = oneshot::channel();
         let mut questions = self.questions.lock();
         if questions.open.len() >= OPEN_MAX {
@@ -139,10 +130,10 @@ impl Elicitor {
         let is_of_request = id.is_some();
         questions.open.insert(number, OpenQuestion { id, withdraw });
         self.open_requests.send_modify(|count| *count += usize::from(is_of_request));
-        if let Some(page) = request["elicitation_id"].as_str()
+        if let ElicitationMode::Url { elicitation_id: Some(page), .. } = &request.mode
             && questions.pages.len() < PAGES_MAX
         {
-            questions.pages.insert(page.to_owned());
+            questions.pages.insert(page.clone());
         }
         drop(questions);
         Some(Question { elicitor: Arc::clone(self), number, request, withdrawn, is_of_request })
@@ -191,7 +182,7 @@ impl Question {
     pub(super) async fn answer(mut self) -> Option<Value> {
         let elicitor = Arc::clone(&self.elicitor);
         let Some(host) = &elicitor.host else { return Some(decline()) };
-        let request = self.request.take();
+        let request = HostRequest::Elicitation(self.request.clone());
         tokio::select! {
             biased;
             withdrawn = &mut self.withdrawn => match withdrawn {
@@ -241,12 +232,12 @@ fn read_reply(mut reply: Value) -> Value {
 
 /// The names of the properties in the order of a JavaScript object, as hosts expect: names that are
 /// indices of an array come first.
-fn property_order(properties: &Map<String, Value>) -> Vec<&str> {
+fn property_order(properties: &Map<String, Value>) -> Vec<String> {
     let index = |name: &str| {
         let index: u32 = name.parse().ok()?;
         (index != u32::MAX && index.to_string() == name).then_some(index)
     };
-    let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
+    let mut names: Vec<String> = properties.keys().cloned().collect();
     names.sort_by_key(|name| index(name).map_or((1, 0), |index| (0, index)));
     names
 }

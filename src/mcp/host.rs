@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::types::{HostChannel, HostError};
+use crate::types::{HostChannel, HostError, HostRequest};
 
 use super::call_error::ExchangeFault;
 use super::rpc::{ClientMessage, INTERNAL_ERROR, RpcError, ServerMessage};
@@ -57,11 +57,7 @@ impl HostTransport {
 
 impl HostServer {
     async fn send(&self, message: Value) -> Result<Value, HostError> {
-        let request = json!({
-            "subtype": "mcp_message",
-            "server_name": self.server,
-            "message": message,
-        });
+        let request = HostRequest::McpMessage { server_name: self.server.clone(), message };
         let reply = self.host.request(request).await;
         if reply == Err(HostError::Closed) {
             self.inbox.closed.cancel();

@@ -188,7 +188,7 @@ impl Peer {
     /// and is cancelled if there is none. The end of the question counts as progress of all open
     /// requests.
     fn elicit(&self, id: Value, params: &Value) {
-        let request = match self.0.elicitor.host_request(params) {
+        let request = match self.0.elicitor.read(params) {
             Ok(request) => request,
             Err(error) => return self.respond_with(&id, Err(error)),
         };

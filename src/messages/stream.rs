@@ -7,6 +7,7 @@ use serde_json::{Map, Number, Value};
 use uuid::Uuid;
 
 use crate::transcript::{Block, Usage};
+use crate::types::HostRequest;
 
 use super::result::ResultObject;
 use super::system::SystemMessage;
@@ -227,7 +228,11 @@ pub struct StreamEvent {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HostMessage {
     /// A request, which the host answers under its id.
-    ControlRequest { request_id: String, request: Value },
+    ControlRequest {
+        request_id: String,
+        #[schemars(with = "Value")]
+        request: Box<HostRequest>,
+    },
     /// A request is no longer needed.
     ControlCancelRequest { request_id: String },
     /// The reply to a request of the host.

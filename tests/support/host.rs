@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use outlast::types::{HostChannel, HostError, HostReply};
+use outlast::types::{HostChannel, HostError, HostReply, HostRequest};
 use serde_json::{Value, json};
 
 use super::with_time_limit;
@@ -77,7 +77,8 @@ impl HostChannel for ScriptedHost {
         self.announced.lock().expect("no panic while writing").push(message);
     }
 
-    fn request(&self, request: Value) -> HostReply<'_> {
+    fn request(&self, request: HostRequest) -> HostReply<'_> {
+        let request = json!(request);
         self.requests.lock().expect("no panic while writing").push(request.clone());
         let open = OpenRequest(Some((request.clone(), Arc::clone(&self.cancelled))));
         let reply = (self.answer)(request);

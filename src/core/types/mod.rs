@@ -11,7 +11,9 @@ mod stop_reason;
 
 pub use agent_limits::AgentLimits;
 pub use error_class::{ErrorClass, ErrorClassInfo, FailureOrigin, ProbeFinding, SubagentOutlook};
-pub use host_channel::{HostChannel, HostError, HostReply};
+pub use host_channel::{
+    Elicitation, ElicitationMode, HostChannel, HostError, HostReply, HostRequest,
+};
 pub use modes::{
     AccountKind, ChildEnvironment, Effort, OnDenied, PermissionMode, PermissionPrompt, SandboxMode,
     ThinkingDisplay, ToolSearchMode,
