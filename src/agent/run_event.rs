@@ -172,17 +172,17 @@ pub enum WaitingFor {
     Hook {
         event: HookEvent,
     },
-    /// The model is done and background work is not: a line for each command.
+    /// The model is done and background work is not: a description of each command.
     Work {
-        running: String,
+        running: Vec<String>,
     },
-    /// Sub-agents: a line for each.
+    /// Sub-agents: a description of each.
     Agents {
-        running: String,
+        running: Vec<String>,
     },
     /// MCP servers that are starting, before the first request.
     Servers {
-        names: String,
+        names: Vec<String>,
     },
     /// Calls of other agents whose reservations leave too little for the next one.
     Money,

@@ -144,7 +144,7 @@ impl RunWorld<'_> {
         let began = Instant::now();
         let mut timer = self.monitor.begin_soon(FIRST_SIGN);
         let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
-            let waiting_for = WaitingFor::Servers { names: servers.starting().join(", ") };
+            let waiting_for = WaitingFor::Servers { names: servers.starting() };
             let ends_in = Some(limit.saturating_sub(began.elapsed()));
             let heartbeat = monitor.heartbeat(timer, waiting_for, ProgressSnapshot::default());
             Some(Heartbeat { ends_in, ..heartbeat })

@@ -15,6 +15,7 @@ use crate::recovery::{
     CallEffect, Event, Interrupt, LoopDetector, LoopLimits, LoopStatus, Nudge, ReplyKind,
     ToolCallRecord, WorkStatus, is_wait,
 };
+use crate::text::bullets;
 use crate::tools::{
     DeferredTools, DelegatedCall, OnDenied, Permit, PreparedCall, TOOL_SEARCH, ToolOutcome,
     ToolRefusal, Toolbox,
@@ -359,7 +360,7 @@ impl ToolRunner {
         if nudge == Nudge::WorkEnded {
             self.toolbox.background().take_ended_work()
         } else if nudge == Nudge::StillRunning {
-            Some(self.toolbox.background().running())
+            Some(bullets(&self.toolbox.background().running()))
         } else {
             None
         }
@@ -385,8 +386,7 @@ impl ToolRunner {
         if running.is_empty() || std::mem::replace(&mut self.announced.work_stop, true) {
             return;
         }
-        let list = running.replace("\n- ", "; ");
-        let list = list.trim_start_matches("- ");
+        let list = running.join("; ");
         let is_sigint = by == Interrupt::Sigint;
         let again = if is_sigint { "; a second SIGINT within 3 s ends all at once" } else { "" };
         let warning = format!("background commands are being stopped: {list}{again}");

@@ -12,6 +12,11 @@ pub fn shortened(text: &str, limit: usize, ellipsis: &str) -> String {
     }
 }
 
+/// A list of items, a line each.
+pub fn bullets(items: &[String]) -> String {
+    items.iter().map(|item| format!("- {item}")).collect::<Vec<_>>().join("\n")
+}
+
 /// Joins the words of a text with single spaces, on one line.
 pub fn words_joined(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -63,10 +63,10 @@ impl ObservedEvent {
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
                 WaitingFor::Elicitation { server } => format!("answer for {server}"),
                 WaitingFor::Hook { event } => format!("hook {}", event.name()),
-                WaitingFor::Work { running } => format!("work {running}"),
-                WaitingFor::Agents { running } => format!("agents {running}"),
+                WaitingFor::Work { running } => format!("work {}", running.join("; ")),
+                WaitingFor::Agents { running } => format!("agents {}", running.join("; ")),
                 WaitingFor::Money => "money".to_owned(),
-                WaitingFor::Servers { names } => format!("servers {names}"),
+                WaitingFor::Servers { names } => format!("servers {}", names.join(", ")),
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
             RunEvent::AwaitsAgents(_)

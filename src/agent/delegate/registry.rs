@@ -1,7 +1,6 @@
 //! The registry of a run's sub-agents at every depth, with their current activities.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -183,23 +182,18 @@ impl AgentRegistry {
         }
     }
 
-    /// Returns the activities of the sub-agents that `parent` has started, a line each; empty
-    /// without any.
-    pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> String {
+    /// Returns the activities of the sub-agents that `parent` has started.
+    pub(in super::super) fn activities(&self, parent: Option<&str>, now: Moment) -> Vec<String> {
         let state = self.state.lock();
-        let running = |entry: &&AgentRecord| {
+        let running = state.entries.iter().filter(|entry| {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
-        };
-        let mut list = String::new();
-        for entry in state.entries.iter().filter(running) {
+        });
+        let describe = |entry: &AgentRecord| {
             let AgentIdentity { id, kind, .. } = &entry.task.mark;
-            let gap = if list.is_empty() { "" } else { "\n" };
             let took = Duration::from_secs(entry.began.until(now).as_secs());
-            let took = humantime::format_duration(took);
-            // Writing to a string cannot fail.
-            let _ = write!(list, "{gap}- {id} ({kind}) for {took}, {}", entry.activity);
-        }
-        list
+            format!("{id} ({kind}) for {}, {}", humantime::format_duration(took), entry.activity)
+        };
+        running.map(describe).collect()
     }
 
     /// Returns all sub-agents at the end of the run, in the order in which they were started.

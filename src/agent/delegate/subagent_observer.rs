@@ -118,9 +118,8 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         return Some("waiting for other agents' calls to be paid".to_owned());
     }
     let WaitingFor::Agents { running } = waiting_for else { return None };
-    let list = running.trim_start_matches("- ").replace("\n- ", "; ");
     // With an empty list it waits for a slot again, which was reported before.
-    (!running.is_empty()).then(|| format!("waiting for {list}"))
+    (!running.is_empty()).then(|| format!("waiting for {}", running.join("; ")))
 }
 
 /// Returns the activity of a sub-agent in a phase, if that is a new one.

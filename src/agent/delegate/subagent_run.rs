@@ -122,8 +122,8 @@ impl AgentContext {
         RunWorld::new(self, limits, session, caller, tools, hooks, monitor)
     }
 
-    /// Returns the current activities of this run's sub-agents, a line each.
-    pub(in super::super) fn activities(&self, now: Moment) -> String {
+    /// Returns the current activities of this run's sub-agents.
+    pub(in super::super) fn activities(&self, now: Moment) -> Vec<String> {
         self.deps.registry.activities(self.id(), now)
     }
 }
@@ -204,7 +204,7 @@ pub(super) async fn acquire_slot(
     slot: &mut ConcurrencySlot,
     monitor: &mut RunMonitor<'_>,
 ) -> Result<(), CancelReason> {
-    let waiting_for = WaitingFor::Agents { running: String::new() };
+    let waiting_for = WaitingFor::Agents { running: Vec::new() };
     monitor.wait_as(waiting_for, ProgressSnapshot::default(), slot.acquire()).await
 }
 

@@ -146,7 +146,7 @@ impl StatusLine {
             WaitingFor::Hook { event } => (format!("{} hooks", event.name()), None),
             WaitingFor::Work { .. } => ("background commands".to_owned(), whole),
             WaitingFor::Agents { .. } => ("agents".to_owned(), None),
-            WaitingFor::Servers { names } => (format!("MCP servers ({names})"), whole),
+            WaitingFor::Servers { names } => (format!("MCP servers ({})", names.join(", ")), whole),
             WaitingFor::Money => ("other agents' calls".to_owned(), None),
         };
         self.show(&doing, *elapsed, wait);

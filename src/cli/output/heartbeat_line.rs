@@ -42,19 +42,20 @@ pub(super) fn heartbeat(
         }
         WaitingFor::Work { running } => {
             let left = format_duration(heartbeat.ends_in.unwrap_or_default());
-            let list = listed(running);
+            let list = running.join("; ");
             format!(
                 "waiting for background commands to end, {elapsed} so far, {left} left, turn \
                  {turn}, {spent}: {list}"
             )
         }
         WaitingFor::Agents { running } => {
-            let list = listed(running);
+            let list = running.join("; ");
             format!("waiting for agents, {elapsed} so far, turn {turn}, {spent}: {list}")
         }
         WaitingFor::Servers { names } => format!(
-            "waiting for MCP servers ({names}), {elapsed} so far, {} left until the run begins \
-             without them",
+            "waiting for MCP servers ({}), {elapsed} so far, {} left until the run begins without \
+             them",
+            names.join(", "),
             format_duration(heartbeat.ends_in.unwrap_or_default())
         ),
         WaitingFor::Money => format!(
@@ -80,11 +81,6 @@ pub(super) fn heartbeat(
             format!("running {call}, {elapsed} so far{end}, turn {turn}, {spent}")
         }
     }
-}
-
-/// Joins a list of several lines into one line.
-fn listed(running: &str) -> String {
-    running.trim_start_matches("- ").replace("\n- ", "; ")
 }
 
 pub(super) fn total_wait(waited: Duration) -> String {

@@ -19,7 +19,7 @@ use crate::messages::{
     SystemMessage, UserMessage, WaitSubject,
 };
 use crate::recovery::{Failure, Fault, Money, Pause, RecoveryPlan, Timer};
-use crate::text::millis;
+use crate::text::{bullets, millis};
 use crate::transcript::{Block, Message};
 
 use super::PipeSender;
@@ -433,9 +433,9 @@ fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
         }
         WaitingFor::Elicitation { server } => WaitSubject::Elicitation { server: server.clone() },
         WaitingFor::Hook { event } => WaitSubject::Hook { event: event.name() },
-        WaitingFor::Work { running } => WaitSubject::Background { running: running.clone() },
-        WaitingFor::Agents { running } => WaitSubject::Agents { running: running.clone() },
-        WaitingFor::Servers { names } => WaitSubject::Mcp { servers: names.clone() },
+        WaitingFor::Work { running } => WaitSubject::Background { running: bullets(running) },
+        WaitingFor::Agents { running } => WaitSubject::Agents { running: bullets(running) },
+        WaitingFor::Servers { names } => WaitSubject::Mcp { servers: names.join(", ") },
         WaitingFor::Money => WaitSubject::Budget,
     }
 }

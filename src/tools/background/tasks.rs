@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
+use crate::text::bullets;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{AwaitedEnd, exit_code, wait_for_end};
@@ -360,10 +361,10 @@ impl BackgroundTasks {
         (!list.is_empty()).then(|| list + &more)
     }
 
-    /// Lists the running tasks that end with the run.
-    pub fn running(&self) -> String {
+    /// Describes the running tasks that end with the run, each by a line.
+    pub fn running(&self) -> Vec<String> {
         let table = self.table.lock();
-        table.list(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
+        table.lines(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
 
     /// Hands all start and end events to `listener`, beginning with those that were queued without
@@ -481,8 +482,12 @@ impl TaskTable {
     }
 
     fn list(&self, wanted: impl Fn(&TaskEntry) -> bool) -> String {
+        bullets(&self.lines(wanted))
+    }
+
+    fn lines(&self, wanted: impl Fn(&TaskEntry) -> bool) -> Vec<String> {
         let wanted = self.entries.iter().filter(|entry| wanted(entry));
-        wanted.map(TaskEntry::list_line).collect::<Vec<_>>().join("\n")
+        wanted.map(|entry| descriptions::list_line(&entry.snapshot())).collect()
     }
 
     /// Lists the tasks whose end the model has not been informed of, with the final texts of
