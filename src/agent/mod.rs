@@ -64,8 +64,8 @@ pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
 pub use servers::with_mcp_tools;
 pub use session_lifecycle::SessionLifecycle;
 pub use setup::{
-    DeferredCall, HookStats, ModelEndpoint, ModelStats, MovedFolder, Prompt, RunOutcome, RunStats,
-    Setup,
+    DeferredCall, HookStats, LastFailure, LimitsMet, ModelEndpoint, ModelStats, MovedFolder,
+    Prompt, RunCosts, RunOutcome, RunStats, Setup,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
 pub use transport::{Transport, TransportFuture};

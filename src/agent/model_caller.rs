@@ -13,8 +13,8 @@ use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
-    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Shortfall,
-    Transition, classify,
+    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Transition,
+    classify,
 };
 use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
@@ -23,7 +23,7 @@ use super::clock::Clock;
 use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
-use super::setup::ModelEndpoint;
+use super::setup::{LimitsMet, ModelEndpoint};
 use fixed_content::FixedContent;
 
 /// A fault with its classification. Every fault of a run is classified here, once.
@@ -106,17 +106,6 @@ pub(super) struct ModelCaller {
     /// the Unix epoch.
     retry_at: Option<u64>,
     met: LimitsMet,
-}
-
-/// The limits that the run has met with its last request.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LimitsMet {
-    /// True if the run ended because its retry quota did not allow one more retry.
-    pub(super) quota_ended: bool,
-    /// The amount that the budget lacked, if the request could not be paid.
-    pub(super) shortfall: Option<Shortfall>,
-    /// True if compaction had stopped helping when the run ended.
-    pub(super) thrashed: bool,
 }
 
 impl ModelCaller {

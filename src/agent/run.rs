@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::journal::{RestoredConversation, RestoredSession, UndoneCalls};
 use crate::process::{Panic, catch_async_panic, catch_panic};
-use crate::recovery::{Event, InvalidEvent, LeftOff, Phase, Run, StopReason};
+use crate::recovery::{Event, InvalidEvent, LeftOff, Phase, Run, Spending, StopReason};
 use crate::tools::{Acceptance, GENERAL_PURPOSE, Toolbox};
 
 use super::conversation::Conversation;
@@ -19,7 +19,7 @@ use super::run_deps::RunDeps;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::{Finished, with_mcp_tools};
-use super::setup::{ModelStats, Prompt, RunOutcome, RunStats, Setup};
+use super::setup::{LastFailure, ModelStats, Prompt, RunCosts, RunOutcome, RunStats, Setup};
 use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
 use super::tool_runner::ToolRunner;
@@ -326,28 +326,28 @@ impl RunWorld<'_> {
         let mut stats = self.stats();
         stats.duration = self.monitor.clock().elapsed();
         ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger().of_agents());
-        let met = self.caller.limits_met();
+        let is_partial = stats.by_model.iter().any(|model| model.cost.is_none());
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
-        let error_class = last.map(|last| last.failure.class);
-        let fault = last.map(|last| last.fault.clone());
-        let is_awaited = fault.is_some() && reason != StopReason::Deadline;
+        let failure = last.map(|last| LastFailure {
+            fault: last.fault.clone(),
+            class: last.failure.class,
+            retry_at: self.caller.retry_at().filter(|_| reason != StopReason::Deadline),
+        });
         RunOutcome {
             contributors,
-            thrashed: met.thrashed,
-            quota_ended: met.quota_ended,
-            shortfall: met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
+            met: self.caller.limits_met(),
+            failure,
             tasks: self.tools.toolbox().background().tasks(),
             hooks: self.hooks.stats(),
-            fault,
-            error_class,
-            retry_at: self.caller.retry_at().filter(|_| is_awaited),
             has_messages: !self.conversation.messages().is_empty(),
             deferred: self.tools.deferred().cloned().filter(|_| reason == StopReason::ToolDeferred),
-            spent: ledger.spent(),
-            unsettled: ledger.unsettled(),
-            cost_before: self.caller.cost_before(),
-            earlier: ledger.earlier(),
-            budget: self.caller.accounting.ceiling(),
+            costs: RunCosts {
+                spent: Spending { amount: ledger.spent(), is_partial },
+                unsettled: ledger.unsettled(),
+                before: self.caller.cost_before(),
+                earlier: ledger.earlier(),
+                budget: self.caller.accounting.ceiling(),
+            },
             agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::delegate::{AgentIdentity, AgentTask};
 use super::setup::RunOutcome;
 use crate::hooks::{HookEvent, HookProgress};
-use crate::journal::RecordedPrompt;
+use crate::journal::{Denial, RecordedPrompt};
 use crate::mcp::ServerReport;
 use crate::recovery::{Fault, Moment, Money, Pause, RecoveryRecord, Spending, Transition};
 use crate::tools::{BackgroundTask, RequirementCheck, SandboxState};
@@ -81,7 +81,7 @@ pub enum RunEvent {
     /// The command of `--require` has ended: attempt `attempt` of `of`.
     RequirementEnds { check: Arc<RequirementCheck>, attempt: u32, of: u32 },
     /// A tool call was refused.
-    Denied { tool: String, id: String, reason: String },
+    Denied(Box<Denial>),
     /// A hook begins, or has ended.
     Hook(Box<HookProgress>),
     /// A message of a hook to the user.

@@ -17,7 +17,7 @@ use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelFacts, RateLimits, Reasoning};
 use crate::recovery::{
-    ErrorClass, Fault, Ledger, Limits, Money, RecoveryLog, Shortfall, StopReason,
+    ErrorClass, Fault, Ledger, Limits, Money, RecoveryLog, Shortfall, Spending, StopReason,
 };
 use crate::secrets::KnownSecrets;
 use crate::text::millis;
@@ -143,18 +143,9 @@ pub struct RunOutcome {
     pub reason: StopReason,
     /// The largest contents of the context window, in order of size, if it overflowed.
     pub contributors: Vec<Contributor>,
-    /// True if it overflowed because compaction no longer helped.
-    pub thrashed: bool,
-    /// The amount that the budget lacked for the next request, if the run ended because of that.
-    pub shortfall: Option<Shortfall>,
-    /// True if it ended because the retry quota did not allow one more retry.
-    pub quota_ended: bool,
+    pub met: LimitsMet,
     /// The last failure, when the run ended because of one.
-    pub fault: Option<Fault>,
-    /// Its class.
-    pub error_class: Option<ErrorClass>,
-    /// The earliest time at which a retry makes sense, in seconds since the Unix epoch.
-    pub retry_at: Option<u64>,
+    pub failure: Option<LastFailure>,
     /// The final text of the model.
     pub text: String,
     /// The API's own stop reason of the last reply.
@@ -164,17 +155,7 @@ pub struct RunOutcome {
     /// The call that a hook has deferred, if the run ended because of it.
     pub deferred: Option<DeferredCall>,
     pub stats: RunStats,
-    /// The spending of the run. All of it counts against the budget.
-    pub spent: Money,
-    /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
-    /// did not count.
-    pub unsettled: Money,
-    /// The known cost of earlier prompts of the session, which do not count against the budget of
-    /// this one.
-    pub cost_before: Money,
-    /// The spending of earlier prompts of a host, from the same budget.
-    pub earlier: Money,
-    pub budget: Option<Money>,
+    pub costs: RunCosts,
     pub journal: JournalHealth,
     /// The service's rate limits, as far as it reported them.
     pub rate_limits: Option<RateLimits>,
@@ -191,6 +172,42 @@ pub struct RunOutcome {
     pub agents: Vec<AgentTask>,
 }
 
+/// The limits that a run has met with its last request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsMet {
+    /// True if the run ended because its retry quota did not allow one more retry.
+    pub quota_ended: bool,
+    /// The amount that the budget lacked, if the request could not be paid.
+    pub shortfall: Option<Shortfall>,
+    /// True if compaction had stopped helping when the run ended.
+    pub thrashed: bool,
+}
+
+/// A failure that explains the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    pub fault: Fault,
+    pub class: ErrorClass,
+    /// The earliest time at which a retry makes sense, in seconds since the Unix epoch.
+    pub retry_at: Option<u64>,
+}
+
+/// The costs of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCosts {
+    /// The spending of the run. All of it counts against the budget.
+    pub spent: Spending,
+    /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
+    /// did not count.
+    pub unsettled: Money,
+    /// The known cost of earlier prompts of the session, which do not count against the budget of
+    /// this one.
+    pub before: Money,
+    /// The spending of earlier prompts of a host, from the same budget.
+    pub earlier: Money,
+    pub budget: Option<Money>,
+}
+
 impl RunOutcome {
     /// Assembles the outcome of a run from the records of its prompt and its totals. The other
     /// fields are those of a run that has nothing to report there.
@@ -198,22 +215,14 @@ impl RunOutcome {
         Self {
             reason,
             contributors: Vec::new(),
-            thrashed: false,
-            shortfall: None,
-            quota_ended: false,
-            fault: None,
-            error_class: None,
-            retry_at: None,
+            met: LimitsMet::default(),
+            failure: None,
             text: recorded.answer(),
             stop_reason: recorded.stop_reason().map(str::to_owned),
             has_messages: false,
             deferred: None,
             stats,
-            spent: Money::ZERO,
-            unsettled: Money::ZERO,
-            cost_before: Money::ZERO,
-            earlier: Money::ZERO,
-            budget: None,
+            costs: RunCosts::default(),
             journal: JournalHealth::Off,
             rate_limits: None,
             broken: None,
@@ -228,13 +237,17 @@ impl RunOutcome {
     /// Everything that counts against the budget. `None` when a model was used whose price is not
     /// known.
     pub fn cost(&self) -> Option<Money> {
-        let priced = self.stats.by_model.iter().all(|model| model.cost.is_some());
-        priced.then_some(self.spent)
+        self.costs.spent.total()
     }
 
     /// Returns the cost since the session's first prompt. `None` when [`Self::cost`] is not known.
     pub fn session_cost(&self) -> Option<Money> {
-        self.cost().map(|cost| self.cost_before + cost)
+        self.cost().map(|cost| self.costs.before + cost)
+    }
+
+    /// Returns the fault of the last failure, when the run ended because of one.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.failure.as_ref().map(|failure| &failure.fault)
     }
 }
 

@@ -440,17 +440,12 @@ impl RunWorld<'_> {
         if !self.context.is_root() && self.fails_for_denial() {
             self.context.deps.registry.raise_alarm();
         }
-        let ToolCall { name: tool, id, input: tool_input } = slot.listed().clone();
-        let reason = reason.to_owned();
-        let denial = Denial {
-            tool_name: tool.clone(),
-            tool_use_id: id.clone(),
-            tool_input,
-            reason: reason.clone(),
-        };
-        let denied = UndoneCalls { denied: vec![denial], ..UndoneCalls::default() };
+        let ToolCall { name: tool_name, id: tool_use_id, input: tool_input } =
+            slot.listed().clone();
+        let denial = Denial { tool_name, tool_use_id, tool_input, reason: reason.to_owned() };
+        let denied = UndoneCalls { denied: vec![denial.clone()], ..UndoneCalls::default() };
         self.journal.undone_calls(denied);
-        self.monitor.emit(&RunEvent::Denied { tool, id, reason });
+        self.monitor.emit(&RunEvent::Denied(Box::new(denial)));
     }
 
     /// Adds the results to the conversation, in the order in which the model made the calls.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::agent::RunOutcome;
+use crate::agent::{RunCosts, RunOutcome};
 use crate::journal::JournalHealth;
 use crate::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
@@ -19,10 +19,11 @@ const DETAIL_MAX: usize = 500;
 pub fn explain(outcome: &RunOutcome, now: &WallTime, session: &str) -> Vec<String> {
     let Some((what, advice)) = describe(outcome) else { return Vec::new() };
     let mut line = what + &attempts(outcome);
-    if let Some(fault) = &outcome.fault {
+    if let Some(fault) = outcome.fault() {
         line.push_str(&fault_details(fault));
     }
-    if let Some(at) = outcome.retry_at.and_then(timestamps::from_unix_seconds) {
+    let retry_at = outcome.failure.as_ref().and_then(|failure| failure.retry_at);
+    if let Some(at) = retry_at.and_then(timestamps::from_unix_seconds) {
         let _ = write!(line, ". It may work again at {}", now.local_and_relative(at));
     }
     if !advice.is_empty() {
@@ -61,10 +62,10 @@ fn attempts(outcome: &RunOutcome) -> String {
     let mut lost = outcome.stats.recovery.records().filter(|one| one.lost_to.is_some());
     let call = lost.find(|one| one.failures.of(class.name()) > 0);
     let attempts = call.map_or(1, |call| call.attempts);
-    let ruling = outcome.fault.as_ref().and_then(|fault| fault.retry_hint);
+    let ruling = outcome.fault().and_then(|fault| fault.retry_hint);
     let mut details =
         if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
-    if outcome.quota_ended {
+    if outcome.met.quota_ended {
         details.push_str(", and the run's retry quota (retryQuota) allows no further retry");
     }
     if ruling == Some(RetryHint::Stop) {
@@ -110,7 +111,8 @@ fn timer_flag(timer: Timer) -> &'static str {
 
 /// Returns the error class of the last failure, or of the stop reason.
 pub(super) fn error_class(outcome: &RunOutcome) -> Option<ErrorClass> {
-    outcome.reason.info().error_class.or(outcome.error_class)
+    let last = outcome.failure.as_ref().map(|failure| failure.class);
+    outcome.reason.info().error_class.or(last)
 }
 
 fn deadline_message(outcome: &RunOutcome) -> String {
@@ -136,7 +138,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::MaxBudgetUsd => (budget(outcome), hint),
         StopReason::Deadline => {
             // The time was used up by the retries of a failing call, and not by the work.
-            let cause = error_class(outcome).filter(|_| outcome.fault.is_some());
+            let cause = error_class(outcome).filter(|_| outcome.failure.is_some());
             (deadline_message(outcome), cause.map_or(hint, |class| call_advice(class, outcome).1))
         }
         StopReason::AbortedStreaming(by) => aborted(by, "before the next reply was complete"),
@@ -167,7 +169,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::PromptTooLong => {
             let class = error_class(outcome).unwrap_or(ErrorClass::PromptTooLong);
             let (what, advice) = class_advice(class);
-            let why = if outcome.thrashed { "; compaction no longer helps" } else { "" };
+            let why = if outcome.met.thrashed { "; compaction no longer helps" } else { "" };
             (format!("{what}{why}{}", largest(outcome)), advice)
         }
         StopReason::ImageError => {
@@ -178,13 +180,14 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
         // The fault names the proxy, and the variable to correct.
         StopReason::ModelError(_)
-            if outcome.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
+            if outcome.fault().is_some_and(|fault| fault.status() == Some(407)) =>
         {
             ("a proxy on the way refused the request".to_owned(), "")
         }
         // A reply that stays paused has no fault.
         StopReason::ModelError(ErrorClass::BadResponse)
-            if outcome.fault.is_none() && outcome.stop_reason.as_deref() == Some("pause_turn") =>
+            if outcome.failure.is_none()
+                && outcome.stop_reason.as_deref() == Some("pause_turn") =>
         {
             (
                 "the service paused its reply again and again (stop reason pause_turn)".to_owned(),
@@ -227,7 +230,7 @@ fn denied(outcome: &RunOutcome) -> String {
 }
 
 fn call_advice(class: ErrorClass, outcome: &RunOutcome) -> (&'static str, &'static str) {
-    outcome.fault.as_ref().and_then(missing_credential).unwrap_or_else(|| class_advice(class))
+    outcome.fault().and_then(missing_credential).unwrap_or_else(|| class_advice(class))
 }
 
 /// Explains a credential that could not be obtained, so that no request was sent. A fault of an
@@ -290,18 +293,18 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
 }
 
 fn budget(outcome: &RunOutcome) -> String {
-    let mut spent = format!("{} was spent", outcome.earlier + outcome.spent);
-    if outcome.earlier > Money::ZERO {
+    let RunCosts { spent, unsettled, earlier, budget, .. } = outcome.costs;
+    let mut spent = format!("{} was spent", earlier + spent.amount);
+    if earlier > Money::ZERO {
         spent.push_str(" by this prompt and those before it");
     }
-    if outcome.unsettled > Money::ZERO {
+    if unsettled > Money::ZERO {
         let _ = write!(
             spent,
-            " (up to {} of it for replies that broke off or were not counted)",
-            outcome.unsettled
+            " (up to {unsettled} of it for replies that broke off or were not counted)"
         );
     }
-    match (outcome.budget, outcome.shortfall) {
+    match (budget, outcome.met.shortfall) {
         (Some(budget), Some(Shortfall { needed, left })) => format!(
             "the budget of {budget} does not allow the next request: it needs up to {needed}, \
              {left} are left ({spent})"

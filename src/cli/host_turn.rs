@@ -12,7 +12,7 @@ use crate::journal::JournalMirror;
 use crate::mcp::Servers;
 use crate::model::ProvenEndpoints;
 use crate::process::SessionEgress;
-use crate::recovery::Money;
+use crate::recovery::{Money, Spending};
 use crate::tools::{FileHistory, FilesRead, KeptCommands, LivePermissions, TaskStops};
 use crate::types::HostChannel;
 
@@ -116,7 +116,7 @@ pub(super) struct HostUsage(Arc<Mutex<UsageTotals>>);
 pub(super) struct UsageTotals {
     pub by_model: Vec<ModelStats>,
     /// The amount that counts against the budget.
-    pub spent: Money,
+    pub spent: Spending,
     /// The part of it that is an upper bound.
     pub unsettled: Money,
 }
@@ -136,22 +136,21 @@ impl HostUsage {
 
     /// Returns the money that the turns have spent.
     pub(super) fn spent(&self) -> Money {
-        self.0.lock().spent
+        self.0.lock().spent.amount
     }
 }
 
 impl UsageTotals {
     fn add(&mut self, turn: &RunOutcome) {
         ModelStats::merge(&mut self.by_model, turn.stats.by_model.iter().cloned());
-        self.spent += turn.spent;
-        self.unsettled += turn.unsettled;
+        self.spent += turn.costs.spent;
+        self.unsettled += turn.costs.unsettled;
     }
 
     /// Returns the amounts for a result: all, and the part that is an upper bound. `None` if a
     /// price is not known.
     pub(super) fn known_amounts(&self) -> Option<(Money, Money)> {
-        let is_known = self.by_model.iter().all(|model| model.cost.is_some());
-        is_known.then_some((self.spent, self.unsettled))
+        self.spent.total().map(|spent| (spent, self.unsettled))
     }
 }
 

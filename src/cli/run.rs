@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use tokio::time::Instant;
 
-use crate::agent::{self, Clock, Housekeeping, Observer, RunEvent, RunOutcome, Setup};
+use crate::agent::{self, Clock, Housekeeping, Observer, RunCosts, RunEvent, RunOutcome, Setup};
 use crate::journal::delete_old_sessions;
 use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
@@ -519,10 +519,11 @@ impl RunJob {
         reason: StopReason,
     ) -> RunOutcome {
         let is_internal = reason == StopReason::InternalError;
+        let outcome = snapshots.outcome(reason, self.settings.persist, self.clock.elapsed());
         RunOutcome {
-            budget: self.settings.config.max_budget_usd,
+            costs: RunCosts { budget: self.settings.config.max_budget_usd, ..outcome.costs },
             broken: is_internal.then(|| last_panic().to_string()),
-            ..snapshots.outcome(reason, self.settings.persist, self.clock.elapsed())
+            ..outcome
         }
     }
 

@@ -152,7 +152,7 @@ fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
         usage: model.usage,
         cost: model.cost,
     });
-    let spent = outcome.session_cost().unwrap_or(outcome.spent);
+    let spent = outcome.session_cost().unwrap_or(outcome.costs.spent.amount);
     let tools = stats.tools;
     let without_success = tools.failed + tools.denied + tools.abandoned;
     SessionReport {
@@ -166,7 +166,7 @@ fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
             shared_limits: recovery.shared_limit_waited,
             background: Duration::ZERO,
         },
-        spending: SpendSummary::new(spent, outcome.unsettled, models.collect()),
+        spending: SpendSummary::new(spent, outcome.costs.unsettled, models.collect()),
         tools: ToolCounts {
             succeeded: tools.calls.saturating_sub(without_success),
             failed: tools.failed,

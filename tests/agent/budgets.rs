@@ -44,17 +44,21 @@ async fn a_budget_is_never_exceeded() {
         let played = ceiling(greedy(), amount).run().await;
         let ending = &played.ending;
         assert_eq!(ending.reason, StopReason::MaxBudgetUsd, "{amount}");
-        assert!(ending.spent <= dollars(amount), "{} of {amount}", ending.spent);
-        assert_eq!(ending.budget, Some(dollars(amount)));
-        assert_eq!(ending.cost(), Some(ending.spent));
-        assert_eq!(ending.unsettled, Money::ZERO);
-        let lacking = ending.shortfall.as_ref();
+        assert!(
+            ending.costs.spent.amount <= dollars(amount),
+            "{} of {amount}",
+            ending.costs.spent.amount
+        );
+        assert_eq!(ending.costs.budget, Some(dollars(amount)));
+        assert_eq!(ending.cost(), Some(ending.costs.spent.amount));
+        assert_eq!(ending.costs.unsettled, Money::ZERO);
+        let lacking = ending.met.shortfall.as_ref();
         assert!(lacking.is_some(), "{amount}: the next request was too expensive");
         let caps = played.caps();
         assert!(caps.iter().all(|cap| (1_024..=8_192).contains(cap)), "{caps:?}");
         assert!(caps.last().is_some_and(|last| *last < 8_192), "the last one shrank: {caps:?}");
         // 1,024 tokens of output would have cost a cent, and input is a few more at most.
-        let left = dollars(amount).minus(ending.spent);
+        let left = dollars(amount).minus(ending.costs.spent.amount);
         assert!(left < dollars(0.08), "it did not give up early: {left} of {amount} are left");
         assert_eq!(played.server.violations(), [""; 0]);
     }
@@ -71,9 +75,9 @@ async fn four_resets_do_not_use_up_a_small_budget() {
     played.assert_end(StopReason::Completed, "Done.");
     played.assert_asked(5);
     let ending = &played.ending;
-    assert_eq!((ending.spent, ending.unsettled), (dollars(0.003), Money::ZERO));
+    assert_eq!((ending.costs.spent.amount, ending.costs.unsettled), (dollars(0.003), Money::ZERO));
     assert_eq!(ending.stats.by_model[0].cost, Some(dollars(0.003)));
-    assert_eq!(ending.budget, Some(dollars(1.0)));
+    assert_eq!(ending.costs.budget, Some(dollars(1.0)));
 }
 
 #[tokio::test]
@@ -83,6 +87,10 @@ async fn a_budget_checked_afterwards_reserves_nothing() {
     let played = fixture.run().await;
     assert_eq!(played.ending.reason, StopReason::MaxBudgetUsd);
     assert_eq!(played.caps(), [8_192, 8_192], "the second reply went past it");
-    assert!(played.ending.spent > dollars(0.16), "{}", played.ending.spent);
+    assert!(
+        played.ending.costs.spent.amount > dollars(0.16),
+        "{}",
+        played.ending.costs.spent.amount
+    );
     assert_eq!(played.server.violations(), [""; 0]);
 }

@@ -25,7 +25,7 @@ async fn a_call_left_as_text_is_told_once_and_is_no_success() {
     let scenario = Scenario::new().reply(CALL).after(AfterLast::RepeatLast);
     let played = RunFixture::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
-    let fault = played.ending.fault.as_ref().expect("it says why");
+    let fault = played.ending.fault().expect("it says why");
     assert!(fault.detail().contains("a tool call as plain text"), "{fault:?}");
     assert_eq!(played.server.requests().len(), 2);
     assert_eq!(told(&played, Nudge::Complete(Incomplete::CallInText).text()), 1);

@@ -261,7 +261,7 @@ fn assert_full(played: &FinishedRun, reason: StopReason, culprit: &str, requests
     assert_eq!(played.ending.reason, reason, "{:?}", played.trace());
     let largest = &played.ending.contributors[0];
     assert!(largest.what.starts_with(culprit) && largest.tokens > 10_000, "{largest:?}");
-    assert!(!played.ending.thrashed, "no summary was ever made");
+    assert!(!played.ending.met.thrashed, "no summary was ever made");
     assert_eq!(played.server.requests().len(), requests, "{:?}", played.trace());
     assert_valid_requests(&played.server);
 }

@@ -118,7 +118,7 @@ async fn capacity_probes_end_a_wait_before_the_backoff_does() {
     assert_eq!(totals.strategies.of("early_return"), 1);
     let probes_cost = totals.probes_cost.total().expect("a price is known");
     assert!(probes_cost > Money::ZERO, "the answered one is paid for");
-    assert!(probes_cost < played.ending.spent);
+    assert!(probes_cost < played.ending.costs.spent.amount);
     assert_eq!(played.ending.stats.usage.input_tokens, 20, "usage has both answers");
     let episode = played.ending.stats.recovery.records().next().expect("a recovery");
     assert!(episode.saved && episode.cost == probes_cost, "{episode:?}");

@@ -84,7 +84,7 @@ impl ObservedEvent {
             RunEvent::User { message, .. } => Self::User(message.content.clone()),
             RunEvent::Compacted { .. } => Self::Compacted,
             RunEvent::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
-            RunEvent::Denied { tool, .. } => Self::Denied(tool.clone()),
+            RunEvent::Denied(denial) => Self::Denied(denial.tool_name.clone()),
             RunEvent::HookSays { text, .. } => Self::HookSays(text.clone()),
             RunEvent::Note(_) => return None,
             RunEvent::Warning(text) => Self::Warning(text.clone()),

@@ -70,7 +70,7 @@ async fn text_without_a_completing_stop_reason_is_never_a_success() {
         let is_filtered = reason == "content_filter";
         let class = if is_filtered { ErrorClass::ContentFiltered } else { ErrorClass::BadResponse };
         assert_eq!(played.ending.reason, StopReason::ModelError(class));
-        let fault = played.ending.fault.as_ref().expect("it says why");
+        let fault = played.ending.fault().expect("it says why");
         assert!(fault.detail().contains(&format!("`{reason}`")), "{fault:?}");
         assert_eq!(played.ending.text, "Now I run the tests.");
         assert_eq!(played.server.requests().len(), 4, "{reason}");

@@ -25,9 +25,12 @@ async fn missing_usage_counts_do_not_make_the_budget_unlimited() {
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::MaxBudgetUsd);
     assert!(played.server.requests().len() > 1, "there was money for some");
-    assert!(played.ending.spent > Money::ZERO && played.ending.spent <= dollars(0.4));
+    assert!(
+        played.ending.costs.spent.amount > Money::ZERO
+            && played.ending.costs.spent.amount <= dollars(0.4)
+    );
     // A token is named when a reply begins, as everywhere.
-    let counted = played.ending.spent.minus(played.ending.unsettled);
+    let counted = played.ending.costs.spent.amount.minus(played.ending.costs.unsettled);
     assert!(counted < dollars(0.001), "no usage was counted: {counted:?}");
     let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("count"));
     assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());
@@ -50,7 +53,7 @@ async fn a_timeout_before_the_message_start_costs_nothing() {
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.server.requests().len(), 3);
-    assert_eq!(played.ending.unsettled, Money::ZERO);
+    assert_eq!(played.ending.costs.unsettled, Money::ZERO);
 }
 
 /// Whatever an attempt goes through before a message begins, it is not charged; after that it is
@@ -74,8 +77,8 @@ async fn a_broken_attempt_is_charged_for_the_received_part() {
         play.setup.ledger = Ledger::new(Some(dollars(1.0)));
         let played = play.run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{name}");
-        assert_eq!(played.ending.spent, dollars(0.003), "{name}");
-        assert_eq!(played.ending.unsettled, Money::ZERO, "{name}");
+        assert_eq!(played.ending.costs.spent.amount, dollars(0.003), "{name}");
+        assert_eq!(played.ending.costs.unsettled, Money::ZERO, "{name}");
     }
     let broken = Scenario::new()
         .interrupted(ScriptedFaultKind::Close, FaultPosition::Delta)
@@ -83,13 +86,13 @@ async fn a_broken_attempt_is_charged_for_the_received_part() {
     let mut play = RunFixture::of(answer(broken.usage(500, 900).times(2)));
     play.setup.ledger = Ledger::new(Some(dollars(1.0)));
     let played = play.run().await;
-    let unsettled = played.ending.unsettled;
+    let unsettled = played.ending.costs.unsettled;
     assert_eq!(played.ending.reason, StopReason::Completed);
     let input = dollars(2.0 * 500.0 * 2e-6);
     assert!(unsettled > input && unsettled < input + dollars(0.01), "{unsettled}");
-    assert_eq!(played.ending.spent, unsettled + dollars(0.003));
+    assert_eq!(played.ending.costs.spent.amount, unsettled + dollars(0.003));
     let parts: Vec<_> = played.ending.stats.by_model.iter().map(|model| model.cost).collect();
-    assert_eq!(parts, [Some(played.ending.spent)]);
+    assert_eq!(parts, [Some(played.ending.costs.spent.amount)]);
 }
 
 /// A service whose counts cannot be: what it costs stays within what was asked for, one warning
@@ -106,7 +109,11 @@ async fn impossible_usage_counts_are_clamped_and_reported_once() {
         play.setup.ledger = Ledger::new(Some(dollars(1.0)));
         let played = play.run().await;
         assert_eq!(played.ending.reason, StopReason::Completed, "{input}, {output}");
-        assert!(played.ending.spent < dollars(1.0), "{}", played.ending.spent);
+        assert!(
+            played.ending.costs.spent.amount < dollars(1.0),
+            "{}",
+            played.ending.costs.spent.amount
+        );
         assert_eq!(played.ending.stats.clamped, 3);
         let warned = |said: &&ObservedEvent| matches!(said, ObservedEvent::Warning(text) if text.contains("impos"));
         assert_eq!(played.said.iter().filter(warned).count(), 1, "{:?}", played.trace());

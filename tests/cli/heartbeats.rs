@@ -7,6 +7,7 @@ use outlast::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
 use outlast::cli::args::Verbosity;
 use outlast::cli::output::{LineStyle, ProgressLines};
 use outlast::cli::timestamps::{WallTime, format_duration, format_elapsed};
+use outlast::journal::Denial;
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord,
 };
@@ -125,11 +126,12 @@ async fn a_heartbeat_reports_the_pending_work_its_duration_and_the_cost() {
 async fn warnings_are_one_plain_line_each() {
     let text = lines(&[
         RunEvent::Warning("first\n\u{1b}[31msecond".to_owned()),
-        RunEvent::Denied {
-            tool: "Bash".to_owned(),
-            id: "toolu_1".to_owned(),
+        RunEvent::Denied(Box::new(Denial {
+            tool_name: "Bash".to_owned(),
+            tool_use_id: "toolu_1".to_owned(),
+            tool_input: serde_json::json!({ "command": "git push" }),
             reason: "git push is not allowed".to_owned(),
-        },
+        })),
         RunEvent::ModelSwitched { from: "model-a".to_owned(), to: "model-b".to_owned() },
     ])
     .await;

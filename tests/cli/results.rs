@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
-use outlast::agent::{HookStats, JournalHealth, ModelSpan, ModelStats, RunOutcome, RunStats};
+use outlast::agent::{
+    HookStats, JournalHealth, LastFailure, ModelSpan, ModelStats, RunCosts, RunOutcome, RunStats,
+};
 use outlast::cli::args::GivenFlags;
 use outlast::cli::output::{ResultReport, Resumption, shrink, usage_error_result};
 use outlast::cli::output_file::{OutputFile, ResultRetention};
@@ -108,7 +110,7 @@ pub(super) fn outcome(reason: StopReason) -> RunOutcome {
         has_messages: true,
         text: "Fixed the parser; all 12 tests pass.".to_owned(),
         stop_reason: Some("end_turn".to_owned()),
-        spent: dollars(0.0123),
+        costs: RunCosts { spent: dollars(0.0123).into(), ..RunCosts::default() },
         journal: JournalHealth::Durable,
         ..RunOutcome::new(reason, &RecordedPrompt::default(), stats)
     }
@@ -143,8 +145,7 @@ fn by_hook(reason: StopReason) -> RunOutcome {
 
 fn failed(class: ErrorClass, fault: Fault) -> RunOutcome {
     RunOutcome {
-        error_class: Some(classify(&fault).class),
-        fault: Some(fault),
+        failure: Some(LastFailure { class: classify(&fault).class, fault, retry_at: None }),
         text: String::new(),
         stop_reason: None,
         ..outcome(StopReason::ModelError(class))
@@ -203,9 +204,12 @@ fn limits() -> Vec<(&'static str, RunOutcome)> {
         (
             "max-budget",
             RunOutcome {
-                budget: Some(dollars(0.02)),
-                spent: dollars(0.0163),
-                unsettled: dollars(0.004),
+                costs: RunCosts {
+                    budget: Some(dollars(0.02)),
+                    spent: dollars(0.0163).into(),
+                    unsettled: dollars(0.004),
+                    ..RunCosts::default()
+                },
                 ..outcome(StopReason::MaxBudgetUsd)
             },
         ),
@@ -239,14 +243,15 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
     let torn = FaultKind::Connection { detail: "connection refused (os error 111)".to_owned() };
     vec![
         ("repeated-529", failed(ErrorClass::Repeated529, refusal(529, "Overloaded"))),
-        (
-            "quota-exhausted",
-            RunOutcome {
-                // Three hours and twelve minutes from now.
-                retry_at: Some(1_795_308_120),
-                ..failed(ErrorClass::QuotaExhausted, refusal(429, "You hit your limit"))
-            },
-        ),
+        ("quota-exhausted", {
+            let fault = refusal(429, "You hit your limit");
+            // Three hours and twelve minutes from now.
+            let retry_at = Some(1_795_308_120);
+            let class = ErrorClass::RateLimit;
+            let failure = Some(LastFailure { fault, class, retry_at });
+            let reason = StopReason::ModelError(ErrorClass::QuotaExhausted);
+            RunOutcome { failure, text: String::new(), stop_reason: None, ..outcome(reason) }
+        }),
         ("invalid-api-key", failed(ErrorClass::InvalidApiKey, refusal(401, "invalid x-api-key"))),
         ("invalid-model", failed(ErrorClass::InvalidModel, refusal(404, "model: nonesuch"))),
         (
@@ -257,22 +262,16 @@ fn failures() -> Vec<(&'static str, RunOutcome)> {
             "connection-error",
             failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Unsent)),
         ),
-        (
-            "prompt-too-long",
-            RunOutcome {
-                error_class: Some(ErrorClass::PromptTooLong),
-                fault: Some(refusal(400, "prompt is too long: 210000 tokens > 200000 maximum")),
-                ..outcome(StopReason::PromptTooLong)
-            },
-        ),
-        (
-            "pdf-too-large",
-            RunOutcome {
-                error_class: Some(ErrorClass::PdfTooLarge),
-                fault: Some(refusal(400, "The PDF is too large: a maximum of 100 pages")),
-                ..outcome(StopReason::ImageError)
-            },
-        ),
+        ("prompt-too-long", {
+            let fault = refusal(400, "prompt is too long: 210000 tokens > 200000 maximum");
+            let failure = LastFailure { fault, class: ErrorClass::PromptTooLong, retry_at: None };
+            RunOutcome { failure: Some(failure), ..outcome(StopReason::PromptTooLong) }
+        }),
+        ("pdf-too-large", {
+            let fault = refusal(400, "The PDF is too large: a maximum of 100 pages");
+            let failure = LastFailure { fault, class: ErrorClass::PdfTooLarge, retry_at: None };
+            RunOutcome { failure: Some(failure), ..outcome(StopReason::ImageError) }
+        }),
         ("empty-response", outcome(StopReason::EmptyResponse)),
     ]
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
 use outlast::cli::output::{StreamJson, StreamOptions};
-use outlast::journal::RecordedPrompt;
+use outlast::journal::{Denial, RecordedPrompt};
 use outlast::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, Spending,
     StopReason,
@@ -157,11 +157,12 @@ async fn stream_messages_match_the_golden_file() {
             },
             RunEvent::ModelSwitched { from: "model-a".to_owned(), to: "model-b".to_owned() },
             RunEvent::RecoveryEnds(Box::new(saved())),
-            RunEvent::Denied {
-                tool: "Bash".to_owned(),
-                id: "toolu_2".to_owned(),
+            RunEvent::Denied(Box::new(Denial {
+                tool_name: "Bash".to_owned(),
+                tool_use_id: "toolu_2".to_owned(),
+                tool_input: json!({ "command": "git push" }),
                 reason: "not allowed".to_owned(),
-            },
+            })),
         ],
     )
     .await;

@@ -165,9 +165,9 @@ impl ProgressLines {
             }
             RunEvent::Agent(task) => self.at(Verbosity::Calls, || agents::line(task)),
             RunEvent::OfAgent { agent, event } => self.of_agent(agent, event),
-            RunEvent::Denied { tool, id, reason } => {
-                let call = self.calls.of(id, tool);
-                vec![ProgressLine::warning(&format!("{call} was not allowed: {reason}"))]
+            RunEvent::Denied(denial) => {
+                let call = self.calls.of(&denial.tool_use_id, &denial.tool_name);
+                vec![ProgressLine::warning(&format!("{call} was not allowed: {}", denial.reason))]
             }
             RunEvent::HookSays { event, text } => {
                 vec![ProgressLine::plain(format!("{} hook: {text}", event.name()))]

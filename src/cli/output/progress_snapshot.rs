@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::agent::{AgentTask, JournalHealth, Observer, RunEvent, RunOutcome, RunStats};
-use crate::journal::RecordedPrompt;
-use crate::recovery::{ErrorClass, Fault, Moment, Money, Phase, StopReason};
+use crate::agent::{
+    AgentTask, JournalHealth, LastFailure, Observer, RunCosts, RunEvent, RunOutcome, RunStats,
+};
+use crate::journal::{Denial, RecordedPrompt, UndoneCalls};
+use crate::recovery::{Moment, Money, Phase, Spending, StopReason};
 use crate::tools::BackgroundTask;
 
 /// The recorded snapshot of a run. Clones share it.
@@ -17,12 +19,10 @@ pub struct SnapshotRecorder(Arc<Mutex<RecordedSnapshot>>);
 #[derive(Debug, Default)]
 struct RecordedSnapshot {
     stats: RunStats,
-    spent: Money,
+    costs: RunCosts,
     recorded: RecordedPrompt,
-    fault: Option<Fault>,
-    error_class: Option<ErrorClass>,
+    failure: Option<LastFailure>,
     begun: bool,
-    cost_before: Money,
     /// Time of the last step.
     now: Moment,
     working: bool,
@@ -51,20 +51,24 @@ impl SnapshotRecorder {
     /// journal was requested; it exists once the init message was observed.
     pub fn outcome(&self, reason: StopReason, persists: bool, elapsed: Duration) -> RunOutcome {
         let snapshot = self.0.lock();
-        let mut stats = RunStats { duration: elapsed, ..snapshot.stats.clone() };
+        let recorded = &snapshot.recorded;
+        let mut stats = RunStats {
+            duration: elapsed,
+            tools: recorded.tools(),
+            denials: recorded.denials().to_vec(),
+            ..snapshot.stats.clone()
+        };
         stats.recovery.end(snapshot.now, reason);
         let is_journalled = persists && snapshot.begun;
         RunOutcome {
-            fault: snapshot.fault.clone(),
-            error_class: snapshot.error_class,
+            failure: snapshot.failure.clone(),
             has_messages: snapshot.begun,
-            spent: snapshot.spent,
-            cost_before: snapshot.cost_before,
+            costs: snapshot.costs,
             journal: if is_journalled { JournalHealth::Durable } else { JournalHealth::Off },
             // Work that was still running ends with the run.
             agents: snapshot.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: snapshot.tasks.iter().map(|task| task.clone().ended_with_run()).collect(),
-            ..RunOutcome::new(reason, &snapshot.recorded, stats)
+            ..RunOutcome::new(reason, recorded, stats)
         }
     }
 }
@@ -76,19 +80,25 @@ impl Observer for SnapshotRecorder {
             let phase = transition.next.phase;
             snapshot.working =
                 phase.is_at_work() || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
-            snapshot.fault = fault.as_deref().cloned();
-            snapshot.error_class = transition.event.failure().map(|failure| failure.class);
+            let failed = transition.event.failure().zip(fault.as_deref().cloned());
+            snapshot.failure = failed.map(|(failure, fault)| LastFailure {
+                fault,
+                class: failure.class,
+                retry_at: None,
+            });
             snapshot.now = transition.at;
             snapshot.recorded.step(transition);
             let turns = snapshot.stats.turns;
             snapshot.stats.recovery.observe(transition, turns);
         } else if let RunEvent::Heartbeat(heartbeat) = event {
-            snapshot.spent = snapshot.spent.max(heartbeat.spent.amount);
+            snapshot.costs.spent = at_least(snapshot.costs.spent.amount, heartbeat.spent);
         } else if let RunEvent::Assistant { message, stop_reason, usage, spent, .. } = event {
-            snapshot.spent = snapshot.spent.max(spent.amount);
+            snapshot.costs.spent = at_least(snapshot.costs.spent.amount, *spent);
             snapshot.stats.turns += 1;
             snapshot.stats.usage += *usage;
             snapshot.recorded.reply(&message.content, stop_reason.as_deref());
+        } else if let RunEvent::User { message, .. } = event {
+            snapshot.recorded.add_user_message(&message.content, None);
         } else if let RunEvent::Warning(warning) = event {
             snapshot.warnings.push(warning.clone());
         } else if let RunEvent::Task(task) = event {
@@ -99,21 +109,69 @@ impl Observer for SnapshotRecorder {
                 Some(known) => *known = AgentTask::clone(task),
                 None => snapshot.agents.push(AgentTask::clone(task)),
             }
-        } else if matches!(event, RunEvent::Denied { .. }) {
-            snapshot.stats.tools.denied += 1;
+        } else if let RunEvent::Denied(denial) = event {
+            let denied = vec![Denial::clone(denial)];
+            snapshot.recorded.undone(&UndoneCalls { denied, ..UndoneCalls::default() });
+        } else if let RunEvent::OfAgent { event, .. } = event
+            && let RunEvent::Denied(denial) = &**event
+        {
+            let of_agents = vec![Denial::clone(denial)];
+            snapshot.recorded.undone(&UndoneCalls { of_agents, ..UndoneCalls::default() });
         } else if let RunEvent::Init(init) = event {
             snapshot.begun = true;
-            snapshot.cost_before = init.cost_before;
+            snapshot.costs.before = init.cost_before;
             snapshot.recorded = init.recorded.clone();
         }
     }
 }
 
+/// Returns the spending that was reported last. It never decreases.
+fn at_least(before: Money, spent: Spending) -> Spending {
+    Spending { amount: spent.amount.max(before), ..spent }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use crate::recovery::{CallPurpose, Event, Interrupt, Limits, Run, Transition};
+    use crate::transcript::{Block, Message, Usage};
 
     use super::*;
+
+    #[test]
+    fn the_snapshot_reports_an_unknown_cost_and_calls_that_were_denied() {
+        let mut snapshots = SnapshotRecorder::default();
+        let (tool, tool_input) = ("Bash".to_owned(), json!({ "command": "git push" }));
+        let call = Block::call("toolu_1", &tool, tool_input.clone());
+        snapshots.observe(&RunEvent::Assistant {
+            message: Arc::new(Message::assistant(vec![call])),
+            ids: Vec::new(),
+            id: String::new(),
+            model: String::new(),
+            stop_reason: Some("tool_use".to_owned()),
+            usage: Usage::default(),
+            request_id: None,
+            spent: Spending { amount: Money::ZERO, is_partial: true },
+        });
+        let id = "toolu_1".to_owned();
+        snapshots.observe(&RunEvent::Denied(Box::new(Denial {
+            tool_name: tool,
+            tool_use_id: id.clone(),
+            tool_input,
+            reason: "not allowed".to_owned(),
+        })));
+        let result = Block::ToolResult { tool_use_id: id, content: Vec::new(), is_error: true };
+        snapshots.observe(&RunEvent::User {
+            message: Arc::new(Message::user(vec![result])),
+            details: Vec::new(),
+            ids: Vec::new(),
+        });
+        let outcome = snapshots.outcome(StopReason::InternalError, true, Duration::ZERO);
+        assert_eq!(outcome.cost(), None);
+        let RunStats { tools, denials, .. } = outcome.stats;
+        assert_eq!((tools.calls, tools.denied, tools.failed, denials.len()), (1, 1, 0, 1));
+    }
 
     /// The recorder agrees with the state machine on whether a hanging run was using tools.
     #[test]

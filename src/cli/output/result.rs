@@ -105,7 +105,8 @@ impl ResultReport<'_> {
         } else {
             (Some(answer), None, None)
         };
-        let fault = outcome.fault.as_ref();
+        let fault = outcome.fault();
+        let retry_at = outcome.failure.as_ref().and_then(|failure| failure.retry_at);
         let deferred = outcome.deferred.as_ref();
         let stop_reason = deferred.map(|_| outcome.reason.name().to_owned());
         ResultObject {
@@ -121,7 +122,7 @@ impl ResultReport<'_> {
             retry: Some(RetryAdvice {
                 api_error_class: advice::error_class(outcome).map(ErrorClass::name),
                 retryable: verdict.is_temporary(),
-                retry_at: outcome.retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
+                retry_at: retry_at.and_then(from_unix_seconds).map(|at| at.to_string()),
                 request_id: fault.and_then(|fault| fault.request_id.clone()),
                 resume: self.resume_command().map(|command| ResumeCommand {
                     session_id: self.session_id.to_owned(),
@@ -152,9 +153,9 @@ impl ResultReport<'_> {
         RunDetails {
             background: outcome.tasks.iter().map(agents::background).collect(),
             budget: BudgetSummary {
-                ceiling_usd: outcome.budget.map(Money::as_dollars),
+                ceiling_usd: outcome.costs.budget.map(Money::as_dollars),
                 spent_usd: outcome.cost().map(Money::as_dollars),
-                unsettled_usd: outcome.cost().map(|_| outcome.unsettled.as_dollars()),
+                unsettled_usd: outcome.cost().map(|_| outcome.costs.unsettled.as_dollars()),
                 clamped_replies: outcome.stats.clamped,
             },
             durable: outcome.journal == JournalHealth::Durable,

@@ -508,11 +508,11 @@ impl Observer for StreamJson {
                 self.observe(event);
                 self.within = before;
             }
-            RunEvent::Denied { tool, id, reason } => {
+            RunEvent::Denied(denial) => {
                 self.system(SystemMessage::PermissionDenied {
-                    tool_name: tool.clone(),
-                    tool_use_id: id.clone(),
-                    message: reason.clone(),
+                    tool_name: denial.tool_name.clone(),
+                    tool_use_id: denial.tool_use_id.clone(),
+                    message: denial.reason.clone(),
                 });
             }
             RunEvent::Hook(progress) => self.hook(progress),

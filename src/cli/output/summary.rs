@@ -6,7 +6,7 @@ use crate::agent::{Init, RunOutcome};
 use crate::cli::exit::exit_status;
 use crate::cli::version::VERSION;
 use crate::config::{format_duration, format_took};
-use crate::recovery::{Money, Spending};
+use crate::recovery::Money;
 
 use super::style::Tone;
 
@@ -42,7 +42,7 @@ pub fn last_line(outcome: &RunOutcome) -> (Tone, String) {
     };
     let spent = match outcome.cost() {
         Some(cost) => cost.to_string(),
-        None => Spending { amount: outcome.spent, is_partial: true }.to_string(),
+        None => outcome.costs.spent.to_string(),
     };
     let mut parts = vec![
         how,
