@@ -12,14 +12,14 @@ use crate::model::{
     classify_reply,
 };
 use crate::recovery::{
-    CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment,
-    ReplyKind, SUMMARISE,
+    CallPurpose, ClassifiedFault, Event, Failure, FailureStage, Fault, FaultKind, Incomplete,
+    ModelCall, Moment, ReplyKind, SUMMARISE,
 };
 use crate::transcript::Message;
 
 use super::emitted_blocks::EmittedBlocks;
 use super::housekeeping::Housekeeping;
-use super::model_caller::{ClassifiedFault, ModelCaller};
+use super::model_caller::ModelCaller;
 use super::run_event::{Heartbeat, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
@@ -221,8 +221,8 @@ impl RunWorld<'_> {
         if !contradicted {
             view.learn_from_overflow(&fault, call);
         }
-        view.learn_output_limit(&fault.fault, call);
-        let mitigations = view.mitigations(&fault.fault, call);
+        view.learn_output_limit(&fault, call);
+        let mitigations = view.mitigations(&fault, call);
         let endpoint_status = self.caller.endpoint().client.endpoint_status();
         let failure = Failure { mitigations, endpoint_status, contradicted, ..fault.failure };
         self.caller.keep_fault(fault, self.monitor.clock());

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
-    AvailableMitigations, CallPurpose, ErrorClass, Fault, FaultKind, Limits, ModelCall, Money,
-    Nudge, OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE,
+    AvailableMitigations, CallPurpose, ClassifiedFault, ErrorClass, FaultKind, Limits, ModelCall,
+    Money, Nudge, OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE,
     TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
@@ -28,7 +28,7 @@ use crate::transcript::{
 use super::accounting::WorstCaseCost;
 use super::conversation::Conversation;
 use super::messages::text_of;
-use super::model_caller::{ClassifiedFault, ModelCaller};
+use super::model_caller::ModelCaller;
 use super::refused_fields::{CACHE_MARKS, REASONING, STREAMING};
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
@@ -211,7 +211,11 @@ impl ContextView<'_> {
     }
 
     /// Returns the mitigations that the conversation offers against a failure.
-    pub(super) fn mitigations(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
+    pub(super) fn mitigations(
+        &mut self,
+        fault: &ClassifiedFault,
+        ask: &ModelCall,
+    ) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         // A smaller limit was learned from this refusal.
         let refused_cap = self.caller.output_limit() < ask.cap;
@@ -243,7 +247,7 @@ impl ContextView<'_> {
             ..common
         };
         let is_explained = found.output || found.thinking || found.cache_marks || found.streaming;
-        let may_omit = matches!(fault.kind, FaultKind::Refused { .. })
+        let may_omit = matches!(fault.fault.kind, FaultKind::Refused { .. })
             && self.conversation.next_omitted().is_some();
         AvailableMitigations { added: may_omit && !is_explained, ..found }
     }
@@ -256,13 +260,13 @@ impl ContextView<'_> {
             return false;
         }
         if class == ErrorClass::PromptTooLong {
-            self.is_implausible_overflow(&fault.fault, ask)
+            self.is_implausible_overflow(fault, ask)
         } else if class == ErrorClass::RequestTooLarge {
             // Their bytes are not in the size in tokens.
             let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
         } else if class == ErrorClass::InvalidRequest {
-            self.contradicts_refusal(&fault.fault, ask.purpose)
+            self.contradicts_refusal(fault, ask.purpose)
         } else {
             false
         }
@@ -272,7 +276,7 @@ impl ContextView<'_> {
     /// smaller. A window that the refusal does not name may be smaller than the known one, so only
     /// a small request contradicts it. If the output may be what does not fit, the next request
     /// asks for less of it.
-    fn is_implausible_overflow(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
+    fn is_implausible_overflow(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
         let (output, unnamed) = if fault.counts_output() {
             (u64::from(ask.cap), 0)
         } else {
@@ -291,7 +295,7 @@ impl ContextView<'_> {
         }
         let size = (purpose == CallPurpose::Reply).then(|| self.history().estimate());
         let known = self.caller.window();
-        let named = fault.fault.named_window().filter(|&window| !self.contradicts_window(window));
+        let named = fault.named_window().filter(|&window| !self.contradicts_window(window));
         let Some(reported) = named.or_else(|| size.map(|size| size / 10 * 9)) else { return };
         let learned = reported.min(known).max(1);
         self.caller.learn_window(learned, self.journal);
@@ -306,7 +310,7 @@ impl ContextView<'_> {
 
     /// Learns the output limit of the model from the refusal of an output cap: the limit that the
     /// service names or, without one, a cap that is probably accepted.
-    pub(super) fn learn_output_limit(&mut self, fault: &Fault, ask: &ModelCall) {
+    pub(super) fn learn_output_limit(&mut self, fault: &ClassifiedFault, ask: &ModelCall) {
         let Some(refused) = fault.refused_output_cap(ask.cap) else { return };
         let first = self.limits.caps.first;
         let learned = match refused {
@@ -449,7 +453,7 @@ impl ContextView<'_> {
     }
 
     fn repair_block(&mut self) {
-        let Some(fault) = self.caller.last_fault() else { return };
+        let Some(fault) = self.caller.last_failure() else { return };
         let Some(content) = fault.rejected_content() else { return };
         let (path, reason) = (rejected_path(fault), repair_reason(content));
         let repair = self
@@ -466,7 +470,7 @@ impl ContextView<'_> {
     }
 }
 
-pub(super) fn rejected_path(fault: &Fault) -> Option<BlockPath> {
+pub(super) fn rejected_path(fault: &ClassifiedFault) -> Option<BlockPath> {
     let path = fault.rejected_block()?;
     Some(BlockPath { message: path.message, block: path.block, inner: path.inner })
 }

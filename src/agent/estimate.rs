@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::recovery::{
-    CallPurpose, Event, Failure, FailureStage, Fault, FaultKind, Money, Timer, TokenEstimate,
+    CallPurpose, ClassifiedFault, Event, Failure, FailureStage, Fault, FaultKind, Money, Timer,
+    TokenEstimate,
 };
 
 use super::ask::summary_content;
-use super::model_caller::ClassifiedFault;
 use super::run_event::WaitingFor;
 use super::world::RunWorld;
 

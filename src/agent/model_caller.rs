@@ -13,8 +13,8 @@ use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
-    ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord, Transition,
-    classify,
+    ClassifiedFault, ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord,
+    Transition,
 };
 use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
@@ -25,18 +25,6 @@ use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
 use super::setup::{LimitsMet, ModelEndpoint};
 use fixed_content::FixedContent;
-
-/// A fault with its classification. Every fault of a run is classified here, once.
-pub(super) struct ClassifiedFault {
-    pub(super) fault: Fault,
-    pub(super) failure: Failure,
-}
-
-impl ClassifiedFault {
-    pub(super) fn new(fault: Fault) -> Self {
-        Self { failure: classify(&fault), fault }
-    }
-}
 
 /// The model chain, with the limits of each model as far as they are known or learned.
 struct ModelChain {

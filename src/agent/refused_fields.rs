@@ -3,7 +3,9 @@
 
 use crate::journal::LearnedFacts;
 use crate::model::Reasoning;
-use crate::recovery::{CallPurpose, EndpointStatus, Fault, FaultKind, OptionalField, RefusedField};
+use crate::recovery::{
+    CallPurpose, ClassifiedFault, EndpointStatus, FaultKind, OptionalField, RefusedField,
+};
 use crate::transcript::{Block, has_images};
 
 use super::compactor::ContextView;
@@ -34,13 +36,17 @@ impl ContextView<'_> {
     /// Returns true if known facts contradict the refusal of a request as invalid: it has no
     /// thinking, for which it is refused, or the service has accepted others. Proxies and busy
     /// services report passing failures as invalid requests, in any words.
-    pub(super) fn contradicts_refusal(&self, fault: &Fault, purpose: CallPurpose) -> bool {
+    pub(super) fn contradicts_refusal(
+        &self,
+        fault: &ClassifiedFault,
+        purpose: CallPurpose,
+    ) -> bool {
         let blocks = self.conversation.messages().iter().flat_map(|message| &message.content);
         let has_thinking = self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
             || blocks.into_iter().any(Block::is_thinking);
         let is_proven = self.caller.endpoint().client.endpoint_status() == EndpointStatus::Proven;
         (fault.refuses(OptionalField::Thinking) && !has_thinking)
-            || (is_proven && matches!(fault.kind, FaultKind::Refused { .. }))
+            || (is_proven && matches!(fault.fault.kind, FaultKind::Refused { .. }))
     }
 
     fn reasoning_of(&self, purpose: CallPurpose) -> Reasoning {
@@ -72,7 +78,7 @@ impl ContextView<'_> {
     pub(super) fn is_refused_for(
         &self,
         fields: &[OptionalField],
-        fault: &Fault,
+        fault: &ClassifiedFault,
         purpose: CallPurpose,
     ) -> bool {
         self.refused_field(fields, fault, &self.reasoning_of(purpose)).is_some()
@@ -82,7 +88,7 @@ impl ContextView<'_> {
     fn refused_field(
         &self,
         fields: &[OptionalField],
-        fault: &Fault,
+        fault: &ClassifiedFault,
         reasoning: &Reasoning,
     ) -> Option<OptionalField> {
         let mut fields = fields.iter().copied();
@@ -92,7 +98,7 @@ impl ContextView<'_> {
     /// Leaves the one of these fields that was refused out of requests from now on, also when the
     /// session is resumed.
     pub(super) fn drop_refused_field(&mut self, fields: &[OptionalField]) {
-        let Some(fault) = self.caller.last_fault() else { return };
+        let Some(fault) = self.caller.last_failure() else { return };
         let endpoint = self.caller.endpoint();
         let reasoning = if self.compactor.is_summarising() {
             Reasoning::LEAST

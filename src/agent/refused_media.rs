@@ -1,10 +1,9 @@
 //! Images and documents that services refuse: they are replaced by notes.
 
-use crate::recovery::{ErrorClass, OptionalField};
+use crate::recovery::{ClassifiedFault, ErrorClass, OptionalField};
 use crate::transcript::{StripTarget, strip_media};
 
 use super::compactor::{ContextView, rejected_path};
-use super::model_caller::ClassifiedFault;
 use super::refused_fields::IMAGES;
 
 /// Media that are kept, in bytes, after a request was too large.
@@ -37,10 +36,10 @@ impl ContextView<'_> {
 }
 
 /// Returns the media to remove after a refusal.
-fn which_media(fault: &ClassifiedFault) -> StripTarget {
-    let ClassifiedFault { fault, failure } = fault;
+fn which_media(refusal: &ClassifiedFault) -> StripTarget {
+    let ClassifiedFault { fault, failure } = refusal;
     let most = fault.most_images();
-    match (failure.class, rejected_path(fault)) {
+    match (failure.class, rejected_path(refusal)) {
         (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         _ if most == Some(0) => StripTarget::ImagesOfAnySize,
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
@@ -48,7 +47,7 @@ fn which_media(fault: &ClassifiedFault) -> StripTarget {
                 newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)),
             }
         }
-        _ if fault.refuses_all_images() => StripTarget::ImagesOfAnySize,
+        _ if refusal.refuses_all_images() => StripTarget::ImagesOfAnySize,
         (_, Some(path)) => StripTarget::At(path),
         (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,
         (ErrorClass::ImageTooLarge, None) => StripTarget::Images,

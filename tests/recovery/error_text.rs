@@ -1,14 +1,16 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
 use outlast_core::recovery::{
-    BlockIndex, FailureStage, Fault, FaultKind, OptionalField, RefusedCap, RejectedContent,
+    BlockIndex, ClassifiedFault, FailureStage, Fault, FaultKind, OptionalField, RefusedCap,
+    RejectedContent,
 };
 use proptest::prelude::*;
 
-fn said(status: u16, message: &str) -> Fault {
+fn said(status: u16, message: &str) -> ClassifiedFault {
     let label = "invalid_request_error".to_owned();
     let (code, message) = (String::new(), message.to_owned());
-    Fault::new(FaultKind::Refused { status, label, code, message }, FailureStage::Status)
+    let kind = FaultKind::Refused { status, label, code, message };
+    ClassifiedFault::new(Fault::new(kind, FailureStage::Status))
 }
 
 fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
@@ -140,7 +142,7 @@ fn the_image_limit_is_parsed_from_the_error_text() {
         ("image dimensions exceed max allowed size for many-image requests: 2000 pixels", None),
     ];
     for (message, expected) in cases {
-        assert_eq!(said(400, message).most_images(), expected, "{message}");
+        assert_eq!(said(400, message).fault.most_images(), expected, "{message}");
     }
 }
 

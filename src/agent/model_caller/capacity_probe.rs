@@ -9,14 +9,14 @@ use crate::journal::Journal;
 use crate::model::limits::{ProbeEnd, ProbeTurn};
 use crate::model::{Bounds, ModelReply, Reasoning, RequestContent, SerializedParts};
 use crate::recovery::{
-    CallPurpose, ConnectionChoice, ErrorClass, Failure, FailureStage, Fault, FaultKind, Limits,
-    ModelCall, Probed, ReplyMode, Timer,
+    CallPurpose, ClassifiedFault, ConnectionChoice, ErrorClass, Failure, FailureStage, Fault,
+    FaultKind, Limits, ModelCall, Probed, ReplyMode, Timer,
 };
 use crate::transcript::{Block, Message};
 
 use super::super::accounting::WorstCaseCost;
 use super::super::run_monitor::{CancelReason, RunMonitor};
-use super::{ClassifiedFault, ModelCaller};
+use super::ModelCaller;
 
 /// The time limit of a probe. A service that needs longer for one token has no capacity.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);

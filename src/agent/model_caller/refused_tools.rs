@@ -1,20 +1,20 @@
 //! Definitions of tools that the service refuses: each is left out for the rest of the run.
 
-use crate::recovery::Fault;
+use crate::recovery::ClassifiedFault;
 
 use super::ModelCaller;
 
 impl ModelCaller {
     /// Returns the name of the tool whose definition a refusal blames, if requests can do without
     /// it: it is one of an MCP server.
-    pub(in super::super) fn refused_tool(&self, fault: &Fault) -> Option<String> {
+    pub(in super::super) fn refused_tool(&self, fault: &ClassifiedFault) -> Option<String> {
         let tool = self.fixed.tools().get(fault.rejected_tool()?)?;
         tool.name.starts_with("mcp__").then(|| tool.name.clone())
     }
 
     /// Leaves the tool that the last refusal blames out of all requests. Returns its name.
     pub(in super::super) fn leave_out_refused_tool(&mut self) -> Option<String> {
-        let name = self.refused_tool(self.last_fault()?)?;
+        let name = self.refused_tool(self.last_failure()?)?;
         self.refused_tools.push(name.clone());
         self.offer_tools(self.fixed.tools().to_vec());
         Some(name)

@@ -2,8 +2,14 @@
 
 use super::output_limit::refuses_output_cap;
 use super::refusal_wording::{refuses_images, refuses_signed_thinking, refuses_streaming};
-use super::{ErrorClass, Failure, Fault, FaultKind, Timer};
+use super::{ClassifiedFault, ErrorClass, Failure, Fault, FaultKind, Timer};
 use crate::text::contains_any;
+
+impl ClassifiedFault {
+    pub fn new(fault: Fault) -> Self {
+        Self { failure: classify(&fault), fault }
+    }
+}
 
 /// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
 /// endpoint.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FailureStage, RetryAfter, RetryHint};
+use super::{Failure, FailureStage, RetryAfter, RetryHint};
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,13 @@ pub struct Fault {
     pub request_id: Option<String>,
     /// The `anthropic-ratelimit-unified-overage-disabled-reason` header, verbatim.
     pub overage_disabled: Option<String>,
+}
+
+/// A fault with its classification. What its wording says depends on its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassifiedFault {
+    pub fault: Fault,
+    pub failure: Failure,
 }
 
 /// The kind of body that a refusal had: an error of the API or something else.

@@ -5,7 +5,7 @@
 //! below the refused cap, provided that the message is about nothing else. The size of the input is
 //! found in the same way: with the cap, it exceeds the window.
 
-use super::{ErrorClass, Fault, classify};
+use super::{ClassifiedFault, ErrorClass};
 use crate::text::contains_any;
 
 /// Names of the output cap, in lower case: the Messages API, `OpenAI`, TGI, Gemini, Bedrock.
@@ -78,13 +78,13 @@ pub(super) fn refuses_output_cap(message: &str) -> bool {
         && !contains_any(&rest, &OTHERWISE)
 }
 
-impl Fault {
+impl ClassifiedFault {
     /// The output limit of the model, if this is a refusal of an output cap of `cap` tokens.
     pub fn refused_output_cap(&self, cap: u32) -> Option<RefusedCap> {
-        if classify(self).class != ErrorClass::InvalidRequest {
+        if self.failure.class != ErrorClass::InvalidRequest {
             return None;
         }
-        let message = self.words();
+        let message = self.fault.words();
         if !refuses_output_cap(&message) {
             return None;
         }
@@ -101,7 +101,7 @@ impl Fault {
         let window = self.named_window().filter(|_| self.counts_output())?;
         let cap = u64::from(cap);
         let is_refused = |input: &u64| *input < window && input.saturating_add(cap) > window;
-        let found: Vec<u64> = numbers(&self.words()).map(u64::from).collect();
+        let found: Vec<u64> = numbers(&self.fault.words()).map(u64::from).collect();
         // The sum is more reliable than its parts, which some services name one by one.
         let has_cap = found.contains(&cap);
         let others = || found.iter().copied().filter(|number| *number != cap);

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorClass, Fault, FaultKind, classify};
+use super::{ClassifiedFault, ErrorClass, Fault, FaultKind};
 use crate::text::contains_any;
 
 /// A position in the conversation that a refusal names, in the indices of the request's messages.
@@ -158,25 +158,6 @@ const NO_IMAGE_INPUT: [&str; 2] = ["unknown variant `image", "allowed values: ['
 const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
 
 impl Fault {
-    /// The service's own figure for the context window, in tokens, if this is an overflow that
-    /// names one.
-    pub fn named_window(&self) -> Option<u64> {
-        if classify(self).class != ErrorClass::PromptTooLong {
-            return None;
-        }
-        let words = self.words();
-        BEFORE_THE_WINDOW.iter().find_map(|before| {
-            let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
-            after.find_map(|after| number_at(after).filter(|number| WINDOWS.contains(number)))
-        })
-    }
-
-    /// True if an overflow counts input and output together, as far as its wording shows.
-    pub fn counts_output(&self) -> bool {
-        let words = self.words();
-        classify(self).class == ErrorClass::PromptTooLong && contains_any(&words, &OUTPUT)
-    }
-
     /// The message in lower case. Some encoders escape `>`, and gateways quote their output.
     pub(super) fn words(&self) -> String {
         self.detail().to_ascii_lowercase().replace("\\u003e", ">")
@@ -195,13 +176,6 @@ impl Fault {
         usize::try_from(most?).ok()
     }
 
-    /// True if the service accepts no images of any size for this model.
-    pub fn refuses_all_images(&self) -> bool {
-        classify(self).class == ErrorClass::ImageTooLarge
-            && (self.most_images() == Some(0)
-                || refuses_images(&self.detail().to_ascii_lowercase()))
-    }
-
     /// True if a content filter stopped the output. That depends on the sampled reply, so the same
     /// request may be answered. A filter that stopped the prompt would stop it again.
     pub fn is_filtered_output(&self) -> bool {
@@ -209,6 +183,34 @@ impl Fault {
             return false;
         };
         contains_any(&message.to_ascii_lowercase(), &FILTERED_OUTPUT)
+    }
+}
+
+impl ClassifiedFault {
+    /// The service's own figure for the context window, in tokens, if this is an overflow that
+    /// names one.
+    pub fn named_window(&self) -> Option<u64> {
+        if self.failure.class != ErrorClass::PromptTooLong {
+            return None;
+        }
+        let words = self.fault.words();
+        BEFORE_THE_WINDOW.iter().find_map(|before| {
+            let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
+            after.find_map(|after| number_at(after).filter(|number| WINDOWS.contains(number)))
+        })
+    }
+
+    /// True if an overflow counts input and output together, as far as its wording shows.
+    pub fn counts_output(&self) -> bool {
+        let words = self.fault.words();
+        self.failure.class == ErrorClass::PromptTooLong && contains_any(&words, &OUTPUT)
+    }
+
+    /// True if the service accepts no images of any size for this model.
+    pub fn refuses_all_images(&self) -> bool {
+        self.failure.class == ErrorClass::ImageTooLarge
+            && (self.fault.most_images() == Some(0)
+                || refuses_images(&self.fault.detail().to_ascii_lowercase()))
     }
 
     /// The position that the refusal names, if it blames the conversation.
@@ -229,7 +231,7 @@ impl Fault {
     /// The content that the refusal rejects, if editing the conversation may help.
     pub fn rejected_content(&self) -> Option<RejectedContent> {
         let words = self.rejection_text()?;
-        let class = classify(self).class;
+        let class = self.failure.class;
         let is_media = matches!(
             class,
             ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge | ErrorClass::RequestTooLarge
@@ -296,7 +298,8 @@ impl Fault {
     }
 
     fn is_about_cache_marks(&self) -> bool {
-        let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.kind else {
+        let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.fault.kind
+        else {
             return false;
         };
         let names = ["cache_control", "cachecontrol", "cachepoint", "prompt caching"];
@@ -315,13 +318,13 @@ impl Fault {
 
     /// The message of a refusal that may be about the conversation, in lower case.
     fn rejection_text(&self) -> Option<String> {
-        let FaultKind::Refused { status, message, .. } = &self.kind else { return None };
+        let FaultKind::Refused { status, message, .. } = &self.fault.kind else { return None };
         let words = message.to_ascii_lowercase();
         if !matches!(status, 200 | 400 | 413 | 422) && !refuses_signed_thinking(&words) {
             return None;
         }
         let about_the_conversation = matches!(
-            classify(self).class,
+            self.failure.class,
             ErrorClass::InvalidRequest
                 | ErrorClass::ImageTooLarge
                 | ErrorClass::PdfTooLarge
