@@ -39,7 +39,7 @@ impl EarlyTools {
     pub(super) fn start_if_read_only(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input, .. } = block else { return };
         let effect = toolbox.effect(name);
-        self.has_change |= effect == Effect::Changes;
+        self.has_change |= !effect.changes_nothing();
         if self.has_change || effect != Effect::ReadOnly {
             return;
         }

@@ -17,8 +17,8 @@ use crate::recovery::{
 };
 use crate::text::bullets;
 use crate::tools::{
-    DeferredTools, DelegatedCall, OnDenied, Permit, PreparedCall, TOOL_SEARCH, ToolOutcome,
-    ToolRefusal, Toolbox,
+    DeferredTools, DelegatedCall, Effect, OnDenied, Permit, PreparedCall, ToolOutcome, ToolRefusal,
+    Toolbox,
 };
 use crate::transcript::{Block, Message, ToolCall, ToolDefinition};
 
@@ -311,13 +311,11 @@ impl ToolRunner {
             CallEffect::Waited
         } else if is_error(done.result) {
             CallEffect::Failed
-        } else if self.toolbox.effect(name).changes_nothing()
-            || name == "TodoWrite"
-            || name == TOOL_SEARCH
-        {
-            CallEffect::ReadOnly
         } else {
-            CallEffect::Changed
+            match self.toolbox.effect(name) {
+                Effect::ReadOnly | Effect::Network | Effect::Notes => CallEffect::ReadOnly,
+                Effect::Changes => CallEffect::Changed,
+            }
         }
     }
 

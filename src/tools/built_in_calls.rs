@@ -76,7 +76,7 @@ impl ToolSet {
         };
         match effect {
             Effect::ReadOnly | Effect::Network => run_read(cancel, work).await,
-            Effect::Changes => run_change(cancel, work).await,
+            Effect::Notes | Effect::Changes => run_change(cancel, work).await,
         }
     }
 

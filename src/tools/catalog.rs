@@ -24,7 +24,7 @@ pub const TASK: &str = "Task";
 pub const WEB_SEARCH: &str = "WebSearch";
 
 /// The name of the tool that finds deferred tools.
-pub const TOOL_SEARCH: &str = "ToolSearch";
+pub(super) const TOOL_SEARCH: &str = "ToolSearch";
 
 /// True if a call with this name starts a sub-agent.
 pub fn is_agent_tool(name: &str) -> bool {
@@ -166,12 +166,11 @@ built_in_tools! {
         required("query", Name, ""),
         optional("allowed_domains", Names, "only results from these"),
         optional("blocked_domains", Names, "no results from these");
-    ToolSearch => Changes,
+    ToolSearch => Notes,
         tool_search::DESCRIPTION,
         required("query", Name, ""),
         optional("max_results", Whole(1), "default 5, at most 50");
-    // The list is only in memory, but the order of calls matters.
-    TodoWrite => Changes,
+    TodoWrite => Notes,
         "Keeps your list of steps for a task of three or more. Send the whole list each time, one \
          item in_progress; mark an item completed only once it is done and checked.",
         required("todos", Todos, "");

@@ -87,7 +87,7 @@ pub use background::{
     AgentEnded, BackgroundAgent, BackgroundClosed, BackgroundEnd, BackgroundKind, BackgroundTask,
     BackgroundTasks, KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
-pub use catalog::{AGENT, TASK, TOOL_SEARCH, WEB_SEARCH, built_in_names, is_agent_tool};
+pub use catalog::{AGENT, TASK, WEB_SEARCH, built_in_names, is_agent_tool};
 pub use confinement::Confinement;
 pub use domain::InvalidHost;
 pub use encoding::decode_text;

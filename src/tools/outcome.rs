@@ -12,6 +12,8 @@ pub enum Effect {
     /// Read-only for this machine, but visible to other systems. The call is therefore not run for
     /// a reply that may still be discarded.
     Network,
+    /// It changes nothing but the agent's own state: its notes, or the tools that it is offered.
+    Notes,
     Changes,
 }
 
@@ -20,7 +22,7 @@ impl Effect {
     pub fn changes_nothing(self) -> bool {
         match self {
             Self::ReadOnly | Self::Network => true,
-            Self::Changes => false,
+            Self::Notes | Self::Changes => false,
         }
     }
 }
