@@ -57,8 +57,7 @@ impl RunWorld<'_> {
     /// # Errors
     /// The event that comes instead: the run was cut off, or a hook prevents the request.
     pub(super) async fn ask(&mut self, call: ModelCall) -> Result<Event, Event> {
-        let endpoint = self.caller.endpoint_at(call.model_index);
-        let call = self.streamed_arguments.adapt(call, &self.limits, endpoint);
+        let call = self.caller.adapt(call, &self.limits);
         if let Some(until) = self.caller.shared_limit_until(&call, &mut self.monitor).await? {
             return Ok(Event::SharedLimitMet { until });
         }

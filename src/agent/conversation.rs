@@ -19,6 +19,7 @@ use crate::transcript::{
 
 use super::context_gauge::{ContextGauge, ContextSize};
 use super::emitted_blocks::EmittedBlocks;
+use super::left_open::LeftOpen;
 use super::messages::{is_substantial, knows_call};
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
@@ -45,6 +46,8 @@ pub(super) struct Conversation {
     gauge: ContextGauge,
     /// The token counts of the last reply.
     last_usage: Option<Usage>,
+    /// Work that the last reply left open.
+    pub(super) left_open: LeftOpen,
 }
 
 /// The parts of this conversation that the service has refused.
@@ -89,6 +92,7 @@ impl Conversation {
             paused: left_off == Some(LeftOff::Paused),
             gauge: ContextGauge::default(),
             last_usage: None,
+            left_open: LeftOpen::default(),
         }
     }
 

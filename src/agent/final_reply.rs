@@ -14,7 +14,7 @@ impl RunWorld<'_> {
     /// Returns the kind of a reply, after a check of its text if it would end the run.
     pub(super) fn check_final_reply(&mut self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
         if matches!(reply, ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }) {
-            self.left_open = LeftOpen::default();
+            self.conversation.left_open = LeftOpen::default();
         }
         let ReplyKind::Answer { tokens } = reply else { return reply };
         // The output limit or a pause may have split the answer, even within a tag.
@@ -27,12 +27,13 @@ impl RunWorld<'_> {
         let has_worked =
             self.journal.recorded().tools().calls > 0 && has_worked(self.conversation.messages());
         if has_worked {
-            self.left_open = LeftOpen {
+            self.conversation.left_open = LeftOpen {
                 todos: self.tools.toolbox().open_todos(),
                 announcement: announcement(&text).map(str::to_owned),
             };
         }
-        if self.left_open.is_nothing() { reply } else { ReplyKind::LeftOpen { tokens } }
+        let is_open = !self.conversation.left_open.is_nothing();
+        if is_open { ReplyKind::LeftOpen { tokens } } else { reply }
     }
 
     /// Returns the kind of a reply to a request for a summary. A tool call as text is not a
@@ -54,7 +55,7 @@ impl RunWorld<'_> {
     /// Warns that the work after a finished answer failed. For a reminder, the warning of open work
     /// says enough.
     pub(super) fn warn_of_kept_answer(&mut self, transition: &Transition) {
-        if transition.keeps_answer() && self.left_open.is_nothing() {
+        if transition.keeps_answer() && self.conversation.left_open.is_nothing() {
             let cause = self.caller.last_fault().map(|fault| format!(": {}", fault.detail()));
             let cause = cause.unwrap_or_default();
             let text = format!("the additional work after the answer did not succeed{cause}");
@@ -64,8 +65,8 @@ impl RunWorld<'_> {
 
     /// Warns of work that the last reply of a successful run left open.
     pub(super) fn warn_of_open_work(&mut self, reason: StopReason) {
-        if reason == StopReason::Completed && !self.left_open.is_nothing() {
-            let what = self.left_open.describe();
+        if reason == StopReason::Completed && !self.conversation.left_open.is_nothing() {
+            let what = self.conversation.left_open.describe();
             self.monitor.emit(&RunEvent::Warning(format!("the model ended although {what}")));
         }
     }

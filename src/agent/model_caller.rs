@@ -13,8 +13,8 @@ use crate::journal::{Journal, LearnedFacts, RestoredTotals};
 use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
-    ClassifiedFault, ErrorClass, Event, Failure, Fault, ModelCall, Moment, Money, RecoveryRecord,
-    Transition,
+    ClassifiedFault, ErrorClass, Event, Failure, Fault, Limits, ModelCall, Moment, Money,
+    RecoveryRecord, Transition,
 };
 use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
@@ -24,6 +24,7 @@ use super::conversation::Conversation;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
 use super::setup::{LimitsMet, ModelEndpoint};
+use super::streamed_arguments::StreamedArguments;
 use fixed_content::FixedContent;
 
 /// The model chain, with the limits of each model as far as they are known or learned.
@@ -79,6 +80,7 @@ pub(super) struct ModelCaller {
     refused_tools: Vec<String>,
     chain: ModelChain,
     reasoning: Reasoning,
+    streamed_arguments: StreamedArguments,
     /// True if the observer receives the raw events of the stream.
     stream_events: bool,
     /// Rate limits that are known on this host.
@@ -110,6 +112,7 @@ impl ModelCaller {
             refused_tools: Vec::new(),
             chain: ModelChain::new(endpoints),
             reasoning,
+            streamed_arguments: StreamedArguments::default(),
             stream_events: false,
             shared,
             accounting,
@@ -202,7 +205,19 @@ impl ModelCaller {
         }
         let from = self.endpoint().label.clone();
         self.chain.in_use = model_index;
+        self.streamed_arguments = StreamedArguments::default();
         Some((from, self.endpoint().label.clone()))
+    }
+
+    /// Returns a call without streaming, where streams do not work.
+    pub(super) fn adapt(&self, call: ModelCall, limits: &Limits) -> ModelCall {
+        self.streamed_arguments.adapt(call, limits, self.endpoint_at(call.model_index))
+    }
+
+    /// Records the arguments of tool calls in a reply. Returns true if replies are not streamed
+    /// from now on, since streams lose arguments.
+    pub(super) fn record_arguments(&mut self, reply: &ModelReply, limits: &Limits) -> bool {
+        self.streamed_arguments.record(reply, self.fixed.tools(), limits)
     }
 
     // --- totals -----------------------------------------------------------------------------

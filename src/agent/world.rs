@@ -18,12 +18,10 @@ use super::delegate::AgentContext;
 use super::drive::World;
 use super::failed_checks::FailedChecks;
 use super::hook_runner::HookRunner;
-use super::left_open::LeftOpen;
 use super::messages::{open_calls, synthetic};
 use super::model_caller::ModelCaller;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
-use super::streamed_arguments::StreamedArguments;
 use super::tool_runner::ToolRunner;
 
 /// Maximum length of the recorded message of an error, in characters.
@@ -44,7 +42,6 @@ pub(super) struct RunWorld<'a> {
     pub(super) tools: ToolRunner,
     pub(super) hooks: HookRunner,
     pub(super) compactor: Compactor,
-    pub(super) streamed_arguments: StreamedArguments,
     /// The failed checks of `--require`.
     pub(super) failed_checks: FailedChecks,
     pub(super) monitor: RunMonitor<'a>,
@@ -53,8 +50,6 @@ pub(super) struct RunWorld<'a> {
     pub(super) limits: Limits,
     /// The message of an internal error.
     pub(super) broken: Option<String>,
-    /// Work that the last reply left open.
-    pub(super) left_open: LeftOpen,
     /// The turn whose outcome was reported before the run waited for sub-agents.
     pub(super) yielded_in_turn: Option<u32>,
 }
@@ -123,13 +118,11 @@ impl<'a> RunWorld<'a> {
             tools,
             hooks,
             compactor: Compactor::default(),
-            streamed_arguments: StreamedArguments::default(),
             failed_checks: FailedChecks::default(),
             monitor,
             context,
             limits,
             broken: None,
-            left_open: LeftOpen::default(),
             yielded_in_turn: None,
         };
         world.offer_tools();
@@ -236,9 +229,7 @@ impl RunWorld<'_> {
     fn keep_reply(&mut self, event: Event) {
         let Some(mut reply) = self.conversation.take_held_reply() else { return };
         let has_calls = matches!(event, Event::Replied(ReplyKind::ToolCalls { .. }));
-        if has_calls
-            && self.streamed_arguments.record(&reply, self.caller.fixed().tools(), &self.limits)
-        {
+        if has_calls && self.caller.record_arguments(&reply, &self.limits) {
             let warning =
                 "the arguments of tool calls are lost in streams: asking without streaming";
             self.monitor.emit(&RunEvent::Warning(warning.to_owned()));
@@ -261,7 +252,7 @@ impl RunWorld<'_> {
         let report = match nudge {
             Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.failed_checks.take_report(),
             Nudge::StopHookObjection => self.hooks.objection().map(str::to_owned),
-            Nudge::LeftOpen => Some(self.left_open.describe()),
+            Nudge::LeftOpen => Some(self.conversation.left_open.describe()),
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::Complete(_)
@@ -287,7 +278,6 @@ impl RunWorld<'_> {
     fn switch_model(&mut self, model_index: u8) {
         let Some((from, to)) = self.caller.switch_to(model_index) else { return };
         self.conversation.adapt_to_other_model();
-        self.streamed_arguments = StreamedArguments::default();
         self.compactor.forget_summary_request();
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
     }
