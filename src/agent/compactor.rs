@@ -29,7 +29,6 @@ use super::accounting::WorstCaseCost;
 use super::conversation::Conversation;
 use super::messages::text_of;
 use super::model_caller::ModelCaller;
-use super::refused_fields::{CACHE_MARKS, REASONING, STREAMING};
 
 /// Largest summarising request, as a fraction of the room in the window: the size of its text is an
 /// estimate, too.
@@ -221,8 +220,8 @@ impl ContextView<'_> {
         let refused_cap = self.caller.output_limit() < ask.cap;
         let common = AvailableMitigations {
             output: output || refused_cap,
-            thinking: self.is_refused_for(REASONING, fault, ask.purpose),
-            cache_marks: self.is_refused_for(CACHE_MARKS, fault, ask.purpose),
+            thinking: self.is_refused_for(OptionalField::REASONING, fault, ask.purpose),
+            cache_marks: self.is_refused_for(OptionalField::CACHE_MARKS, fault, ask.purpose),
             streaming: ask.mode == ReplyMode::Streaming && fault.refuses(OptionalField::Streaming),
             ..AvailableMitigations::NONE
         };
@@ -433,9 +432,9 @@ impl ContextView<'_> {
             Trim::Media => self.strip_media(),
             Trim::Block => self.repair_block(),
             Trim::Added => self.conversation.omit_added(),
-            Trim::ThinkingParameter => self.drop_refused_field(REASONING),
-            Trim::CacheMarks => self.drop_refused_field(CACHE_MARKS),
-            Trim::Streaming => self.drop_refused_field(STREAMING),
+            Trim::ThinkingParameter => self.drop_refused_field(OptionalField::REASONING),
+            Trim::CacheMarks => self.drop_refused_field(OptionalField::CACHE_MARKS),
+            Trim::Streaming => self.drop_refused_field(&[OptionalField::Streaming]),
         }
     }
 

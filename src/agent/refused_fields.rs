@@ -11,16 +11,6 @@ use crate::transcript::{Block, has_images};
 use super::compactor::ContextView;
 use super::setup::ModelEndpoint;
 
-/// The fields that ask a model for thinking or effort, and their absence. A refusal that names both
-/// is about effort if it names that first: one of thinking may name effort as its replacement.
-pub(super) const REASONING: &[OptionalField] =
-    &[OptionalField::Effort, OptionalField::ThinkingByDefault, OptionalField::Thinking];
-/// The fields for the prompt cache. A system prompt without blocks has no cache breakpoints.
-pub(super) const CACHE_MARKS: &[OptionalField] =
-    &[OptionalField::CacheControl, OptionalField::SystemBlocks];
-pub(super) const STREAMING: &[OptionalField] = &[OptionalField::Streaming];
-pub(super) const IMAGES: &[OptionalField] = &[OptionalField::Images];
-
 /// Omits from all requests the fields that were refused earlier in the session.
 pub(super) fn drop_refused_fields(endpoints: &[ModelEndpoint], learned: &LearnedFacts) {
     for endpoint in endpoints {

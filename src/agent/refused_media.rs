@@ -4,7 +4,6 @@ use crate::recovery::{ClassifiedFault, ErrorClass, OptionalField};
 use crate::transcript::{StripTarget, strip_media};
 
 use super::compactor::{ContextView, rejected_path};
-use super::refused_fields::IMAGES;
 
 /// Media that are kept, in bytes, after a request was too large.
 const MEDIA_LEFT: u64 = 4_000_000;
@@ -16,7 +15,7 @@ impl ContextView<'_> {
     pub(super) fn strip_media(&mut self) {
         let Some(which) = self.caller.last_failure().map(which_media) else { return };
         if which == StripTarget::ImagesOfAnySize {
-            self.drop_refused_field(IMAGES);
+            self.drop_refused_field(&[OptionalField::Images]);
         }
         self.conversation.edit_history(self.journal, |messages| {
             // The media that a refusal names may be absent.

@@ -52,6 +52,15 @@ pub enum OptionalField {
     Streaming,
 }
 
+impl OptionalField {
+    /// The fields that ask a model for thinking or effort, and their absence. A refusal that names
+    /// both is about effort if it names that first: one of thinking may name effort as its
+    /// replacement.
+    pub const REASONING: &'static [Self] = &[Self::Effort, Self::ThinkingByDefault, Self::Thinking];
+    /// The fields for the prompt cache. A system prompt without blocks has no cache breakpoints.
+    pub const CACHE_MARKS: &'static [Self] = &[Self::CacheControl, Self::SystemBlocks];
+}
+
 /// A field that a service has refused for a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedField {
