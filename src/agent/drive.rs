@@ -17,7 +17,7 @@ pub trait World {
 /// Drives a run from `event` to its end.
 ///
 /// # Errors
-/// A [`InvalidEvent`] when the world reports an event that the run was not waiting for.
+/// An [`InvalidEvent`] when the world reports an event that the run was not waiting for.
 pub async fn drive(
     mut run: Run,
     mut event: Event,

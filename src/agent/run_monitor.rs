@@ -82,7 +82,7 @@ impl CancelReason {
 impl From<CancelReason> for Event {
     fn from(cut: CancelReason) -> Self {
         match cut {
-            CancelReason::Interrupt(meaning) => Self::Interrupted(meaning),
+            CancelReason::Interrupt(by) => Self::Interrupted(by),
             CancelReason::Deadline => Self::DeadlinePassed,
             CancelReason::Denial => Self::Denied,
         }
@@ -227,8 +227,8 @@ impl<'a> RunMonitor<'a> {
         let cut = loop {
             break tokio::select! {
                 biased;
-                meaning = interrupted(&mut self.sources.interrupts) => CancelReason::Interrupt(meaning),
-                meaning = stopped(&mut self.sources.stop) => CancelReason::Interrupt(meaning),
+                by = interrupted(&mut self.sources.interrupts) => CancelReason::Interrupt(by),
+                by = stopped(&mut self.sources.stop) => CancelReason::Interrupt(by),
                 () = alarmed(&mut self.sources.alarm) => CancelReason::Denial,
                 () = &mut passed => CancelReason::Deadline,
                 Some(message) = self.inbox.recv() => {

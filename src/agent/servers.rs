@@ -12,7 +12,7 @@ use crate::mcp::{
     CallPermission, ContentPart, ServerReport, ServerStatus, Servers, tool_name_prefix,
 };
 use crate::recovery::{SERVERS_CHANGED, StopReason};
-use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
+use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition};
 
 use super::run_event::{Heartbeat, Init, RunEvent, WaitingFor};
@@ -87,11 +87,11 @@ impl ExternalTools for McpToolProvider {
         self.0.explain_missing_tool(name)
     }
 
-    fn permission_for(&self, call: &ToolCall) -> LeaveTaken {
+    fn permission_for(&self, call: &ToolCall) -> Permission {
         match self.0.permission_for(&call.name, &call.input) {
-            CallPermission::NotNeeded => LeaveTaken::NotNeeded,
+            CallPermission::NotNeeded => Permission::NotNeeded,
             CallPermission::Rule { name, own, server, reads_only } => {
-                LeaveTaken::Needed { name, own, server, reads_only }
+                Permission::Needed { name, own, server, reads_only }
             }
         }
     }
@@ -104,15 +104,15 @@ impl ExternalTools for McpToolProvider {
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>> {
         Box::pin(async move {
             let reply = self.0.call_within(&call.name, &call.input, may_use, &cancel).await;
-            let mut brought =
+            let mut result =
                 ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
-            for piece in reply.parts {
-                match piece {
-                    ContentPart::Block(block) => brought.blocks.push(block),
-                    ContentPart::Data { what, bytes } => brought.files.push((what, bytes)),
+            for part in reply.parts {
+                match part {
+                    ContentPart::Block(block) => result.blocks.push(block),
+                    ContentPart::Data { what, bytes } => result.files.push((what, bytes)),
                 }
             }
-            brought
+            result
         })
     }
 }

@@ -14,10 +14,10 @@ pub type InterruptSender = watch::Sender<Option<Interrupt>>;
 pub(super) type DenialReceiver = watch::Receiver<bool>;
 
 /// Asks the run to stop. The first request is the reason that the run reports.
-pub fn interrupt(interrupter: &InterruptSender, meaning: Interrupt) {
+pub fn interrupt(interrupter: &InterruptSender, by: Interrupt) {
     interrupter.send_if_modified(|current| {
         let first = current.is_none();
-        current.get_or_insert(meaning);
+        current.get_or_insert(by);
         first
     });
 }
@@ -25,9 +25,9 @@ pub fn interrupt(interrupter: &InterruptSender, meaning: Interrupt) {
 /// Waits for an interrupt; forever once all senders are dropped.
 pub(super) async fn interrupted(interrupts: &mut InterruptReceiver) -> Interrupt {
     if let Ok(value) = interrupts.wait_for(Option::is_some).await
-        && let Some(meaning) = *value
+        && let Some(by) = *value
     {
-        return meaning;
+        return by;
     }
     std::future::pending().await
 }

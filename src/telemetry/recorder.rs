@@ -241,7 +241,7 @@ impl SpanRecorder {
             self.tool(call);
         } else if let RunEvent::Agent(task) = event {
             if task.status != AgentStatus::Running
-                && let Some(agent) = self.agents.remove(&task.mark.id)
+                && let Some(agent) = self.agents.remove(&task.identity.id)
             {
                 let error = task.reason.filter(|reason| *reason != StopReason::Completed);
                 let now = self.clock.date();

@@ -166,7 +166,7 @@ impl Observer for PromptStop {
         if let RunEvent::Agent(task) = event
             && task.status == AgentStatus::Running
         {
-            self.answers.push(self.stops.stop(&task.mark.id));
+            self.answers.push(self.stops.stop(&task.identity.id));
         }
     }
 }

@@ -76,7 +76,7 @@ impl AgentRegistry {
         let mut past_reports = BTreeMap::new();
         for agent in past {
             let parent = agent.meta.parent_agent_id.as_ref();
-            let parent = entries.iter().find(|record| Some(&record.task.mark.id) == parent);
+            let parent = entries.iter().find(|record| Some(&record.task.identity.id) == parent);
             let depth = parent.map_or(0, |parent| parent.task.depth).saturating_add(1);
             past_reports.insert(agent.meta.agent_id.clone(), agent.describe());
             let task = AgentTask::past(agent, depth, session_id);
@@ -155,8 +155,8 @@ impl AgentRegistry {
         let mut state = self.state.lock();
         self.admit_to(&state, task.depth)?;
         state.started += 1;
-        task.mark.id = format!("a{}", state.started);
-        task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
+        task.identity.id = format!("a{}", state.started);
+        task.session = format!("{}/subagents/agent-{}", self.session_id, task.identity.id);
         let activity = "starting".to_owned();
         state.entries.push(AgentRecord { task: task.clone(), began: at, activity });
         Ok(task)
@@ -164,7 +164,7 @@ impl AgentRegistry {
 
     fn update(&self, id: &str, change: impl FnOnce(&mut AgentRecord)) {
         let mut state = self.state.lock();
-        if let Some(record) = state.entries.iter_mut().find(|it| it.task.mark.id == id) {
+        if let Some(record) = state.entries.iter_mut().find(|it| it.task.identity.id == id) {
             change(record);
         }
     }
@@ -175,11 +175,8 @@ impl AgentRegistry {
 
     /// Records the end of a sub-agent, with the calls that were denied to it.
     pub(super) fn record_end(&self, task: &AgentTask, denials: Vec<Denial>) {
-        let mut state = self.state.lock();
-        state.denials.extend(denials);
-        if let Some(record) = state.entries.iter_mut().find(|it| it.task.mark.id == task.mark.id) {
-            record.task = task.clone();
-        }
+        self.state.lock().denials.extend(denials);
+        self.update(&task.identity.id, |record| record.task = task.clone());
     }
 
     /// Returns the activities of the sub-agents that `parent` has started.
@@ -189,7 +186,7 @@ impl AgentRegistry {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
         });
         let describe = |entry: &AgentRecord| {
-            let AgentIdentity { id, kind, .. } = &entry.task.mark;
+            let AgentIdentity { id, kind, .. } = &entry.task.identity;
             let took = Duration::from_secs(entry.began.until(now).as_secs());
             format!("{id} ({kind}) for {}, {}", humantime::format_duration(took), entry.activity)
         };
@@ -201,7 +198,7 @@ impl AgentRegistry {
         let state = self.state.lock();
         let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
-            if let Some(account) = ledger.account(&task.mark.id) {
+            if let Some(account) = ledger.account(&task.identity.id) {
                 (task.usage.cost, task.usage.unsettled) = account;
             }
             task

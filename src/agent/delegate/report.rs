@@ -86,7 +86,7 @@ pub(super) fn answer(report: &SubagentReport) -> String {
 
 /// Returns the report on a sub-agent that is not done.
 pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
-    let identity = &task.mark;
+    let identity = &task.identity;
     let class = class_of(report.reason).map_or_else(String::new, |class| format!(", {class}"));
     let mut text = format!(
         "The agent {} ({}) did not finish. Stop reason: {}{class}. {}",
@@ -179,8 +179,8 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
     let usage = &task.usage;
     json!({
         "status": task.status,
-        "agentId": task.mark.id,
-        "agentType": task.mark.kind,
+        "agentId": task.identity.id,
+        "agentType": task.identity.kind,
         "reason": task.reason.map(StopReason::name),
         "prompt": task.prompt,
         "content": [{ "type": "text", "text": text }],
@@ -207,7 +207,7 @@ mod tests {
 
     fn task(reason: StopReason) -> AgentTask {
         AgentTask {
-            mark: AgentIdentity {
+            identity: AgentIdentity {
                 id: "a1".to_owned(),
                 call: "toolu_1".to_owned(),
                 kind: "reviewer".to_owned(),

@@ -123,7 +123,7 @@ impl ParentRun {
         stop: CancellationToken,
     ) -> ToolOutcome {
         let task = child.task.clone();
-        let AgentIdentity { id, call, kind, description } = task.mark.clone();
+        let AgentIdentity { id, call, kind, description } = task.identity.clone();
         let (parent, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
             let ended = parent.wait_for_end(&plan, child, token).await;
@@ -170,7 +170,7 @@ impl ParentRun {
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }
-        self.child(plan, Some(ended.task.mark.id.clone()), stop).ok()
+        self.child(plan, Some(ended.task.identity.id.clone()), stop).ok()
     }
 
     /// Creates, registers and announces a sub-agent that ends soon after `stop` is cancelled.
@@ -188,7 +188,7 @@ impl ParentRun {
             toolbox
         };
         let task = AgentTask {
-            mark: AgentIdentity {
+            identity: AgentIdentity {
                 id: String::new(),
                 call: plan.id.clone(),
                 kind: kind.name.clone(),
@@ -208,7 +208,7 @@ impl ParentRun {
         };
         let task = self.deps.registry.register(task, self.deps.clock.now())?;
         // Before the start is announced: the host may stop a task as soon as it knows the id.
-        let stoppable = self.deps.registry.stops.add(&task.mark.id, stop);
+        let stoppable = self.deps.registry.stops.add(&task.identity.id, stop);
         self.emit_task(&task);
         let (interrupter, interrupts) = watch::channel(None);
         let parent = Self { endpoints: plan.endpoints.clone(), ..self.clone() };
@@ -244,7 +244,7 @@ impl ParentRun {
             report.hide_secrets(&Redactor::new(self.deps.secrets.clone()));
         }
         task.error = report.error.as_deref().map(shown_error);
-        let (cost, unsettled) = self.deps.ledger.account(&task.mark.id).unwrap_or_default();
+        let (cost, unsettled) = self.deps.ledger.account(&task.identity.id).unwrap_or_default();
         task.usage = SubagentUsage {
             cost,
             unsettled,

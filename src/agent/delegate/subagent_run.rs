@@ -142,7 +142,7 @@ pub(super) fn run_boxed(
 async fn run(child: SubagentRun) -> SubagentReport {
     let SubagentRun { parent, task, definition, toolbox, interrupts, .. } = child;
     let _until_the_end = (child.interrupter, child.stoppable);
-    let (deps, identity) = (Arc::clone(&parent.deps), Arc::new(task.mark.clone()));
+    let (deps, identity) = (Arc::clone(&parent.deps), Arc::new(task.identity.clone()));
     let registry = &deps.registry;
     let mut observer =
         SubagentObserver::new(Arc::clone(&identity), Arc::clone(&deps), parent.post.clone());
@@ -237,10 +237,10 @@ fn endpoint_changes(endpoints: &[ModelEndpoint]) -> u32 {
 fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
     let Some(location) = &parent.deps.registry.location else { return Journal::disabled() };
     let header = SubagentHeader {
-        id: &task.mark.id,
-        call: &task.mark.call,
-        kind: &task.mark.kind,
-        description: &task.mark.description,
+        id: &task.identity.id,
+        call: &task.identity.call,
+        kind: &task.identity.kind,
+        description: &task.identity.description,
         parent: task.parent.as_deref(),
         model: &task.model,
         background: task.background,

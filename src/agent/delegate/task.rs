@@ -74,7 +74,7 @@ pub struct SubagentUsage {
 /// A sub-agent as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentTask {
-    pub mark: AgentIdentity,
+    pub identity: AgentIdentity,
     /// The sub-agent that started it. `None`: the run itself.
     pub parent: Option<String>,
     /// 1: started by the run itself.
@@ -100,7 +100,7 @@ impl AgentTask {
         let PastAgent { meta, ended, error, sums, recovery, .. } = agent;
         Self {
             session: format!("{session_id}/subagents/agent-{}", meta.agent_id),
-            mark: AgentIdentity {
+            identity: AgentIdentity {
                 id: meta.agent_id,
                 call: meta.tool_use_id,
                 kind: meta.agent_type,

@@ -13,10 +13,10 @@ use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 pub(super) fn agent(task: &AgentTask) -> AgentSummary {
     let usage = &task.usage;
     AgentSummary {
-        id: task.mark.id.clone(),
-        tool_use_id: task.mark.call.clone(),
-        kind: task.mark.kind.clone(),
-        description: task.mark.description.clone(),
+        id: task.identity.id.clone(),
+        tool_use_id: task.identity.call.clone(),
+        kind: task.identity.kind.clone(),
+        description: task.identity.description.clone(),
         parent: task.parent.clone(),
         depth: task.depth,
         retries: task.retries.clone(),
@@ -64,7 +64,7 @@ impl TaskOutcome {
 
 /// Returns the messages about the start or the end of a sub-agent.
 pub(super) fn agent_messages(task: &AgentTask) -> Vec<SystemMessage> {
-    let AgentIdentity { id, call, kind, description } = &task.mark;
+    let AgentIdentity { id, call, kind, description } = &task.identity;
     let end = match task.status {
         AgentStatus::Running => {
             return vec![SystemMessage::TaskStarted(TaskStarted {
@@ -137,7 +137,7 @@ pub fn command_messages(task: &BackgroundTask) -> Vec<SystemMessage> {
 
 /// Formats a line about a sub-agent.
 pub(super) fn line(task: &AgentTask) -> String {
-    let AgentIdentity { id, kind, description, .. } = &task.mark;
+    let AgentIdentity { id, kind, description, .. } = &task.identity;
     match task.status {
         AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
         AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped | AgentStatus::Lost => {

@@ -105,7 +105,7 @@ impl Observer for SnapshotRecorder {
             snapshot.tasks.retain(|known| known.id != task.id);
             snapshot.tasks.push(BackgroundTask::clone(task));
         } else if let RunEvent::Agent(task) = event {
-            match snapshot.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
+            match snapshot.agents.iter_mut().find(|known| known.identity.id == task.identity.id) {
                 Some(known) => *known = AgentTask::clone(task),
                 None => snapshot.agents.push(AgentTask::clone(task)),
             }

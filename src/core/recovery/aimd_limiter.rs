@@ -32,7 +32,7 @@ impl AimdLimiter {
         self.most - self.limit
     }
 
-    /// The era to remember for a request that begins now.
+    /// The epoch to remember for a request that begins now.
     pub fn epoch(self) -> u32 {
         self.epoch
     }
