@@ -57,7 +57,6 @@ impl RunWorld<'_> {
     /// # Errors
     /// The event that comes instead: the run was cut off, or a hook prevents the request.
     pub(super) async fn ask(&mut self, call: ModelCall) -> Result<Event, Event> {
-        let call = self.caller.adapt(call, &self.limits);
         if let Some(until) = self.caller.shared_limit_until(&call, &mut self.monitor).await? {
             return Ok(Event::SharedLimitMet { until });
         }

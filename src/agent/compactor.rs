@@ -114,6 +114,7 @@ impl ContextView<'_> {
             fixed: u32::try_from(self.history().fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.caller.window()).unwrap_or(u32::MAX),
             counted: self.request(purpose).is_counted(),
+            needs_whole_reply: self.caller.needs_whole_reply(),
             mitigations: if crowded { self.room_mitigations() } else { AvailableMitigations::NONE },
         }
     }

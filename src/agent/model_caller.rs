@@ -14,7 +14,7 @@ use crate::model::limits::SharedLimits;
 use crate::model::{ModelReply, Reasoning, Renewal, StreamProgress, ThinkingMode, WebSearch};
 use crate::recovery::{
     ClassifiedFault, ErrorClass, Event, Failure, Fault, Limits, ModelCall, Moment, Money,
-    RecoveryRecord, Transition,
+    OptionalField, RecoveryRecord, Transition,
 };
 use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 
@@ -209,9 +209,12 @@ impl ModelCaller {
         Some((from, self.endpoint().label.clone()))
     }
 
-    /// Returns a call without streaming, where streams do not work.
-    pub(super) fn adapt(&self, call: ModelCall, limits: &Limits) -> ModelCall {
-        self.streamed_arguments.adapt(call, limits, self.endpoint_at(call.model_index))
+    /// Returns true if streams of the model in use lose arguments, or its service has refused
+    /// streaming, maybe in an earlier process.
+    pub(super) fn needs_whole_reply(&self) -> bool {
+        let ModelEndpoint { facts, client, .. } = self.endpoint();
+        self.streamed_arguments.are_lost()
+            || !client.accepts_field(&facts.name, OptionalField::Streaming)
     }
 
     /// Records the arguments of tool calls in a reply. Returns true if replies are not streamed

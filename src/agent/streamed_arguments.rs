@@ -2,10 +2,8 @@
 //! request correctly without streaming.
 
 use crate::model::ModelReply;
-use crate::recovery::{Limits, ModelCall, OptionalField, ReplyMode};
+use crate::recovery::Limits;
 use crate::transcript::{Block, ToolDefinition};
-
-use super::setup::ModelEndpoint;
 
 /// Consecutive streamed replies without a usable call before replies are not streamed.
 const LOST_MAX: u8 = 2;
@@ -48,20 +46,9 @@ impl StreamedArguments {
         true
     }
 
-    /// Turns streaming off for a call, if streams lose arguments or the service has refused
-    /// streaming, maybe in an earlier process.
-    pub(super) fn adapt(
-        &self,
-        call: ModelCall,
-        limits: &Limits,
-        endpoint: &ModelEndpoint,
-    ) -> ModelCall {
-        let may_stream =
-            endpoint.client.accepts_field(&endpoint.facts.name, OptionalField::Streaming);
-        if self.whole_replies == 0 && may_stream {
-            return call;
-        }
-        ModelCall { mode: ReplyMode::Whole, cap: call.cap.min(limits.caps.whole), ..call }
+    /// Returns true if replies are not streamed for now.
+    pub(super) fn are_lost(&self) -> bool {
+        self.whole_replies > 0
     }
 }
 

@@ -88,6 +88,7 @@ impl World for Scripted {
                 fixed: 0,
                 window: u32::MAX,
                 counted: false,
+                needs_whole_reply: false,
                 mitigations: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),

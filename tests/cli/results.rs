@@ -56,6 +56,7 @@ const WEIGHED: Event = Event::Estimated(TokenEstimate {
     fixed: 0,
     window: 200_000,
     counted: false,
+    needs_whole_reply: false,
     mitigations: AvailableMitigations::NONE,
 });
 

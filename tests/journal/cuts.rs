@@ -229,6 +229,7 @@ impl World for Process<'_> {
                 fixed: 0,
                 window: u32::MAX,
                 counted: false,
+                needs_whole_reply: false,
                 mitigations: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.ask(),

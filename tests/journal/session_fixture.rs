@@ -152,6 +152,7 @@ pub(super) fn weighed() -> Event {
         fixed: 0,
         window: u32::MAX,
         counted: false,
+        needs_whole_reply: false,
         mitigations: AvailableMitigations::NONE,
     })
 }

@@ -40,6 +40,7 @@ fn every_event() -> Vec<Event> {
     let pico = Money::from_pico_dollars;
     let weights = [
         FREE,
+        TokenEstimate { needs_whole_reply: true, ..FREE },
         TokenEstimate { ceiling: 0, ..FREE },
         TokenEstimate { left: Some(pico(50)), token: pico(1), ..FREE },
         TokenEstimate { left: Some(pico(9)), token: pico(1), ..FREE },

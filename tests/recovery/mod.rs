@@ -105,6 +105,7 @@ const FREE: TokenEstimate = TokenEstimate {
     fixed: 0,
     window: u32::MAX,
     counted: false,
+    needs_whole_reply: false,
     mitigations: AvailableMitigations::NONE,
 };
 

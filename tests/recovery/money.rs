@@ -73,6 +73,7 @@ fn affordable_output_is_what_the_input_cost_leaves() {
         fixed: 0,
         window: u32::MAX,
         counted: false,
+        needs_whole_reply: false,
         mitigations: AvailableMitigations::NONE,
     };
     assert_eq!(weight(None).affordable(), u64::MAX);

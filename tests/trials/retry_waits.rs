@@ -204,6 +204,7 @@ fn jitter_spreads_the_retries_of_a_hundred_runs() {
         fixed: 0,
         window: u32::MAX,
         counted: false,
+        needs_whole_reply: false,
         mitigations: AvailableMitigations::NONE,
     };
     let overload = Failure::of(ErrorClass::ServerOverload);

@@ -149,6 +149,9 @@ pub struct TokenEstimate {
     /// True if the service counted the tokens of this request, so that `size` is exact.
     #[serde(default)]
     pub counted: bool,
+    /// True if a stream of this model would lose a part of the reply, or is refused.
+    #[serde(default)]
+    pub needs_whole_reply: bool,
     pub mitigations: AvailableMitigations,
 }
 

@@ -197,7 +197,8 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         let caps = &context.limits.caps;
-        let (mode, most) = if self.avoids_streaming(context.limits) {
+        let is_whole = estimate.needs_whole_reply || self.avoids_streaming(context.limits);
+        let (mode, most) = if is_whole {
             (ReplyMode::Whole, caps.whole)
         } else {
             (ReplyMode::Streaming, u32::MAX)

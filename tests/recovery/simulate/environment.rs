@@ -104,6 +104,7 @@ impl Simulation {
                 fixed: 0,
                 window,
                 counted: false,
+                needs_whole_reply: false,
                 mitigations: AvailableMitigations::NONE,
             },
             seen: Seen::default(),

@@ -3,11 +3,11 @@
 use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure,
     FailureStage, Limits, LoopStatus, Pause, RecoveryPlan, ReplyDisposition, ReplyKind, ReplyMode,
-    RetryHint, Run, StopReason,
+    RetryHint, Run, StopReason, TokenEstimate,
 };
 
 use super::super::{
-    ANSWER, ANYTHING, Story, TOOL_CALLS, failure, failure_at_stage, failure_with_retry_after,
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, failure, failure_at_stage, failure_with_retry_after,
     failure_with_retry_hint, limits, secs, with_budgets,
 };
 
@@ -240,6 +240,11 @@ fn a_non_streaming_call_caps_its_output_to_fit_its_timeout() {
     let story = Story::begin(limits()).then(cut);
     assert_eq!(story.asked().cap, 64_000);
     let story = story.then(torn()).wakes().then(torn()).wakes();
+    assert_eq!((story.asked().mode, story.asked().cap), (ReplyMode::Whole, 16_000));
+    let whole = TokenEstimate { needs_whole_reply: true, ..FREE };
+    let story = Story::unasked(limits()).measure_with(whole).then(Event::Begin);
+    assert_eq!((story.asked().mode, story.asked().cap), (ReplyMode::Whole, 8_192));
+    let story = story.then(cut);
     assert_eq!((story.asked().mode, story.asked().cap), (ReplyMode::Whole, 16_000));
 }
 

@@ -167,6 +167,7 @@ fn weight(left: u64) -> TokenEstimate {
         fixed: 0,
         window: u32::MAX,
         counted: false,
+        needs_whole_reply: false,
         mitigations: AvailableMitigations::NONE,
     }
 }
