@@ -82,6 +82,32 @@ pub(super) struct HookInput {
     call: Option<Arc<PreparedCall>>,
 }
 
+impl HookInput {
+    pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
+        let fields = if let Value::Object(fields) = fields { fields } else { Map::new() };
+        let subject = subject.to_owned();
+        Self { context: hooks::HookContext { event, subject, alias: None, fields }, call: None }
+    }
+
+    /// Returns the input for an event about a tool call. `more` holds additional fields.
+    pub(super) fn about(
+        event: HookEvent,
+        prepared: &Arc<PreparedCall>,
+        more: Map<String, Value>,
+    ) -> Self {
+        let ToolCall { id, name, input } = prepared.call();
+        // The model may use either name of this tool; hooks see one, and may name either.
+        let (name, alias) =
+            if is_agent_tool(name) { (AGENT, Some(TASK)) } else { (&**name, other_name(name)) };
+        let fields = json!({ "tool_name": name, "tool_input": input, "tool_use_id": id });
+        let mut input = Self::of(event, name, fields);
+        input.context.alias = alias;
+        input.context.fields.extend(more);
+        input.call = Some(Arc::clone(prepared));
+        input
+    }
+}
+
 impl HookRunner {
     /// Creates the runner. `has_objection` is true if an earlier process ended with an objection of
     /// a Stop hook.
@@ -203,35 +229,7 @@ impl HookRunner {
         let log = logged.map(|hooks| hooks.log().path().display().to_string());
         HookStats { log, ..self.stats.clone() }
     }
-}
 
-impl HookInput {
-    pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
-        let Value::Object(fields) = fields else { return Self::of(event, subject, json!({})) };
-        let subject = subject.to_owned();
-        Self { context: hooks::HookContext { event, subject, alias: None, fields }, call: None }
-    }
-
-    /// Returns the input for an event about a tool call. `more` holds additional fields.
-    pub(super) fn about(
-        event: HookEvent,
-        prepared: &Arc<PreparedCall>,
-        more: Map<String, Value>,
-    ) -> Self {
-        let ToolCall { id, name, input } = prepared.call();
-        // The model may use either name of this tool; hooks see one, and may name either.
-        let (name, alias) =
-            if is_agent_tool(name) { (AGENT, Some(TASK)) } else { (&**name, other_name(name)) };
-        let fields = json!({ "tool_name": name, "tool_input": input, "tool_use_id": id });
-        let mut input = Self::of(event, name, fields);
-        input.context.alias = alias;
-        input.context.fields.extend(more);
-        input.call = Some(Arc::clone(prepared));
-        input
-    }
-}
-
-impl HookRunner {
     /// Records that a hook was ended with the run.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
         let line = format!("{}: {}", event.name(), conversation.hook_text(which));
@@ -315,9 +313,7 @@ impl HookRunner {
         self.halt.get_or_insert(why.clone());
         self.stats.why.get_or_insert(why);
     }
-}
 
-impl HookRunner {
     /// Returns the variables that change when a shell evaluates the exports of hooks, if there are
     /// any hooks.
     pub(super) fn exports<'t>(
