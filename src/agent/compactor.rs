@@ -10,9 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
-    AvailableMitigations, CallPurpose, ClassifiedFault, ErrorClass, FaultKind, Limits, ModelCall,
-    Money, Nudge, OptionalField, PROMPT_NOTES, RefusedCap, RejectedContent, ReplyMode, SUMMARISE,
-    TokenEstimate, Trim,
+    AvailableMitigations, CallPurpose, ClassifiedFault, FaultKind, Limits, ModelCall, Money, Nudge,
+    OptionalField, PROMPT_NOTES, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -43,9 +42,6 @@ const NO_SUMMARY: &str = "No summary could be made of the older messages, which 
                           the present state of the work before you go on.";
 /// Number of the largest contributors to an overflow that are reported.
 const CONTRIBUTORS_MAX: usize = 5;
-/// A request below so many tokens fits into the smallest window of a model that can use tools, so a
-/// refusal of it as too long is implausible.
-const SMALL_REQUEST: u64 = 16_000;
 
 /// The state of compaction.
 #[derive(Default)]
@@ -250,75 +246,6 @@ impl ContextView<'_> {
         let may_omit = matches!(fault.fault.kind, FaultKind::Refused { .. })
             && self.conversation.next_omitted().is_some();
         AvailableMitigations { added: may_omit && !is_explained, ..found }
-    }
-
-    /// Returns true if the request contradicts its refusal, and the request before was not refused
-    /// for the same reason.
-    pub(super) fn contradicts(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
-        let class = fault.failure.class;
-        if self.caller.last_failure().is_some_and(|before| before.failure.class == class) {
-            return false;
-        }
-        if class == ErrorClass::PromptTooLong {
-            self.is_implausible_overflow(fault, ask)
-        } else if class == ErrorClass::RequestTooLarge {
-            // Their bytes are not in the size in tokens.
-            let has_media = has_media(self.conversation.messages());
-            !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
-        } else if class == ErrorClass::InvalidRequest {
-            self.contradicts_refusal(fault, ask.purpose)
-        } else {
-            false
-        }
-    }
-
-    /// Returns true if a refusal as too long contradicts the known window: the request is far
-    /// smaller. A window that the refusal does not name may be smaller than the known one, so only
-    /// a small request contradicts it. If the output may be what does not fit, the next request
-    /// asks for less of it.
-    fn is_implausible_overflow(&mut self, fault: &ClassifiedFault, ask: &ModelCall) -> bool {
-        let (output, unnamed) = if fault.counts_output() {
-            (u64::from(ask.cap), 0)
-        } else {
-            (0, self.caller.window().min(2 * SMALL_REQUEST))
-        };
-        let window = fault.named_window().unwrap_or(unnamed);
-        self.size_of(ask.purpose) + output < window / 2
-    }
-
-    /// Learns the real window size from an overflow: the size that the service names or, without
-    /// one, nine tenths of the size that did not fit. A summarising request is shorter than one for
-    /// a reply, so its size says nothing about the window.
-    pub(super) fn learn_window(&mut self, fault: &ClassifiedFault, purpose: CallPurpose) {
-        if fault.failure.class != ErrorClass::PromptTooLong {
-            return;
-        }
-        let size = (purpose == CallPurpose::Reply).then(|| self.history().estimate());
-        let known = self.caller.window();
-        let named = fault.named_window().filter(|&window| !self.contradicts_window(window));
-        let Some(reported) = named.or_else(|| size.map(|size| size / 10 * 9)) else { return };
-        let learned = reported.min(known).max(1);
-        self.caller.learn_window(learned, self.journal);
-    }
-
-    /// Returns true if a window contradicts an earlier answer: it has no room for the system prompt
-    /// and the tools, and the model has read more than it holds.
-    fn contradicts_window(&self, window: u64) -> bool {
-        let history = self.history();
-        window <= history.fixed() && history.counted().is_some_and(|tokens| tokens > window)
-    }
-
-    /// Learns the output limit of the model from the refusal of an output cap: the limit that the
-    /// service names or, without one, a cap that is probably accepted.
-    pub(super) fn learn_output_limit(&mut self, fault: &ClassifiedFault, ask: &ModelCall) {
-        let Some(refused) = fault.refused_output_cap(ask.cap) else { return };
-        let first = self.limits.caps.first;
-        let learned = match refused {
-            RefusedCap::Named(limit) => limit,
-            RefusedCap::Unnamed if ask.cap > first => first,
-            RefusedCap::Unnamed => ask.cap / 2,
-        };
-        self.caller.learn_output_limit(learned, self.journal);
     }
 
     /// Returns the approximate size of the current request, in tokens.
