@@ -201,8 +201,8 @@ impl Drop for Leftovers {
     }
 }
 
+/// Returns the first event, without the servers and their tools.
 fn initial_event(setup: &Setup) -> Init {
-    let definitions = setup.toolbox.definitions();
     let others = setup.agents.iter().map(|kind| kind.name.as_str());
     let agents = iter::once(GENERAL_PURPOSE).chain(others.filter(|name| *name != GENERAL_PURPOSE));
     Init {
@@ -211,7 +211,7 @@ fn initial_event(setup: &Setup) -> Init {
         model: setup.endpoints.first().map(|endpoint| endpoint.label.clone()).unwrap_or_default(),
         servers: Vec::new(),
         server_prompts: Vec::new(),
-        tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
+        tools: Vec::new(),
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),
         sandbox: setup.toolbox.sandbox().clone(),
