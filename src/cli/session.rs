@@ -283,7 +283,7 @@ fn adapt(restored: &mut RestoredSession, carry: CarryOver, limits: &Limits) {
     work.run = work.run.map(|run| match carry {
         CarryOver::Fresh => run.for_new_prompt(before, limits),
         CarryOver::On => {
-            let run = if is_over { run.reopened(limits) } else { run };
+            let run = if is_over { run.reopened(before, limits) } else { run };
             apply_limits(run, totals.prompt.turns, before, limits)
         }
     });

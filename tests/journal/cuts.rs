@@ -359,7 +359,8 @@ impl Trial<'_> {
             left_off = Some(restored.conversation.left_off.expect("outlast has recorded it"));
             if let Some(before) = restored.work.run {
                 let is_over = restored.work.ended.is_some();
-                let goes_on = if is_over { before.reopened(&limits) } else { before };
+                let goes_on =
+                    if is_over { before.reopened(Some(&limits), &limits) } else { before };
                 run = goes_on.resumed();
                 run.budgets.turns = limits
                     .budgets

@@ -29,9 +29,10 @@ impl Run {
 
     /// A run that ended without success and continues with the same prompt. The budgets of the
     /// prompt stay spent: turns, tries at the answer and at the requirement, effort, the larger
-    /// output limit. The budgets of recoveries are full again, since this is another attempt.
-    pub fn reopened(self, limits: &Limits) -> Self {
-        let fresh = Self::new(self.seed, limits);
+    /// output limit. So do those of the session, as for a new prompt: resuming is not a way around
+    /// them. The budgets of recoveries are full again, since this is another attempt.
+    pub fn reopened(self, before: Option<&Limits>, limits: &Limits) -> Self {
+        let fresh = self.for_new_prompt(before, limits);
         let budgets = Budgets {
             turns: self.budgets.turns,
             escalations: self.budgets.escalations,

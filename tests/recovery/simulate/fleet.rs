@@ -365,7 +365,7 @@ impl Fleet {
         self.leave_slot(task);
         let state = &mut self.tasks[task];
         if code == exit_code::TEMPORARY {
-            state.run = state.run.reopened(&self.limits).resumed();
+            state.run = state.run.reopened(Some(&self.limits), &self.limits).resumed();
             let delay = (RESTART_DELAY << state.refusals.min(10)).min(RESTART_DELAY_MAX);
             state.refusals += 1;
             self.figures.restarts += 1;

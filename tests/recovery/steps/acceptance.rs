@@ -440,7 +440,7 @@ fn a_finished_answer_stands_if_more_effort_fails() {
 fn an_answer_stands_in_the_next_process_but_not_for_the_next_prompt() {
     let rules = Limits { effort: Some(10_000), ..limits() };
     let run = Story::begin(rules).then(answer(10)).run;
-    for run in [run.resumed(), run.reopened(&rules)] {
+    for run in [run.resumed(), run.reopened(Some(&rules), &rules)] {
         let story = Story { run, ..Story::unasked(rules) };
         let resumed = Event::Resumed(LeftOff::ReplyDue);
         story.just(resumed).fails(ErrorClass::InvalidRequest).ends_as(StopReason::Completed);

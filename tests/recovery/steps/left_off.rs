@@ -170,25 +170,39 @@ fn a_try_that_the_turn_limit_prevents_is_not_spent() {
 #[test]
 fn a_reopened_run_keeps_its_output_limit() {
     let before = Story::begin(limits()).then(CUT).then(CUT).run;
-    let after = before.reopened(&limits());
+    let after = before.reopened(None, &limits());
     assert_eq!((after.cap, after.budgets.escalations), (before.cap, 0));
     assert_eq!(after.budgets.continuations, limits().budgets.continuations);
 }
 
-/// What is limited for the session is not renewed by its prompts, unless the user sets another limit.
+/// A way to continue a session, from its earlier limits.
+type Continuation = fn(Run, Option<&Limits>, &Limits) -> Run;
+
+/// What is limited for the session is not renewed by its prompts, or by resuming a prompt that
+/// ended without success, unless the user sets another limit.
 #[test]
-fn a_new_prompt_keeps_what_the_session_has_used_up() {
+fn a_new_prompt_and_a_reopened_one_keep_what_the_session_has_used_up() {
     let budgets = Budgets { compactions: Some(1), ..Budgets::DEFAULT };
     let rules = Limits { budgets, fast: Some(FastMode::default()), ..limits() };
     let begun = Story::begin(rules).run;
     assert_eq!(begun.fast, Fast::On);
-    let spent = Budgets { compactions: Some(0), fast_mode: 0, turns: Some(1), ..begun.budgets };
+    let spent = Budgets {
+        compactions: Some(0),
+        cool_downs: 2,
+        fast_mode: 0,
+        turns: Some(1),
+        ..begun.budgets
+    };
     let before = Run { budgets: spent, fast: Fast::Off, failures: 3, ..begun };
-    let after = before.for_new_prompt(Some(&rules), &rules);
-    assert_eq!((after.budgets.compactions, after.budgets.turns), (Some(0), None));
-    assert_eq!((after.fast, after.failures), (Fast::Off, 0));
     let more = with_budgets(Budgets { compactions: Some(2), ..Budgets::DEFAULT });
-    assert_eq!(before.for_new_prompt(Some(&rules), &more).budgets.compactions, Some(2));
-    let untouched = begun.for_new_prompt(Some(&rules), &rules);
-    assert_eq!((untouched.budgets.compactions, untouched.fast), (Some(1), Fast::On));
+    let ways: [Continuation; 2] = [Run::for_new_prompt, Run::reopened];
+    for (after, turns) in ways.into_iter().zip([None, Some(1)]) {
+        let same = after(before, Some(&rules), &rules);
+        assert_eq!((same.budgets.compactions, same.budgets.turns), (Some(0), turns));
+        assert_eq!((same.budgets.cool_downs, same.budgets.fast_mode), (2, 0));
+        assert_eq!((same.fast, same.failures), (Fast::Off, 0));
+        assert_eq!(after(before, Some(&rules), &more).budgets.compactions, Some(2));
+        let untouched = after(begun, Some(&rules), &rules);
+        assert_eq!((untouched.budgets.compactions, untouched.fast), (Some(1), Fast::On));
+    }
 }
