@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
@@ -64,17 +65,7 @@ impl BatchFolder {
     /// It could not be written. An older plan is then still intact.
     pub fn write_plan(&self, plan: &BatchPlan) -> Result<(), BatchFolderError> {
         self.create()?;
-        let path = self.plan_path();
-        let write = || -> io::Result<()> {
-            let text = serde_json::to_string(plan)?;
-            let new = self.path.join(format!(".plan-{}", Uuid::new_v4().simple()));
-            let mut options = OpenOptions::new();
-            let mut file = options.create_new(true).write(true).mode(PLAN_MODE).open(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|cause| BatchFolderError::Unwritable { path: path.clone(), cause })
+        replace_file(self.plan_path(), || Ok(serde_json::to_string(plan)?))
     }
 
     /// Locks the batch for the process that starts its tasks. `None`: another process has the lock.
@@ -139,6 +130,25 @@ async fn lock(path: PathBuf, limit: Duration) -> Result<Option<FileLock>, BatchF
         Err(LockError::Held(_)) => Ok(None),
         Err(LockError::Unusable(cause)) => Err(BatchFolderError::Unwritable { path, cause }),
     }
+}
+
+/// Replaces a file of a batch, which only the user can read. After a crash it has its old content
+/// or the new one.
+pub(super) fn replace_file(
+    path: PathBuf,
+    content: impl FnOnce() -> io::Result<String>,
+) -> Result<(), BatchFolderError> {
+    let replace = || -> io::Result<()> {
+        let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
+        let mut file = NamedTempFile::new_in(folder)?;
+        file.write_all(content()?.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        // Not every file system can sync a folder; the content is whole in any case.
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        Ok(())
+    };
+    replace().map_err(|cause| BatchFolderError::Unwritable { path, cause })
 }
 
 /// Removes a file, if it exists.
@@ -296,8 +306,7 @@ impl TaskFolder {
     /// # Errors
     /// The file of the session id cannot be written.
     pub fn begin_session(&self) -> Result<(), BatchFolderError> {
-        let id = format!("{}\n", Uuid::new_v4());
-        fs::write(self.session_path(), id).map_err(|cause| self.unwritable(cause))
+        replace_file(self.session_path(), || Ok(format!("{}\n", Uuid::new_v4())))
     }
 
     /// Removes the result, so that the task is run again.

@@ -1,13 +1,12 @@
 //! The record of a batch's submission to an engine, so that a batch is not submitted twice.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{BatchFolder, BatchFolderError, remove_if_exists};
+use super::folder::{BatchFolder, BatchFolderError, remove_if_exists, replace_file};
 
 const FILE: &str = "submission.json";
 
@@ -93,15 +92,13 @@ impl BatchFolder {
         serde_json::from_str(&fs::read_to_string(self.submission_path()).ok()?).ok()
     }
 
-    /// Records a submission.
+    /// Records a submission. After a crash, the earlier record or this one is there: without one, a
+    /// batch that was paid for would be submitted again.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn record_submission(&self, submission: &Submission) -> Result<(), BatchFolderError> {
-        let path = self.submission_path();
-        let text = serde_json::to_string(submission).map_err(io::Error::other);
-        text.and_then(|text| fs::write(&path, text + "\n"))
-            .map_err(|cause| BatchFolderError::Unwritable { path, cause })
+        replace_file(self.submission_path(), || Ok(serde_json::to_string(submission)? + "\n"))
     }
 
     /// Removes the record of the last submission, whose job no longer exists in the engine.
@@ -141,6 +138,22 @@ mod tests {
             assert_eq!(words, wanted, "{printed}");
             assert!(read.is_none_or(|it| it.tasks == [0, 2]), "{printed}");
         }
+    }
+
+    /// A process that is killed while it writes a record must not lose the earlier one.
+    #[test]
+    fn a_record_is_replaced_and_never_changed_in_place() {
+        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let folder = BatchFolder::new(scratch.path().to_owned());
+        let [first, second] =
+            ["7", "8"].map(|job| Submission::of_sbatch(job, &[0]).expect("a job"));
+        folder.record_submission(&first).expect("it can be written");
+        let beside = scratch.path().join("beside");
+        fs::hard_link(folder.submission_path(), &beside).expect("the same file system");
+        folder.record_submission(&second).expect("it can be written");
+        assert_eq!(folder.submission(), Some(second));
+        let kept = fs::read_to_string(beside).expect("it is kept");
+        assert_eq!(serde_json::from_str::<Submission>(&kept).expect("it is whole"), first);
     }
 
     #[test]
