@@ -36,18 +36,12 @@ impl Opening {
     /// repeats the input, or the beginning of a file that it names, does not count.
     pub(super) fn of_hook(output: &[u8], input: &Value) -> Self {
         let opening = Self::classify(output);
-        let requests = |text: String| {
-            let end = text.floor_char_boundary(OPENING_MAX);
-            matches!(Self::classify(&text.as_bytes()[..end]), Self::Release(_))
-        };
-        let is_repeated = matches!(opening, Self::Release(_))
-            && (GivenText::of(input).has_background_request()
-                || named_files::texts(input).any(requests));
+        let is_repeated = matches!(opening, Self::Release(_)) && has_request(input);
         if is_repeated { Self::Other } else { opening }
     }
 
-    /// Classifies the beginning of a hook's output.
-    fn classify(output: &[u8]) -> Self {
+    /// Classifies the beginning of a hook's output, which may repeat its input.
+    pub(super) fn classify(output: &[u8]) -> Self {
         let output = output.strip_prefix(b"\xef\xbb\xbf").unwrap_or(output).trim_ascii_start();
         let begins = output.first().is_none_or(|first| *first == b'{');
         if !begins || output.len() > OPENING_MAX {
@@ -64,6 +58,16 @@ impl Opening {
             None => Self::Incomplete,
         }
     }
+}
+
+/// Returns true if the input of a hook, or the beginning of a file that it names, has a request to
+/// continue in the background. Reads the files.
+pub(super) fn has_request(input: &Value) -> bool {
+    let requests = |text: String| {
+        let end = text.floor_char_boundary(OPENING_MAX);
+        matches!(Opening::classify(&text.as_bytes()[..end]), Opening::Release(_))
+    };
+    GivenText::of(input).has_background_request() || named_files::texts(input).any(requests)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::process::{
     sleep_while_running, timeout_while_running,
 };
 
-use super::background::{Opening, Release};
+use super::background::{Opening, Release, has_request};
 use super::result::{HookEnd, HookRun};
 
 /// The most bytes kept of each output stream of a hook; the rest is discarded.
@@ -52,7 +52,7 @@ pub(super) async fn run_hook(
     limit: Duration,
     cancel: CancellationToken,
 ) -> HookRun {
-    match Following::begin(&supervisor, &job, (input, Value::Null), limit).await {
+    match Following::begin(&supervisor, &job, (input, Arc::default()), limit).await {
         Ok(following) => following.finish(&cancel).await,
         Err(hook_run) => hook_run,
     }
@@ -78,7 +78,7 @@ pub(super) struct Following {
     /// Ends when its time is up.
     time: TimeLimit,
     /// The input that it was given.
-    input: Value,
+    input: Arc<Value>,
 }
 
 /// The outcome of waiting for a hook.
@@ -96,7 +96,7 @@ impl Following {
     pub(super) async fn begin(
         supervisor: &Supervisor,
         job: &Job,
-        (text, input): (Vec<u8>, Value),
+        (text, input): (Vec<u8>, Arc<Value>),
         limit: Duration,
     ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
@@ -172,7 +172,11 @@ impl Following {
             let _ = timeout_while_running(GRACE, &mut self.exit).await;
         }
         self.writer.abort_all();
-        let (changed, confined) = (self.running.check_programs().err(), self.running.is_confined);
+        let ended = match ended {
+            Ok(end) => self.check_programs(end, cancel).await,
+            Err(end) => Err(end),
+        };
+        let confined = self.running.is_confined;
         if let Ok(end) = &ended {
             self.drain(end, cancel).await;
         }
@@ -191,15 +195,31 @@ impl Following {
                 drop((running, streams, slot));
             });
         }
-        let end = match (ended, changed) {
-            (Ok(_), Some(why)) => HookEnd::ProgramChanged(why.to_string()),
-            (Ok(end) | Err(end), _) => end,
-        };
+        let (Ok(end) | Err(end)) = ended;
         let (stdout, is_cut) = out.close();
         let (stderr, _) = err.close();
         let is_denied = confined && end != HookEnd::Exited(0) && looks_denied(&stderr);
         let stderr = if is_denied { with_sandbox_hint(&stderr) } else { stderr };
         HookRun { end, stdout, stderr, is_cut }
+    }
+
+    /// Checks the programs of a hook that has ended by itself, within its time: their disk may
+    /// hang. `Err`: its output does not count, for this reason.
+    async fn check_programs(
+        &mut self,
+        end: HookEnd,
+        cancel: &CancellationToken,
+    ) -> Result<HookEnd, HookEnd> {
+        tokio::select! {
+            biased;
+            found = self.running.find_change() => match found {
+                Ok(None) => Ok(end),
+                Ok(Some(why)) => Ok(HookEnd::ProgramChanged(why.to_string())),
+                Err(_panic) => Err(HookEnd::Crashed),
+            },
+            () = cancel.cancelled() => Err(HookEnd::Cancelled),
+            () = &mut self.time => Err(HookEnd::TimedOut),
+        }
     }
 
     /// Reads the output of a hook that has ended by itself: to its end, or until it is complete
@@ -313,15 +333,22 @@ impl StreamHead {
 
     /// Waits until the output begins with a request to run in the background; never returns if it
     /// begins with anything else. Cancel-safe.
-    async fn wait_for_background_request(&self, input: &Value) -> Release {
-        loop {
-            let opening = Opening::of_hook(&self.received().bytes, input);
+    async fn wait_for_background_request(&self, input: &Arc<Value>) -> Release {
+        let release = loop {
+            let opening = Opening::classify(&self.received().bytes);
             match opening {
-                Opening::Release(release) => return release,
+                Opening::Release(release) => break release,
                 Opening::Other => std::future::pending::<()>().await,
                 Opening::Incomplete => self.grown().notified().await,
             }
+        };
+        // The disk of a file that the input names may hang.
+        let input = Arc::clone(input);
+        let is_repeated = tokio::task::spawn_blocking(move || has_request(&input));
+        if is_repeated.await.unwrap_or(true) {
+            std::future::pending::<()>().await;
         }
+        release
     }
 }
 

@@ -1,8 +1,12 @@
 //! Interprets the result of one hook: its exit code and its output.
 
+use std::io;
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::process::file_reads::unblocked;
 use crate::secrets::Redactor;
 use crate::types::HostError;
 
@@ -92,6 +96,13 @@ impl HookFailure {
         Self { kind: HookFailureKind::InvalidOutput, detail: detail.to_owned() }
     }
 
+    /// The files that the call names could not be compared with its output.
+    fn unread_files(error: &io::Error) -> Self {
+        let detail =
+            format!("a file that the call names cannot be compared with its output: {error}");
+        Self { kind: HookFailureKind::TimedOut, detail }
+    }
+
     /// It cannot be determined whether the hook applies to what happened.
     pub(super) fn matcher_failed(why: &MatcherError) -> Self {
         Self { kind: HookFailureKind::MatcherFailed, detail: why.to_string() }
@@ -125,6 +136,21 @@ const NOT_FOUND: [i32; 2] = [126, 127];
 /// The exit code with which a shell reports that a signal has ended a program is this number and
 /// the number of the signal.
 const SIGNAL_BASE: i32 = 128;
+
+/// Returns whether a hook continues in the background, and its decision. Reads the files that the
+/// input names, on a thread that a file system may block.
+pub(super) async fn interpret(
+    event: HookEvent,
+    hook: HookRun,
+    input: Arc<Value>,
+    redactor: Arc<Redactor>,
+) -> (bool, Result<HookOutput, HookFailure>) {
+    let interpreted = unblocked(move || {
+        let output = interpret_result(event, &hook, &input, &redactor);
+        (hook.runs_in_background(&input), output)
+    });
+    interpreted.await.unwrap_or_else(|error| (false, Err(HookFailure::unread_files(&error))))
+}
 
 /// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are redacted
 /// in texts that are cut.
@@ -226,6 +252,8 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, redactor: &Redacto
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use serde_json::json;
 
     use crate::secrets::KnownSecrets;
@@ -257,6 +285,27 @@ mod tests {
         let mut specific = json!({ "hookEventName": event.name() });
         specific.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap());
         json!({ "hookSpecificOutput": specific }).to_string()
+    }
+
+    /// A file system that hangs must not stop the thread that writes heartbeats.
+    #[test]
+    fn the_files_that_a_call_names_are_read_on_a_thread_of_their_own() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build().unwrap();
+        let (free, is_free) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let hung = tokio::task::spawn_blocking(move || is_free.recv());
+            let redactor = Arc::new(Redactor::new(KnownSecrets::default()));
+            let hook = exited(0, "{}", "");
+            let interpreted =
+                super::interpret(HookEvent::PreToolUse, hook, Arc::default(), redactor);
+            let mut interpreted = Box::pin(interpreted);
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(interpreted.as_mut().poll(&mut context).is_pending());
+            drop(free);
+            assert_eq!(interpreted.await, (false, Ok(HookOutput::default())));
+            hung.await.unwrap().unwrap_err();
+        });
     }
 
     #[test]

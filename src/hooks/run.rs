@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -25,7 +27,7 @@ use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
 use super::hook_process::{Awaited, Following, run_hook};
 use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
-use super::result::{HookEnd, HookFailure, HookRun, interpret_result};
+use super::result::{HookEnd, HookFailure, HookRun, interpret, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
@@ -171,13 +173,19 @@ impl Hooks {
             let runs = cancelled_runs(&handlers, &hook_runs);
             return HookDecision { runs, ..HookDecision::default() };
         }
-        let redactor = self.environment.redactor();
-        for (handler, hook_run) in handlers.into_iter().zip(hook_runs) {
+        let redactor = Arc::new(self.environment.redactor());
+        let interpreted = hook_runs.into_iter().map(|hook_run| {
+            let (input, redactor) = (Arc::clone(&input.json), Arc::clone(&redactor));
+            async move { Some(interpret(context.event, hook_run?, input, redactor).await) }
+        });
+        let Some(interpreted) = cancel.run_until_cancelled(join_all(interpreted)).await else {
+            return HookDecision { runs: decision.runs, ..HookDecision::default() };
+        };
+        for (handler, interpreted) in handlers.into_iter().zip(interpreted) {
             // The output of a background hook has no effect.
-            let Some(hook_run) = hook_run else { continue };
+            let Some(interpreted) = interpreted else { continue };
             decision.runs.ran += 1;
-            let output = interpret_result(context.event, &hook_run, &input.json, &redactor);
-            match (hook_run.runs_in_background(&input.json), output) {
+            match interpreted {
                 (true, _) if handler.is_guard() => {
                     self.handle_failure(handler, HookFailure::background_guard(), &mut decision);
                 }
@@ -319,7 +327,7 @@ impl Hooks {
             let call = self.callback_call(handler, input);
             return Some(Box::pin(async move { call.run(&stop).await }));
         };
-        let (line, json) = (input.line(), input.json.clone());
+        let (line, json) = (input.line(), Arc::clone(&input.json));
         let (supervisor, background) =
             (self.environment.supervisor.clone(), self.background(handler));
         if handler.background {
@@ -391,7 +399,7 @@ impl Hooks {
         CallbackCall {
             host: self.environment.host.clone(),
             id,
-            input: input.json.clone(),
+            input: Value::clone(&input.json),
             tool_use_id: input.tool_use_id.clone(),
             limit: handler.timeout,
         }
@@ -426,7 +434,7 @@ impl Hooks {
 
 /// The input of all hooks of an event.
 struct HookInput {
-    json: Value,
+    json: Arc<Value>,
     /// The tool call, or for an event without one a unique identifier.
     tool_use_id: String,
 }
@@ -435,12 +443,12 @@ impl HookInput {
     fn new(context: &HookContext, json: Value) -> Self {
         let tool_use_id = context.fields.get("tool_use_id").and_then(Value::as_str);
         let tool_use_id = tool_use_id.map_or_else(|| Uuid::new_v4().to_string(), ToOwned::to_owned);
-        Self { json, tool_use_id }
+        Self { json: Arc::new(json), tool_use_id }
     }
 
     /// The line for the standard input of a program.
     fn line(&self) -> Vec<u8> {
-        format!("{}\n", to_line(&self.json)).into_bytes()
+        format!("{}\n", to_line(&*self.json)).into_bytes()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::task::JoinError;
 
 use super::egress::JobEgress;
 use super::job::Job;
@@ -52,7 +53,7 @@ pub struct RunningJob {
     exited: Option<oneshot::Receiver<ExitStatus>>,
     leftovers_ended: Option<oneshot::Receiver<bool>>,
     memory_taken: Arc<OnceLock<u64>>,
-    files: UsedFiles,
+    files: Arc<UsedFiles>,
     /// True if it runs inside a sandbox.
     pub is_confined: bool,
     /// Its network, if it is held to a list of domains.
@@ -104,7 +105,7 @@ impl RunningJob {
             exited: Some(exited),
             leftovers_ended: Some(swept),
             memory_taken,
-            files: UsedFiles::default(),
+            files: Arc::default(),
             is_confined: false,
             egress,
             stdin: pipes.stdin,
@@ -115,17 +116,21 @@ impl RunningJob {
 
     /// Sets the program files of a job of the user, and whether it runs inside a sandbox.
     pub(super) fn with_files(mut self, files: UsedFiles, is_confined: bool) -> Self {
-        (self.files, self.is_confined) = (files, is_confined);
+        (self.files, self.is_confined) = (Arc::new(files), is_confined);
         self
     }
 
     /// Checks that the job's programs are still the files that were there when it was started: the
-    /// output of a program that was swapped for the start does not count. Blocks.
+    /// output of a program that was swapped for the start does not count. The check runs on a
+    /// thread that a file system may block. Returns the change, if there is one.
     ///
     /// # Errors
-    /// A file was changed, replaced or removed.
-    pub fn check_programs(&self) -> Result<(), ProgramChange> {
-        self.files.check()
+    /// The check panicked.
+    pub fn find_change(
+        &self,
+    ) -> impl Future<Output = Result<Option<ProgramChange>, JoinError>> + use<> {
+        let files = Arc::clone(&self.files);
+        tokio::task::spawn_blocking(move || files.check().err())
     }
 
     /// Waits for the main process only. `None` if the status is unknown because its job init
@@ -237,7 +242,30 @@ pub(super) async fn read_report(socket: &ControlSocket) -> io::Result<JobReport>
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
+
+    /// A file system that hangs must not stop the thread that writes heartbeats.
+    #[test]
+    fn programs_are_checked_on_a_thread_of_their_own() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build().expect("a runtime");
+        let (free, is_free) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let (ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
+            ours.set_nonblocking(true).expect("it is open");
+            let (pipes, _pipes) = JobPipes::create(&Job::shell("true", "/", [])).expect("pipes");
+            let job = RunningJob::new(JobControl::new(ours).expect("a runtime"), pipes, None);
+            let hung = tokio::task::spawn_blocking(move || is_free.recv());
+            let mut check = Box::pin(job.find_change());
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(check.as_mut().poll(&mut context).is_pending());
+            drop(free);
+            assert_eq!(check.await.expect("it does not panic"), None);
+            hung.await.expect("it has ended").expect_err("nothing was sent");
+        });
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_leftover_process_that_does_not_end_counts_as_left_behind() {
