@@ -295,10 +295,7 @@ impl ShellSession {
         cancel: &CancellationToken,
     ) -> GitSettings {
         let known = || self.git_settings.lock();
-        let CommandScope::Plain(plain) = scope else {
-            *known() = None;
-            return GitSettings::default();
-        };
+        let CommandScope::Plain(plain) = scope else { return GitSettings::default() };
         let Some(hides) = &plain.git else { return GitSettings::default() };
         let last = known().clone().filter(|(folder, _)| folder == cwd);
         let settings = if let Some((_, settings)) = last {
@@ -364,6 +361,9 @@ impl ShellSession {
     ) -> Result<RunningJob, ToolError> {
         // A failure is reported when an output cannot be saved.
         let _ = self.scratch.hold().await;
+        if !matches!(scope, CommandScope::Plain(_)) {
+            *self.git_settings.lock() = None;
+        }
         self.confine(&mut job, scope).await?;
         self.supervisor.start(&job).await.map_err(|error| {
             let program = self.program.path().display();

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use outlast::process::{LandlockSupport, filters_system_calls};
 use outlast::tools::{
-    BadSettings, Enforced, PermissionMode, SandboxError, SandboxMode, ToolOutcome, ToolSettings,
-    Toolbox,
+    BadSettings, Enforced, PermissionMode, Requirement, SandboxError, SandboxMode, ToolOutcome,
+    ToolSettings, Toolbox,
 };
 use outlast::transcript::ToolCall;
 use serde_json::json;
@@ -559,6 +559,9 @@ async fn git_without_a_rule_reads_included_files_and_shows_what_the_users_git_sh
              echo > x.swp && git config \"includeIf.gitdir:$PWD/.git.path\" \"$PWD/../token.config\"");
         settings.cwd = at("work");
         settings.permissions.mode = PermissionMode::Default;
+        fs::write(at("other.config"), "[core]\n\tpager = less\n").expect("a file");
+        let command = "git config include.path \"$PWD/../other.config\"".to_owned();
+        settings.requirement = Some(Requirement { command, timeout: PATIENCE });
     };
     let fenced = SandboxFixture::with(arrange);
     if !fenced.holds() {
@@ -571,6 +574,11 @@ async fn git_without_a_rule_reads_included_files_and_shows_what_the_users_git_sh
     }
     let outcome = fenced.bash("git log --format=%s").await;
     assert_eq!(outcome.detail["stdout"], "first\n", "{outcome:?}");
+    // A command of the user can change the settings, too.
+    let check = fenced.toolbox.run_requirement(CancellationToken::new()).await;
+    assert!(check.expect("a command must pass").passed());
+    let outcome = fenced.bash("git status --short").await;
+    SandboxFixture::check("git status after git config", &outcome);
     // Reading of the file may be denied.
     let hidden = SandboxFixture::with(|settings, root| {
         arrange(settings, root);
