@@ -124,7 +124,7 @@ impl RunWorld<'_> {
             stream: streams.then_some((emitted, &*messages)),
             caller: &mut self.caller,
             tools: &mut self.tools,
-            starts_tools: !self.hooks.listen_to(HookEvent::PreToolUse),
+            starts_tools: is_reply && !self.hooks.listen_to(HookEvent::PreToolUse),
             housekeeping: &self.context.deps.housekeeping,
             monitor: &mut self.monitor,
             is_sent: false,
@@ -284,7 +284,7 @@ const LONGEST_REASON: usize = 60;
 struct ProgressReceiver<'a, 'm> {
     caller: &'a mut ModelCaller,
     tools: &'a mut ToolRunner,
-    /// False if hooks have to run before each tool.
+    /// False if hooks have to run before each tool, or for a summary, whose calls are not run.
     starts_tools: bool,
     housekeeping: &'a Housekeeping,
     monitor: &'a mut RunMonitor<'m>,

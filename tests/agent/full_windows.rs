@@ -3,11 +3,17 @@
 
 use std::fs;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
-use outlast::recovery::StopReason;
-use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario, ScriptLine, ServerRules};
+use outlast::agent::interrupt;
+use outlast::recovery::{Action, CallPurpose, Interrupt, StopReason};
+use outlast::rehearsal::{
+    FaultPosition, ReceivedRequest, RehearsalServer, Scenario, ScriptLine, ScriptedFaultKind,
+    ServerRules,
+};
 use serde_json::{Value, json};
 
+use super::lease::FileLeases;
 use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
 use crate::support::requests::{blocks, messages};
 
@@ -199,6 +205,29 @@ async fn an_overflow_of_small_results_is_summarised() {
 }
 
 /// A refusal of a summary, so many times.
+/// The calls of a summary are never run, so none may start while it streams.
+#[tokio::test]
+async fn no_tool_starts_for_a_call_in_a_summary() {
+    let input = json!({ "pattern": "a", "path": "file00", "output_mode": "content" });
+    let summary = Scenario::new()
+        .tool("Grep", input)
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Events(7));
+    let scenario = reading(Scenario::new(), 24, 20).compactions(summary).rules(window(24_000));
+    let play = RunFixture::of(scenario);
+    let mut leases = FileLeases::on(play.folder.path(), &["file00".to_owned()]);
+    let playing = play.start();
+    let is_summary =
+        |action| matches!(action, Action::Ask(call) if call.purpose != CallPurpose::Reply);
+    let asks_for_summary =
+        |said: &ObservedEvent| matches!(said, ObservedEvent::Step(step) if is_summary(step.action));
+    playing.record.wait_for(asks_for_summary).await;
+    let is_started = leases.wait_for_blocked_readers(1, Duration::from_millis(300)).await;
+    assert!(!is_started);
+    interrupt(&playing.interrupter, Interrupt::Sigterm);
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
+}
+
 fn refusing(scenario: Scenario, times: u32) -> Scenario {
     let words = "summaries are not to be had here";
     scenario.status(400).error("invalid_request_error", words, None).times(times)
