@@ -24,6 +24,9 @@ const REPLACED_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
+/// Headers that set the length of the body.
+const BODY_HEADERS: [&str; 2] = ["content-length", "transfer-encoding"];
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HttpRequest {
     Connect(Destination),
@@ -76,6 +79,11 @@ pub(super) fn parse(
         None => absolute(target, names).ok_or(BadRequest)?,
     };
     let body = body_length(head.headers).ok_or(BadRequest)?;
+    let of_connection = connection_headers(head.headers);
+    let is_replaced = |name: &str| {
+        let mut known = REPLACED_HEADERS.iter().chain(&of_connection);
+        known.any(|known| name.eq_ignore_ascii_case(known))
+    };
     let forwarded = head.headers.iter().filter(|header| !is_replaced(header.name));
     let mut headers = Vec::new();
     for header in forwarded {
@@ -99,8 +107,14 @@ impl ForwardedRequest {
     }
 }
 
-fn is_replaced(name: &str) -> bool {
-    REPLACED_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+/// Returns the headers that the client names in `Connection`, since they concern the connection to
+/// the relay. The headers of the body's length are forwarded with the body in any case.
+fn connection_headers<'a>(headers: &[httparse::Header<'a>]) -> Vec<&'a str> {
+    let all = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("connection"));
+    let lists = all.filter_map(|header| str::from_utf8(header.value).ok());
+    let names = lists.flat_map(|list| list.split(',')).map(str::trim);
+    let is_of_body = |name: &str| BODY_HEADERS.iter().any(|it| name.eq_ignore_ascii_case(it));
+    names.filter(|name| !is_of_body(name)).collect()
 }
 
 /// Parses `host:port`.
@@ -126,7 +140,8 @@ fn body_length(headers: &[httparse::Header<'_>]) -> Option<BodyLength> {
             .map(|header| str::from_utf8(header.value).unwrap_or("?").trim())
             .collect::<Vec<_>>()
     };
-    match (values("content-length")[..].as_ref(), values("transfer-encoding")[..].as_ref()) {
+    let [length, coding] = BODY_HEADERS.map(values);
+    match (&length[..], &coding[..]) {
         ([], []) => Some(BodyLength::Bytes(0)),
         ([length], []) => {
             let is_plain = !length.is_empty() && length.bytes().all(|it| it.is_ascii_digit());
@@ -189,6 +204,20 @@ mod tests {
         let expected = "POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\n\
                         Proxy-Authorization: Basic dTpw\r\nAccept";
         assert!(head(Some(&proxy)).starts_with(expected), "{}", head(Some(&proxy)));
+    }
+
+    #[test]
+    fn headers_that_the_client_names_in_connection_are_not_forwarded() {
+        let text = "POST http://a.example/ HTTP/1.1\r\nconnection: Close,X-Hop ,,Content-Length\r\n\
+                    Accept: */*\r\nx-hop: 1\r\nX-Hop-2: 2\r\nUpgrade: h2c\r\n\
+                    Connection: x-other\r\nX-Other: 3\r\nContent-Length: 0\r\n\r\n";
+        let Ok(HttpRequest::Forward(request)) = parsed(text, None) else { panic!("it is plain") };
+        let head = String::from_utf8(request.head(None)).expect("text");
+        assert_eq!(
+            head,
+            "POST / HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nX-Hop-2: 2\r\n\
+             Content-Length: 0\r\nConnection: close\r\n\r\n"
+        );
     }
 
     #[test]
