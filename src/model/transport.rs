@@ -11,7 +11,7 @@ use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Identity, Response, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tower::util::MapRequestLayer;
+use tower::util::MapFutureLayer;
 
 use crate::json;
 use crate::process::file_reads;
@@ -303,7 +303,7 @@ impl ClientConfig {
             .tcp_keepalive(dead * 5 / 11)
             .tcp_keepalive_interval(dead * 2 / 11)
             .tcp_keepalive_retries(PROBES)
-            .connector_layer(MapRequestLayer::new(record_dial));
+            .connector_layer(MapFutureLayer::new(record_dial));
         let builder = match &self.names {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),
             None => builder,
@@ -394,20 +394,20 @@ pub(super) async fn read_body(
 }
 
 tokio::task_local! {
-    /// Set when the request that runs in this scope begins to open a connection.
+    /// Set when the request that runs in this scope has opened a connection, or tried to.
     static DIALLED: Arc<AtomicBool>;
 }
 
-/// A flag that is set if a request begins to open a connection.
+/// A flag that is set if a request opens a connection, or tries to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionMade(Arc<AtomicBool>);
 
 impl ConnectionMade {
-    /// Runs `request`, and records whether it begins to open a connection.
+    /// Runs `request`, and records whether it opens a connection.
     ///
     /// The connector runs inside the request's own future, so another request's connection is never
-    /// recorded here. A connection that was begun counts even if an idle one becomes available first
-    /// and is used.
+    /// recorded here. If an idle connection becomes available before the new one is open, the
+    /// request uses that, and the new one is completed outside of this scope, for other requests.
     pub(super) async fn track<F: Future>(&self, request: F) -> F::Output {
         DIALLED.scope(Arc::clone(&self.0), request).await
     }
@@ -417,9 +417,90 @@ impl ConnectionMade {
     }
 }
 
-/// Sets the flag of the request that asks the connector for a connection to `target`.
-fn record_dial<T>(target: T) -> T {
-    // Outside of a tracked request, there is no flag.
-    let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
-    target
+/// Opens a connection, and sets the flag of the request that it is for at its end: it is open, it
+/// failed, or it was given up with the request.
+async fn record_dial<F: Future>(dial: F) -> F::Output {
+    let _end = DialEnd;
+    dial.await
+}
+
+struct DialEnd;
+
+impl Drop for DialEnd {
+    fn drop(&mut self) {
+        // Outside of a tracked request, there is no flag.
+        let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use reqwest::dns::{Addrs, Name, Resolving};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Finds the loopback address once. Every other look-up never ends.
+    #[derive(Default)]
+    struct OneLookUp {
+        was_asked: AtomicBool,
+        asked_again: Notify,
+    }
+
+    impl Resolve for OneLookUp {
+        fn resolve(&self, _name: Name) -> Resolving {
+            if self.was_asked.swap(true, Ordering::Relaxed) {
+                self.asked_again.notify_one();
+                return Box::pin(future::pending());
+            }
+            let loopback: Addrs =
+                Box::new([SocketAddr::from((Ipv4Addr::LOCALHOST, 0))].into_iter());
+            Box::pin(future::ready(Ok(loopback)))
+        }
+    }
+
+    async fn read_head(stream: &mut TcpStream) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a head"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_gets_an_idle_connection_while_it_opens_one_has_made_none() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let url = Url::parse(&format!("http://service.test:{port}/")).expect("a URL");
+        let proxies = Proxies::default();
+        let timers = RequestTimers::default();
+        let mut transport = HttpTransport::new(&url, timers, Vec::new(), &proxies);
+        let names = Arc::new(OneLookUp::default());
+        transport.config.names = Some(NameLookup(Arc::clone(&names) as Arc<dyn Resolve>));
+        // It needs no certificates.
+        transport.config.is_plain_loopback = true;
+        let http = transport.client(ConnectionChoice::Pooled).expect("a client");
+        let [first, second] = [(); 2].map(|()| ConnectionMade::default());
+        let answers = async {
+            let send = || http.get(url.clone()).send();
+            let both = tokio::join!(first.track(send()), second.track(send()));
+            (both.0.map(drop).is_ok(), both.1.map(drop).is_ok())
+        };
+        let service = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            read_head(&mut stream).await;
+            names.asked_again.notified().await;
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer).await.expect("it is open");
+            // The second request comes on the same connection, which the server then closes.
+            read_head(&mut stream).await;
+        };
+        let (sent, ()) = tokio::join!(answers, service);
+        assert_eq!(sent, (true, false));
+        assert_eq!((first.was_made(), second.was_made()), (true, false));
+    }
 }
