@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -27,6 +28,7 @@ use super::ruleset_cache::RulesetCache;
 use super::running_job::{ControlSocket, JobControl, JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
 use super::supervisor;
+use super::threads::spawn_detached;
 use super::user_programs::{AdmittedJob, UserPrograms};
 use super::wire::{self, JobReport};
 
@@ -180,8 +182,7 @@ impl Supervisor {
         };
         drop(descriptors);
         // Requested last, so that an idle job init process can receive all of it at once.
-        self.0.request_job_init(&theirs, job.memory)?;
-        drop(theirs);
+        self.0.request_job_init(theirs, job.memory).await?;
         let rest = sent.checked_sub(length.len()).and_then(|sent| spec.get(sent..));
         if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
             // If it cannot be sent, the report that is read next has the reason.
@@ -201,8 +202,8 @@ impl Supervisor {
     }
 
     /// Kills everything that was started and still runs. Returns the number of processes. Blocks
-    /// for a second at most; killing continues without this process if it takes longer. A job that
-    /// is started afterwards gets a new supervisor process.
+    /// for about a second at most; killing continues without this process if it takes longer. A job
+    /// that is started afterwards gets a new supervisor process.
     pub fn close(&self) -> u32 {
         self.0.close()
     }
@@ -216,8 +217,19 @@ impl SupervisorInner {
         opened.await.map_err(io::Error::other)?
     }
 
-    /// Requests a job init process for this socket, from a new supervisor if necessary.
-    fn request_job_init(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
+    /// Requests a job init process for this socket, from a new supervisor if necessary, on a thread
+    /// that a file system may block: that of the binary.
+    async fn request_job_init(
+        self: &Arc<Self>,
+        socket: UnixStream,
+        memory: Option<u64>,
+    ) -> io::Result<()> {
+        let inner = Arc::clone(self);
+        let requested = tokio::task::spawn_blocking(move || inner.send_job(&socket, memory));
+        requested.await.map_err(io::Error::other)?
+    }
+
+    fn send_job(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
         let mut order = [wire::JOB; wire::JOB_BYTES];
         order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
         let mut state = self.state.lock();
@@ -234,7 +246,7 @@ impl SupervisorInner {
             supervisor.resume();
             let sent = wire::send(&supervisor.socket, &order, &[socket]);
             if sent.as_ref().is_err_and(|error| !is_shortage(error)) {
-                supervisor.reap();
+                supervisor.reap_later();
                 state.lost_supervisors += 1;
                 continue;
             }
@@ -244,9 +256,10 @@ impl SupervisorInner {
     }
 
     fn close(&self) -> u32 {
-        let (supervisor, lost) = {
-            let mut state = self.state.lock();
-            (state.process.take(), state.lost_supervisors)
+        let (supervisor, lost) = match self.state.try_lock_for(CLOSE_MAX) {
+            Some(mut state) => (state.process.take(), state.lost_supervisors),
+            // The start of a supervisor hangs.
+            None => (None, 1),
         };
         let closed = supervisor.as_ref().and_then(SupervisorProcess::pid);
         let (ended, has_answered) = supervisor.map_or((0, true), SupervisorProcess::shut_down);
@@ -256,8 +269,8 @@ impl SupervisorInner {
         // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
         // tag.
         // The lock is held, so that no new supervisor starts meanwhile and is taken for an orphan.
-        let state = self.state.lock();
-        let successor = state.process.as_ref().and_then(SupervisorProcess::pid);
+        let state = self.state.try_lock_for(CLOSE_MAX);
+        let successor = state.as_ref().and_then(|state| state.process.as_ref()?.pid());
         let spared: HashSet<Pid> = closed.into_iter().chain(successor).collect();
         ended + kill_orphans(&spared) + kill_tagged(&self.tag)
     }
@@ -322,6 +335,12 @@ impl SupervisorProcess {
         drop(line);
         let _ = child.wait();
     }
+
+    /// Like [`Self::reap`], on a thread of its own: the end may take long.
+    fn reap_later(self) {
+        // Without a thread it stays a zombie until this process ends.
+        let _ = spawn_detached(thread::Builder::new(), move || self.reap());
+    }
 }
 
 /// Returns true if a message could not be sent because the system lacks memory, or too many
@@ -362,6 +381,7 @@ pub(super) fn own_binary() -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::task::{Context, Waker};
 
     use super::egress::{RunEgress, SessionEgress};
     use super::*;
@@ -386,6 +406,21 @@ mod tests {
             let failure = start_egress(&control.0, &job()).await;
             assert!(matches!(failure, Err(SpawnFailure::Lost)), "{is_reset}: {failure:?}");
         }
+    }
+
+    /// Heartbeats and the time limit of the start depend on the thread that waits for it.
+    #[tokio::test]
+    async fn the_start_of_a_supervisor_that_hangs_does_not_block_the_run() {
+        let supervisor = Supervisor::with_binary(Path::new("/nowhere/outlast"));
+        let (theirs, _ours) = UnixStream::pair().expect("the system has sockets");
+        let mut request = Box::pin(supervisor.0.request_job_init(theirs, None));
+        {
+            let _another_start = supervisor.0.state.lock();
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(request.as_mut().poll(&mut context).is_pending());
+        }
+        let error = request.await.expect_err("there is no binary");
+        assert!(error.to_string().starts_with("the supervisor process cannot be started"));
     }
 
     #[test]
