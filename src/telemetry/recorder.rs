@@ -124,7 +124,8 @@ impl SpanRecorder {
         })
     }
 
-    /// Ends the span of the request in progress, and begins the next one if the step requests it.
+    /// Ends the span of the request in progress, if that was sent, and begins the next one if the
+    /// step requests it.
     fn step(&mut self, transition: &Transition) {
         let now = self.clock.date();
         let error = transition.event.failure().map(|failure| failure.class.name());
@@ -134,7 +135,7 @@ impl SpanRecorder {
             let attributes = chat_attributes(&model);
             self.request = Some(Span::begin(title, SpanKind::Client, parent, now, attributes));
         }
-        if let Some(request) = ended {
+        if let Some(request) = ended.filter(|_| !transition.event.says_unsent_request()) {
             let took = now.duration_since(request.start).unwrap_or_default();
             self.metrics.request(&model, took, error);
             self.send(request, now, error);
@@ -271,4 +272,55 @@ fn usage_attributes(usage: Usage) -> [Attribute; 4] {
         number("gen_ai.usage.cache_read.input_tokens", usage.cache_read_input_tokens),
         number("gen_ai.usage.cache_creation.input_tokens", usage.cache_creation_input_tokens),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::recovery::{
+        AvailableMitigations, Event, Limits, Moment, Money, ReplyKind, Run, TokenEstimate,
+    };
+
+    /// A free request that fits.
+    const ESTIMATE: TokenEstimate = TokenEstimate {
+        input: Money::ZERO,
+        token: Money::ZERO,
+        left: None,
+        ceiling: u32::MAX,
+        size: 0,
+        fixed: 0,
+        window: u32::MAX,
+        counted: false,
+        mitigations: AvailableMitigations::NONE,
+    };
+
+    #[test]
+    fn a_request_that_waits_for_a_shared_rate_limit_has_one_span() {
+        let (queue, mut spans) = mpsc::channel(16);
+        let sender = SpanSender { queue, dropped: Arc::default() };
+        let mut recorder = SpanRecorder::new(sender, None, Clock::start(1.0));
+        let limits = Limits::default();
+        let (begin, end) = (Moment::default(), Moment::default().after(Duration::from_secs(40)));
+        let mut run = Run::new(7, &limits);
+        for (at, event) in [
+            (begin, Event::Begin),
+            (begin, Event::Estimated(ESTIMATE)),
+            (begin, Event::SharedLimitMet { until: end }),
+            (end, Event::WaitEnded),
+            (end, Event::Replied(ReplyKind::Answer { tokens: 1 })),
+        ] {
+            let transition = run.step(at, event, &limits).expect("the run awaits it");
+            run = transition.next;
+            recorder.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
+        }
+        let sent = std::iter::from_fn(|| spans.try_recv().ok());
+        assert_eq!(sent.filter(|span| span.name.starts_with("chat")).count(), 1);
+        let requests = recorder.metrics.distributions.iter();
+        assert_eq!(requests.map(|requests| requests.count).sum::<u64>(), 1);
+    }
 }

@@ -99,6 +99,11 @@ impl Event {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
     }
 
+    /// True if the request that was due was not sent.
+    pub fn says_unsent_request(self) -> bool {
+        matches!(self, Self::SharedLimitMet { .. } | Self::SummaryPrevented | Self::HookStopped)
+    }
+
     /// True if a planned probe was not sent.
     pub(super) fn says_unsent_probe(self) -> bool {
         matches!(self, Self::Probed(probed) if !probed.was_sent())
