@@ -14,6 +14,9 @@ use super::stdin::{Pieces, ReadPlan, StdinMode};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 
+/// The name of standard input in messages.
+pub const STDIN: &str = "standard input";
+
 /// Maximum size of standard input, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
 
@@ -117,20 +120,21 @@ pub struct Waited {
     pub left: Duration,
 }
 
-/// Reads standard input to its end: at most `most` bytes, and with no longer silence than
-/// `silence`. `still_waiting` is called at every heartbeat of the wait.
+/// Reads standard input, or another pipe, to its end: at most `most` bytes, and with no longer
+/// silence than `silence`. `name` is its name in messages. `still_waiting` is called at every
+/// heartbeat of the wait.
 ///
 /// # Errors
 /// It cannot be read, is larger, or stays silent.
 pub async fn read_to_end(
-    open: impl FnOnce() -> Pieces,
+    (name, mut pieces): (&str, Pieces),
     (silence, most): (Duration, usize),
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
 ) -> Result<Vec<u8>, UsageError> {
-    let (mut pieces, mut input) = (open(), Vec::new());
+    let mut input = Vec::new();
     let began = Instant::now();
-    let mut wait = InputWait { heartbeat, began, most, still_waiting: &mut still_waiting };
+    let mut wait = InputWait { name, heartbeat, began, most, still_waiting: &mut still_waiting };
     wait.rest(&mut pieces, &mut input, silence).await?;
     Ok(input)
 }
@@ -163,11 +167,12 @@ pub async fn gather(
     };
     if let Some(first) = first {
         let mut pieces = open();
-        let (began, most) = (Instant::now(), LARGEST);
-        let mut wait = InputWait { heartbeat, began, most, still_waiting: &mut still_waiting };
+        let (name, began, most) = (STDIN, Instant::now(), LARGEST);
+        let still_waiting = &mut still_waiting;
+        let mut wait = InputWait { name, heartbeat, began, most, still_waiting };
         match wait.next(&mut pieces, first).await? {
             InputStep::Silence if plan == ReadPlan::ToEnd => {
-                return Err(silent(source.stdin_timeout));
+                return Err(silent(STDIN, source.stdin_timeout));
             }
             InputStep::Silence => unused = Some(Unused::Silent(first)),
             InputStep::End => {}
@@ -210,8 +215,10 @@ enum InputStep {
     Silence,
 }
 
-/// A wait for standard input: named, bounded, and with heartbeats.
+/// A wait for standard input, or another pipe: named, bounded, and with heartbeats.
 struct InputWait<'a, F: FnMut(Waited)> {
+    /// The name of the input in messages.
+    name: &'a str,
     heartbeat: Duration,
     began: Instant,
     /// The largest input, in bytes.
@@ -232,8 +239,8 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
                 Ok(Some(Ok(piece))) => return Ok(InputStep::Piece(piece)),
                 Ok(Some(Err(error))) => {
                     return Err(UsageError::new(format!(
-                        "standard input cannot be read: {error}; redirect it from a file or \
-                         /dev/null"
+                        "{} cannot be read: {error}; redirect it from a file or /dev/null",
+                        self.name
                     )));
                 }
                 Ok(None) => return Ok(InputStep::End),
@@ -255,15 +262,15 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
         loop {
             if input.len() > self.most {
                 return Err(UsageError::new(format!(
-                    "standard input is larger than {} MB; put it in a file and name the file in \
-                     the prompt",
+                    "{} is larger than {} MB; put it in a file and name the file in the prompt",
+                    self.name,
                     self.most >> 20
                 )));
             }
             match self.next(pieces, silence).await? {
                 InputStep::Piece(piece) => input.extend(piece),
                 InputStep::End => return Ok(()),
-                InputStep::Silence => return Err(silent(silence)),
+                InputStep::Silence => return Err(silent(self.name, silence)),
             }
         }
     }
@@ -281,9 +288,9 @@ fn unavailable(source: &PromptSource) -> UsageError {
     })
 }
 
-fn silent(limit: Duration) -> UsageError {
+fn silent(name: &str, limit: Duration) -> UsageError {
     UsageError::new(format!(
-        "standard input stayed silent for {} and did not end; close it, redirect it from a file or \
+        "{name} stayed silent for {} and did not end; close it, redirect it from a file or \
          /dev/null, or raise --stdin-timeout",
         format_duration(limit)
     ))

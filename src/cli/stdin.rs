@@ -23,7 +23,7 @@ pub const HIDDEN_GRACE: Duration = Duration::from_secs(3);
 /// Interval at which the reading thread checks that the receiver still exists, in milliseconds.
 const POLL_MS: u16 = 100;
 
-/// Standard input in chunks; closed at the end of input.
+/// Standard input, or another pipe, in chunks; closed at the end of input.
 pub type Pieces = mpsc::Receiver<io::Result<Vec<u8>>>;
 
 /// Kind of standard input.
@@ -133,8 +133,8 @@ fn duplicate() -> io::Result<File> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Reads standard input, and waits for it even if another process that has the same open file has
-/// set `O_NONBLOCK`.
+/// Reads standard input, or another pipe, and waits for it even if another process that has the
+/// same open file has set `O_NONBLOCK`.
 pub struct StdinReader {
     file: File,
 }
@@ -173,6 +173,15 @@ impl Read for StdinReader {
 /// Starts reading standard input on its own thread. Once the receiver is dropped nothing more is
 /// read, so that unread data stays available to other programs.
 pub fn start_reading() -> Pieces {
+    start_reading_from(StdinReader::open)
+}
+
+/// Like [`start_reading`], for another pipe.
+pub fn start_reading_pipe(file: File) -> Pieces {
+    start_reading_from(|| Ok(StdinReader { file }))
+}
+
+fn start_reading_from(open: impl FnOnce() -> io::Result<StdinReader> + Send + 'static) -> Pieces {
     let (send, pieces) = mpsc::channel(4);
     let failed = send.clone();
     let reading = spawn_detached(thread::Builder::new(), move || {
@@ -180,7 +189,7 @@ pub fn start_reading() -> Pieces {
         // blocked: then the read fails.
         let background_read = SigSet::from_iter([Signal::SIGTTIN]);
         let _ = background_read.thread_block();
-        let mut stdin = match StdinReader::open() {
+        let mut stdin = match open() {
             Ok(stdin) => stdin,
             Err(error) => return drop(send.blocking_send(Err(error))),
         };

@@ -106,6 +106,26 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_at_most(File::open(path)?, most)
 }
 
+/// A file that was opened: the content of a regular file, or a pipe, whose writer may take long.
+#[derive(Debug)]
+pub enum OpenedInput {
+    Content(Vec<u8>),
+    Pipe(File),
+}
+
+/// Like [`read_bounded`], but does not read a pipe.
+///
+/// # Errors
+/// Those of [`read_bounded`].
+pub fn open_bounded(path: &Path, most: u64) -> io::Result<OpenedInput> {
+    let _note = PendingRead::register(path);
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(OpenedInput::Pipe(file));
+    }
+    read_at_most(file, most).map(OpenedInput::Content)
+}
+
 /// Like [`read_bounded`], as [`unblocked`] work.
 ///
 /// # Errors

@@ -7,6 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
 use outlast::batch::{TaskLimits, read_tasks};
 use outlast::rehearsal::Scenario;
 use serde_json::json;
@@ -144,6 +147,15 @@ async fn silent_sources_of_tasks_are_given_up() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("standard input stayed silent"), "{ended:?}");
     drop(ours);
+    // Like a process substitution of a shell, whose program may take long.
+    let pipe = fixture.path().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe can be made");
+    let writer = fs::File::options().read(true).write(true).open(&pipe).expect("it is ours");
+    let words = ["batch", "pipe", "--", "--stdin-timeout", "100ms"];
+    let ended = end(fixture.outlast(&words).spawn().expect("built")).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("TASKS pipe stayed silent"), "{ended:?}");
+    drop(writer);
 }
 
 #[tokio::test]

@@ -13,13 +13,13 @@ use crate::cli::output::{PipeSender, TerminalFilter, pipe};
 use crate::cli::prompt::{self, Waited};
 use crate::cli::run::ProcessContext;
 use crate::cli::startup::StartupSteps;
-use crate::cli::stdin;
+use crate::cli::stdin::{self, Pieces};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::kinds::Span;
 use crate::json;
-use crate::process::file_reads;
+use crate::process::file_reads::{self, OpenedInput};
 
 /// Maximum size of the tasks of a batch, in bytes.
 const BYTES_MAX: usize = 256 << 20;
@@ -81,27 +81,36 @@ impl TaskSource {
         stderr: &PipeSender,
     ) -> Result<Vec<TaskLine>, UsageError> {
         let steps = StartupSteps::new(&context.signals, stderr, None);
+        let timeout = stdin_timeout(flags);
         let (bytes, base) = match self {
             Self::Stdin => {
-                let reading = read_stdin(stdin_timeout(flags), stderr);
-                let bytes = tokio::select! {
-                    biased;
-                    interrupt = context.signals.first() => {
-                        return Err(UsageError::interrupted(interrupt));
-                    }
-                    read = reading => read?,
-                };
+                let pipe = (prompt::STDIN, stdin::start_reading());
+                let bytes = read_pipe(pipe, timeout, context, stderr).await?;
                 (bytes, Some(context.cwd.as_path()))
             }
             Self::File(path) => {
-                let (file, shown) = (path.clone(), place.to_owned());
-                let reading = move || {
-                    let read = file_reads::read_bounded(&file, BYTES_MAX as u64);
-                    read.map_err(|error| {
-                        UsageError::new(format!("TASKS {shown} cannot be read: {error}"))
+                let (file, name) = (path.clone(), format!("TASKS {place}"));
+                let shown = name.clone();
+                let opening = move || {
+                    let opened = file_reads::open_bounded(&file, BYTES_MAX as u64);
+                    opened.map_err(|error| {
+                        UsageError::new(format!("{shown} cannot be read: {error}"))
                     })
                 };
-                (steps.step("reading the tasks", reading).await?, path.parent())
+                match steps.step("reading the tasks", opening).await? {
+                    OpenedInput::Content(bytes) => (bytes, path.parent()),
+                    OpenedInput::Pipe(file) => {
+                        let pipe = (&*name, stdin::start_reading_pipe(file));
+                        let bytes = read_pipe(pipe, timeout, context, stderr).await?;
+                        // Pipes of a shell have no folder.
+                        let base = if path.starts_with("/dev/fd") || path.starts_with("/proc") {
+                            Some(context.cwd.as_path())
+                        } else {
+                            path.parent()
+                        };
+                        (bytes, base)
+                    }
+                }
             }
         };
         let text = text(bytes, place)?;
@@ -113,19 +122,33 @@ impl TaskSource {
     }
 }
 
-async fn read_stdin(timeout: Duration, stderr: &PipeSender) -> Result<Vec<u8>, UsageError> {
+/// Reads the tasks from standard input or another pipe: their writer may take long, but is not
+/// silent for longer than `timeout`.
+async fn read_pipe(
+    (name, pieces): (&str, Pieces),
+    timeout: Duration,
+    context: &ProcessContext,
+    stderr: &PipeSender,
+) -> Result<Vec<u8>, UsageError> {
     let notify_wait = |waited: Waited| {
         stderr.offer(&format!(
-            "outlast: waiting for the tasks on standard input, {} so far, {} left",
+            "outlast: waiting for the tasks from {name}, {} so far, {} left",
             format_elapsed(waited.so_far),
             format_duration(waited.left)
         ));
     };
     let heartbeat = Config::default().limits.heartbeat;
-    prompt::read_to_end(stdin::start_reading, (timeout, BYTES_MAX), heartbeat, notify_wait).await
+    let limits = (timeout, BYTES_MAX);
+    let reading = prompt::read_to_end((name, pieces), limits, heartbeat, notify_wait);
+    tokio::select! {
+        biased;
+        interrupt = context.signals.first() => Err(UsageError::interrupted(interrupt)),
+        read = reading => read,
+    }
 }
 
-/// Returns the maximum wait for data on standard input, which flags for the tasks may set.
+/// Returns the maximum wait for data on standard input or another pipe, which flags for the tasks
+/// may set.
 fn stdin_timeout(flags: &[String]) -> Duration {
     let words = [&["run".to_owned()], flags].concat();
     // Mistakes in them are reported once the tasks are known.
