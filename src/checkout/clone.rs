@@ -27,6 +27,11 @@ pub fn is_repository(path: &Path) -> bool {
     paths.iter().any(|path| path.is_file() || is_folder(path))
 }
 
+/// True if an earlier attempt has cloned the repository of a task into `work`.
+pub fn is_checked_out(work: &Path) -> bool {
+    work.is_dir()
+}
+
 /// Clones the repository into `work` and checks out `reference`. Does nothing if an earlier attempt
 /// has done so. The clone is made in another folder and then renamed, so that an interrupted clone
 /// is never used.
@@ -39,7 +44,7 @@ pub async fn check_out(
     work: &Path,
     variables: &Variables,
 ) -> Result<(), GitError> {
-    if work.is_dir() {
+    if is_checked_out(work) {
         return Ok(());
     }
     let beside = work.with_extension("new");

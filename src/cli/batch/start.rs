@@ -51,7 +51,7 @@ pub(super) async fn start(
     let mut open = open_tasks(folder, plan);
     open.extend(&retried);
     open.sort_unstable();
-    check_folders(plan, source, &open, args.engine)?;
+    check_folders(folder, plan, source, &open, args.engine)?;
     if args.engine == BatchEngine::Local {
         check_settings(plan, source, &open, (&context.variables, &context.cwd))?;
     }

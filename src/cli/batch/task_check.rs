@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::batch::{BatchFolder, BatchPlan, PlannedTask};
-use crate::checkout::{is_repository, local_path};
+use crate::checkout::{is_checked_out, is_repository, local_path};
 use crate::cli::args::{self, BatchEngine, RunArgs};
 use crate::cli::checkouts::worktree_name;
 use crate::cli::chosen_session;
@@ -96,6 +96,7 @@ fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
 /// # Errors
 /// The first one that is missing, with its line.
 pub(super) fn check_folders(
+    folder: &BatchFolder,
     plan: &BatchPlan,
     place: &str,
     open: &[usize],
@@ -106,8 +107,8 @@ pub(super) fn check_folders(
         // The tasks work on other machines.
         BatchEngine::Kubernetes | BatchEngine::Matrix => return Ok(()),
     }
-    for task in open.iter().filter_map(|index| plan.tasks.get(*index)) {
-        if let Some(what) = missing_folder(task) {
+    for (index, task) in open.iter().filter_map(|index| Some((*index, plan.tasks.get(*index)?))) {
+        if let Some(what) = missing_folder(task, &folder.task(index).work()) {
             let what = format!("{place}:{}: {what}; create it, or name another", task.line);
             return Err(UsageError::new(what));
         }
@@ -115,13 +116,14 @@ pub(super) fn check_folders(
     Ok(())
 }
 
-/// Describes the folder or the repository of a task, if it does not exist.
-fn missing_folder(task: &PlannedTask) -> Option<String> {
+/// Describes the folder or the repository of a task, if it does not exist. A repository is not
+/// needed any more once it was cloned into `work`.
+fn missing_folder(task: &PlannedTask, work: &Path) -> Option<String> {
     if let Some(cwd) = task.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
         return Some(format!("cwd {} is not a folder", cwd.display()));
     }
     let path = local_path(&task.git.as_ref()?.repository)?;
-    let is_missing = !is_repository(path);
+    let is_missing = !is_repository(path) && !is_checked_out(work);
     is_missing.then(|| format!("git.repository {} is not a git repository", path.display()))
 }
 
@@ -181,6 +183,35 @@ pub(super) fn check_settings(
 mod tests {
     use super::*;
     use crate::batch::{PlanRequest, read_tasks};
+
+    #[test]
+    fn a_repository_that_is_gone_is_missing_unless_its_task_has_cloned_it() {
+        let root = tempfile::tempdir().expect("a scratch folder");
+        let gone = root.path().join("gone");
+        let git = format!(r#""git": {{"repository": "{}"}}"#, gone.display());
+        let tasks = format!("{{\"prompt\": \"One.\", {git}}}\n{{\"prompt\": \"Two.\", {git}}}");
+        let plan = BatchPlan::new(PlanRequest {
+            id: None,
+            source: "tasks".into(),
+            cwd: None,
+            flags: Vec::new(),
+            max_budget: None,
+            engine: Vec::new(),
+            tasks: read_tasks("tasks", &tasks, root.path()).expect("good tasks"),
+        });
+        let (plan, folder) = (plan.expect("a plan"), BatchFolder::new(root.path().join("batch")));
+        fs::create_dir_all(folder.task(0).work()).expect("a new folder");
+        let check = |open: &[usize]| {
+            let checked = check_folders(&folder, &plan, "tasks", open, BatchEngine::Local);
+            checked.map_err(|why| why.to_string())
+        };
+        assert_eq!(check(&[0]), Ok(()));
+        let why = format!(
+            "tasks:2: git.repository {} is not a git repository; create it, or name another",
+            gone.display()
+        );
+        assert_eq!(check(&[0, 1]), Err(why));
+    }
 
     #[test]
     fn the_settings_of_a_task_are_read_in_its_own_folder_or_else_in_that_of_the_batch() {
