@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
-use crate::process::{FileLock, LockError, TrustedOwners};
+use crate::process::{FileLock, LockError, LockHolder, TrustedOwners};
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
@@ -68,11 +68,11 @@ impl BatchFolder {
         replace_file(self.plan_path(), || Ok(serde_json::to_string(plan)?))
     }
 
-    /// Locks the batch for the process that starts its tasks. `None`: another process has the lock.
+    /// Locks the batch for the process that starts its tasks, or returns its holder.
     ///
     /// # Errors
     /// The lock file cannot be created, or the folder belongs to another user.
-    pub async fn lock(&self) -> Result<Option<FileLock>, BatchFolderError> {
+    pub async fn lock(&self) -> Result<Result<FileLock, LockHolder>, BatchFolderError> {
         self.create()?;
         lock(self.path.join("lock"), Duration::ZERO).await
     }
@@ -123,11 +123,14 @@ impl BatchPlan {
     }
 }
 
-/// Acquires a lock, waiting no longer than `limit`. `None`: another process holds it.
-async fn lock(path: PathBuf, limit: Duration) -> Result<Option<FileLock>, BatchFolderError> {
+/// Acquires a lock, waiting no longer than `limit`, or returns its holder.
+async fn lock(
+    path: PathBuf,
+    limit: Duration,
+) -> Result<Result<FileLock, LockHolder>, BatchFolderError> {
     match FileLock::take(&path, limit).await {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Held(_)) => Ok(None),
+        Ok(lock) => Ok(Ok(lock)),
+        Err(LockError::Held(holder)) => Ok(Err(holder)),
         Err(LockError::Unusable(cause)) => Err(BatchFolderError::Unwritable { path, cause }),
     }
 }
@@ -252,12 +255,14 @@ impl TaskFolder {
         log.map_err(|cause| self.unwritable(cause))
     }
 
-    /// Locks the task for one worker, waiting no longer than `limit`. `None`: another worker holds
-    /// the lock.
+    /// Locks the task for one worker, waiting no longer than `limit`, or returns the holder.
     ///
     /// # Errors
     /// The lock file cannot be created.
-    pub async fn lock(&self, limit: Duration) -> Result<Option<FileLock>, BatchFolderError> {
+    pub async fn lock(
+        &self,
+        limit: Duration,
+    ) -> Result<Result<FileLock, LockHolder>, BatchFolderError> {
         lock(self.lock_path(), limit).await
     }
 

@@ -1,15 +1,17 @@
 //! An exclusive file lock between processes.
 
+use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
-/// Polling interval for a lock held by another process.
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// First pause between attempts at a lock held by another process. It doubles with each of them.
+const FIRST_POLL_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_POLL_PAUSE: Duration = Duration::from_millis(200);
 
 /// An acquired lock. It is released when dropped or when the process ends, however it ends, so
 /// stale locks cannot exist.
@@ -24,9 +26,21 @@ pub struct FileLock {
 /// The reason why a lock could not be acquired.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process holds it. Has the id of that process, if the file names it.
-    Held(Option<u32>),
+    Held(LockHolder),
     Unusable(io::Error),
+}
+
+/// The process that holds a lock, with its id if the file names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockHolder(Option<u32>);
+
+impl Display for LockHolder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(out, "process {id}"),
+            None => out.write_str("another process"),
+        }
+    }
 }
 
 impl FileLock {
@@ -41,14 +55,18 @@ impl FileLock {
             .open(path)
             .map_err(LockError::Unusable)?;
         let end = Instant::now() + limit;
+        let mut pause = FIRST_POLL_PAUSE;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => return Err(LockError::Unusable(error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= end => {
-                    return Err(LockError::Held(read_owner(&mut file)));
+                    return Err(LockError::Held(LockHolder(read_owner(&mut file))));
                 }
-                Err(TryLockError::WouldBlock) => sleep(LOCK_POLL_INTERVAL).await,
+                Err(TryLockError::WouldBlock) => {
+                    sleep_until(end.min(Instant::now() + pause)).await;
+                    pause = LONGEST_POLL_PAUSE.min(pause * 2);
+                }
             }
         }
         // The process id is only for error messages. The lock holds without it.

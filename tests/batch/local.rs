@@ -281,7 +281,8 @@ async fn one_process_at_a_time_starts_the_tasks_of_a_batch() {
     bell.wait_for_line().await;
     let second = fixture.run(&[]).await;
     assert_eq!(second.code, Some(75), "{second:?}");
-    assert!(second.stderr.contains("another process starts the tasks"), "{second:?}");
+    let holder = format!("process {} starts the tasks", pid(&first));
+    assert!(second.stderr.contains(&holder), "{second:?}");
     kill(pid(&first), Signal::SIGINT).expect("it runs");
     assert_eq!(end(first).await.code, Some(130));
 }

@@ -139,9 +139,9 @@ fn check_engine_flags(args: &StartBatchArgs) -> Result<(), UsageError> {
 }
 
 async fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
-    folder.lock().await?.ok_or_else(|| {
+    folder.lock().await?.map_err(|holder| {
         let what = format!(
-            "another process starts the tasks of {}; wait for it, or end it",
+            "{holder} starts the tasks of {}; wait for it, or end it",
             folder.path().display()
         );
         UsageError::of(UsageErrorKind::Busy, what)

@@ -17,11 +17,13 @@ use crate::cli::checkouts::{enter_worktree, wait_for_git};
 use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
+use crate::cli::timestamps::format_duration;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::process::{FileLock, end_with};
 use crate::recovery::Interrupt;
 
 use super::open::open;
+use super::progress::print_message;
 use super::task_check::run_words;
 
 /// Time limit of the wait for another worker of the same task.
@@ -112,18 +114,20 @@ fn locate(
 impl WorkerTask<'_> {
     /// Waits until no other worker has the task.
     async fn lock(self, context: &ProcessContext) -> Result<FileLock, UsageError> {
+        let (name, limit) = (&self.task.name, format_duration(LOCK_MAX));
+        // A free task is taken even after a signal, so that the attempt is recorded.
+        let holder = match self.files.lock(Duration::ZERO).await? {
+            Ok(lock) => return Ok(lock),
+            Err(holder) => holder,
+        };
+        print_message(&format!("{holder} works on {name}; waiting for it, {limit} left"));
         let lock = tokio::select! {
             biased;
-            // A free task is taken even after a signal, so that the attempt is recorded.
             lock = self.files.lock(LOCK_MAX) => lock?,
             interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
         };
-        lock.ok_or_else(|| {
-            let what = format!(
-                "another worker has worked on {} for more than {} s; try later",
-                self.task.name,
-                LOCK_MAX.as_secs()
-            );
+        lock.map_err(|holder| {
+            let what = format!("{holder} has worked on {name} for more than {limit}; try later");
             UsageError::of(UsageErrorKind::Busy, what)
         })
     }

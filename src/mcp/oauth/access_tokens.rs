@@ -304,11 +304,9 @@ impl TokenSource {
         let path = self.file.path().display();
         match error {
             LockError::Held(by) => {
-                let by = by.map_or_else(String::new, |id| format!(" {id}"));
                 let seconds = lock_timeout.as_secs();
                 OAuthFault::Temporary(format!(
-                    "the login in {path} is being renewed by another process{by}, for more than \
-                     {seconds} s"
+                    "the login in {path} is being renewed by {by}, for more than {seconds} s"
                 ))
             }
             LockError::Unusable(error) => OAuthFault::Permanent(format!(

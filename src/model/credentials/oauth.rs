@@ -280,11 +280,9 @@ fn lock_fault(error: &LockError, path: &Path, lock_timeout: Duration) -> Box<Fau
     let path = path.display();
     match error {
         LockError::Held(by) => {
-            let by = by.map_or_else(String::new, |id| format!(" {id}"));
             let waited = lock_timeout.as_secs_f32();
             issuer_unreachable(format!(
-                "the login is being renewed by another process{by}, which has held {path} for \
-                 {waited} s"
+                "the login is being renewed by {by}, which has held {path} for {waited} s"
             ))
         }
         LockError::Unusable(error) => missing_credential(
