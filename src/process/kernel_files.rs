@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The initial buffer for a file that the kernel generates when it is read. The reported size of
 /// such a file is 0, for which [`std::fs::read`] would begin with reads of 32 bytes.
-const EXPECTED_BYTES: usize = 4_096;
+pub(super) const EXPECTED_BYTES: usize = 4_096;
 /// Maximum size of a file.
 const BYTES_MAX: u64 = 64 << 20;
 

@@ -1,8 +1,10 @@
 //! The available memory, and the number of times that it ran out.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::kernel_files::read_kernel_text;
+use super::kernel_files::{EXPECTED_BYTES, read_kernel_text};
 
 /// The file that reports the memory of the machine.
 pub(super) const MACHINE: &str = "/proc/meminfo";
@@ -43,9 +45,16 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
 
 /// The number of processes that the kernel has killed since boot because memory ran out.
 pub fn out_of_memory_kills() -> u64 {
-    let text = read_kernel_text("/proc/vmstat").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+    let Ok(file) = File::open("/proc/vmstat") else { return 0 };
+    // The kernel computes all counts anew for each part that is read, so the rest is not.
+    let (mut counts, mut line) = (BufReader::with_capacity(EXPECTED_BYTES, file), String::new());
+    while counts.read_line(&mut line).is_ok_and(|read| read > 0) {
+        if let Some(count) = line.strip_prefix("oom_kill ") {
+            return count.trim_end().parse().unwrap_or(0);
+        }
+        line.clear();
+    }
+    0
 }
 
 /// Returns a field in kB of a file of `/proc`, converted to bytes.
