@@ -3,8 +3,8 @@
 //! These files are optional. On any problem the run continues without shared state.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -22,8 +22,6 @@ use super::super::headers::wall_clock;
 const VERSION: u32 = 2;
 /// Polling interval for a lock held by another process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The usual size of a state file, in bytes, at most.
-const STATE_BYTES: usize = 1_024;
 /// Maximum size of a state file, in bytes.
 const FILE_SIZE_MAX: u64 = 16 * 1024;
 /// Tolerated drift of the wall clock against the uptime, in milliseconds.
@@ -225,18 +223,19 @@ pub(super) fn update<T>(
     timeout: Duration,
     act: impl FnOnce(u64, &mut SharedRateLimit) -> T,
 ) -> Result<T, StateFileProblem> {
-    let mut file = open(path)?;
+    let file = open(path)?;
+    lock(&file, timeout)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.len() > FILE_SIZE_MAX
     {
         return Err(StateFileProblem::NotRegularFile);
     }
-    lock(&file, timeout)?;
     // Taken after the lock, since the previous holder may have written later times than an earlier
     // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
-    let mut text = Vec::with_capacity(STATE_BYTES);
-    (&file).take(FILE_SIZE_MAX).read_to_end(&mut text)?;
+    let length = usize::try_from(metadata.len()).map_err(io::Error::other)?;
+    let mut text = vec![0; length];
+    file.read_exact_at(&mut text, 0)?;
     let mut rate_limit = instant.parse_record(&text).unwrap_or_default();
     let outcome = act(instant.now, &mut rate_limit);
     let HostInstant { boot, began, .. } = instant;
@@ -244,9 +243,10 @@ pub(super) fn update<T>(
     let text = text.map_err(io::Error::from)?;
     // Written in place: a renamed file would have its own lock. If the writer is killed, the file
     // is invalid, which has the same effect as a missing file.
-    file.rewind()?;
-    file.write_all(&text)?;
-    file.set_len(text.len() as u64)?;
+    file.write_all_at(&text, 0)?;
+    if text.len() < length {
+        file.set_len(text.len() as u64)?;
+    }
     Ok(outcome)
 }
 
