@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -97,14 +97,9 @@ impl Drop for FinalCwd {
 
 /// Reads the file up to the first NUL, and checks its content. Also returns the number of bytes.
 fn read_folder(file: &File) -> (CwdReport, usize) {
-    let mut bytes = Vec::with_capacity(256);
     // A path and its line end, and one more byte to detect a longer content.
-    let most = PATH_BYTES_MAX as u64 + 2;
-    let mut file = file;
-    if file.rewind().and_then(|()| file.take(most).read_to_end(&mut bytes)).is_err() {
-        return (CwdReport::Invalid, 0);
-    }
-    let length = bytes.len();
+    let mut bytes = vec![0; PATH_BYTES_MAX + 2];
+    let Ok(length) = file.read_at(&mut bytes, 0) else { return (CwdReport::Invalid, 0) };
     bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(length));
     (parse_folder(bytes), length)
 }
