@@ -211,8 +211,10 @@ pub fn is_absent(path: &Path, error: &io::Error) -> bool {
 
 /// Returns the link to nothing at which a path ends, if it does.
 fn dangling_link(path: &Path) -> Option<&Path> {
-    let found = path.ancestors().find(|part| part.symlink_metadata().is_ok());
-    found.filter(|part| part.metadata().is_err_and(|error| is_missing(&error)))
+    let mut parts = path.ancestors();
+    let (found, facts) = parts.find_map(|part| Some((part, part.symlink_metadata().ok()?)))?;
+    let leads_nowhere = || found.metadata().is_err_and(|error| is_missing(&error));
+    (facts.is_symlink() && leads_nowhere()).then_some(found)
 }
 
 /// Reads the settings that a flag such as `--settings` gives: JSON, or the name of a file or a

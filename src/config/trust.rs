@@ -1,6 +1,7 @@
 //! The user's trust in repositories.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -68,8 +69,10 @@ impl Trust {
     /// may also name the root of its repository. Entries without digests must name `cwd` itself, so
     /// that they do not cover folders that are added below a root later.
     pub fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
-        let places: Vec<PathBuf> =
-            fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)]);
+        // Most users list none, and each file of a repository is judged on its own.
+        let places = LazyCell::new(|| {
+            fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![cwd.clone(), root(&cwd)])
+        });
         let about = |entry: &&TrustedProject| match &entry.path {
             None => true,
             Some(path) => {
