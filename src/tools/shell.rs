@@ -409,7 +409,10 @@ impl ShellSession {
         // -f` would match it; as `$1`, sourced scripts would see it.
         let take = format!("set -- \"${TEXT_VARIABLE}\"; unset {TEXT_VARIABLE}");
         let script = format!("{take}; {trap}eval \"shift; $1\"");
-        let mut environment = self.environment.for_command(granted_to(scope));
+        // Without this variable, bash looks for the user's shell in the user database at each start,
+        // which may ask a server.
+        let mut environment = vec![("SHELL".into(), self.program.path().into())];
+        environment.extend(self.environment.for_command(granted_to(scope)));
         environment.push(("PWD".into(), cwd.into()));
         if let CommandScope::Plain(plain) = scope {
             git.add_to(&mut environment);

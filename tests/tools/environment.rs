@@ -132,6 +132,18 @@ async fn commands_get_a_non_interactive_environment() {
 }
 
 #[tokio::test]
+async fn the_shell_of_commands_is_in_their_environment_unless_the_user_names_another() {
+    let shell_of = async |bench: Bench| seen(&bench).await.remove("SHELL").unwrap_or_default();
+    let shell = shell_of(Bench::with(own)).await;
+    assert!(shell.starts_with('/') && shell.ends_with("/bash"), "{shell}");
+    let named = |settings: &mut ToolSettings| {
+        own(settings);
+        settings.environment.push(("SHELL".into(), "/bin/fish".into()));
+    };
+    assert_eq!(shell_of(Bench::with(named)).await, "/bin/fish");
+}
+
+#[tokio::test]
 async fn a_passed_variable_is_visible_unless_it_is_the_models_credential() {
     let bench = Bench::with(|settings| {
         own(settings);
