@@ -6,8 +6,8 @@
 //! build without optimization (`cargo test --bench start`) are recorded apart.
 //!
 //! `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start` records in `src/link-order.txt`
-//! which functions the processes of such runs execute: `src/build.rs` has them placed side by side. Renew it with a
-//! new compiler and when the page faults have grown; without it the program works as well, slower.
+//! which functions the processes of such runs execute: `src/build.rs` has them placed side by side.
+//! Renew it when the resident memory in the bench `turn` has grown.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -40,6 +40,8 @@ const TOLERANCE: u64 = 5;
 const ROUNDS: usize = 3;
 /// Commands of the longer run, beside one of a single command.
 const COMMANDS: usize = 11;
+/// Namespaces in which the counted program sees nothing of the machine that others lack.
+const NAMESPACES: [&str; 4] = ["--map-root-user", "--mount-proc", "--pid", "--fork"];
 /// The folders of programs. Those of the user would change the counts.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -48,9 +50,13 @@ fn main() -> ExitCode {
         record_link_order();
         return ExitCode::SUCCESS;
     }
+    if !succeeds("unshare", &[&NAMESPACES[..], &["true"]].concat()) {
+        println!("there are no user namespaces here: nothing is counted");
+        return ExitCode::SUCCESS;
+    }
     let (mut counted, build) = (Counts::new(), build_name());
     for sandbox in ["off", "workspace"] {
-        if is_installed("strace") {
+        if succeeds("strace", &["--version"]) {
             let turn = count_calls(sandbox, 1);
             let more = count_calls(sandbox, COMMANDS);
             let commands = COMMANDS as u64 - 1;
@@ -60,7 +66,7 @@ fn main() -> ExitCode {
         } else {
             println!("strace is missing: system calls are not counted");
         }
-        if is_installed("valgrind") {
+        if succeeds("valgrind", &["--version"]) {
             let instructions = count_instructions(sandbox);
             counted
                 .insert(format!("{build} {sandbox} instructions-without-commands"), instructions);
@@ -116,14 +122,29 @@ fn write_recorded(counts: &Counts) {
     fs::write(RECORDED, text).expect("the sources can be written");
 }
 
-fn is_installed(program: &str) -> bool {
-    let tried = Command::new(program).arg("--version").stdout(Stdio::null()).status();
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let tried = Command::new(program).args(arguments).stdout(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
 /// A folder at the same depth on every machine: each folder on the way is searched for settings.
 fn scratch_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/tmp").expect("a scratch folder can be made")
+}
+
+/// The command of a program in namespaces in which the user database lists only the home folder of
+/// the run, and no other processes are seen: the sandbox looks for logins in all listed homes, and
+/// under valgrind, where no supervisor can be started, the run looks at all processes.
+fn isolated(program: &str, scratch: &Path) -> Command {
+    let database = scratch.join("passwd");
+    let user = format!("root:x:0:0::{}:/bin/sh\n", scratch.join("home").display());
+    fs::write(&database, user).expect("a file can be made");
+    let mut command = Command::new("unshare");
+    command.args(NAMESPACES).args(["sh", "-c"]);
+    // Not executed in place of the shell: the first process of a namespace has special duties.
+    command.arg("mount --bind \"$0\" /etc/passwd && \"$@\"; exit $?");
+    command.arg(database).arg(program);
+    command
 }
 
 /// The name of the build, `release` or `debug`: that of the folder of its program.
@@ -144,7 +165,7 @@ fn count_calls(sandbox: &str, commands: usize) -> Calls {
     let count = |_| {
         let scratch = scratch_folder();
         let trace = scratch.path().join("trace");
-        let mut tracer = Command::new("strace");
+        let mut tracer = isolated("strace", scratch.path());
         tracer.args(["-f", "-s", "32", "-o"]).arg(&trace);
         run(tracer, sandbox, commands, scratch.path());
         let trace = fs::read_to_string(trace).expect("strace writes text");
@@ -168,7 +189,7 @@ fn count_instructions(sandbox: &str) -> u64 {
     let count = |_| {
         let scratch = scratch_folder();
         let log = scratch.path().join("log");
-        let mut counter = Command::new("valgrind");
+        let mut counter = isolated("valgrind", scratch.path());
         counter.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
         counter.arg(format!("--log-file={}", log.display()));
         run(counter, sandbox, 0, scratch.path());
