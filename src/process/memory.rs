@@ -45,16 +45,23 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
 
 /// The number of processes that the kernel has killed since boot because memory ran out.
 pub fn out_of_memory_kills() -> u64 {
-    let Ok(file) = File::open("/proc/vmstat") else { return 0 };
-    // The kernel computes all counts anew for each part that is read, so the rest is not.
-    let (mut counts, mut line) = (BufReader::with_capacity(EXPECTED_BYTES, file), String::new());
-    while counts.read_line(&mut line).is_ok_and(|read| read > 0) {
-        if let Some(count) = line.strip_prefix("oom_kill ") {
-            return count.trim_end().parse().unwrap_or(0);
+    let counts = File::open("/proc/vmstat");
+    let counts = counts.map(|file| BufReader::with_capacity(EXPECTED_BYTES, file));
+    counts.ok().and_then(|counts| count_of("oom_kill", counts)).unwrap_or(0)
+}
+
+/// Reads up to a count and no further: the kernel computes all counts anew for each part.
+fn count_of(name: &str, mut counts: impl BufRead) -> Option<u64> {
+    let mut line = String::new();
+    while counts.read_line(&mut line).ok()? > 0 {
+        if let Some((found, count)) = line.trim_end().split_once(' ')
+            && found == name
+        {
+            return count.parse().ok();
         }
         line.clear();
     }
-    0
+    None
 }
 
 /// Returns a field in kB of a file of `/proc`, converted to bytes.
@@ -62,4 +69,17 @@ pub(super) fn bytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kilobytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_no_further_than_needed() {
+        let mut counts = &b"oom_kill_early 1\noom_kill 7\nlater 2\n"[..];
+        assert_eq!(count_of("oom_kill", &mut counts), Some(7));
+        assert_eq!(counts, b"later 2\n");
+        assert_eq!(count_of("oom_kill", counts), None);
+    }
 }
