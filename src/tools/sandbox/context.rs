@@ -276,11 +276,13 @@ impl<'a> SandboxContext<'a> {
     /// Root can read the logins of all users.
     fn homes(&self) -> &[PathBuf] {
         self.lookups.homes.get_or_init(|| {
-            let listed = user_home(Uid::current());
+            // The file is usually the first source of the user database, whose functions ask a
+            // cache service first.
+            let passwd = fs::read("/etc/passwd").unwrap_or_default();
+            let listed = user_home(Uid::current(), &passwd);
             let of_user = self.home.map(Path::to_path_buf).into_iter().chain(listed);
-            let passwd = Uid::effective().is_root().then(|| fs::read("/etc/passwd").ok());
-            let passwd = passwd.flatten().unwrap_or_default();
-            let others = listed_homes(&passwd).filter(|(uid, _)| *uid >= FIRST_PERSON);
+            let is_root = Uid::effective().is_root();
+            let others = listed_homes(&passwd).filter(|(uid, _)| is_root && *uid >= FIRST_PERSON);
             let others = others.map(|(_, home)| home).filter(|home| home.is_dir());
             let all = of_user.chain(others.take(OTHER_HOMES_MAX));
             let mut homes: Vec<PathBuf> = Vec::new();
@@ -340,12 +342,9 @@ impl<'a> SandboxContext<'a> {
     }
 }
 
-/// The home folder of a user in the user database.
-fn user_home(uid: Uid) -> Option<PathBuf> {
-    // The file is usually the first source of the database, whose functions ask a cache service
-    // first.
-    let passwd = fs::read("/etc/passwd").unwrap_or_default();
-    let listed = listed_homes(&passwd).find(|(listed, _)| *listed == uid.as_raw());
+/// The home folder of a user in the user database, first in the text of `/etc/passwd`.
+fn user_home(uid: Uid, passwd: &[u8]) -> Option<PathBuf> {
+    let listed = listed_homes(passwd).find(|(listed, _)| *listed == uid.as_raw());
     let listed = listed.map(|(_, home)| home);
     listed.or_else(|| User::from_uid(uid).ok().flatten().map(|user| user.dir))
 }
@@ -390,7 +389,10 @@ mod tests {
         assert_eq!(home(1000), Some(PathBuf::from("/home/me")));
         assert_eq!([home(7), home(1)], [None, None]);
         let own = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
-        assert_eq!(user_home(Uid::current()), own);
+        for passwd in [fs::read("/etc/passwd").expect("the system has users"), Vec::new()] {
+            assert_eq!(user_home(Uid::current(), &passwd), own);
+        }
+        assert_eq!(user_home(Uid::from_raw(1000), passwd), Some(PathBuf::from("/home/me")));
     }
 
     /// Later steps of the job, which have secrets, obey the files of the runner.
