@@ -412,7 +412,6 @@ fn repair_reason(content: RejectedContent) -> RejectedBlock {
 }
 
 /// Reads a file again, as the tool would, under the same permission rules.
-#[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
 async fn read_back(toolbox: &Arc<Toolbox>, reading: ReadFile, most: usize) -> Option<RestoredFile> {
     let mut input = json!({ "file_path": reading.path });
     if let Some(offset) = reading.offset {

@@ -35,7 +35,6 @@ impl EarlyTools {
     }
 
     /// Starts the call in a completed block, if it may start early.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn start_if_read_only(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input, .. } = block else { return };
         let effect = toolbox.effect(name);

@@ -39,16 +39,6 @@ pub(super) fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
-/// Returns an error for the model, with the tags of an error.
-pub(super) fn with_error_tags(error: &str) -> String {
-    format!("<tool_use_error>{error}</tool_use_error>")
-}
-
-/// Returns the text of a failed result without the tags of an error.
-pub(super) fn without_error_tags(text: &str) -> &str {
-    text.trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>")
-}
-
 /// Joins a text and a list in one block, so that compaction recognises it by its beginning.
 pub(super) fn join_list(text: &str, list: &str) -> String {
     format!("{text}\n\n{list}")

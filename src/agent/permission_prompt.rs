@@ -12,11 +12,10 @@ use crate::json;
 use crate::mcp::{CallReply, ContentPart};
 use crate::recovery::Interrupt;
 use crate::tools::{GrantSource, PermissionUpdate, Permit, PreparedCall, ToolRefusal, UpdateError};
-use crate::transcript::{Block, ToolCall};
+use crate::transcript::{Block, ToolCall, without_error_tags};
 use crate::types::{HostError, HostRequest, PermissionMode, PermissionPrompt};
 
 use super::hook_runner::HookInput;
-use super::messages::without_error_tags;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::tool_hooks::NotPermitted;

@@ -8,12 +8,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{
-    CallPermission, ContentPart, ServerReport, ServerStatus, Servers, tool_name_prefix,
-};
+use crate::mcp::{ContentPart, ServerReport, ServerStatus, Servers, tool_name_prefix};
 use crate::recovery::{SERVERS_CHANGED, StopReason};
-use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission, TASK, Toolbox};
+use crate::tools::{AGENT, ExternalResult, ExternalTools, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition};
+use crate::types::CallPermission;
 
 use super::run_event::{Heartbeat, Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
@@ -87,13 +86,8 @@ impl ExternalTools for McpToolProvider {
         self.0.explain_missing_tool(name)
     }
 
-    fn permission_for(&self, call: &ToolCall) -> Permission {
-        match self.0.permission_for(&call.name, &call.input) {
-            CallPermission::NotNeeded => Permission::NotNeeded,
-            CallPermission::Rule { name, own, server, reads_only } => {
-                Permission::Needed { name, own, server, reads_only }
-            }
-        }
+    fn permission_for(&self, call: &ToolCall) -> CallPermission {
+        self.0.permission_for(&call.name, &call.input)
     }
 
     fn perform<'a>(

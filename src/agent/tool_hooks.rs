@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use crate::hooks::{HookDecision, HookEvent, HookPermission};
 use crate::text::millis;
 use crate::tools::{GrantSource, Permit, PreparedCall, ToolRefusal, Toolbox};
-use crate::transcript::{Block, ToolCall};
+use crate::transcript::{Block, ToolCall, without_error_tags};
 
 use super::hook_runner::HookInput;
-use super::messages::{is_error, text_of, without_error_tags};
+use super::messages::{is_error, text_of};
 use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::tool_runner::CompletedCall;
@@ -95,7 +95,6 @@ impl RunWorld<'_> {
     }
 
     /// Checks the permission of a call.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) async fn authorize(
         &mut self,
         prepared: &Arc<PreparedCall>,
@@ -108,7 +107,6 @@ impl RunWorld<'_> {
 
     /// Returns what may permit a call by the hooks' decision, and changes its input as they
     /// require.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn grant_of(
         &mut self,
         prepared: &mut Arc<PreparedCall>,

@@ -11,7 +11,7 @@ use crate::agent::{
     Clock, Delegation, FolderNote, FolderNotes, Housekeeping, ModelEndpoint, Prompt, Setup,
     Transport, agent_kinds, with_mcp_tools,
 };
-use crate::hooks::{CrashLog, HookEnvironment, Hooks, ModeSource};
+use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
@@ -24,7 +24,7 @@ use crate::tools::{
     AgentDefinition, ReadDenial, SandboxState, ToolSettings, Toolbox, hook_environment,
 };
 use crate::transcript::{Block, ToolDefinition};
-use crate::types::{HostChannel, PermissionPrompt};
+use crate::types::{Callback, HostChannel, PermissionPrompt};
 
 use super::chosen_session::ChosenSession;
 use super::host_turn::HostTurn;
@@ -344,7 +344,7 @@ fn hooks(
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
-        permission_mode: ModeSource::new(move || live.mode().unwrap_or(own)),
+        permission_mode: Callback(Arc::new(move || live.mode().unwrap_or(own))),
         effort,
         environment,
         log: CrashLog::in_folder(&settings.state_dir),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::mcp::HttpClientFactory;
 use crate::model::{self, RequestTimers};
 use crate::tools::{MakeClient, WebClient, WebSettings};
+use crate::types::Callback;
 
 use super::settings::{EndpointSettings, Settings};
 
@@ -17,10 +18,10 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
     let RequestTimers { connect, dead_path, .. } = first.timers;
     let connect = connect.min(WEB_CONNECT);
     let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-    let client: MakeClient = Arc::new(move |url, names| {
+    let client: MakeClient = Callback(Arc::new(move |url, names| {
         let made = model::web_client(url, timers, &ca_files, &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
-    });
+    }));
     WebSettings { fetch: settings.config.fetch.clone(), client }
 }
 

@@ -1,37 +1,16 @@
 //! The environment that hooks run in.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::process::Supervisor;
 use crate::secrets::{KnownSecrets, Redactor};
-use crate::types::{Effort, HostChannel, PermissionMode};
+use crate::types::{Callback, Effort, HostChannel, PermissionMode};
 
 use super::config::HookHandler;
 use super::crash_log::CrashLog;
 use super::result::HookFailure;
-
-/// Returns the permission mode in force.
-#[derive(Clone)]
-pub struct ModeSource(Arc<dyn Fn() -> PermissionMode + Send + Sync>);
-
-impl ModeSource {
-    pub fn new(mode: impl Fn() -> PermissionMode + Send + Sync + 'static) -> Self {
-        Self(Arc::new(mode))
-    }
-
-    pub(super) fn get(&self) -> PermissionMode {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for ModeSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().fmt(f)
-    }
-}
 
 /// The parts that all hooks of a run have in common: input fields, environment, supervisor.
 #[derive(Clone, Debug)]
@@ -40,8 +19,8 @@ pub struct HookEnvironment {
     /// The session's journal, whether or not it is written.
     pub transcript: PathBuf,
     pub cwd: PathBuf,
-    /// The permission mode in force, which a host may change during the run.
-    pub permission_mode: ModeSource,
+    /// Returns the permission mode in force, which a host may change during the run.
+    pub permission_mode: Callback<dyn Fn() -> PermissionMode + Send + Sync>,
     /// The effort level of replies, if it is set.
     pub effort: Option<Effort>,
     /// The complete environment of a hook.

@@ -31,7 +31,7 @@ pub use callback::callbacks;
 pub use config::{BadHook, HookCommand, HookHandler, HookSettings, SkippedHook, project_variables};
 pub use crash_log::CrashLog;
 pub use decision::{HookDecision, HookRuns};
-pub use environment::{HookEnvironment, ModeSource};
+pub use environment::HookEnvironment;
 pub use event::{HookEvent, ObjectionUse, is_unsupported as is_foreign_event};
 pub use exports::ExportError;
 pub use output::{HookPermission, TEXT_MAX as HOOK_TEXT_MAX};

@@ -413,7 +413,7 @@ impl Hooks {
             "transcript_path": environment.transcript.to_string_lossy(),
             "cwd": environment.cwd.to_string_lossy(),
             "hook_event_name": context.event.name(),
-            "permission_mode": environment.permission_mode.get().name(),
+            "permission_mode": (environment.permission_mode)().name(),
         });
         if let Some(effort) = environment.effort {
             input["effort"] = json!({ "level": effort });

@@ -1,7 +1,6 @@
 //! Requests to the host, and their replies.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,20 +9,20 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::messages::{HostMessage, StreamMessage, SystemMessage};
-use crate::types::{HostChannel, HostError, HostReply, HostRequest};
+use crate::types::{Callback, HostChannel, HostError, HostReply, HostRequest};
 
 /// Maximum length of a request, in bytes of JSON: the Python SDK fails on a longer line.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
 
 /// Writes a message to the host without redaction: a request has the content that a hook or an MCP
 /// server would receive.
-pub type FrameWriter = Arc<dyn Fn(HostMessage) + Send + Sync>;
+pub type FrameWriter = Callback<dyn Fn(HostMessage) + Send + Sync>;
 
 /// Writes a message of the type `system` to the host, with the session that it is about.
-pub type SystemWriter = Arc<dyn Fn(SystemMessage) + Send + Sync>;
+pub type SystemWriter = Callback<dyn Fn(SystemMessage) + Send + Sync>;
 
 /// Reports the state of the session.
-pub type StateReporter = Arc<dyn Fn(SessionState) + Send + Sync>;
+pub type StateReporter = Callback<dyn Fn(SessionState) + Send + Sync>;
 
 /// The state of the session that is reported to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -36,7 +35,7 @@ pub enum SessionState {
 }
 
 /// The requests without a reply. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PendingRequests {
     write: FrameWriter,
     announce: SystemWriter,
@@ -44,7 +43,7 @@ pub struct PendingRequests {
     open: Arc<Mutex<OpenRequests>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct OpenRequests {
     waiting: BTreeMap<String, oneshot::Sender<Result<Value, HostError>>>,
     /// Number of open requests for a decision of the user.
@@ -120,12 +119,6 @@ impl HostChannel for PendingRequests {
             mcp_server_name: server.to_owned(),
             elicitation_id: id.to_owned(),
         });
-    }
-}
-
-impl fmt::Debug for PendingRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingRequests").finish_non_exhaustive()
     }
 }
 

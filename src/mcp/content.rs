@@ -8,7 +8,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use crate::transcript::Block;
+use crate::transcript::{Block, with_error_tags};
 
 use super::rpc::INPUT_REQUIRED;
 
@@ -40,8 +40,8 @@ pub enum ContentPart {
 }
 
 impl CallReply {
-    pub(super) fn error(message: impl Into<String>) -> Self {
-        let text = format!("<tool_use_error>{}</tool_use_error>", message.into());
+    pub(super) fn error(message: impl AsRef<str>) -> Self {
+        let text = with_error_tags(message.as_ref());
         Self { parts: vec![ContentPart::Block(Block::text(text))], is_error: true }
     }
 

@@ -57,5 +57,5 @@ pub use prompts::PromptError;
 pub use remote_tool::{call_prefixes, tool_name_prefix};
 pub use required::RequiredServerError;
 pub use server_changes::ServerChangeError;
-pub use servers::{CallPermission, Servers};
+pub use servers::Servers;
 pub use state::{McpStats, ServerIdentity, ServerReport, ServerStatus};

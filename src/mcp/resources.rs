@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
+use crate::types::CallPermission;
 
 use super::calls::{RequestError, ServerRequest};
 use super::connection::{next_cursor, page_params};
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::server_task::ServerTask;
-use super::servers::{CallPermission, Servers};
+use super::servers::Servers;
 use super::state::ServerStatus;
 
 pub(super) const LIST: &str = "ListMcpResources";

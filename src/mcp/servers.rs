@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{RunningClock, timeout_while_running};
 use crate::transcript::ToolDefinition;
+use crate::types::CallPermission;
 
 use super::config::ServerConfig;
 use super::connection::remember_job;
@@ -23,24 +24,6 @@ use super::remote_tool::{RemoteTool, call_prefixes, tool_name_prefix};
 use super::required::RequiredServerError;
 use super::server_task::ServerTask;
 use super::state::{McpStats, ServerReport, ServerStatus};
-
-/// The permission that a call needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallPermission {
-    /// None.
-    NotNeeded,
-    /// A permission rule for this name.
-    Rule {
-        name: String,
-        /// The name that the server gives to the tool, with the server's prefix, if another tool of
-        /// it has the same name without special characters.
-        own: Option<String>,
-        /// The prefix of the names of all tools of its server.
-        server: String,
-        /// True if a server that the user configured declares it read-only.
-        reads_only: bool,
-    },
-}
 
 /// The most characters of a server's instructions.
 const LONGEST_INSTRUCTIONS: usize = 2_000;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolCall;
+use crate::types::Callback;
 
 use super::background;
 use super::catalog::BuiltinTool;
@@ -122,14 +123,14 @@ impl ToolSet {
         let mut programs = program_places(&path, libraries, self.places.home.as_deref());
         programs.retain(|folder| !hides_below(folder));
         let hides: Hides =
-            Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path));
+            Callback(Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path)));
         CommandScope::Plain(PlainScope {
             folders,
             named,
             outputs: Vec::new(),
             changed,
             may_move,
-            hides: hides_some.then(|| Arc::clone(&hides)),
+            hides: hides_some.then(|| hides.clone()),
             path,
             programs,
             git: runs_git.then_some(hides),

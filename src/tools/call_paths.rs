@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::types::Callback;
+
 use super::catalog::BuiltinTool;
 use super::glob_readings::split_folder;
 use super::input::{GlobInput, GrepInput, ToolRequest};
@@ -50,7 +52,7 @@ impl ToolSet {
             missing_folder: (!pattern_folder.is_empty()).then(missing),
             globs: walk::compile_globs(&target.real, globs)?,
             types: kind.map(walk::find_types).transpose()?,
-            hides: Arc::new(move |path| tools.permissions.hides(tool, path)),
+            hides: Callback(Arc::new(move |path| tools.permissions.hides(tool, path))),
         })
     }
 

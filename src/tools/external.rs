@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
+use crate::types::CallPermission;
 
 use super::capture::{OutputCapture, OutputFolder};
 use super::media;
@@ -39,7 +40,7 @@ pub trait ExternalTools: Send + Sync {
     fn unavailable_reason(&self, name: &str) -> Option<String>;
 
     /// The permission that a call needs.
-    fn permission_for(&self, call: &ToolCall) -> Permission;
+    fn permission_for(&self, call: &ToolCall) -> CallPermission;
 
     /// Executes a call. Ends soon after it is cancelled. `may_use` is false for the beginnings of
     /// names of tools that a rule denies.
@@ -49,23 +50,6 @@ pub trait ExternalTools: Send + Sync {
         may_use: &'a (dyn Fn(&str) -> bool + Sync),
         cancel: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>>;
-}
-
-/// The permission that an external call needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permission {
-    /// None, unless a rule denies the tool.
-    NotNeeded,
-    /// An allow rule that matches this name.
-    Needed {
-        name: String,
-        /// The name by which its source calls it, as in `ExternalTools::own_name`.
-        own: Option<String>,
-        /// The prefix of the server's tool names.
-        server: String,
-        /// True if a source that the user trusts declares the tool read-only.
-        reads_only: bool,
-    },
 }
 
 /// The raw result of an external call, before it is prepared for the model.

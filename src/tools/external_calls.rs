@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{ToolCall, ToolDefinition};
+use crate::types::CallPermission;
 
 use super::catalog::BuiltinTool;
-use super::external::{ExternalTools, Permission, into_outcome_within};
+use super::external::{ExternalTools, into_outcome_within};
 use super::offered_name::{ExternalInput, ExternalName, MCP, offered_name};
 use super::outcome::{GrantSource, ToolOutcome};
 use super::permission::Denial;
@@ -95,8 +96,8 @@ impl Toolbox {
             return Err(why);
         }
         match foreign.permission_for(call) {
-            Permission::NotNeeded => Ok(()),
-            Permission::Needed { name, own, server, reads_only } => {
+            CallPermission::NotNeeded => Ok(()),
+            CallPermission::Rule { name, own, server, reads_only } => {
                 let tool = ExternalName { offered: &name, own: own.as_deref() };
                 permissions.check_external((tool, input), &server, reads_only, source)
             }

@@ -92,7 +92,7 @@ pub use confinement::Confinement;
 pub use domain::InvalidHost;
 pub use encoding::decode_text;
 pub use environment::hook_environment;
-pub use external::{ExternalResult, ExternalTools, Permission};
+pub use external::{ExternalResult, ExternalTools};
 pub use file_history::{FileHistory, RestoreError, RestoreMode, RestoredFiles};
 pub use files_read::FilesRead;
 pub use glob_limits::check_glob;

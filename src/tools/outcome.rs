@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::transcript::Block;
+use crate::transcript::{Block, with_error_tags, without_error_tags};
 
 /// The possible effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl ToolOutcome {
     pub(super) fn failure(message: impl AsRef<str>) -> Self {
         let message = message.as_ref();
         Self {
-            content: vec![Block::text(format!("<tool_use_error>{message}</tool_use_error>"))],
+            content: vec![Block::text(with_error_tags(message))],
             is_error: true,
             detail: Value::String(format!("Error: {message}")),
             denied: None,
@@ -118,8 +118,7 @@ const DENIAL_ADVICE: &str = "Do not work around this: go on with what is allowed
 
 /// Returns the reason of a refusal, as users read it, from the text that the model received.
 pub fn refusal_reason(received: &str) -> &str {
-    let bare = received.trim().trim_start_matches("<tool_use_error>");
-    let bare = bare.trim_end_matches("</tool_use_error>").trim_end();
+    let bare = without_error_tags(received.trim()).trim_end();
     let reason = bare.strip_suffix(DENIAL_ADVICE).unwrap_or(bare).trim_end();
     reason.strip_suffix(NO_PERMISSION_PROMPT).unwrap_or(reason).trim_end()
 }
@@ -128,20 +127,19 @@ pub fn refusal_reason(received: &str) -> &str {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolRefusal {
     /// The tool does not exist, or the input is not valid.
-    Invalid(ToolOutcome),
+    Invalid(Box<ToolOutcome>),
     /// The call is not allowed, for this reason.
-    Denied { outcome: ToolOutcome, reason: String },
+    Denied { outcome: Box<ToolOutcome>, reason: String },
 }
 
 impl ToolRefusal {
     pub(super) fn invalid(message: impl AsRef<str>) -> Self {
-        Self::Invalid(ToolOutcome::failure(message))
+        Self::Invalid(Box::new(ToolOutcome::failure(message)))
     }
 
     pub(super) fn denied(reason: String) -> Self {
-        let outcome =
-            ToolOutcome::failure(format!("{reason}\n{NO_PERMISSION_PROMPT} {DENIAL_ADVICE}"));
-        Self::Denied { outcome, reason }
+        let message = format!("{reason}\n{NO_PERMISSION_PROMPT} {DENIAL_ADVICE}");
+        Self::Denied { outcome: Box::new(ToolOutcome::failure(message)), reason }
     }
 
     /// The refusal of a call whose arguments are not valid JSON.
@@ -160,14 +158,14 @@ impl ToolRefusal {
     /// The refusal of a call by the permission prompt. `why` is for the model.
     pub fn by_prompt(why: &str) -> Self {
         let outcome = ToolOutcome::failure(format!("{why}\n{DENIAL_ADVICE}"));
-        Self::Denied { outcome, reason: why.to_owned() }
+        Self::Denied { outcome: Box::new(outcome), reason: why.to_owned() }
     }
 
     /// The outcome that the model receives.
     pub fn into_outcome(self) -> ToolOutcome {
         match self {
-            Self::Invalid(outcome) => outcome,
-            Self::Denied { outcome, reason } => ToolOutcome { denied: Some(reason), ..outcome },
+            Self::Invalid(outcome) => *outcome,
+            Self::Denied { outcome, reason } => ToolOutcome { denied: Some(reason), ..*outcome },
         }
     }
 }

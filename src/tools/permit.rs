@@ -138,7 +138,6 @@ impl Permit {
             && (!is_command || self.tools.only_reads(&self.checked.confinement))
     }
 
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     async fn run(self, cancel: CancellationToken) -> ToolOutcome {
         let Self { tools, prepared, source, checked } = self;
         match &prepared.work {
@@ -192,7 +191,6 @@ impl fmt::Debug for Permit {
 
 impl Toolbox {
     /// Checks the permission of a call that the rules, a hook or a prompt may allow. Has no effect.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn authorize(
         &self,
         prepared: &Arc<PreparedCall>,
@@ -216,7 +214,6 @@ impl Toolbox {
     }
 
     /// Prepares a call and checks its permission by the rules alone.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<Permit, ToolRefusal> {
         self.authorize(&self.prepare(call.clone()), GrantSource::Rules)
     }
@@ -322,7 +319,6 @@ impl ToolSet {
     ///
     /// # Errors
     /// The call is no longer allowed, or one of its paths leads elsewhere.
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn recheck(
         &self,
         built_in: &BuiltinCall,

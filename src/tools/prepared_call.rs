@@ -9,6 +9,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use crate::transcript::ToolCall;
+use crate::types::CallPermission;
 
 use super::agents::AgentCall;
 use super::background;
@@ -16,7 +17,7 @@ use super::call_paths::path;
 use super::catalog::{BuiltinTool, is_agent_tool};
 use super::coercion::coerce;
 use super::edit;
-use super::external::{ExternalTools, Permission};
+use super::external::ExternalTools;
 use super::file_names;
 use super::glob;
 use super::grep;
@@ -110,8 +111,8 @@ impl Toolbox {
         let may_run_in_parallel = is_agent_tool(&call.name)
             || match &work {
                 Ok(ParsedCall::External(source)) => match source.permission_for(&call) {
-                    Permission::NotNeeded => true,
-                    Permission::Needed { reads_only, .. } => reads_only,
+                    CallPermission::NotNeeded => true,
+                    CallPermission::Rule { reads_only, .. } => reads_only,
                 },
                 Ok(ParsedCall::BuiltIn(built_in)) => {
                     built_in.tool.effect().changes_nothing()
@@ -147,7 +148,6 @@ impl Toolbox {
         Some(self.tools.places.resolve(&path, Path::new("/")).real)
     }
 
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn parse(&self, call: &mut ToolCall) -> Result<ParsedCall, ToolRefusal> {
         if let Some(answers) = self.tools.acceptance.answers_of(&call.name) {
             return Ok(ParsedCall::Answer(answers));
@@ -186,7 +186,6 @@ impl ToolSet {
         format!("No such tool available: {name}{advice}")
     }
 
-    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn parse(&self, call: &mut ToolCall) -> Result<BuiltinCall, ToolRefusal> {
         let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool))
         else {

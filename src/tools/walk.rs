@@ -265,7 +265,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable =
         is_filtered && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
-    let (passed, hides) = (passed.cloned(), Arc::clone(&scope.hides));
+    let (passed, hides) = (passed.cloned(), scope.hides.clone());
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)

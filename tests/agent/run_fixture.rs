@@ -7,7 +7,7 @@ use outlast::agent::{
     self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
     Prompt, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
 };
-use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks, ModeSource};
+use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks};
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
 use outlast::recovery::{Backoff, Ledger, Limits, NewDemands, StopReason, Transition};
@@ -15,6 +15,7 @@ use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{AnswerSchema, PermissionMode, Requirement, ToolSettings, Toolbox};
 use outlast::transcript::Block;
+use outlast::types::Callback;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -199,7 +200,7 @@ impl RunFixture {
             transcript: folder.join("journal.jsonl"),
             cwd: folder.to_owned(),
             effort: None,
-            permission_mode: ModeSource::new(|| PermissionMode::BypassPermissions),
+            permission_mode: Callback(Arc::new(|| PermissionMode::BypassPermissions)),
             environment: self.tools.environment.clone(),
             log: CrashLog::in_folder(&folder.join("config")),
             state_folder: folder.join("config"),

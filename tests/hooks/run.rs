@@ -4,15 +4,16 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::hooks::HookFailureKind::{self, Crash, InvalidOutput, Missing};
 use outlast::hooks::{
     CrashLog, HookContext, HookDecision, HookEnvironment, HookEvent, HookPermission, HookRuns,
-    HookSettings, Hooks, ModeSource,
+    HookSettings, Hooks,
 };
 use outlast::secrets::KnownSecrets;
-use outlast::types::PermissionMode;
+use outlast::types::{Callback, PermissionMode};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +57,7 @@ impl HookFixture {
             transcript: self.folder.path().join("journal.jsonl"),
             cwd: self.cwd(),
             effort: None,
-            permission_mode: ModeSource::new(PermissionMode::default),
+            permission_mode: Callback(Arc::new(PermissionMode::default)),
             environment: vec![("PATH".into(), search_path().into())],
             log: self.log(),
             state_folder: self.folder.path().join("state"),

@@ -11,6 +11,7 @@ use outlast::tools::{
     DomainLists, Effect, Egress, EgressOptions, FetchSettings, MakeClient, PermissionMode,
     SandboxMode, ToolOutcome, ToolRefusal, ToolSettings, WebClient, WebSettings,
 };
+use outlast::types::Callback;
 use rustls::StreamOwned;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -29,10 +30,10 @@ pub(crate) fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
 }
 
 fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSettings {
-    let client: MakeClient = Arc::new(move |url, names| {
+    let client: MakeClient = Callback(Arc::new(move |url, names| {
         let made = web_client(url, RequestTimers::default(), &[], &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
-    });
+    }));
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
     WebSettings { fetch: FetchSettings { timeout, private_hosts }, client }
 }

@@ -9,8 +9,8 @@ use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::secrets::Redactor;
 use crate::text::{millis, shortened};
 use crate::tools::{ToolOutcome, Toolbox};
+use crate::transcript::with_error_tags;
 
-use super::super::messages::with_error_tags;
 use super::super::run_monitor::CancelReason;
 use super::super::setup::RunStats;
 use super::task::{AgentTask, CUT, SubagentUsage};

@@ -13,9 +13,8 @@ use crate::secrets::Redactor;
 use crate::tools::{
     AgentCall, AgentDefinition, AgentEnded, BackgroundAgent, OnFailure, ToolOutcome,
 };
-use crate::transcript::Block;
+use crate::transcript::{Block, with_error_tags, without_error_tags};
 
-use super::super::messages::{with_error_tags, without_error_tags};
 use super::super::run_event::RunEvent;
 use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;

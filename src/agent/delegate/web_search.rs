@@ -17,10 +17,9 @@ use crate::model::{Reasoning, WebSearch};
 use crate::process::catch_async_panic;
 use crate::recovery::{Fault, Interrupt, StopReason};
 use crate::tools::{AgentDefinition, SubagentToolsError, WebSearchInput};
-use crate::transcript::{Block, Message, Role};
+use crate::transcript::{Block, Message, Role, with_error_tags};
 
 use super::super::hook_runner::HookRunner;
-use super::super::messages::with_error_tags;
 use super::super::run::run_subagent;
 use super::super::run_event::{Observer, RunEvent};
 use super::super::run_monitor::RunMonitor;

@@ -34,6 +34,7 @@ use crate::messages::{HostMessage, MessageBody, ResultObject, RunMessage, System
 use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
 use crate::tools::LivePermissions;
+use crate::types::Callback;
 
 use super::input_summary::InputSummary;
 use super::prompt_ids::PromptIds;
@@ -170,15 +171,15 @@ impl HostSession {
         let (messages, id) = (out.clone(), session_id.clone());
         let send = move |message| messages.send_message(system_message(message, &id.get()), None);
         let (states, frames) = (send.clone(), out.clone());
-        let reports_state: StateReporter = Arc::new(move |state| {
+        let reports_state: StateReporter = Callback(Arc::new(move |state| {
             if reads_state {
                 let (state, sdk_host_only) = (state.into_str(), true);
                 states(SystemMessage::SessionStateChanged { state, sdk_host_only });
             }
-        });
-        let write: FrameWriter = Arc::new(move |message| frames.send_unmasked(message));
-        let announce: SystemWriter = Arc::new(send.clone());
-        let requests = PendingRequests::new(write, announce, Arc::clone(&reports_state));
+        }));
+        let write: FrameWriter = Callback(Arc::new(move |message| frames.send_unmasked(message)));
+        let announce: SystemWriter = Callback(Arc::new(send.clone()));
+        let requests = PendingRequests::new(write, announce, reports_state.clone());
         let replays_prompts = args.run.compatibility.replay_user_messages;
         let live = LivePermissions::new(args.may_bypass).announced_by(move |mode| {
             send(SystemMessage::Status { status: None, permission_mode: mode.name() });

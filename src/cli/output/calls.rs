@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::agent::EndedCall;
 use crate::config::format_took;
 use crate::tools::RequirementCheck;
-use crate::transcript::{Block, Message, summarize_call};
+use crate::transcript::{Block, Message, summarize_call, without_error_tags};
 
 use super::PipeSender;
 
@@ -84,18 +84,13 @@ pub(super) fn ended(names: &CallNames, call: &EndedCall) -> String {
 
 /// Returns the last lines of a call's output.
 pub(super) fn tail(text: &str) -> impl Iterator<Item = &str> {
-    let text = without_tags(text);
+    let text = without_error_tags(text.trim()).trim();
     let lines = text.lines().count();
     text.lines().skip(lines.saturating_sub(TAIL_LINES))
 }
 
 fn first_line(text: &str) -> &str {
-    without_tags(text).lines().next().unwrap_or("no output")
-}
-
-fn without_tags(text: &str) -> &str {
-    let text = text.trim().trim_start_matches("<tool_use_error>");
-    text.trim_end_matches("</tool_use_error>").trim()
+    without_error_tags(text.trim()).trim().lines().next().unwrap_or("no output")
 }
 
 /// Formats the line for a check of the command of `--require`.

@@ -7,6 +7,7 @@ mod call_in_text;
 mod citations;
 pub mod compaction;
 mod contributors;
+mod error_tags;
 mod excerpt;
 mod finished;
 pub mod folding;
@@ -28,6 +29,7 @@ pub use block_repair::{
 pub use call_in_text::find_call_in_text;
 pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
+pub use error_tags::{with_error_tags, without_error_tags};
 pub use excerpt::excerpt_line;
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, SerializedMessage, TokenDensity, fixed_bytes, min_tokens};

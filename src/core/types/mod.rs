@@ -3,6 +3,8 @@
 pub mod exit_code;
 
 mod agent_limits;
+mod call_permission;
+mod callback;
 mod error_class;
 mod host_channel;
 mod modes;
@@ -10,6 +12,8 @@ mod read_file;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
+pub use call_permission::CallPermission;
+pub use callback::Callback;
 pub use error_class::{ErrorClass, ErrorClassInfo, FailureOrigin, ProbeFinding, SubagentOutlook};
 pub use host_channel::{
     Elicitation, ElicitationMode, HostChannel, HostError, HostReply, HostRequest,

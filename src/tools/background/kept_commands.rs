@@ -76,7 +76,7 @@ impl KeptCommands {
     /// outlive the run.
     pub async fn end_run(&self, patience: Duration) {
         self.0.stop_all(patience).await;
-        self.0.table.lock().listener = TaskListener::default();
+        self.0.table.lock().listener = None;
     }
 
     /// Stops all commands, within `patience`.

@@ -1,6 +1,5 @@
 //! The table of background tasks of a run.
 
-use std::fmt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{RunningJob, Supervisor};
 use crate::recovery::WorkStatus;
 use crate::text::bullets;
+use crate::types::Callback;
 
 use super::super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::super::command::{AwaitedEnd, exit_code, wait_for_end};
@@ -43,16 +43,6 @@ pub struct BackgroundTasks {
     stops: TaskStops,
 }
 
-/// Receives the start and the end of each task, if there is a listener.
-#[derive(Default)]
-pub(super) struct TaskListener(Option<Box<dyn Fn(BackgroundTask) + Send + Sync>>);
-
-impl fmt::Debug for TaskListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TaskListener")
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct TaskTable {
     /// The number of tasks started by earlier processes of the session.
@@ -68,8 +58,8 @@ pub(super) struct TaskTable {
     command_tasks: JoinSet<()>,
     /// Events that were not handed to observers yet.
     unseen: Vec<BackgroundTask>,
-    /// Receives events at once.
-    pub(super) listener: TaskListener,
+    /// Receives the start and the end of each task at once.
+    pub(super) listener: Option<Callback<dyn Fn(BackgroundTask) + Send + Sync>>,
     /// The time at which the run began to end.
     pub(super) closing: Option<Instant>,
     /// True if commands continue when the run ends, and the run does not wait for them.
@@ -103,7 +93,7 @@ impl TaskTable {
     }
 
     fn report(&mut self, task: BackgroundTask) {
-        match &self.listener.0 {
+        match &self.listener {
             Some(listener) => listener(task),
             None => self.unseen.push(task),
         }
@@ -372,7 +362,7 @@ impl BackgroundTasks {
     pub fn report_to(&self, listener: impl Fn(BackgroundTask) + Send + Sync + 'static) {
         let mut table = self.table.lock();
         std::mem::take(&mut table.unseen).into_iter().for_each(&listener);
-        table.listener = TaskListener(Some(Box::new(listener)));
+        table.listener = Some(Callback(Arc::new(listener)));
     }
 
     /// The number of commands of the session, and the tasks that were started since the last call.
@@ -424,7 +414,7 @@ impl BackgroundTasks {
     pub fn end_reports(&self) {
         let mut table = self.table.lock();
         if table.outlive_run {
-            table.listener = TaskListener::default();
+            table.listener = None;
         }
     }
 

@@ -1,6 +1,5 @@
 //! Permissions that a host changes during a run: rules, folders, and the mode.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use serde::Deserialize;
 use super::super::added_folders::{AddedFolder, AddedFolders};
 use super::rule::{PermissionRule, check_rule};
 use super::rule_error::{RuleError, RuleList};
-use crate::types::PermissionMode;
+use crate::types::{Callback, PermissionMode};
 
 /// Changes of the permissions since the start. Clones share them: the run, its sub-agents and later
 /// turns.
@@ -21,17 +20,8 @@ pub struct LivePermissions {
     may_bypass: bool,
     /// True if the mode does not change: that of a sub-agent with a mode of its own.
     keeps_mode: bool,
-    listener: Option<ModeListener>,
-}
-
-/// A function that is called with each new mode.
-#[derive(Clone)]
-struct ModeListener(Arc<dyn Fn(PermissionMode) + Send + Sync>);
-
-impl fmt::Debug for ModeListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ModeListener")
-    }
+    /// Is called with each new mode.
+    listener: Option<Callback<dyn Fn(PermissionMode) + Send + Sync>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,7 +90,7 @@ impl LivePermissions {
     /// Calls the function with each new mode.
     #[must_use]
     pub fn announced_by(self, listener: impl Fn(PermissionMode) + Send + Sync + 'static) -> Self {
-        Self { listener: Some(ModeListener(Arc::new(listener))), ..self }
+        Self { listener: Some(Callback(Arc::new(listener))), ..self }
     }
 
     /// Returns these permissions for a sub-agent with a mode of its own.
@@ -119,9 +109,7 @@ impl LivePermissions {
         }
         let mut before = None;
         self.change(|changes| before = changes.mode.replace(mode));
-        if let Some(ModeListener(announce)) =
-            self.listener.as_ref().filter(|_| before != Some(mode))
-        {
+        if let Some(announce) = self.listener.as_ref().filter(|_| before != Some(mode)) {
             announce(mode);
         }
         Ok(())

@@ -3,12 +3,11 @@
 //! start.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::process::{PathAccess, PathRule};
+use crate::types::Callback;
 
 use super::super::paths::resolve;
 use super::denied_paths::is_in_any;
@@ -16,7 +15,7 @@ use super::known_paths::STANDARD_DEVICES;
 use super::path_grants::grant_reading;
 
 /// The access of a command that needs no permission rule.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in super::super) struct PlainScope {
     /// Folders that are readable with everything below them that is not hidden.
     pub(in super::super) folders: Vec<PathBuf>,
@@ -41,14 +40,7 @@ pub(in super::super) struct PlainScope {
 }
 
 /// Decides whether a path is hidden.
-pub(in super::super) type Hides = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
-
-impl fmt::Debug for PlainScope {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let folders = (&self.folders, self.hides.is_some());
-        to.debug_struct("PlainScope").field("folders", &folders).finish_non_exhaustive()
-    }
-}
+pub(in super::super) type Hides = Callback<dyn Fn(&Path) -> bool + Send + Sync>;
 
 /// Folders of programs, of their libraries and of their own data.
 pub(super) const PROGRAM_FOLDERS: &[&str] = &[

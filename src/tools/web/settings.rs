@@ -1,18 +1,19 @@
 //! Settings of the `WebFetch` tool.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::dns::Resolve;
 
+use crate::types::Callback;
+
 /// The error when no HTTP client can be created; its type belongs to the HTTP client's module.
 pub type WebClientError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Creates the HTTP client with the given resolver, which is not used behind a proxy.
 pub type MakeClient =
-    Arc<dyn Fn(&Url, Arc<dyn Resolve>) -> Result<WebClient, WebClientError> + Send + Sync>;
+    Callback<dyn Fn(&Url, Arc<dyn Resolve>) -> Result<WebClient, WebClientError> + Send + Sync>;
 
 /// An HTTP client that follows no redirects and does not retry.
 #[derive(Clone, Debug)]
@@ -37,14 +38,8 @@ impl Default for FetchSettings {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct WebSettings {
     pub fetch: FetchSettings,
     pub client: MakeClient,
-}
-
-impl fmt::Debug for WebSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebSettings").field("fetch", &self.fetch).finish_non_exhaustive()
-    }
 }

@@ -59,7 +59,6 @@ struct PageText {
 }
 
 /// The host of a `WebFetch` call, in the form of [`host_of`].
-#[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
 pub(in crate::tools) fn requested_host(
     web: Option<&WebFetcher>,
     input: &WebFetchInput,

@@ -1,0 +1,18 @@
+//! The permission that a call of an external tool needs.
+
+/// The permission that a call of an external tool, such as one of an MCP server, needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallPermission {
+    /// None, unless a rule denies the tool.
+    NotNeeded,
+    /// An allow rule that matches this name.
+    Rule {
+        name: String,
+        /// The name that the server gives to the tool, with the server's prefix, if it is known.
+        own: Option<String>,
+        /// The prefix of the names of all tools of its server.
+        server: String,
+        /// True if a server that the user trusts declares the tool read-only.
+        reads_only: bool,
+    },
+}
