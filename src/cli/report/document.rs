@@ -69,7 +69,7 @@ pub(super) struct Figure {
 #[derive(Clone, Debug)]
 pub(super) struct ReportTable {
     pub(super) heading: &'static str,
-    pub(super) columns: &'static [(&'static str, Column)],
+    pub(super) columns: Vec<(&'static str, Column)>,
     pub(super) rows: Vec<Vec<ReportCell>>,
     /// Columns that a narrow terminal leaves out, the least important first.
     pub(super) spare: &'static [&'static str],
@@ -128,102 +128,31 @@ pub(super) const REFUSED_CALL: &str = "Call that was not run";
 pub(super) const RECOVERIES: &str = "Recoveries";
 pub(super) const OUTCOMES: &str = "Outcomes";
 
-const RECOVERY_COLUMNS: &[(&str, Column)] = &[
-    ("What went wrong", Column::Left),
-    ("Times", Column::Right),
-    ("Saved", Column::Right),
-    ("Lost", Column::Right),
-    ("Attempts", Column::Right),
-    ("Waited", Column::Right),
-    ("Tokens", Column::Right),
-    ("Cost", Column::Right),
-    ("What was tried", Column::Left),
-];
-
-const IMPACT_COLUMNS: &[(&str, Column)] = &[
-    ("What went wrong", Column::Left),
-    ("Sessions", Column::Right),
-    ("Sessions saved", Column::Right),
-    ("Times", Column::Right),
-    ("Saved", Column::Right),
-    ("Lost", Column::Right),
-    ("Waited", Column::Right),
-    ("Tokens", Column::Right),
-    ("Cost", Column::Right),
-    ("What was tried", Column::Left),
-];
-
-const MODEL_COLUMNS: &[(&str, Column)] = &[
-    ("Model", Column::Left),
-    ("Input tokens", Column::Right),
-    ("From cache", Column::Right),
-    ("Output tokens", Column::Right),
-    ("Cost", Column::Right),
-];
-
-const AGENT_COLUMNS: &[(&str, Column)] = &[
-    ("Sub-agent", Column::Left),
-    ("Kind", Column::Left),
-    ("Outcome", Column::Left),
-    ("Turns", Column::Right),
-    ("Tools", Column::Right),
-    ("Worked", Column::Right),
-    ("Cost", Column::Right),
-    ("Task", Column::Left),
-];
-
-const FILE_COLUMNS: &[(&str, Column)] = &[
-    ("Changed file", Column::Left),
-    ("Added", Column::Right),
-    ("Removed", Column::Right),
-    ("Change", Column::Left),
-];
-
-const REFUSED_COLUMNS: &[(&str, Column)] =
-    &[(REFUSED_CALL, Column::Left), ("Reason", Column::Left)];
-
-const OUTCOME_COLUMNS: &[(&str, Column)] =
-    &[("Outcome", Column::Left), ("Sessions", Column::Right), ("Share", Column::Right)];
-
-const SESSION_COLUMNS: &[(&str, Column)] = &[
-    ("Session", Column::Left),
-    ("Started", Column::Left),
-    ("Outcome", Column::Left),
-    ("Turns", Column::Right),
-    ("Worked", Column::Right),
-    ("Waited", Column::Right),
-    ("Cost", Column::Right),
-    ("Cache", Column::Right),
-    ("Recovered", Column::Right),
-    ("Project", Column::Left),
-    ("Prompt", Column::Left),
-];
-
 impl ReportDocument {
     /// Reports on one session.
     pub(in crate::cli) fn of_session(context: &SessionsContext, report: &SessionReport) -> Self {
         let recoveries = report.recoveries.classes().iter().map(recovery_row).collect();
         let agents = report.agents.iter().map(|agent| {
             vec![
-                agent.id.clone().into(),
-                agent.kind.clone().into(),
-                outcome_cell(agent.outcome),
-                agent.turns.into(),
-                agent.tools.calls().into(),
-                format_took(agent.worked).into(),
-                agent.cost.as_cost().into(),
-                agent.description.clone().into(),
+                left("Sub-agent", agent.id.clone()),
+                left("Kind", agent.kind.clone()),
+                left("Outcome", outcome_cell(agent.outcome)),
+                right("Turns", agent.turns),
+                right("Tools", agent.tools.calls()),
+                right("Worked", format_took(agent.worked)),
+                right("Cost", agent.cost.as_cost()),
+                left("Task", agent.description.clone()),
             ]
         });
         let files = report.work.files.iter().map(file_row).collect();
         let refused = report.work.refused.iter().map(refused_row).collect();
         let spare = &["Kind", "Tools", "Worked"];
         let mut tables = vec![
-            table(CHANGED_FILES, FILE_COLUMNS, files, &[]),
-            listing(NOT_RUN, REFUSED_COLUMNS, refused, &[]),
-            table(RECOVERIES, RECOVERY_COLUMNS, recoveries, &["Tokens", "Attempts", "Lost"]),
-            table("Models", MODEL_COLUMNS, models(&report.spending), &[]),
-            listing("Sub-agents", AGENT_COLUMNS, agents.collect(), spare),
+            table(CHANGED_FILES, files, &[]),
+            listing(NOT_RUN, refused, &[]),
+            table(RECOVERIES, recoveries, &["Tokens", "Attempts", "Lost"]),
+            table("Models", models(&report.spending), &[]),
+            listing("Sub-agents", agents.collect(), spare),
         ];
         tables.retain(|table| !table.rows.is_empty());
         let subject = &report.subject;
@@ -250,7 +179,8 @@ impl ReportDocument {
             let mut row = recovery_row(&impact.summary);
             // The number of attempts is of little use for many sessions.
             row.remove(4);
-            row.splice(1..1, [impact.sessions.into(), impact.saved_sessions.into()]);
+            let sessions = right("Sessions", impact.sessions);
+            row.splice(1..1, [sessions, right("Sessions saved", impact.saved_sessions)]);
             row
         });
         let counts = &overview.outcomes;
@@ -258,20 +188,19 @@ impl ReportDocument {
             let report = reports.iter().find(|report| report.outcome.name() == *name);
             let name = report
                 .map_or_else(|| (*name).to_owned().into(), |report| outcome_cell(report.outcome));
-            vec![name, (*sessions).into(), percent(counts.fraction(*sessions)).into()]
+            vec![
+                left("Outcome", name),
+                right("Sessions", *sessions),
+                right("Share", percent(counts.fraction(*sessions))),
+            ]
         });
         let sessions = reports.iter().map(|report| session_row(context, report, ids)).collect();
         let spare = &["Cache", "Waited", "Project", "Started", "Recovered", "Worked", "Turns"];
         let mut tables = vec![
-            table(OUTCOMES, OUTCOME_COLUMNS, outcomes.collect(), &[]),
-            table(
-                RECOVERIES,
-                IMPACT_COLUMNS,
-                recoveries.collect(),
-                &["Tokens", "Lost", "Saved", "Cost"],
-            ),
-            table("Models", MODEL_COLUMNS, models(&overview.spending), &[]),
-            listing("Sessions", SESSION_COLUMNS, sessions, spare),
+            table(OUTCOMES, outcomes.collect(), &[]),
+            table(RECOVERIES, recoveries.collect(), &["Tokens", "Lost", "Saved", "Cost"]),
+            table("Models", models(&overview.spending), &[]),
+            listing("Sessions", sessions, spare),
         ];
         tables.retain(|table| !table.rows.is_empty());
         let number = usize::try_from(counts.sessions()).unwrap_or(usize::MAX);
@@ -296,22 +225,31 @@ impl ReportDocument {
     }
 }
 
-fn table(
-    heading: &'static str,
-    columns: &'static [(&'static str, Column)],
-    rows: Vec<Vec<ReportCell>>,
-    spare: &'static [&'static str],
-) -> ReportTable {
-    ReportTable { heading, columns, rows, spare, is_listing: false }
+/// A cell with its column.
+struct ColumnCell {
+    column: (&'static str, Column),
+    cell: ReportCell,
 }
 
-fn listing(
-    heading: &'static str,
-    columns: &'static [(&'static str, Column)],
-    rows: Vec<Vec<ReportCell>>,
-    spare: &'static [&'static str],
-) -> ReportTable {
-    ReportTable { is_listing: true, ..table(heading, columns, rows, spare) }
+type Row = Vec<ColumnCell>;
+
+fn left(heading: &'static str, cell: impl Into<ReportCell>) -> ColumnCell {
+    ColumnCell { column: (heading, Column::Left), cell: cell.into() }
+}
+
+fn right(heading: &'static str, cell: impl Into<ReportCell>) -> ColumnCell {
+    ColumnCell { column: (heading, Column::Right), cell: cell.into() }
+}
+
+/// Creates a table of rows that have the same columns.
+fn table(heading: &'static str, rows: Vec<Row>, spare: &'static [&'static str]) -> ReportTable {
+    let columns = rows.first().into_iter().flatten().map(|cell| cell.column).collect();
+    let rows = rows.into_iter().map(|row| row.into_iter().map(|cell| cell.cell).collect());
+    ReportTable { heading, columns, rows: rows.collect(), spare, is_listing: false }
+}
+
+fn listing(heading: &'static str, rows: Vec<Row>, spare: &'static [&'static str]) -> ReportTable {
+    ReportTable { is_listing: true, ..table(heading, rows, spare) }
 }
 
 fn figure(label: &'static str, value: String, detail: impl Into<String>) -> Figure {
@@ -380,16 +318,21 @@ fn failed_block(failed: &FailedCommand) -> ReportBlock {
     ReportBlock { heading: format!("{what} {command:?} {end}"), text, form: BlockForm::Output }
 }
 
-fn file_row(file: &ChangedFile) -> Vec<ReportCell> {
+fn file_row(file: &ChangedFile) -> Row {
     let kind = if file.is_new { "new" } else { "changed" };
     let number = |lines: usize| thousands(u64::try_from(lines).unwrap_or(u64::MAX));
     let counts = [("+", file.added), ("-", file.removed)];
     let [added, removed] = counts.map(|(sign, lines)| format!("{sign}{}", number(lines)));
-    vec![file.path.clone().into(), added.into(), removed.into(), kind.to_owned().into()]
+    vec![
+        left("Changed file", file.path.clone()),
+        right("Added", added),
+        right("Removed", removed),
+        left("Change", kind.to_owned()),
+    ]
 }
 
-fn refused_row(refused: &RefusedCall) -> Vec<ReportCell> {
-    vec![refused.call.clone().into(), refused.reason.clone().into()]
+fn refused_row(refused: &RefusedCall) -> Row {
+    vec![left(REFUSED_CALL, refused.call.clone()), left("Reason", refused.reason.clone())]
 }
 
 fn session_figures(report: &SessionReport) -> Vec<Figure> {
@@ -511,45 +454,41 @@ fn notes(report: &SessionReport) -> Vec<String> {
     notes
 }
 
-fn recovery_row(summary: &RecoverySummary) -> Vec<ReportCell> {
+fn recovery_row(summary: &RecoverySummary) -> Row {
     let saved = if summary.saved > 0 { CellTone::Good } else { CellTone::Plain };
     let lost = if summary.lost > 0 { CellTone::Bad } else { CellTone::Plain };
     vec![
-        summary.class.replace('_', " ").into(),
-        summary.fired.into(),
-        ReportCell { tone: saved, ..summary.saved.into() },
-        ReportCell { tone: lost, ..summary.lost.into() },
-        summary.attempts.into(),
-        format_took(summary.waited).into(),
-        thousands(summary.tokens).into(),
-        summary.cost.as_cost().into(),
-        tried(&summary.strategies).into(),
+        left("What went wrong", summary.class.replace('_', " ")),
+        right("Times", summary.fired),
+        right("Saved", ReportCell { tone: saved, ..summary.saved.into() }),
+        right("Lost", ReportCell { tone: lost, ..summary.lost.into() }),
+        right("Attempts", summary.attempts),
+        right("Waited", format_took(summary.waited)),
+        right("Tokens", thousands(summary.tokens)),
+        right("Cost", summary.cost.as_cost()),
+        left("What was tried", tried(&summary.strategies)),
     ]
 }
 
 /// Returns a row for each model, if there are several.
-fn models(spending: &SpendSummary) -> Vec<Vec<ReportCell>> {
+fn models(spending: &SpendSummary) -> Vec<Row> {
     let [_, _, ..] = &spending.by_model[..] else { return Vec::new() };
     let row = |total: &ModelTotals| {
         let alone = SpendSummary::new(Money::ZERO, Money::ZERO, vec![total.clone()]);
         let cache = alone.cache_hits().map_or_else(|| "-".to_owned(), percent);
         let cost = Spending::from(total.cost).as_cost();
         vec![
-            total.model.clone().into(),
-            thousands(total.usage.input()).into(),
-            cache.into(),
-            thousands(total.usage.output_tokens).into(),
-            cost.into(),
+            left("Model", total.model.clone()),
+            right("Input tokens", thousands(total.usage.input())),
+            right("From cache", cache),
+            right("Output tokens", thousands(total.usage.output_tokens)),
+            right("Cost", cost),
         ]
     };
     spending.by_model.iter().map(row).collect()
 }
 
-fn session_row(
-    context: &SessionsContext,
-    report: &SessionReport,
-    ids: IdLength,
-) -> Vec<ReportCell> {
+fn session_row(context: &SessionsContext, report: &SessionReport, ids: IdLength) -> Row {
     let SessionReport { subject, outcome, .. } = report;
     let id = match ids {
         IdLength::Whole => subject.id.clone(),
@@ -570,16 +509,16 @@ fn session_row(
     let prompt = subject.name.clone().or(subject.prompt.clone()).unwrap_or_default();
     let prompt = ReportCell { anchor: id.anchor.clone(), ..prompt.into() };
     vec![
-        id,
-        started.into(),
-        outcome_cell(*outcome),
-        report.turns.into(),
-        format_took(report.time.worked).into(),
-        format_took(report.time.waited()).into(),
-        report.spending.cost.as_cost().into(),
-        cache.into(),
-        recovered,
-        project.unwrap_or_default().into(),
-        prompt,
+        left("Session", id),
+        left("Started", started),
+        left("Outcome", outcome_cell(*outcome)),
+        right("Turns", report.turns),
+        right("Worked", format_took(report.time.worked)),
+        right("Waited", format_took(report.time.waited())),
+        right("Cost", report.spending.cost.as_cost()),
+        right("Cache", cache),
+        right("Recovered", recovered),
+        left("Project", project.unwrap_or_default()),
+        left("Prompt", prompt),
     ]
 }

@@ -119,7 +119,7 @@ mod tests {
             ["Bash: git push", "not allowed here"].map(|text| ReportCell::from(text.to_owned()));
         let table = ReportTable {
             heading: NOT_RUN,
-            columns: &[],
+            columns: Vec::new(),
             rows: vec![row.to_vec()],
             spare: &[],
             is_listing: true,
