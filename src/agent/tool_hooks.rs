@@ -42,6 +42,13 @@ pub(super) struct ReplacedResult {
     pub(super) detail: Value,
 }
 
+/// A call that hooks decide on.
+struct HookedCall {
+    /// Its place among the calls.
+    index: usize,
+    prepared: Arc<PreparedCall>,
+}
+
 impl RunWorld<'_> {
     /// Runs the hooks before tools. Returns a decision for each call, in their order.
     pub(super) async fn before_tools(
@@ -57,28 +64,31 @@ impl RunWorld<'_> {
         let is_valid = |call: &PreparedCall| {
             self.tools.refusal_of_malformed(call.call()).is_none() && !call.is_invalid()
         };
-        let mut inputs: Vec<(usize, Arc<PreparedCall>)> =
-            calls.iter().cloned().enumerate().filter(|(_, call)| is_valid(call)).collect();
-        let valid_count = inputs.len();
+        let valid = calls.iter().cloned().enumerate().filter(|(_, call)| is_valid(call));
+        let valid: Vec<HookedCall> =
+            valid.map(|(index, prepared)| HookedCall { index, prepared }).collect();
         // A hook that guards a file guards it under each of its names, as permission rules do.
-        for (index, call) in inputs.clone() {
-            let prepared = Arc::clone(&call);
-            let resolve = move |toolbox: &Toolbox| toolbox.with_real_path(&prepared);
-            match self.check_call(call.call(), resolve).await {
-                Ok(resolved) => inputs.extend(resolved.map(|call| (index, call))),
+        let mut aliases = Vec::new();
+        for &HookedCall { index, ref prepared } in &valid {
+            let checked = Arc::clone(prepared);
+            let resolve = move |toolbox: &Toolbox| toolbox.with_real_path(&checked);
+            match self.check_call(prepared.call(), resolve).await {
+                Ok(alias) => {
+                    aliases.extend(alias.map(|prepared| HookedCall { index, prepared }));
+                }
                 // A path that cannot be resolved in time is not permitted, either.
                 Err(NotPermitted::Refused(_)) => {}
                 Err(NotPermitted::Cut(cut)) => return Err(cut),
             }
         }
-        let of_call = |(_, call): &(usize, _)| HookInput::about(event, call, Map::new());
-        let decided = self.run_hooks_for_all(event, inputs.iter().map(of_call).collect()).await?;
-        for (nth, ((index, _), decision)) in inputs.into_iter().zip(decided).enumerate() {
-            if nth < valid_count {
-                decisions[index] = decision;
-            } else {
-                decisions[index].restrict(decision);
-            }
+        let inputs = valid.iter().chain(&aliases);
+        let inputs = inputs.map(|call| HookInput::about(event, &call.prepared, Map::new()));
+        let mut decided = self.run_hooks_for_all(event, inputs.collect()).await?.into_iter();
+        for (call, decision) in valid.iter().zip(&mut decided) {
+            decisions[call.index] = decision;
+        }
+        for (alias, decision) in aliases.iter().zip(decided) {
+            decisions[alias.index].restrict(decision);
         }
         Ok(decisions)
     }

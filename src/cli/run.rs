@@ -115,7 +115,7 @@ pub(super) async fn prepare_and_begin(
     let given = job.take_input(gathered);
     let (job, task) = match &job.host {
         Some(host) if host.prompt.is_verbatim => {
-            (job, Task::new(given.clone(), given, String::new()))
+            (job, Task { prompt: given.clone(), given, ..Task::default() })
         }
         Some(_) | None => job.expand_command(given, args, environment, &session).await?,
     };
@@ -255,8 +255,8 @@ impl RunJob {
     ) -> Result<(Self, Task), UsageError> {
         let servers = &self.settings.mcp.servers;
         if let Some(call) = ServerPromptCall::parse(&given, &self.settings.library, servers) {
-            let task = Task::new(given.clone(), given.clone(), given);
-            return Ok((self, Task { server_prompt: Some(call), ..task }));
+            let (prompt, names, server_prompt) = (given.clone(), given.clone(), Some(call));
+            return Ok((self, Task { given, prompt, names, server_prompt, ..Task::default() }));
         }
         let project = cwd.display().to_string();
         let session_id = session.id.as_str();
@@ -266,7 +266,7 @@ impl RunJob {
         else {
             // Standard input is not searched for mentions: a diff is full of words with `@`.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
-            return Ok((self, Task::new(given.clone(), given, names)));
+            return Ok((self, Task { prompt: given.clone(), given, names, ..Task::default() }));
         };
         let home = environment::home(&variables);
         let called = called.with_valid_rules(&cwd, home.as_deref());
@@ -290,7 +290,8 @@ impl RunJob {
         settings.warnings.extend(called.warnings);
         settings.ignored.extend(withheld);
         self.settings = Arc::new(settings);
-        Ok((self, Task::new(given, called.prompt.clone(), called.prompt)))
+        let (prompt, names) = (called.prompt.clone(), called.prompt);
+        Ok((self, Task { given, prompt, names, ..Task::default() }))
     }
 
     async fn begin(

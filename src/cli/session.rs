@@ -20,7 +20,7 @@ use super::usage::UsageError;
 use super::version::VERSION;
 
 /// The task of a run: its prompt, in the forms that are needed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     /// The prompt as the user gave it.
     pub(super) given: String,
@@ -36,10 +36,6 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(given: String, prompt: String, names: String) -> Self {
-        Self { given, prompt, names, server_prompt: None, has_other_blocks: false }
-    }
-
     /// Adds the texts and the other blocks of a host's prompt.
     pub(super) fn with_blocks_of(self, host: &UserPrompt) -> Self {
         let text = host.earlier_texts();

@@ -56,14 +56,12 @@ pub(super) struct Inbox {
     pub(super) closed: CancellationToken,
 }
 
-/// The share of a message in the bytes that may wait. Dropping the permit frees them.
-pub(super) type QueuePermit = Option<OwnedSemaphorePermit>;
-
 /// A message that waits to be handled.
 #[derive(Debug)]
 pub(super) struct ReceivedMessage {
     pub(super) message: ServerMessage,
-    _permit: QueuePermit,
+    /// The share of the message in the bytes that may wait. Dropping it frees them.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Inbox {
@@ -76,7 +74,7 @@ impl Inbox {
 
     /// Waits until a message of this size may be queued. Called before the message is parsed, since
     /// the parsed value takes several times as much memory.
-    pub(super) async fn reserve(&self, bytes: usize) -> QueuePermit {
+    pub(super) async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         // The semaphore is never closed.
         Arc::clone(&self.free_bytes).acquire_many_owned(bytes).await.ok()
@@ -84,7 +82,11 @@ impl Inbox {
 
     /// Puts a message into the queue, and waits for a place if necessary. Returns true if the
     /// connection still exists.
-    pub(super) async fn put(&self, message: ServerMessage, permit: QueuePermit) -> bool {
+    pub(super) async fn put(
+        &self,
+        message: ServerMessage,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> bool {
         self.messages.send(ReceivedMessage { message, _permit: permit }).await.is_ok()
     }
 
@@ -92,7 +94,7 @@ impl Inbox {
     pub(super) async fn put_all(
         &self,
         mut messages: Vec<ServerMessage>,
-        permit: QueuePermit,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> bool {
         let Some(last) = messages.pop() else { return true };
         for message in messages {

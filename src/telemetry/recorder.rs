@@ -145,7 +145,8 @@ impl SpanRecorder {
     fn reply(
         &mut self,
         identity: Option<&AgentIdentity>,
-        (id, model): (&str, &str),
+        id: &str,
+        model: &str,
         stop_reason: Option<&str>,
         usage: Usage,
     ) {
@@ -233,7 +234,7 @@ impl SpanRecorder {
         } else if matches!(event, RunEvent::WaitEnds { .. }) {
             self.wait_ends(identity);
         } else if let RunEvent::Assistant { id, model, stop_reason, usage, .. } = event {
-            self.reply(identity, (id, model), stop_reason.as_deref(), *usage);
+            self.reply(identity, id, model, stop_reason.as_deref(), *usage);
         } else if let RunEvent::ModelSwitched { to, .. } = event {
             self.set_model(identity, to);
         } else if let RunEvent::RecoveryEnds(record) = event {

@@ -273,7 +273,7 @@ impl MemoryReader<'_> {
             return None;
         }
         let text = self.text(&real, scope.origin);
-        let text = text.map_err(|error| self.warn(path, &error.to_string())).ok()?;
+        let text = text.inspect_err(|error| self.warn(path, &error.to_string())).ok()?;
         // A rule with patterns is not included: the model gets its path, to read it when a file
         // matches.
         if depth == 0

@@ -80,13 +80,9 @@ struct PromptFolder<'a> {
     shown: String,
     /// The folder that links may not lead out of. `None`: no restriction.
     bound: Option<PathBuf>,
-    owner: FolderOwner,
+    owner: FolderOwner<'a>,
     /// Its distance from the working folder.
     distance: usize,
-    /// The plugin of the folder. The names of its prompts begin with the plugin's name.
-    plugin: Option<&'a Plugin>,
-    /// True if only its skills are read.
-    is_skills_only: bool,
 }
 
 /// A file or folder with prompts of one kind.
@@ -99,24 +95,21 @@ struct PromptPlace {
 }
 
 impl<'a> PromptFolder<'a> {
-    /// A folder of the user or of a plugin.
-    fn of_user(folder: &Path, distance: usize, plugin: Option<&'a Plugin>) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            shown: format!("{}/", folder.display()),
-            bound: None,
-            owner: FolderOwner::User,
-            distance,
-            plugin,
-            is_skills_only: false,
-        }
+    /// A folder without a bound, which messages call by its path.
+    fn new(owner: FolderOwner<'a>, folder: PathBuf, distance: usize) -> Self {
+        let shown = format!("{}/", folder.display());
+        Self { folder, shown, bound: None, owner, distance }
+    }
+
+    fn plugin(&self) -> Option<&'a Plugin> {
+        if let FolderOwner::Plugin(plugin) = self.owner { Some(plugin) } else { None }
     }
 
     fn places(&self, kind: &str) -> Vec<PromptPlace> {
-        if self.is_skills_only && kind != "skills" {
+        if matches!(self.owner, FolderOwner::Added) && kind != "skills" {
             return Vec::new();
         }
-        let Some(plugin) = self.plugin else {
+        let Some(plugin) = self.plugin() else {
             let (path, shown) = (self.folder.join(kind), format!("{}{kind}/", self.shown));
             return vec![PromptPlace { base: path.clone(), path, shown }];
         };
@@ -130,10 +123,14 @@ impl<'a> PromptFolder<'a> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FolderOwner {
+#[derive(Clone, Copy)]
+enum FolderOwner<'a> {
     User,
+    /// The names of its prompts begin with the plugin's name.
+    Plugin(&'a Plugin),
     Project,
+    /// A folder that was added to the project. Only its skills are read.
+    Added,
 }
 
 /// A file that was read.
@@ -266,18 +263,18 @@ impl<'a> PromptFinder<'a> {
         let relative = path.strip_prefix(base).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
         let text = self.text(folder, &path);
-        let (trust, text) = text.map_err(|error| self.warn(&shown, &error.to_string())).ok()?;
+        let (trust, text) = text.inspect_err(|error| self.warn(&shown, &error.to_string())).ok()?;
         // An untrusted file never replaces a file of the user.
         let rank = match (folder.owner, trust == FileTrust::Trusted) {
-            (FolderOwner::Project, true) => folder.distance,
-            (FolderOwner::User, _) => USER_RANK + folder.distance,
-            (FolderOwner::Project, false) => UNTRUSTED_RANK + folder.distance,
+            (FolderOwner::Project | FolderOwner::Added, true) => folder.distance,
+            (FolderOwner::User | FolderOwner::Plugin(_), _) => USER_RANK + folder.distance,
+            (FolderOwner::Project | FolderOwner::Added, false) => UNTRUSTED_RANK + folder.distance,
         };
-        let (text, variables) = match folder.plugin {
+        let (text, variables) = match folder.plugin() {
             Some(plugin) => plugin.fill(text),
             None => (text, Vec::new()),
         };
-        let namespace = folder.plugin.map(|plugin| plugin.name.clone());
+        let namespace = folder.plugin().map(|plugin| plugin.name.clone());
         Some(PromptFile { path, shown, relative, text, namespace, variables, trust, rank })
     }
 
@@ -292,19 +289,23 @@ impl<'a> PromptFinder<'a> {
             return Err(PromptFileError::LeadsOut);
         }
         let bytes = match folder.owner {
-            FolderOwner::User => file_reads::read_regular(&real, FILE_BYTES_MAX),
-            FolderOwner::Project => file_reads::read_owned(&real, FILE_BYTES_MAX, &self.owners),
+            FolderOwner::User | FolderOwner::Plugin(_) => {
+                file_reads::read_regular(&real, FILE_BYTES_MAX)
+            }
+            FolderOwner::Project | FolderOwner::Added => {
+                file_reads::read_owned(&real, FILE_BYTES_MAX, &self.owners)
+            }
         }?;
         self.bytes += bytes.len();
         if self.bytes > ALL_BYTES_MAX {
             return Err(PromptFileError::TooMuch);
         }
         let text = decode_text(bytes).ok_or(PromptFileError::NotText)?;
-        let trust = match (folder.owner, folder.plugin) {
-            _ if folder.is_skills_only => FileTrust::Untrusted(ADDED.to_owned()),
-            (FolderOwner::Project, _) => (self.search.trust)(&text),
-            (FolderOwner::User, Some(_)) => (self.search.plugin_trust)(&text),
-            (FolderOwner::User, None) => FileTrust::Trusted,
+        let trust = match folder.owner {
+            FolderOwner::Added => FileTrust::Untrusted(ADDED.to_owned()),
+            FolderOwner::Project => (self.search.trust)(&text),
+            FolderOwner::Plugin(_) => (self.search.plugin_trust)(&text),
+            FolderOwner::User => FileTrust::Trusted,
         };
         Ok((trust, text.replace("\r\n", "\n")))
     }
@@ -332,7 +333,7 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
     let mut known: Vec<(PathBuf, Option<&str>)> = Vec::new();
     let mut add = |folder: PromptFolder<'a>| {
         let Ok(real) = file_reads::canonicalize(&folder.folder) else { return };
-        let plugin = folder.plugin.map(|plugin| plugin.name.as_str());
+        let plugin = folder.plugin().map(|plugin| plugin.name.as_str());
         // The home folder may be the project as well: the user's folders keep their rank. Several
         // plugins may share a folder.
         let is_known = |(path, name): &(PathBuf, Option<&str>)| {
@@ -344,10 +345,11 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
         }
     };
     for (distance, folder) in search.own.iter().enumerate() {
-        add(PromptFolder::of_user(folder, distance, None));
+        add(PromptFolder::new(FolderOwner::User, folder.clone(), distance));
     }
     for plugin in search.plugins {
-        add(PromptFolder::of_user(&plugin.folder, search.own.len(), Some(plugin)));
+        let owner = FolderOwner::Plugin(plugin);
+        add(PromptFolder::new(owner, plugin.folder.clone(), search.own.len()));
     }
     if search.project {
         let root = checkout_root(search.cwd).unwrap_or(search.cwd);
@@ -359,8 +361,7 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
                 add(PromptFolder {
                     shown: format!("{}{name}/", "../".repeat(level)),
                     bound: bound.clone(),
-                    owner: FolderOwner::Project,
-                    ..PromptFolder::of_user(&folder.join(name), distance, None)
+                    ..PromptFolder::new(FolderOwner::Project, folder.join(name), distance)
                 });
             }
         }
@@ -368,12 +369,9 @@ fn search_folders<'a>(search: &LibrarySearch<'a>) -> Vec<PromptFolder<'a>> {
     for (index, added) in search.added.iter().enumerate() {
         let bound = Some(added.canonicalize().unwrap_or(added.clone()));
         for name in NAMES {
-            add(PromptFolder {
-                bound: bound.clone(),
-                owner: FolderOwner::Project,
-                is_skills_only: true,
-                ..PromptFolder::of_user(&added.join(name), ADDED_RANK + index, None)
-            });
+            let folder =
+                PromptFolder::new(FolderOwner::Added, added.join(name), ADDED_RANK + index);
+            add(PromptFolder { bound: bound.clone(), ..folder });
         }
     }
     folders

@@ -8,34 +8,58 @@ use super::super::facts::machine::{MachineFacts, ResourceLimits, TempFolderProbl
 use super::super::finding::{Finding, format_bytes};
 use crate::config::format_duration;
 
-/// CI systems: name, variable that identifies the system, maximum time without output that it
-/// accepts in minutes, and its policy on time without output and on the time of a job, after "it".
-const SYSTEMS: [(&str, &str, Option<u64>, &str); 12] = [
-    ("GitHub Actions", "GITHUB_ACTIONS", None, "sets no limit on silence; a job may take 6 hours"),
-    (
+/// A CI system.
+#[derive(Clone, Copy)]
+struct CiSystem {
+    name: &'static str,
+    /// The variable that identifies the system.
+    variable: &'static str,
+    /// Maximum time without output that it accepts.
+    silence_max: Option<Duration>,
+    /// Its policy on time without output and on the time of a job, after "it".
+    policy: &'static str,
+}
+
+impl CiSystem {
+    const fn new(name: &'static str, variable: &'static str, policy: &'static str) -> Self {
+        Self { name, variable, silence_max: None, policy }
+    }
+
+    const fn ends_after(self, silence_max: Duration) -> Self {
+        Self { silence_max: Some(silence_max), ..self }
+    }
+}
+
+const CI_SYSTEMS: [CiSystem; 12] = [
+    CiSystem::new(
+        "GitHub Actions",
+        "GITHUB_ACTIONS",
+        "sets no limit on silence; a job may take 6 hours",
+    ),
+    CiSystem::new(
         "GitLab CI",
         "GITLAB_CI",
-        None,
         "sets no limit on silence; a job may take 1 hour unless set otherwise",
     ),
-    ("CircleCI", "CIRCLECI", Some(10), "ends a job after 10 minutes without output"),
-    ("Jenkins", "JENKINS_URL", Some(5), "ends a step whose log stands still for 5 minutes"),
-    ("Buildkite", "BUILDKITE", None, "sets no limit on silence"),
-    ("Azure Pipelines", "TF_BUILD", None, "sets no limit on silence; a job may take 1 hour"),
-    ("Travis CI", "TRAVIS", Some(10), "ends a job after 10 minutes without output"),
-    (
+    CiSystem::new("CircleCI", "CIRCLECI", "ends a job after 10 minutes without output")
+        .ends_after(Duration::from_mins(10)),
+    CiSystem::new("Jenkins", "JENKINS_URL", "ends a step whose log stands still for 5 minutes")
+        .ends_after(Duration::from_mins(5)),
+    CiSystem::new("Buildkite", "BUILDKITE", "sets no limit on silence"),
+    CiSystem::new("Azure Pipelines", "TF_BUILD", "sets no limit on silence; a job may take 1 hour"),
+    CiSystem::new("Travis CI", "TRAVIS", "ends a job after 10 minutes without output")
+        .ends_after(Duration::from_mins(10)),
+    CiSystem::new(
         "Bitbucket Pipelines",
         "BITBUCKET_BUILD_NUMBER",
-        None,
         "sets no limit on silence; a step may take 2 hours",
     ),
-    ("TeamCity", "TEAMCITY_VERSION", None, "may call a silent build hung"),
-    ("AppVeyor", "APPVEYOR", None, "sets no limit on silence; a job may take 1 hour"),
-    ("Drone", "DRONE", None, "sets no limit on silence; a build may take 1 hour"),
-    (
+    CiSystem::new("TeamCity", "TEAMCITY_VERSION", "may call a silent build hung"),
+    CiSystem::new("AppVeyor", "APPVEYOR", "sets no limit on silence; a job may take 1 hour"),
+    CiSystem::new("Drone", "DRONE", "sets no limit on silence; a build may take 1 hour"),
+    CiSystem::new(
         "AWS CodeBuild",
         "CODEBUILD_BUILD_ID",
-        None,
         "sets no limit on silence; a build may take 1 hour",
     ),
 ];
@@ -128,8 +152,8 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
     };
     let interval = format_duration(heartbeat);
     let heartbeats = format!("outlast prints a line at least every {interval} while it waits");
-    let system = SYSTEMS.into_iter().find(|(_, variable, ..)| is_on(variable));
-    let Some((name, variable, silence, policy)) = system else {
+    let system = CI_SYSTEMS.into_iter().find(|system| is_on(system.variable));
+    let Some(CiSystem { name, variable, silence_max, policy }) = system else {
         let what = if is_on("CI") {
             format!("an unknown CI system (CI is set); {heartbeats}")
         } else {
@@ -138,7 +162,7 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
         return Finding::ok("ci", what);
     };
     let what = format!("{name} ({variable} is set): it {policy}; {heartbeats}");
-    if silence.is_some_and(|minutes| heartbeat >= Duration::from_mins(minutes)) {
+    if silence_max.is_some_and(|silence_max| heartbeat >= silence_max) {
         return Finding::problem(
             "ci",
             what,

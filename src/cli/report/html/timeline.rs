@@ -222,14 +222,19 @@ fn describe(content: &BarContent, tools: &ToolCalls<'_>) -> (&'static str, Strin
 
 /// Returns the time between ticks: a round number.
 fn tick_step(length: Duration) -> Duration {
-    /// Up to 10 days, in tenths of a second.
-    const STEPS: [u64; 24] = [
-        1, 2, 5, 10, 20, 50, 100, 150, 300, 600, 1200, 3000, 6000, 9000, 18_000, 36_000, 72_000,
-        108_000, 216_000, 432_000, 864_000, 1_728_000, 4_320_000, 8_640_000,
-    ];
-    let minimum = millis(length) / TICKS;
-    let mut steps = STEPS.map(|tenths| tenths * 100).into_iter();
-    Duration::from_millis(steps.find(|step| *step >= minimum).unwrap_or(minimum))
+    const MILLISECONDS: [u64; 3] = [100, 200, 500];
+    const SECONDS: [u64; 6] = [1, 2, 5, 10, 15, 30];
+    const MINUTES: [u64; 6] = [1, 2, 5, 10, 15, 30];
+    const HOURS: [u64; 9] = [1, 2, 3, 6, 12, 24, 48, 120, 240];
+
+    let minimum = Duration::from_millis(millis(length) / TICKS);
+    let mut steps = MILLISECONDS
+        .map(Duration::from_millis)
+        .into_iter()
+        .chain(SECONDS.map(Duration::from_secs))
+        .chain(MINUTES.map(Duration::from_mins))
+        .chain(HOURS.map(Duration::from_hours));
+    steps.find(|step| *step >= minimum).unwrap_or(minimum)
 }
 
 fn tick(at: Duration) -> String {
