@@ -36,8 +36,8 @@ impl RunJob {
         let file = place.append().with_context(name)?;
         let clock = self.clock;
         let now = move || WallTime::from_clock(&clock);
-        let mask = Arc::clone(&self.shared.mask);
-        let log = DebugLog::new(file, mask, now, self.run_limits(), filter);
+        let redactor = Arc::clone(&self.shared.redactor);
+        let log = DebugLog::new(file, redactor, now, self.run_limits(), filter);
         Ok(Some(log.map_err(|error| UsageError::no_thread(&error))?))
     }
 

@@ -59,7 +59,7 @@ impl ProcessContext {
 pub(super) struct SharedOutput {
     /// Filled when the settings are resolved.
     pub secrets: KnownSecrets,
-    pub mask: Arc<Redactor>,
+    pub redactor: Arc<Redactor>,
     /// Standard error.
     pub stderr: PipeSender,
 }
@@ -74,10 +74,10 @@ impl SharedOutput {
     /// The system has no room for another thread.
     pub(super) fn open(context: &ProcessContext) -> Result<(Self, PipeDrain), UsageError> {
         let secrets = KnownSecrets::default();
-        let mask = Arc::new(Redactor::new(secrets.clone()));
-        let (stderr, drain) = pipe(context.messages(), Arc::clone(&mask), || {})
+        let redactor = Arc::new(Redactor::new(secrets.clone()));
+        let (stderr, drain) = pipe(context.messages(), Arc::clone(&redactor), || {})
             .map_err(|error| UsageError::no_thread(&error))?;
-        Ok((Self { secrets, mask, stderr }, drain))
+        Ok((Self { secrets, redactor, stderr }, drain))
     }
 
     pub(super) fn warn(&self, text: &str) {

@@ -320,7 +320,7 @@ impl RunJob {
             config_dir: has_to_name_folder.then_some(config_dir),
             profile: self.settings.tools.profile,
             given: &self.settings.given,
-            mask: &self.shared.mask,
+            redactor: &self.shared.redactor,
         }
     }
 
@@ -411,7 +411,7 @@ impl RunJob {
     async fn write_last_message(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
         let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
         let path = file.path().display().to_string();
-        let text = self.shared.mask.redact(&report.answer());
+        let text = self.shared.redactor.redact(&report.answer());
         let text = text.trim_end().to_owned();
         let writing =
             tokio::task::spawn_blocking(move || file.write(&text, ResultRetention::Synced));
@@ -462,7 +462,7 @@ impl RunJob {
     ) -> anyhow::Result<()> {
         let Some(file) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.to_value();
-        self.shared.mask.redact_json(&mut object);
+        self.shared.redactor.redact_json(&mut object);
         let staged = file.stage(&to_line(&object), how);
         let written = staged.and_then(|staged| {
             anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);

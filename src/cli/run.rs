@@ -413,7 +413,7 @@ impl RunJob {
         let (out, drain) = framed_pipe(
             framing,
             TerminalFilter::new(io::stdout()),
-            Arc::clone(&self.shared.mask),
+            Arc::clone(&self.shared.redactor),
             self.signals.stdout_closes(),
         )
         .map_err(|error| UsageError::no_thread(&error))?;

@@ -84,7 +84,7 @@ impl RunJob {
         if self.reports_to_step().is_none() || !report.verdict().is_error() {
             return;
         }
-        let errors = self.shared.mask.redact(&report.errors().join(" "));
+        let errors = self.shared.redactor.redact(&report.errors().join(" "));
         let title = format!("outlast: {}", report.outcome.reason.name());
         self.shared.stderr.send(&error_command(&title, &errors));
     }
@@ -139,7 +139,7 @@ impl RunJob {
         document.notes.splice(0..0, report.errors());
         let resume = report.resume_command();
         document.notes.extend(resume.map(|command| format!("To go on where it ended: {command}")));
-        self.shared.mask.redact(&format!("{}\n", markdown::render(&document)))
+        self.shared.redactor.redact(&format!("{}\n", markdown::render(&document)))
     }
 }
 

@@ -59,8 +59,8 @@ pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
     let client = http_client(&url, timers, &ca_files, identity, &endpoint.proxies);
     let exporter = match client {
         Ok(client) => {
-            let mask = Arc::clone(&job.shared.mask);
-            Some(TelemetryExporter::start(settings, client, mask, job.clock))
+            let redactor = Arc::clone(&job.shared.redactor);
+            Some(TelemetryExporter::start(settings, client, redactor, job.clock))
         }
         Err(error) => {
             warnings.push(format!("nothing is exported to OpenTelemetry: {error}"));

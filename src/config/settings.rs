@@ -227,7 +227,7 @@ settings! {
         .flag("max-duration", "TIME", LIMITS).alias("deadline").critical()
         .untrusted(Untrusted::Stricter(is_at_most::<Span>)).kept();
 
-    /// The fraction of the time after which the model is told to finish.
+    /// The fraction of the time after which the model is asked to finish.
     wrap_up_at: Fraction = Fraction::NINE_TENTHS, "wrapUpAt";
 
     /// Continue until about this many output tokens are used: 500k.
@@ -256,11 +256,11 @@ settings! {
         .kept();
 
     /// The number of repetitions of the same tool calls with the same results, and nothing new in
-    /// between, after which the model is told to try another approach.
+    /// between, after which the model is asked to try another approach.
     limits.loops.soft: Times, "loopNoteAt";
 
     /// The number of these repetitions after which the run ends as stalled. The model is always
-    /// told first, unless loopNoteAt is 0.
+    /// informed first, unless loopNoteAt is 0.
     limits.loops.hard: Times, "loopStopAt";
 
     /// The maximum number of retries of a request.

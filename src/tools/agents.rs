@@ -323,7 +323,7 @@ impl Toolbox {
     /// truncated, with the whole saved in a file.
     pub async fn agent_outcome(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
         // Redact before truncating, or half a secret could remain.
-        let text = self.mask.redact(&text);
+        let text = self.redactor.redact(&text);
         let brought = ExternalResult {
             blocks: vec![Block::text(text)],
             is_error,

@@ -88,7 +88,7 @@ impl Toolbox {
         };
         match shown {
             Ok(outcome) => Ok(self.redacted(outcome).content),
-            Err(why) => Err(NotAttached::Refused(self.mask.redact(&why.to_string()))),
+            Err(why) => Err(NotAttached::Refused(self.redactor.redact(&why.to_string()))),
         }
     }
 

@@ -10,12 +10,12 @@ pub(super) struct LineEndReader<R> {
     /// True if CR alone ends a line. `None` before the first read, which shows a whole block.
     is_old: Option<bool>,
     /// True if the last byte was a CR, whose meaning depends on the next byte.
-    held: bool,
+    is_return_pending: bool,
 }
 
 impl<R: BufRead> LineEndReader<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, is_old: None, held: false }
+        Self { inner, is_old: None, is_return_pending: false }
     }
 }
 
@@ -28,11 +28,11 @@ impl<R: BufRead> Read for LineEndReader<R> {
             let available = self.inner.fill_buf()?;
             let is_old = *self.is_old.get_or_insert_with(|| has_old_line_ends(available));
             let (mut used, mut made) = (0, 0);
-            if self.held && available.first() != Some(&b'\n') {
+            if self.is_return_pending && available.first() != Some(&b'\n') {
                 buffer[0] = b'\r';
                 made = 1;
             }
-            self.held = false;
+            self.is_return_pending = false;
             while made < buffer.len() && used < available.len() {
                 let room = (buffer.len() - made).min(available.len() - used);
                 let rest = &available[used..used + room];
@@ -58,7 +58,7 @@ impl<R: BufRead> Read for LineEndReader<R> {
                         buffer[made] = b'\r';
                         made += 1;
                     }
-                    None => self.held = true,
+                    None => self.is_return_pending = true,
                 }
             }
             let is_over = available.is_empty();

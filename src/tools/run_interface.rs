@@ -220,7 +220,7 @@ impl Toolbox {
     pub async fn run_requirement(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
         let requirements = self.tools.acceptance.requirements.as_ref()?;
         let cwd = self.tools.places.cwd();
-        let redactor = self.mask.to_output();
+        let redactor = self.redactor.to_output();
         Some(requirements.check(&self.tools.shell, cwd, &redactor, &cancel).await)
     }
 

@@ -31,7 +31,7 @@ use super::web::WebFetcher;
 /// The tools of a run.
 pub struct Toolbox {
     pub(super) definitions: Vec<ToolDefinition>,
-    pub(super) mask: Redactor,
+    pub(super) redactor: Redactor,
     pub(super) tools: Arc<ToolSet>,
     pub(super) foreign: Option<Arc<dyn ExternalTools>>,
     /// The only external tools that are offered, if not all: one list of names for each level of
@@ -109,10 +109,10 @@ impl Toolbox {
             todos: TodoList::default(),
             results: settings.results,
         };
-        let mask = Redactor::for_model(settings.secrets.clone());
+        let redactor = Redactor::for_model(settings.secrets.clone());
         Ok(Self {
             definitions,
-            mask,
+            redactor,
             tools: Arc::new(tool_set),
             foreign: None,
             only_foreign: Vec::new(),
@@ -173,10 +173,10 @@ impl Toolbox {
     pub(super) fn redacted(&self, mut outcome: ToolOutcome) -> ToolOutcome {
         for block in &mut outcome.content {
             if let Block::Text { text } = block {
-                self.mask.redact_in_place(text);
+                self.redactor.redact_in_place(text);
             }
         }
-        self.mask.redact_json(&mut outcome.detail);
+        self.redactor.redact_json(&mut outcome.detail);
         outcome
     }
 }

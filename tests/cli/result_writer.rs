@@ -41,9 +41,9 @@ pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
 /// The same, as the elements of an array.
 async fn array(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
-    let mask = Arc::new(Redactor::default());
+    let redactor = Arc::new(Redactor::default());
     let (out, drain) =
-        framed_pipe(PipeFraming::Array, paper.clone(), mask, || {}).expect("a thread");
+        framed_pipe(PipeFraming::Array, paper.clone(), redactor, || {}).expect("a thread");
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
@@ -121,8 +121,8 @@ async fn the_writer_emits_whole_lines_in_order() {
 
 #[test]
 fn secrets_are_redacted_and_ordinary_words_are_not() {
-    let mask = Redactor::new(KnownSecrets::new(["hunter2-hunter2", "sho"]));
-    assert_eq!(mask.redact("key hunter2-hunter2, sho"), "key [redacted], sho");
-    assert_eq!(mask.redact("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
-    assert_eq!(mask.redact("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
+    let redactor = Redactor::new(KnownSecrets::new(["hunter2-hunter2", "sho"]));
+    assert_eq!(redactor.redact("key hunter2-hunter2, sho"), "key [redacted], sho");
+    assert_eq!(redactor.redact("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
+    assert_eq!(redactor.redact("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
 }

@@ -186,7 +186,7 @@ pub(super) fn result(outcome: &RunOutcome) -> ResultObject {
         config_dir: None,
         profile: None,
         given: &GivenFlags::default(),
-        mask: &Redactor::default(),
+        redactor: &Redactor::default(),
     }
     .object()
 }

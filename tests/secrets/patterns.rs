@@ -6,7 +6,7 @@ use outlast_core::secrets::{KEY_PATTERNS, KnownSecrets, PASSWORD_IN_URL, REDACTE
 
 use super::examples;
 
-fn mask() -> Redactor {
+fn redactor() -> Redactor {
     Redactor::default()
 }
 
@@ -29,11 +29,11 @@ fn every_key_pattern_has_an_example_and_is_redacted_anywhere() {
         ] {
             let before = if example.name == "Telegram bot token" { "" } else { before };
             let text = format!("{before}{}{after}", example.text);
-            let hidden = mask().redact(&text);
+            let hidden = redactor().redact(&text);
             assert!(!hidden.contains(&example.secret), "{}: {hidden}", example.name);
             assert!(hidden.contains(REDACTED), "{}: {hidden}", example.name);
             assert!(hidden.starts_with(before) && hidden.ends_with(after), "{hidden}");
-            assert_eq!(mask().redact(&hidden), hidden, "what is hidden stays as it is");
+            assert_eq!(redactor().redact(&hidden), hidden, "what is hidden stays as it is");
         }
         assert!(Redactor::detect_key_kind(example.text.as_bytes()).is_some(), "{}", example.name);
     }
@@ -54,7 +54,7 @@ fn a_key_beside_a_password_in_an_address_decides_the_kind_wherever_it_stands() {
 #[test]
 fn the_text_that_introduces_a_secret_is_kept() {
     for example in examples().iter().filter(|example| example.text != example.secret) {
-        let hidden = mask().redact(&example.text);
+        let hidden = redactor().redact(&example.text);
         let (before, after) = example.text.split_once(&example.secret).expect("it is in there");
         let block = example.name.ends_with("private key");
         let (before, after) =
@@ -68,11 +68,11 @@ fn a_key_in_json_across_lines_or_truncated_is_redacted() {
     for example in examples().iter().filter(|example| example.name == "private key") {
         let json = serde_json::Value::from(example.text.as_str()).to_string();
         let line = example.secret.lines().next().expect("a line");
-        let hidden = mask().redact(&json);
+        let hidden = redactor().redact(&json);
         assert!(!hidden.contains(line), "{hidden}");
         assert!(serde_json::from_str::<String>(&hidden).is_ok(), "{hidden}");
         let (torn, _) = example.text.split_at(example.text.len() / 2);
-        assert!(!mask().redact(torn).contains(line), "{torn}");
+        assert!(!redactor().redact(torn).contains(line), "{torn}");
     }
 }
 
@@ -84,7 +84,7 @@ fn a_preceding_letter_or_a_wrong_length_is_not_a_key() {
         assert!(inner.is_none(), "{text} is taken for a {inner:?}");
     }
     for short in ["AKIA", "ghp_", "sk-", "SK", "eyJ", "npm_config_registry", "sk-ant-", "hf_"] {
-        assert_eq!(mask().redact(short), short);
+        assert_eq!(redactor().redact(short), short);
     }
 }
 
@@ -92,18 +92,18 @@ fn a_preceding_letter_or_a_wrong_length_is_not_a_key() {
 fn known_secret_values_are_redacted_in_every_encoding() {
     let value = "p\"q\\r+s/t=uvw xyz-0123456789";
     let known = KnownSecrets::new([value]);
-    let mask = Redactor::new(known.clone());
+    let redactor = Redactor::new(known.clone());
     let json = serde_json::Value::from(value).to_string();
     let twice = serde_json::Value::from(json.as_str()).to_string();
     let address = "p%22q%5Cr%2Bs%2Ft%3Duvw%20xyz-0123456789";
     for form in [value, json.trim_matches('"'), twice.trim_matches('"'), address] {
-        let hidden = mask.redact(&format!("see {form} there"));
+        let hidden = redactor.redact(&format!("see {form} there"));
         assert!(!hidden.contains("uvw"), "{form}: {hidden}");
     }
     // As `user:token` in a header, whatever the user's name.
     for user in ["", "a", "ab", "abc"] {
         let text = base64(&format!("{user}:{value}!"));
-        let hidden = mask.redact(&format!("x={text}"));
+        let hidden = redactor.redact(&format!("x={text}"));
         assert!(hidden.contains(REDACTED) && hidden.len() < text.len(), "{hidden}");
     }
     assert!(!format!("{known:?}").contains("0123456789"));
@@ -111,7 +111,7 @@ fn known_secret_values_are_redacted_in_every_encoding() {
 
 #[test]
 fn known_secret_values_are_redacted_as_other_languages_escape_them() {
-    let mask =
+    let redactor =
         Redactor::new(KnownSecrets::new(["wo/rd<&>gr\u{fc}\"\u{1f511}x", "Zq~~~???>>>k9abcX??>>"]));
     for form in [
         // Go, PHP, Python, HTML.
@@ -128,7 +128,7 @@ fn known_secret_values_are_redacted_as_other_languages_escape_them() {
         "5a:71:7e:7e:7e:3f:3f:3f:3e:3e:3e:6b:39:61:62:63:58:3f:3f:3e:3e",
         "5A:71:7E:7E:7E:3F:3F:3F:3E:3E:3E:6B:39:61:62:63:58:3F:3F:3E:3E",
     ] {
-        assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
+        assert_eq!(redactor.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
     }
 }
 
@@ -167,9 +167,12 @@ fn known_secret_values_are_redacted_as_shells_and_tables_quote_them() {
         ("Wm4x%Qz81Lp07", &["Wm4x%%Qz81Lp07"]),
     ];
     for (value, forms) in rows {
-        let mask = Redactor::new(KnownSecrets::new([value]));
+        let redactor = Redactor::new(KnownSecrets::new([value]));
         for form in forms {
-            assert_eq!(mask.redact(&format!("see {form} there")), format!("see {REDACTED} there"));
+            assert_eq!(
+                redactor.redact(&format!("see {form} there")),
+                format!("see {REDACTED} there")
+            );
         }
     }
 }
@@ -179,18 +182,18 @@ fn known_secret_values_are_redacted_as_shells_and_tables_quote_them() {
 fn known_secret_values_are_redacted_in_base64_with_line_feeds() {
     let value =
         "Ab3dEf6hIj9kLmNopQrStUvWxYz0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcdefghij";
-    let mask = Redactor::new(KnownSecrets::new([value]));
+    let redactor = Redactor::new(KnownSecrets::new([value]));
     for (before, columns) in (0..80).flat_map(|before| [(before, 76), (before, 64)]) {
         let text = base64(&format!("{}{value}", "-".repeat(before)));
         let lines = text.as_bytes().chunks(columns).map(String::from_utf8_lossy);
-        let hidden = mask.redact(&lines.collect::<Vec<_>>().join("\n"));
+        let hidden = redactor.redact(&lines.collect::<Vec<_>>().join("\n"));
         let filler = base64(&"-".repeat(before)).trim_end_matches('=').len();
         let rest = hidden.replace(REDACTED, "").replace(['\n', '='], "").len();
         // A line feed leaves less than a half of a part on either side.
         assert!(rest < filler + 3 * 24, "{before}, {columns}: {hidden}");
     }
     // An unbroken one is redacted at once, also in pieces of a stream.
-    assert_eq!(mask.redact(&base64(value)).matches(REDACTED).count(), 1);
+    assert_eq!(redactor.redact(&base64(value)).matches(REDACTED).count(), 1);
 }
 
 fn base64(text: &str) -> String {
@@ -201,18 +204,21 @@ fn base64(text: &str) -> String {
 #[test]
 fn a_short_value_is_not_redacted_and_a_longer_one_is_redacted_whole() {
     let known = KnownSecrets::new(["sho", "long-secret", "long-secret-and-more"]);
-    let mask = Redactor::new(known.clone());
-    assert_eq!(mask.redact("sho long-secret long-secret-and-more"), "sho [redacted] [redacted]");
+    let redactor = Redactor::new(known.clone());
+    assert_eq!(
+        redactor.redact("sho long-secret long-secret-and-more"),
+        "sho [redacted] [redacted]"
+    );
     known.add(" learnt-on-the-way\n");
-    assert_eq!(mask.redact("learnt-on-the-way."), "[redacted].");
+    assert_eq!(redactor.redact("learnt-on-the-way."), "[redacted].");
 }
 
 #[test]
 fn the_model_sees_keys_in_files_but_not_those_of_the_run_or_the_job() {
-    let mask = Redactor::for_model(KnownSecrets::new(["our-own-key-0123456789"]));
-    assert_eq!(mask.redact("our-own-key-0123456789"), REDACTED);
+    let redactor = Redactor::for_model(KnownSecrets::new(["our-own-key-0123456789"]));
+    assert_eq!(redactor.redact("our-own-key-0123456789"), REDACTED);
     for example in examples() {
-        let hidden = mask.redact(&example.text);
+        let hidden = redactor.redact(&example.text);
         let in_checkouts = KEY_PATTERNS.iter().any(|s| s.name == example.name && s.in_checkouts);
         assert_eq!(hidden != example.text, in_checkouts, "{}: {hidden}", example.name);
     }

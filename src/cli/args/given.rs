@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn flags_that_a_session_does_not_keep_are_repeated() {
-        let mask = Redactor::new(KnownSecrets::new(["hunter2-hunter2"]));
+        let redactor = Redactor::new(KnownSecrets::new(["hunter2-hunter2"]));
         let rows: [(&[&str], &str); 9] = [
             (&["go"], ""),
             (&["--settings", r#"{"env": {}}"#, "go"], r#" --settings='{"env": {}}'"#),
@@ -170,12 +170,12 @@ mod tests {
             (&["--system-prompt", "Say hunter2-hunter2", "--bare", "go"], " --bare"),
         ];
         for (words, line) in rows {
-            assert_eq!(given(words).as_command_line(&mask), line, "{words:?}");
+            assert_eq!(given(words).as_command_line(&redactor), line, "{words:?}");
         }
         let flags = given(&["--system-prompt", "Say hunter2-hunter2", "--bare", "go"]);
-        let warning = flags.loss_warning(&mask).expect("a loss");
+        let warning = flags.loss_warning(&redactor).expect("a loss");
         assert!(warning.contains("--system-prompt") && !warning.contains("bare"), "{warning}");
-        assert_eq!(given(&["--bare", "go"]).loss_warning(&mask), None);
+        assert_eq!(given(&["--bare", "go"]).loss_warning(&redactor), None);
         let flags = given(&["--system-prompt", "Hm.", "--bare", "--max-retries=1", "go"]);
         assert_eq!(flags.names_without_setting(), ["--bare", "--system-prompt"]);
     }

@@ -258,8 +258,8 @@ pub(super) fn print_message(line: &str) {
 
 /// A line for people, in which secrets are masked: it may quote errors, flags and other programs.
 fn message(line: &str) -> String {
-    let mask = mask_of(&std::env::vars_os().collect());
-    format!("outlast: {}", one_line(&mask.redact(line)))
+    let redactor = mask_of(&std::env::vars_os().collect());
+    format!("outlast: {}", one_line(&redactor.redact(line)))
 }
 
 fn new_bar(tasks: usize) -> ProgressBar {

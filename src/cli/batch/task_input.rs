@@ -63,8 +63,8 @@ impl TaskSource {
         flags: &[String],
         context: &ProcessContext,
     ) -> Result<Vec<TaskLine>, UsageError> {
-        let mask = Arc::new(mask_of(&context.variables));
-        let (stderr, drain) = pipe(TerminalFilter::messages(io::stderr()), mask, || {})
+        let redactor = Arc::new(mask_of(&context.variables));
+        let (stderr, drain) = pipe(TerminalFilter::messages(io::stderr()), redactor, || {})
             .map_err(|error| UsageError::no_thread(&error))?;
         let read = self.read_reporting(place, flags, context, &stderr).await;
         drop(stderr);

@@ -80,13 +80,13 @@ fn print_all(
     survey: &SettingsSurvey,
     screen: &Screen,
 ) -> Result<u8, UsageError> {
-    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
+    let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
     if args.json {
         let mut object = report::object(survey, args.changed);
-        mask.redact_json(&mut object);
+        redactor.redact_json(&mut object);
         print_report(&format!("{object}\n"))?;
     } else {
-        print_report(&mask.redact(&report::text(survey, args.changed, screen)))?;
+        print_report(&redactor.redact(&report::text(survey, args.changed, screen)))?;
     }
     Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
 }
@@ -114,8 +114,8 @@ fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, Usa
         };
         text.extend([line.as_str(), "\n"]);
     }
-    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
-    print_report(&mask.redact(&text))?;
+    let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
+    print_report(&redactor.redact(&text))?;
     Ok(0)
 }
 

@@ -91,15 +91,15 @@ pub(super) async fn doctor(
         interrupt = signals.first() => return Err(UsageError::interrupted(interrupt)),
         report = doctor::run_checks(&context, read_config) => report,
     };
-    let mask = Redactor::new(secrets);
+    let redactor = Redactor::new(secrets);
     let text = if args.json {
         let mut object = doctor::json(&report, SCHEMA_VERSION);
         object["version"] = VERSION.into();
         object["commit"] = COMMIT.into();
-        mask.redact_json(&mut object);
+        redactor.redact_json(&mut object);
         format!("{object}\n")
     } else {
-        mask.redact(&report::text(&report, args.verbose, &screen))
+        redactor.redact(&report::text(&report, args.verbose, &screen))
     };
     print_report(&text)?;
     Ok(u8::from(!report.is_healthy()))

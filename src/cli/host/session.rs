@@ -78,8 +78,8 @@ pub(in crate::cli) async fn drive(
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let (shared, stderr_drain) = SharedOutput::open(&context)?;
     let closes = context.signals.stdout_closes();
-    let mask = Arc::clone(&shared.mask);
-    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), mask, closes)
+    let redactor = Arc::clone(&shared.redactor);
+    let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), redactor, closes)
         .map_err(|error| UsageError::no_thread(&error))?;
     let mut session = HostSession::new(args, context, shared, out);
     let input = session.start_reading().map_err(|error| UsageError::no_thread(&error))?;

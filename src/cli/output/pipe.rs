@@ -46,7 +46,7 @@ pub enum PipeFraming {
 #[derive(Clone)]
 pub struct PipeSender {
     jobs: Sender<PipeJob>,
-    mask: Arc<Redactor>,
+    redactor: Arc<Redactor>,
     backlog: Arc<PipeBacklog>,
 }
 
@@ -100,10 +100,10 @@ impl PipeBacklog {
 /// The system has no room for the thread.
 pub fn pipe(
     sink: impl Write + Send + 'static,
-    mask: Arc<Redactor>,
+    redactor: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
 ) -> io::Result<(PipeSender, PipeDrain)> {
-    framed_pipe(PipeFraming::Lines, sink, mask, broken)
+    framed_pipe(PipeFraming::Lines, sink, redactor, broken)
 }
 
 /// Like [`pipe`], with a choice of framing.
@@ -113,7 +113,7 @@ pub fn pipe(
 pub fn framed_pipe(
     framing: PipeFraming,
     sink: impl Write + Send + 'static,
-    mask: Arc<Redactor>,
+    redactor: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
 ) -> io::Result<(PipeSender, PipeDrain)> {
     let (jobs, queue) = channel();
@@ -135,7 +135,7 @@ pub fn framed_pipe(
         // The receiver may be gone.
         let _ = notify.send(written);
     })?;
-    Ok((PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done }))
+    Ok((PipeSender { jobs: jobs.clone(), redactor, backlog }, PipeDrain { jobs, done }))
 }
 
 fn write<S: Write>(
@@ -199,20 +199,20 @@ impl<S: Write> Framed<S> {
 impl PipeSender {
     /// Returns the text without secrets.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.mask.redact(text)
+        self.redactor.redact(text)
     }
 
     /// Returns the input of a tool call without secrets. The whole input must be redacted, since a
     /// key may not be recognisable in a part of it or in its JSON text.
     pub(super) fn redact_input(&self, input: &Value) -> Value {
         let mut call = json!({ "input": input });
-        self.mask.redact_json(&mut call);
+        self.redactor.redact_json(&mut call);
         call["input"].take()
     }
 
     /// Queues a line. Never blocks: a run must be able to end regardless of the reader.
     pub fn send(&self, line: &str) {
-        self.queue(self.mask.redact(line));
+        self.queue(self.redactor.redact(line));
     }
 
     /// Redacts an object, cuts its texts if it is longer than `longest`, in bytes, and queues it.
@@ -263,13 +263,13 @@ impl PipeSender {
     }
 
     fn masked(&self, mut object: Value, longest: Option<usize>) -> String {
-        self.mask.redact_json(&mut object);
+        self.redactor.redact_json(&mut object);
         bounded_line(object, longest)
     }
 
     /// Returns a redactor of text that arrives in pieces.
     pub(super) fn masking(&self) -> StreamRedactor {
-        self.mask.stream()
+        self.redactor.stream()
     }
 
     /// Returns true if everything has been written, or nothing more can be.
@@ -369,8 +369,8 @@ mod tests {
         let notified = Arc::new(AtomicBool::new(false));
         let notify = Arc::clone(&notified);
         let broken = move || notify.store(true, Ordering::SeqCst);
-        let mask = Arc::new(Redactor::default());
-        let (sender, drain) = pipe(StuckSink(released), mask, broken).expect("a thread");
+        let redactor = Arc::new(Redactor::default());
+        let (sender, drain) = pipe(StuckSink(released), redactor, broken).expect("a thread");
         let line = "x".repeat(BACKLOG / 4);
         for _ in 0..20 {
             sender.send(&line);
@@ -391,9 +391,9 @@ mod tests {
         {
             let notified = Arc::new(AtomicBool::new(false));
             let notify = Arc::clone(&notified);
-            let mask = Arc::new(Redactor::default());
+            let redactor = Arc::new(Redactor::default());
             let broken = move || notify.store(true, Ordering::SeqCst);
-            let (sender, drain) = pipe(FailingSink(kind), mask, broken).expect("a thread");
+            let (sender, drain) = pipe(FailingSink(kind), redactor, broken).expect("a thread");
             sender.send("a line");
             let flushed = sender.flush(Duration::from_mins(1)).await;
             assert_eq!(flushed.map_err(|error| error.kind()), Err(kind));

@@ -54,7 +54,7 @@ pub struct ResultReport<'a> {
     /// The other flags of the command line that a session does not keep.
     pub given: &'a GivenFlags,
     /// Redacts the secrets in these flags.
-    pub mask: &'a Redactor,
+    pub redactor: &'a Redactor,
 }
 
 impl ResultReport<'_> {
@@ -85,7 +85,7 @@ impl ResultReport<'_> {
         let unfinished = self.verdict().is_error() && self.outcome.reason != StopReason::Refusal;
         let can_go_on = self.outcome.has_messages && self.outcome.journal == JournalHealth::Durable;
         (unfinished && can_go_on).then(|| {
-            let flags = self.given.as_command_line(self.mask);
+            let flags = self.given.as_command_line(self.redactor);
             let command = resume_command(self.session_id, Some(self.cwd), self.profile, &flags);
             with_config_dir(command, self.config_dir)
         })
@@ -93,7 +93,7 @@ impl ResultReport<'_> {
 
     /// Returns the warning that the command to resume the run lacks flags, if it does.
     pub fn resume_warning(&self) -> Option<String> {
-        self.resume_command().and_then(|_| self.given.loss_warning(self.mask))
+        self.resume_command().and_then(|_| self.given.loss_warning(self.redactor))
     }
 
     /// Returns the result object.

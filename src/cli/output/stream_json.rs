@@ -37,7 +37,7 @@ pub struct StreamJson {
     options: StreamOptions,
     /// True if the init message was sent. All other messages are held back until then.
     begun: bool,
-    held: Vec<RunMessage>,
+    held_back: Vec<RunMessage>,
     /// The sub-agent that the current messages are about.
     within: Option<Arc<AgentIdentity>>,
     stream: ReplyStream,
@@ -104,7 +104,7 @@ impl StreamJson {
             deltas: partial_messages.then(BlockDeltas::default),
             options,
             begun: false,
-            held: Vec::new(),
+            held_back: Vec::new(),
             within: None,
             stream: ReplyStream::default(),
             cost_before: Money::ZERO,
@@ -122,7 +122,7 @@ impl StreamJson {
         if self.begun {
             self.send(message);
         } else {
-            self.held.push(message);
+            self.held_back.push(message);
         }
     }
 
@@ -170,7 +170,7 @@ impl StreamJson {
             dropped_env: init.dropped_variables.clone(),
             memory_files: init.memory_files.clone(),
         })));
-        for message in std::mem::take(&mut self.held) {
+        for message in std::mem::take(&mut self.held_back) {
             self.send(RunMessage { session_id: self.session_id.clone(), ..message });
         }
     }
@@ -403,7 +403,7 @@ impl StreamJson {
     }
 
     fn send_held(&mut self) {
-        for message in std::mem::take(&mut self.held) {
+        for message in std::mem::take(&mut self.held_back) {
             self.send(message);
         }
     }

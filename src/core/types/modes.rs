@@ -106,7 +106,7 @@ impl SandboxMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnDenied {
-    /// The model is told, and the run continues.
+    /// The model is informed, and the run continues.
     #[default]
     Continue,
     /// The run ends.
