@@ -14,7 +14,7 @@ use crate::agent::{
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
-use crate::mcp::{ServerEnvironment, Servers, tool_name_prefix};
+use crate::mcp::{LoginEnvironment, ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret};
 use crate::process::{Supervisor, UserPrograms};
@@ -485,10 +485,12 @@ pub(super) fn servers(
         folders: settings.config.permissions.additional_directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
-        redactor: Redactor::new(toolbox.secrets().clone()),
-        secrets: toolbox.secrets().clone(),
-        http: http_clients(&settings.endpoint),
-        config_dir: settings.config_dir.clone(),
+        login: LoginEnvironment {
+            config_dir: settings.config_dir.clone(),
+            http: http_clients(&settings.endpoint),
+            secrets: toolbox.secrets().clone(),
+            redactor: Redactor::new(toolbox.secrets().clone()),
+        },
         elicitation: host.clone().filter(|_| settings.mcp.may_ask),
         host,
     };

@@ -28,8 +28,8 @@ use crate::transcript::{Block, Message, Role, Usage};
 
 use super::calls::{CallContext, CallLog};
 use super::session::{
-    FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
-    RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,
+    FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor, RecordedMessage,
+    SessionHistory, UnreadableLine, WaitCause, WaitRecord,
 };
 use super::turn::{ToolRun, ToolRunState, TurnRecord, elapsed, texts_of};
 
@@ -362,18 +362,7 @@ impl JournalView<'_> for HistoryBuilder {
         self.awaits_prompt = open.carry == CarryOver::Fresh;
         self.history.end = None;
         self.history.project = Some(PathBuf::from(&open.cwd));
-        let start = ProcessStart {
-            epoch: open.epoch,
-            pid: open.pid,
-            host: open.host.clone(),
-            version: open.version.clone(),
-            model: open.model.clone(),
-            permission_mode: open.permission_mode.clone(),
-            resumes_prompt: open.carry == CarryOver::On,
-            forked_from: open.forked_from.clone(),
-            damage: open.damage.clone(),
-        };
-        self.since_step = self.push(HistoryEvent::Process(Box::new(start))) + 1;
+        self.since_step = self.push(HistoryEvent::Process(Box::new(open.clone()))) + 1;
     }
 
     fn intent(&mut self, calls: &[ToolStarted]) {

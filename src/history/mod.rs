@@ -19,6 +19,6 @@ pub use calls::{CallEnd, CallRecord};
 pub use read::read_history;
 pub use session::{
     AgentHistory, FailureRecord, HistoryEnd, HistoryEvent, HistoryItem, MessageAuthor,
-    ProcessStart, RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,
+    RecordedMessage, SessionHistory, UnreadableLine, WaitCause, WaitRecord,
 };
 pub use turn::{ToolRun, ToolRunState, TurnRecord};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::journal::{
-    BackgroundChanges, Contract, Damage, FailedCheck, RecordedPrompt, SessionTotals, SpendRecord,
-    SubagentMeta,
+    BackgroundChanges, Contract, FailedCheck, OpenRecord, RecordedPrompt, SessionTotals,
+    SpendRecord, SubagentMeta,
 };
 use crate::recovery::{
     ErrorClass, Limits, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending, StopHookDecision,
@@ -75,7 +75,7 @@ impl HistoryItem {
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryEvent {
     /// A process began to work on the session.
-    Process(Box<ProcessStart>),
+    Process(Box<OpenRecord>),
     Message(RecordedMessage),
     Turn(Box<TurnRecord>),
     /// A failure, and the recovery plan for it.
@@ -117,24 +117,6 @@ impl HistoryEvent {
             (turn.content, turn.tools) = (Vec::new(), Vec::new());
         }
     }
-}
-
-/// A process that began to work on the session.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ProcessStart {
-    /// Number of the process within the session, counted from 1.
-    pub epoch: u64,
-    pub pid: u32,
-    pub host: String,
-    /// The version of outlast.
-    pub version: String,
-    pub model: String,
-    pub permission_mode: String,
-    /// True if it continues the prompt of the process before it.
-    pub resumes_prompt: bool,
-    pub forked_from: Option<String>,
-    /// Damage of the file, if the session continues from the lines before the damage.
-    pub damage: Option<Damage>,
 }
 
 /// A message to the model, without tool results.
@@ -342,10 +324,7 @@ mod tests {
     fn sub_agents_of_the_process_at_work_are_running_until_they_end() {
         let start = |epoch: u64| HistoryItem {
             at: Some(Timestamp::UNIX_EPOCH),
-            event: HistoryEvent::Process(Box::new(ProcessStart {
-                epoch,
-                ..ProcessStart::default()
-            })),
+            event: HistoryEvent::Process(Box::new(OpenRecord { epoch, ..OpenRecord::default() })),
         };
         let agent = |epoch: u64| AgentHistory {
             meta: SubagentMeta { epoch, ..SubagentMeta::default() },

@@ -206,7 +206,7 @@ impl BackgroundWork {
 }
 
 /// A process that starts writing to a session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenRecord {
     /// Number of processes that have written to this session, this one included.
     pub epoch: u64,

@@ -132,7 +132,7 @@ async fn open_connection(
         .map_err(|loss| ConnectError { loss, rejects_lifecycle: false })?;
     let host = matches!(config.place, ServerAddress::Host).then(|| HostInbox::new(&inbox));
     let peer = Peer::start(transport, inbox, received, roots(environment), Arc::clone(elicitor));
-    let redactor = environment.redactor.clone();
+    let redactor = environment.login.redactor.clone();
     let handshake = handshake(&peer, lifecycle, &redactor);
     match timeout_while_running(limit, handshake).await {
         Some(Ok(info)) => {
@@ -235,8 +235,8 @@ fn header_renewal(
     } else if address.takes_login() {
         let url = parse_url(address)?;
         let settings = address.oauth.clone().unwrap_or_default();
-        let environment = environment.login_environment();
-        HeaderRenewal::Login(AccessTokens::new(&config.name, url, settings, &environment))
+        let environment = &environment.login;
+        HeaderRenewal::Login(AccessTokens::new(&config.name, url, settings, environment))
     } else {
         HeaderRenewal::None
     };
@@ -249,7 +249,7 @@ fn http_transport(
     renewal: &Arc<HeaderRenewal>,
     inbox: Inbox,
 ) -> Result<Box<dyn Transport>, ConnectionLoss> {
-    let url = parse_url(address)?;
+    let (url, environment) = (parse_url(address)?, &environment.login);
     let (http, renewal, redactor) =
         (Arc::clone(&environment.http), Arc::clone(renewal), environment.redactor.clone());
     let server = ServerClient::new(http, url, &address.headers, renewal, redactor)

@@ -16,13 +16,16 @@ pub type HttpClientFailure = Box<dyn std::error::Error + Send + Sync>;
 pub type HttpClientFactory =
     dyn Fn(&str) -> Result<reqwest::Client, HttpClientFailure> + Send + Sync;
 
-/// The environment of logins at servers.
+/// The environment of requests to servers, logins included.
 pub struct LoginEnvironment {
     /// The folder of settings and sessions, where logins are kept.
     pub config_dir: PathBuf,
+    /// Creates the HTTP client for an address.
     pub http: Arc<HttpClientFactory>,
-    /// Receives the tokens, which are redacted in all output.
+    /// Receives tokens and other secrets that become available only during the run, which are
+    /// redacted in all output.
     pub secrets: KnownSecrets,
+    /// Masks secrets in the output of servers before the output is cut.
     pub redactor: Redactor,
 }
 
@@ -35,14 +38,7 @@ pub struct ServerEnvironment {
     /// The environment of programs. A server's own variables are added.
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
-    /// Masks secrets in the output of servers before the output is cut.
-    pub redactor: Redactor,
-    /// Receives secrets that become available only during the run, for redaction.
-    pub secrets: KnownSecrets,
-    /// Creates the HTTP client for an address.
-    pub http: Arc<HttpClientFactory>,
-    /// The folder of settings and sessions, where logins are kept.
-    pub config_dir: PathBuf,
+    pub login: LoginEnvironment,
     /// The host that drives the run, if there is one: it may run servers.
     pub host: Option<Arc<dyn HostChannel>>,
     /// The host, if servers may ask it questions to the user.
@@ -50,15 +46,6 @@ pub struct ServerEnvironment {
 }
 
 impl ServerEnvironment {
-    pub(super) fn login_environment(&self) -> LoginEnvironment {
-        LoginEnvironment {
-            config_dir: self.config_dir.clone(),
-            http: Arc::clone(&self.http),
-            secrets: self.secrets.clone(),
-            redactor: self.redactor.clone(),
-        }
-    }
-
     /// The environment of a program of a server, without the server's own variables.
     pub(super) fn program_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
         let project = ("CLAUDE_PROJECT_DIR".into(), self.cwd.clone().into());

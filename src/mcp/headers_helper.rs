@@ -99,7 +99,7 @@ impl HeadersHelper {
         let headers = pairs.and_then(|pairs| header_map(pairs).ok()).ok_or_else(invalid)?;
         for word in fields.values().filter_map(Value::as_str).flat_map(str::split_whitespace) {
             if word.len() >= SECRET_BYTES_MIN {
-                self.environment.secrets.add(word);
+                self.environment.login.secrets.add(word);
             }
         }
         let version = last.as_ref().map_or(0, |known| known.version) + 1;

@@ -257,7 +257,7 @@ impl ServerTask {
         };
         let answer_max = self.call_limit(timers);
         let connection = connection::connect(&self.config, environment, limit, answer_max).await?;
-        match self.adopt(&connection, limit, &environment.redactor).await {
+        match self.adopt(&connection, limit, &environment.login.redactor).await {
             Ok(()) => Ok(connection),
             Err(loss) => {
                 connection.close(timers.end).await;

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use outlast::history::{
-    HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart, SessionHistory,
-    ToolRun, ToolRunState, WaitCause, read_history,
+    HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun,
+    ToolRunState, WaitCause, read_history,
 };
-use outlast::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
+use outlast::journal::{
+    CarryOver, ListScope, OpenRecord, SessionFile, SessionFolder, list_sessions,
+};
 use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
 use outlast::rehearsal::{Scenario, ServerRules};
 use outlast::report::{MarkContent, SessionReport, SessionTimeline};
@@ -180,18 +182,14 @@ async fn a_history_has_every_process_and_the_calls_that_a_kill_interrupted() {
     let resumed = history(&ended);
     assert_eq!(state(&resumed), Some(ToolRunState::Unknown));
     assert_eq!(resumed.end.as_ref().map(|end| end.reason), Some(StopReason::Completed));
-    let carries: Vec<bool> = resumed
+    let carries: Vec<CarryOver> = resumed
         .items
         .iter()
         .filter_map(|item| {
-            if let HistoryEvent::Process(start) = &item.event {
-                Some(start.resumes_prompt)
-            } else {
-                None
-            }
+            if let HistoryEvent::Process(start) = &item.event { Some(start.carry) } else { None }
         })
         .collect();
-    assert_eq!(carries, [false, true]);
+    assert_eq!(carries, [CarryOver::Fresh, CarryOver::On]);
     let by_user = |history: &SessionHistory| {
         history.items.iter().filter(|item| {
             matches!(&item.event, HistoryEvent::Message(said) if said.author == MessageAuthor::User)
@@ -214,17 +212,7 @@ async fn a_history_has_every_process_and_the_calls_that_a_kill_interrupted() {
 fn a_timeline_has_no_time_between_processes() {
     let second = |second| Some(Timestamp::from_second(second).expect("a time"));
     let process = |epoch, at| {
-        let start = ProcessStart {
-            epoch,
-            pid: 1,
-            host: String::new(),
-            version: String::new(),
-            model: String::new(),
-            permission_mode: String::new(),
-            resumes_prompt: false,
-            forked_from: None,
-            damage: None,
-        };
+        let start = OpenRecord { epoch, ..OpenRecord::default() };
         HistoryItem { at: second(at), event: HistoryEvent::Process(Box::new(start)) }
     };
     let switch = |at| {

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::mcp::{
-    CallReply, ContentPart, McpTimers, ServerAddress, ServerConfig, ServerEnvironment,
-    ServerStatus, Servers,
+    CallReply, ContentPart, LoginEnvironment, McpTimers, ServerAddress, ServerConfig,
+    ServerEnvironment, ServerStatus, Servers,
 };
+use outlast::model::{Proxies, RequestTimers, http_client};
 use outlast::secrets::{KnownSecrets, Redactor};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
@@ -75,14 +76,15 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         folders: Vec::new(),
         environment: vec![("PATH".into(), search_path().into())],
         supervisor: supervisor(),
-        redactor: Redactor::new(secrets.clone()),
-        secrets,
-        http: Arc::new(|url| {
-            let timers = outlast::model::RequestTimers::default();
-            outlast::model::http_client(url, timers, &[], None, &outlast::model::Proxies::default())
-                .map_err(Into::into)
-        }),
-        config_dir: folder.to_path_buf(),
+        login: LoginEnvironment {
+            config_dir: folder.to_path_buf(),
+            http: Arc::new(|url| {
+                let (timers, proxies) = (RequestTimers::default(), Proxies::default());
+                http_client(url, timers, &[], None, &proxies).map_err(Into::into)
+            }),
+            redactor: Redactor::new(secrets.clone()),
+            secrets,
+        },
         host: None,
         elicitation: None,
     }

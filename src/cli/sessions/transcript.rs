@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::history::{
-    AgentHistory, HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, ProcessStart,
-    RecordedMessage, SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
+    AgentHistory, HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, RecordedMessage,
+    SessionHistory, ToolRun, ToolRunState, TurnRecord, WaitRecord, read_history,
 };
-use crate::journal::{BackgroundChanges, BackgroundWork};
+use crate::journal::{BackgroundChanges, BackgroundWork, CarryOver, OpenRecord};
 use crate::recovery::{RecoveryRecord, Spending};
 use crate::text::{counted, shortened};
 use crate::transcript::{Block, summarize_call};
@@ -272,17 +272,17 @@ pub(in crate::cli) fn event_lines(event: &HistoryEvent) -> Vec<String> {
     vec![line]
 }
 
-fn process(start: &ProcessStart) -> String {
-    let ProcessStart { epoch, pid, host, version, model, permission_mode, .. } = start;
+fn process(start: &OpenRecord) -> String {
+    let OpenRecord { epoch, pid, host, version, model, permission_mode, .. } = start;
     let mode = match permission_mode.as_str() {
         "" => String::new(),
         mode => format!(", permission mode {mode}"),
     };
-    let how = match (epoch, start.resumes_prompt, &start.forked_from) {
+    let how = match (epoch, start.carry, &start.forked_from) {
         (_, _, Some(from)) => format!("goes on with a copy of {from}"),
-        (_, true, None) => "goes on with the last prompt".to_owned(),
-        (2.., false, None) => "goes on with a new prompt".to_owned(),
-        (_, false, None) => "begins".to_owned(),
+        (_, CarryOver::On, None) => "goes on with the last prompt".to_owned(),
+        (2.., CarryOver::Fresh, None) => "goes on with a new prompt".to_owned(),
+        (_, CarryOver::Fresh, None) => "begins".to_owned(),
     };
     let damage = start.damage.as_ref().map_or_else(String::new, |damage| {
         format!("; left out {} lines from line {} on", damage.dropped_records, damage.line)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::task_stops::TaskStops;
-use super::tasks::{BackgroundTasks, TaskEntry, TaskListener};
+use super::tasks::{BackgroundTasks, TaskEntry};
 
 /// The background commands of a session with several runs: they continue when a run ends, and a run
 /// does not wait for them. Clones share them.

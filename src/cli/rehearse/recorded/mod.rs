@@ -22,6 +22,7 @@ use crate::history::{
     CallRecord, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
     TurnRecord, WaitRecord,
 };
+use crate::journal::CarryOver;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, StopReason,
 };
@@ -195,7 +196,7 @@ impl Recording<'_> {
         if prompt > 1 {
             self.omit("earlier prompts and their answers: only the last prompt is rehearsed");
         }
-        let is_resumption = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Process(start) if start.resumes_prompt);
+        let is_resumption = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Process(start) if start.carry == CarryOver::On);
         let is_cut =
             |tool: &ToolRun| matches!(tool.state, ToolRunState::Unknown | ToolRunState::Running);
         for (is_omitted, what) in [
