@@ -313,6 +313,7 @@ mod tests {
             (begin, Event::Estimated(ESTIMATE)),
             (begin, Event::SharedLimitMet { until: end }),
             (end, Event::WaitEnded),
+            (end, Event::Estimated(ESTIMATE)),
             (end, Event::Replied(ReplyKind::Answer { tokens: 1 })),
         ] {
             let transition = run.step(at, event, &limits).expect("the run awaits it");

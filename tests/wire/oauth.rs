@@ -353,7 +353,7 @@ async fn a_lock_that_is_held_too_long_is_named() {
     let client = stage.client_by(|file| file.lock_timeout = Duration::from_millis(100));
     let fault = ask(&client, STREAMING).await.expect_err("another process refreshes the token");
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
-    for part in ["another process 4321", ".credentials.json.lock for 0.1 s"] {
+    for part in ["by process 4321", ".credentials.json.lock for 0.1 s"] {
         assert!(fault.detail().contains(part), "{fault:?}");
     }
     drop(lock);
