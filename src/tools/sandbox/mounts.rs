@@ -46,21 +46,29 @@ fn aliases_among(mounts: &[Mount], places: &PathSet) -> Vec<PathBuf> {
             mount.point != current.point && mount.point.starts_with(&current.point)
         };
         let within: Vec<&Path> = visible.values().filter(within).map(|it| &*it.point).collect();
-        for place in places.all_in(&current.point) {
-            let Ok(rest) = place.strip_prefix(&current.point) else { continue };
-            if within.iter().any(|point| place.starts_with(point)) {
-                continue;
+        let is_hidden = |place: &Path| within.iter().any(|point| place.starts_with(point));
+        let mut add = |place: &Path, alias: PathBuf| {
+            if !is_hidden(place) && !alias.starts_with(place) {
+                found.push(alias);
             }
-            let inner = joined(&current.root, rest);
-            for other in same_device {
-                let alias = match inner.strip_prefix(&other.root) {
-                    Ok(rest) => joined(&other.point, rest),
-                    Err(_) if other.root.starts_with(&inner) => other.point.clone(),
-                    Err(_) => continue,
-                };
-                if !alias.starts_with(place) {
-                    found.push(alias);
-                }
+        };
+        for other in same_device.iter().filter(|other| !std::ptr::eq(**other, *current)) {
+            // The folder of this mount that is at the other point, too, or a folder in that.
+            let (shared, alias) = if let Ok(rest) = other.root.strip_prefix(&current.root) {
+                (joined(&current.point, rest), other.point.clone())
+            } else if let Ok(rest) = current.root.strip_prefix(&other.root) {
+                (current.point.clone(), joined(&other.point, rest))
+            } else {
+                continue;
+            };
+            for place in places.all_in(&shared) {
+                // It is the folder, or below it.
+                let rest = place.strip_prefix(&shared).unwrap_or(Path::new(""));
+                add(place, joined(&alias, rest));
+            }
+            let above = shared.ancestors().skip(1).take_while(|it| it.starts_with(&current.point));
+            for place in above.filter(|it| places.contains(it)) {
+                add(place, alias.clone());
             }
         }
     }
