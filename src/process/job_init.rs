@@ -112,6 +112,9 @@ fn start_command(mut control: &UnixStream, starter: &mut CommandStarter) -> io::
     let streams = streams(descriptors)?;
     let job_init = getpid();
     let prepare = || prepare_exec(job_init, ruleset.as_ref(), control);
+    // Without this report, outlast gives the job to another process. So if it cannot be sent, the
+    // command does not run.
+    control.write_all(&JobReport::Starting.encode())?;
     // SAFETY: this process has one thread, no signal handler, and its own standard streams.
     // `prepare_exec` makes system calls, and frees what it allocates.
     unsafe { starter.start(&spec, &streams, prepare) }

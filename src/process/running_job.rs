@@ -216,7 +216,8 @@ async fn forward_reports(
             JobReport::MemoryExceeded(taken) => {
                 let _ = memory_taken.set(u64::try_from(taken).unwrap_or(0) << 20);
             }
-            JobReport::Started
+            JobReport::Starting
+            | JobReport::Started
             | JobReport::Listener(_)
             | JobReport::StartFailed(_)
             | JobReport::AllEnded(_) => return,

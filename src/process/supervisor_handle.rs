@@ -35,6 +35,9 @@ use super::wire::{self, JobReport};
 /// The time limit for the start of a program, on an overloaded machine.
 const START_MAX: Duration = Duration::from_secs(20);
 
+const START_UNKNOWN: &str = "the process that starts it was killed, or does not respond; it is \
+                             unknown whether the command ran, so check before doing it again";
+
 /// The limit of the wait for the end of everything that is left.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
@@ -77,9 +80,17 @@ struct SupervisorProcess {
 /// The reason why a job could not be started.
 #[derive(Debug)]
 enum SpawnFailure {
-    /// Its supervisor or job init process is gone.
+    /// Its supervisor or job init process is gone, and the command has not run.
     Lost,
+    /// Its job init process is gone, or hangs, since it began to start the command.
+    Unknown,
     Refused(io::Error),
+}
+
+impl SpawnFailure {
+    fn from_errno(errno: i32) -> Self {
+        Self::Refused(io::Error::from_raw_os_error(errno))
+    }
 }
 
 impl From<io::Error> for SpawnFailure {
@@ -155,9 +166,11 @@ impl Supervisor {
         let spec = ProcessSpec::encode(job, (TAG_VARIABLE, &self.0.tag))?;
         for _ in 0..2 {
             let started = timeout_while_running(START_MAX, self.try_start(&spec, job));
-            match started.await.ok_or(io::ErrorKind::TimedOut)? {
+            match started.await.unwrap_or(Err(SpawnFailure::Unknown)) {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
+                // A second start could be the second run of the command.
+                Err(SpawnFailure::Unknown) => return Err(io::Error::other(START_UNKNOWN)),
                 Err(SpawnFailure::Lost) => {}
             }
         }
@@ -189,16 +202,8 @@ impl Supervisor {
             let _ = Socket::from_std(socket.try_clone()?)?.write_all(rest).await;
         }
         let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
-        if let Some(egress) = egress {
-            start_egress(&control.0, egress).await?;
-        }
-        match read_report(&control.0).await {
-            Ok(JobReport::Started) => Ok(RunningJob::new(control, pipes, egress.cloned())),
-            Ok(JobReport::StartFailed(errno)) => {
-                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
-            }
-            Ok(_) | Err(_) => Err(SpawnFailure::Lost),
-        }
+        await_start(&control.0, egress).await?;
+        Ok(RunningJob::new(control, pipes, egress.cloned()))
     }
 
     /// Kills everything that was started and still runs. Returns the number of processes. Blocks
@@ -350,6 +355,26 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::ETOOMANYREFS | Errno::ENOMEM | Errno::ENOBUFS))
 }
 
+/// Waits until the command of a job runs.
+async fn await_start(
+    control: &ControlSocket,
+    egress: Option<&JobEgress>,
+) -> Result<(), SpawnFailure> {
+    match read_report(control).await {
+        Ok(JobReport::Starting) => {}
+        Ok(JobReport::StartFailed(errno)) => return Err(SpawnFailure::from_errno(errno)),
+        Ok(_) | Err(_) => return Err(SpawnFailure::Lost),
+    }
+    if let Some(egress) = egress {
+        start_egress(control, egress).await?;
+    }
+    match read_report(control).await {
+        Ok(JobReport::Started) => Ok(()),
+        Ok(JobReport::StartFailed(errno)) => Err(SpawnFailure::from_errno(errno)),
+        Ok(_) | Err(_) => Err(SpawnFailure::Unknown),
+    }
+}
+
 /// Receives the listener of a job's socket calls, and starts to decide them.
 async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(), SpawnFailure> {
     let mut report = [0; JobReport::BYTES];
@@ -358,17 +383,15 @@ async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(),
     let (_, mut descriptors) = received.map_err(|error| match error.raw_os_error() {
         Some(EMFILE) => SpawnFailure::Refused(error),
         // A killed job init process resets the connection.
-        Some(_) | None => SpawnFailure::Lost,
+        Some(_) | None => SpawnFailure::Unknown,
     })?;
     match (JobReport::decode(report), descriptors.pop()) {
         (Some(JobReport::Listener(job_init)), Some(listener)) => {
             let (job, control) = (egress.clone(), control.get_ref().try_clone()?);
             Ok(egress::start_notifier(listener, job, control, Pid::from_raw(job_init))?)
         }
-        (Some(JobReport::StartFailed(errno)), _) => {
-            Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
-        }
-        (_, _) => Err(SpawnFailure::Lost),
+        (Some(JobReport::StartFailed(errno)), _) => Err(SpawnFailure::from_errno(errno)),
+        (_, _) => Err(SpawnFailure::Unknown),
     }
 }
 
@@ -392,19 +415,49 @@ mod tests {
         JobEgress::new(&RunEgress::closed(relay, &SessionEgress::default()), &Arc::new(end))
     }
 
+    /// Both ends of the control socket of a job.
+    fn control() -> (JobControl, UnixStream) {
+        let (control, theirs) = UnixStream::pair().expect("the system has sockets");
+        control.set_nonblocking(true).expect("it is ours");
+        (JobControl::new(control).expect("a runtime"), theirs)
+    }
+
+    #[tokio::test]
+    async fn a_command_is_started_again_only_if_it_cannot_have_run() {
+        use JobReport::{Exited, StartFailed, Started, Starting};
+        let cases: [(&[JobReport], &str); 7] = [
+            (&[], "Err(Lost)"),
+            (&[Exited(0)], "Err(Lost)"),
+            (&[StartFailed(13)], "Err(Refused(Os { code: 13"),
+            (&[Starting], "Err(Unknown)"),
+            (&[Starting, Exited(0)], "Err(Unknown)"),
+            (&[Starting, StartFailed(2)], "Err(Refused(Os { code: 2"),
+            (&[Starting, Started], "Ok"),
+        ];
+        for (reports, expected) in cases {
+            let (control, mut theirs) = control();
+            for report in reports {
+                theirs.write_all(&report.encode()).expect("there is room");
+            }
+            drop(theirs);
+            let started = format!("{:?}", await_start(&control.0, None).await);
+            assert!(started.starts_with(expected), "{reports:?}: {started}");
+        }
+    }
+
     #[tokio::test]
     async fn a_job_init_process_that_is_killed_before_its_listener_is_lost() {
         for is_reset in [false, true] {
-            let (control, theirs) = UnixStream::pair().expect("the system has sockets");
-            control.set_nonblocking(true).expect("it is ours");
+            let (control, mut theirs) = control();
+            theirs.write_all(&JobReport::Starting.encode()).expect("there is room");
             if is_reset {
                 // Data that the other side has not read resets the connection.
-                (&control).write_all(b"unread").expect("there is room");
+                let mut ours = control.0.get_ref();
+                ours.write_all(b"unread").expect("there is room");
             }
             drop(theirs);
-            let control = JobControl::new(control).expect("a runtime");
-            let failure = start_egress(&control.0, &job()).await;
-            assert!(matches!(failure, Err(SpawnFailure::Lost)), "{is_reset}: {failure:?}");
+            let failure = await_start(&control.0, Some(&job())).await;
+            assert!(matches!(failure, Err(SpawnFailure::Unknown)), "{is_reset}: {failure:?}");
         }
     }
 

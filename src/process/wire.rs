@@ -47,10 +47,12 @@ pub(super) const JOB_BYTES: usize = 9;
 /// A report to outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobReport {
+    /// The command is started next: from now on it may have run, whatever follows.
+    Starting,
     /// The command runs.
     Started,
     /// The listener of the command's socket calls is attached. Has the id of the job init process.
-    /// Comes before all other reports.
+    /// Comes right after `Starting`.
     Listener(i32),
     /// The command could not be started. Has the errno.
     StartFailed(i32),
@@ -71,6 +73,7 @@ impl JobReport {
 
     pub(super) fn encode(self) -> [u8; Self::BYTES] {
         let (kind, number) = match self {
+            Self::Starting => (b'B', 0),
             Self::Started => (b'S', 0),
             Self::Listener(job_init) => (b'L', job_init),
             Self::StartFailed(errno) => (b'R', errno),
@@ -87,6 +90,7 @@ impl JobReport {
     pub(super) fn decode([kind, number @ ..]: [u8; Self::BYTES]) -> Option<Self> {
         let number = i32::from_le_bytes(number);
         match kind {
+            b'B' => Some(Self::Starting),
             b'S' => Some(Self::Started),
             b'L' => Some(Self::Listener(number)),
             b'R' => Some(Self::StartFailed(number)),
