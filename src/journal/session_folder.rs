@@ -14,7 +14,7 @@ use memchr::memmem;
 use uuid::Uuid;
 
 use crate::process::file_reads::open_regular;
-use crate::process::{boot_id, read_kernel_text};
+use crate::process::{boot_id, read_kernel_text, sync_folder};
 
 use super::error::JournalError;
 use super::mirror::JournalMirror;
@@ -265,20 +265,9 @@ fn has_user_message(path: &Path) -> io::Result<bool> {
     Ok(memmem::find(&start, br#""type":"user""#).is_some())
 }
 
-/// Syncs a folder and its parent: without that, a new file may be missing after a power cut. File
-/// systems without folder sync are accepted.
+/// Syncs a folder and its parent.
 pub(super) fn sync_folders(folder: &Path) -> io::Result<()> {
-    for folder in folder.ancestors().take(2) {
-        let synced = File::open(folder).and_then(|opened| opened.sync_all());
-        let is_unsupported = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
-        };
-        match synced {
-            Err(error) if !is_unsupported(&error) => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    folder.ancestors().take(2).try_for_each(|folder| sync_folder(&File::open(folder)?))
 }
 
 pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -105,9 +105,44 @@ impl HeldFolder {
     /// Syncs the names in the folder to the disk.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// Those of [`sync_folder`], or the folder cannot be opened.
     pub fn sync(&self) -> io::Result<()> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        File::from(openat(&self.0, ".", flags, Mode::empty())?).sync_all()
+        sync_folder(&File::from(openat(&self.0, ".", flags, Mode::empty())?))
+    }
+}
+
+/// Syncs the names in a folder to the disk: without that, a new file may be missing after a power
+/// cut. File systems that cannot sync folders, such as shared folders of virtual machines, are
+/// accepted.
+///
+/// # Errors
+/// The error of the system call.
+pub fn sync_folder(folder: &File) -> io::Result<()> {
+    accept_unsupported(folder.sync_all())
+}
+
+fn accept_unsupported(synced: io::Result<()>) -> io::Result<()> {
+    synced.or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+        _ => Err(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_whose_file_system_cannot_sync_it_is_accepted() {
+        for (errno, is_accepted) in [
+            (Errno::EINVAL, true),
+            (Errno::ENOSYS, true),
+            (Errno::EOPNOTSUPP, true),
+            (Errno::EIO, false),
+            (Errno::ENOSPC, false),
+        ] {
+            assert_eq!(accept_unsupported(Err(errno.into())).is_ok(), is_accepted, "{errno}");
+        }
     }
 }

@@ -83,7 +83,7 @@ pub use egress::{
     UnixSocketTerms,
 };
 pub use file_lock::{FileLock, LockError, LockHolder};
-pub use held_folder::HeldFolder;
+pub use held_folder::{HeldFolder, sync_folder};
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
 pub use job_output::{JobOutput, OutputError};

@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
+use crate::process::sync_folder;
+
 use super::grant::TokenGrant;
 use super::login::{Login, REPLACEMENT_SUFFIX, SECTION, append_suffix, read_document};
 
@@ -93,7 +95,8 @@ fn replace_file(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
         overwrite(target, text)?;
         fs::remove_file(path)?;
     }
-    sync_folder(target)
+    // This makes the rename durable.
+    target.parent().map_or(Ok(()), |folder| sync_folder(&File::open(folder)?))
 }
 
 fn write_tokens(section: &mut Map<String, Value>, grant: &TokenGrant, now: SystemTime) {
@@ -115,12 +118,4 @@ fn overwrite(target: &Path, text: &[u8]) -> io::Result<()> {
     file.set_len(text.len() as u64)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.sync_all()
-}
-
-/// Syncs the folder, which makes a rename durable.
-fn sync_folder(file: &Path) -> io::Result<()> {
-    match file.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
 }
