@@ -141,7 +141,10 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
             let cause = error_class(outcome).filter(|_| outcome.failure.is_some());
             (deadline_message(outcome), cause.map_or(hint, |class| call_advice(class, outcome).1))
         }
-        StopReason::AbortedStreaming(by) => aborted(by, "before the next reply was complete"),
+        StopReason::AbortedStreaming(by) => {
+            let unfinished = outcome.broken.as_deref().unwrap_or("the next reply was complete");
+            aborted(by, &format!("before {unfinished}"))
+        }
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", outcome), hint),
         StopReason::ToolDeferred => (deferred(outcome), hint),

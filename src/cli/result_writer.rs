@@ -119,7 +119,7 @@ impl RunJob {
                 WatchdogReason::Interrupted(interrupt) => interrupt,
                 WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
             };
-            let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome };
+            let lost = DeliveryFailure::Unread(by).outcome(&outcome);
             let now = WallTime::from_clock(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
             let object = job.object(&report);
@@ -146,19 +146,15 @@ impl RunJob {
         let mut warnings = snapshots.warnings();
         warnings.extend(self.signals.disregarded_warning());
         let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
-        // The file comes first, so that a slow reader does not delay it.
-        let written = self.write_files(&report).await;
-        let outcome = match written.map_err(|error| format!("{error:#}")) {
-            Ok(()) => outcome,
-            Err(why) if report.verdict().is_error() => {
-                self.shared.warn(&why);
-                warnings.push(why);
-                outcome
-            }
-            Err(why) => {
-                RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..outcome }
-            }
-        };
+        // The files come first, so that a slow reader does not delay them, and that of the result
+        // is the last one, so that it reports a failure of the other.
+        let written = self.write_last_message(&report).await;
+        let is_error = report.verdict().is_error();
+        let outcome = self.after_writing(written, is_error, outcome, &mut warnings);
+        let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
+        let written = self.write_result_file(&report).await;
+        let is_error = report.verdict().is_error();
+        let outcome = self.after_writing(written, is_error, outcome, &mut warnings);
         let report = self.report(&outcome, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {
             self.exit_watchdog.set_success_replacement(self.success_replacement(
@@ -396,20 +392,41 @@ impl RunJob {
         }
     }
 
-    /// Writes the result file and the file of the answer. If another process has taken the session
-    /// over, the result file is left to that process.
-    async fn write_files(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
+    /// Returns the outcome after an attempt to write a file: without it, a success is a failure.
+    fn after_writing(
+        &self,
+        written: anyhow::Result<()>,
+        is_error: bool,
+        outcome: RunOutcome,
+        warnings: &mut Vec<String>,
+    ) -> RunOutcome {
+        let Err(error) = written else { return outcome };
+        let why = format!("{error:#}");
+        if !is_error {
+            return RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..outcome };
+        }
+        self.shared.warn(&why);
+        warnings.push(why);
+        outcome
+    }
+
+    /// Writes the result file. If another process has taken the session over, it is left to that
+    /// process.
+    async fn write_result_file(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
         let is_taken_over = matches!(report.outcome.journal, JournalHealth::TakenOver(_));
         if is_taken_over && self.settings.output.result_file.is_some() {
             anyhow::bail!("the result file was left to the process that took the session over");
         }
-        self.write_result_in_time(self.object(report), ResultRetention::Synced).await?;
-        self.write_last_message(report).await
+        self.write_result_in_time(self.object(report), ResultRetention::Synced).await
     }
 
     /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
+    /// Like the result file, it is left to a process that has taken the session over.
     async fn write_last_message(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
         let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
+        if matches!(report.outcome.journal, JournalHealth::TakenOver(_)) {
+            return Ok(());
+        }
         let path = file.path().display().to_string();
         let text = self.shared.redactor.redact(&report.answer());
         let text = text.trim_end().to_owned();
@@ -453,7 +470,8 @@ impl RunJob {
         Err(anyhow!(RESULT_FILE_TIMEOUT))
     }
 
-    /// Writes the result file, unless `claim` was taken meanwhile.
+    /// Writes the result file, unless `claim` was taken meanwhile. If that fails, there is no file:
+    /// an earlier one has a success that is none, or is not known to last.
     fn write_result(
         &self,
         object: &ResultObject,
@@ -464,10 +482,11 @@ impl RunJob {
         let mut object = object.to_value();
         self.shared.redactor.redact_json(&mut object);
         let staged = file.stage(&to_line(&object), how);
-        let written = staged.and_then(|staged| {
-            anyhow::ensure!(claim.take(), RESULT_FILE_TIMEOUT);
-            staged.publish(how)
-        });
+        let written = if claim.take() {
+            staged.and_then(|staged| staged.publish(how)).inspect_err(|_| drop(file.remove()))
+        } else {
+            Err(anyhow!(RESULT_FILE_TIMEOUT))
+        };
         let place = || format!("the result file {} could not be written", file.path().display());
         written.with_context(place)
     }
@@ -494,11 +513,15 @@ impl DeliveryFailure {
     /// Returns the outcome of a run whose success was not delivered: a failure.
     fn outcome(self, outcome: &RunOutcome) -> RunOutcome {
         let outcome = outcome.clone();
+        let unfinished = || Some("the result was read from standard output".to_owned());
         match self {
-            Self::Unread(by) => RunOutcome { reason: StopReason::AbortedStreaming(by), ..outcome },
+            Self::Unread(by) => RunOutcome {
+                reason: StopReason::AbortedStreaming(by),
+                broken: unfinished(),
+                ..outcome
+            },
             Self::Late => {
-                let unfinished = "the result was read from standard output".to_owned();
-                RunOutcome { reason: StopReason::Deadline, broken: Some(unfinished), ..outcome }
+                RunOutcome { reason: StopReason::Deadline, broken: unfinished(), ..outcome }
             }
             Self::Unwritable(error) => {
                 let why = format!("standard output cannot be written: {error}");

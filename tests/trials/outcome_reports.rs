@@ -201,6 +201,21 @@ async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
 }
 
 #[tokio::test]
+async fn the_result_file_reports_that_the_file_of_the_answer_cannot_be_written() {
+    let lose = json!({ "command": "rm -r answers && touch answers" });
+    let server = serve(Scenario::new().tool("Bash", lose).reply("Done."));
+    let files = ["--result-file", "result.json", "--last-message-file", "answers/answer.txt"];
+    let trial = RunBuilder::against(&server).args(["do it"]).args(files);
+    std::fs::create_dir(trial.work().join("answers")).expect("a new folder");
+    let ended = trial.run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["terminal_reason"]), (Some(1), &json!("output_failed")));
+    let kept = std::fs::read_to_string(ended.work().join("result.json")).expect("a result");
+    let kept: Value = serde_json::from_str(&kept).expect("one object");
+    assert_eq!(kept, result);
+}
+
+#[tokio::test]
 async fn an_unwritable_result_file_is_a_warning_after_another_failure() {
     let lose = json!({ "command": "rm -r results && touch results" });
     let server = serve(Scenario::new().tool("Bash", lose).status(401).times(2));

@@ -123,6 +123,8 @@ async fn a_blocked_standard_output_does_not_delay_a_signal() {
     let kept = kept(&ended.work());
     assert_eq!((&kept["exit_code"], &kept["is_error"]), (&json!(143), &json!(true)));
     assert!(kept["partial_result"] == words, "the words are not lost");
+    let error = &kept["errors"][0];
+    assert_eq!(error, "ended by SIGTERM before the result was read from standard output");
 }
 
 #[tokio::test]
