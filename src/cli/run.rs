@@ -93,7 +93,11 @@ pub(super) async fn prepare_and_begin(
     let choose = move || SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock();
     let session = steps.step("reading the session", choose).await?;
     let (args_copy, terms) = (args.clone(), session.terms());
-    let resolve = move || settings::resolve(&args_copy, variables, cwd, &terms);
+    let resolve = move || {
+        let settings = settings::resolve(&args_copy, variables, cwd, &terms)?;
+        remove_older_result(&settings.output)?;
+        Ok(settings)
+    };
     let settings = steps.step("reading the settings", resolve).await?;
     settings.add_secrets(&shared.secrets);
     if let Some(deadline) = settings.config.limits.deadline {
@@ -124,6 +128,14 @@ pub(super) async fn prepare_and_begin(
         None => task,
     };
     Box::pin(job.with_host_hooks().begin(task, session, exit_check)).await
+}
+
+/// Removes the result file of an earlier run, before the first long wait: if this process is killed
+/// during one, nobody shall take the file for the result of this run.
+fn remove_older_result(output: &settings::OutputSettings) -> Result<(), UsageError> {
+    let Some(file) = &output.result_file else { return Ok(()) };
+    let place = || format!("--result-file {}", file.path().display());
+    Ok(file.remove().with_context(place)?)
 }
 
 /// Returns the framing of messages on standard output.
@@ -453,12 +465,6 @@ impl RunJob {
         mentions::prepare_images(&mut setup);
         mentions::attach(&mut setup, &task.names, source);
         mentions::attach_images(&mut setup, &settings.prompt.images);
-        if let Some(file) = &settings.output.result_file {
-            file.remove().map_err(|error| {
-                let path = file.path().display();
-                UsageError::new(format!("--result-file {path}: {error}"))
-            })?;
-        }
         let create = |file: &OutputFile| {
             let place = || format!("--heartbeat-file {}", file.path().display());
             HeartbeatFile::create(file).with_context(place)

@@ -55,6 +55,24 @@ async fn is_kept(folder: &Path) {
 }
 
 #[tokio::test]
+async fn an_older_result_is_gone_while_standard_input_is_waited_for() {
+    let server = serve(Scenario::new());
+    let trial = RunBuilder::against(&server).stdin(Stdio::piped());
+    let file = trial.work().join("result.json");
+    std::fs::write(&file, "{\"exit_code\":0}\n").expect("the folder is ours");
+    let running = trial.args(["--stdin", "--result-file", "result.json"]).start();
+    let gone = async {
+        while file.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    with_time_limit("the removal", gone).await;
+    running.signal(Signal::SIGKILL);
+    running.end().await;
+    assert!(!file.exists(), "a killed run leaves no result");
+}
+
+#[tokio::test]
 async fn five_megabytes_pass_through_a_pipe_complete() {
     let text = text_of_bytes(5 << 20);
     for format in ["text", "json", "stream-json"] {
