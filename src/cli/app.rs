@@ -40,7 +40,7 @@ use super::run::{self, ExitCheck, ProcessContext, not_started_error};
 use super::sessions;
 use super::signals::{self, SignalState};
 use super::stdout::{print, print_coloured};
-use super::usage::{UsageError, UsageErrorKind};
+use super::usage::UsageError;
 use super::version;
 use crate::config::environment::{COLOR, Variables};
 use crate::config::schema::schema;
@@ -95,8 +95,8 @@ pub fn main() -> ExitCode {
             run_with_watchdog(&runtime, &signals, line, &wanted)
         }
         Err(error) => {
-            let what = format!("signals cannot be received: {error}");
-            report_usage_error(&UsageError::of(UsageErrorKind::Internal, what), &wanted)
+            let error = UsageError::no_resources("signals cannot be received", &error);
+            report_usage_error(&error, &wanted)
         }
     };
     ExitCode::from(code)

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -44,10 +45,11 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     let object = to_line(&object);
     // The file is written on its own thread, so that a blocked reader and a hanging disk do not
     // delay each other. Its error is dropped: it may be the very mistake that is reported.
-    let file_writer = wanted.result_file.clone().map(|path| {
-        let object = object.clone();
-        thread::Builder::new()
-            .spawn(move || OutputFile::open(&path)?.write(&object, ResultRetention::Synced))
+    let file_writer = wanted.result_file.as_ref().and_then(|path| {
+        let (path_of_thread, line) = (path.clone(), object.clone());
+        let writer = thread::Builder::new().spawn(move || write_file(&path_of_thread, &line));
+        // The error may be that there are too many threads.
+        writer.inspect_err(|_| write_file(path, &object)).ok()
     });
     // If it cannot be written, standard error and the exit code still report the error.
     let _ = match wanted.format {
@@ -66,10 +68,19 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
         write_to_stderr(&lines);
     }
     // Last, because a hanging disk delays it.
-    if let Some(Ok(file_writer)) = file_writer {
+    if let Some(file_writer) = file_writer {
         let _ = file_writer.join();
     }
     wanted.exit_code_terms()(error.verdict().exit_code())
+}
+
+/// Writes the result file, if that is possible.
+fn write_file(path: &Path, line: &str) {
+    let Ok(file) = OutputFile::open(path) else { return };
+    if file.write(line, ResultRetention::Synced).is_err() {
+        // An older file would be taken for the result of this run.
+        let _ = file.remove();
+    }
 }
 
 /// Writes lines to standard error. If it is a full pipe that is not read, the exit code is enough.

@@ -4,6 +4,7 @@
 //! a signal is handled even while the run's thread is blocked in the kernel.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -74,6 +75,8 @@ pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
 }
 
 fn install() -> io::Result<(Runtime, SignalState)> {
+    // Where tokio cannot make such a pair, it panics.
+    drop(UnixStream::pair()?);
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let inside = runtime.enter();
     let first = InterruptSender::new(None);

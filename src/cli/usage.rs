@@ -75,19 +75,33 @@ impl UsageError {
 
     /// The system has no room for another thread: a limit of processes counts threads too.
     pub(super) fn no_thread(error: &io::Error) -> Self {
+        Self::no_resources("no thread could be started", error)
+    }
+
+    /// The system refuses what every run needs.
+    pub(super) fn no_resources(what: &str, error: &io::Error) -> Self {
         let has_memory_limit =
             || getrlimit(Resource::RLIMIT_AS).is_ok_and(|(limit, _)| limit != RLIM_INFINITY);
-        let has_no_file = [Errno::EMFILE, Errno::ENFILE].map(|code| Some(code as i32));
-        let advice = if has_no_file.contains(&error.raw_os_error()) {
-            "raise the limit of open files (ulimit -n)"
-        } else if has_memory_limit() {
-            "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
-        } else {
-            "try again when fewer processes run, or raise the limit (ulimit -u, TasksMax= of a \
-             service, the pids limit of a container)"
+        let (cause, advice) = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE) => {
+                (UsageErrorKind::Temporary, "raise the limit of open files (ulimit -n)")
+            }
+            Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => (
+                UsageErrorKind::Internal,
+                "the container forbids that system call: use a newer container runtime, or another \
+                 seccomp profile",
+            ),
+            _ if has_memory_limit() => (
+                UsageErrorKind::Temporary,
+                "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
+            ),
+            _ => (
+                UsageErrorKind::Temporary,
+                "try again when fewer processes run, or raise the limit (ulimit -u, TasksMax= of a \
+                 service, the pids limit of a container)",
+            ),
         };
-        let what = format!("no thread could be started: {error}; {advice}");
-        Self::of(UsageErrorKind::Temporary, what)
+        Self::of(cause, format!("{what}: {error}; {advice}"))
     }
 
     /// Standard output could not be written.

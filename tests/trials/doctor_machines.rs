@@ -196,6 +196,28 @@ async fn without_room_for_its_threads_outlast_asks_to_be_started_later() {
 }
 
 #[tokio::test]
+async fn a_run_that_cannot_start_leaves_no_older_success_in_its_result_file() {
+    const OLD: &str = "{\"exit_code\":0}\n";
+    let server = serve(Scenario::new().reply("Done.").times(40));
+    for files in [5, 6, 7, 8, 10, 12, 14, 16, 20] {
+        let run = RunBuilder::against(&server).args(["Do it.", "--result-file", "result.json"]);
+        std::fs::write(run.work().join("result.json"), OLD).expect("the folder is ours");
+        let limited = format!("ulimit -n {files}; exec \"$@\"");
+        let ended = run.args(["--max-retries", "0"]).in_shell(&limited).run().await;
+        let Some(code @ (0..=77)) = ended.code else { panic!("{files}: {ended:?}") };
+        // Without descriptors, the program is not even loaded, or cannot open the folder.
+        if ended.stdout.is_empty() {
+            assert_ne!(code, 0, "{files}: {ended:?}");
+            continue;
+        }
+        let kept = std::fs::read_to_string(ended.work().join("result.json"));
+        let kept = kept.map(|kept| serde_json::from_str::<Value>(&kept).expect("one object"));
+        let kept = kept.map_or(json!(code), |kept| kept["exit_code"].clone());
+        assert_eq!(kept, code, "{files}: {ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn doctor_warns_about_low_limits_and_root_without_permission_prompts() {
     let limited = offline().in_shell("ulimit -n 100; exec \"$@\"").run().await;
     tells(&report(&limited), "ulimit", "warning", &["open files", "only 100", "256"]);
