@@ -30,7 +30,7 @@ use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
 
 use super::lease_claim::{LeaseClaim, LeaseRefusal};
-use super::lease_record::{HolderProcess, LeaseRecord, lease_path, read_lease, time_left};
+use super::lease_record::{HolderProcess, LeaseRecord, Present, lease_path, read_lease, time_left};
 use super::lock::FileLock;
 use super::session_folder::MachineId;
 use super::{JournalError, SessionId};
@@ -96,12 +96,16 @@ impl SessionLease {
             Ok(claim) => claim,
             Err(held @ LeaseRefusal::Held(_)) => return Err(held),
             Err(LeaseRefusal::Unavailable) => {
-                check_age(&path, previous.as_ref(), SystemTime::now(), request)?;
+                let present = Present::Here(SystemTime::now());
+                check_age(&path, previous.as_ref(), present, request)?;
                 return Err(LeaseRefusal::Unavailable);
             }
         };
         let takeover = match before {
-            Some(_) => check_age(&path, previous.as_ref(), claim.made_at, request)?,
+            Some(_) => {
+                let present = Present::OfFileServer(claim.made_at);
+                check_age(&path, previous.as_ref(), present, request)?
+            }
             None => Takeover::Certain,
         };
         // Another process may have claimed and published a lease since the first read.
@@ -231,7 +235,7 @@ impl LeaseFence {
 fn check_age(
     path: &Path,
     previous: Option<&LeaseRecord>,
-    now: SystemTime,
+    present: Present,
     request: &LeaseRequest<'_>,
 ) -> Result<Takeover, LeaseRefusal> {
     let is_locked = request.lock == FileLock::Held;
@@ -250,7 +254,7 @@ fn check_age(
         }
         Some((_, HolderProcess::ThisOne | HolderProcess::Unknown)) | None => {}
     }
-    let Some(left) = time_left(path, now) else { return Ok(Takeover::Presumed) };
+    let Some(left) = time_left(path, present) else { return Ok(Takeover::Presumed) };
     Err(LeaseRefusal::Held(previous.map(|record| record.holder(Some(left)))))
 }
 
@@ -272,8 +276,12 @@ mod tests {
     }
 
     fn let_expire(journal: &Path) {
+        set_heartbeat(journal, SystemTime::now() - Duration::from_mins(1));
+    }
+
+    fn set_heartbeat(journal: &Path, time: SystemTime) {
         let file = File::options().append(true).open(lease_path(journal)).expect("a lease");
-        file.set_modified(SystemTime::now() - Duration::from_mins(1)).expect("a time");
+        file.set_modified(time).expect("a time");
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -303,6 +311,19 @@ mod tests {
         assert!(second.fence().check().is_ok(), "the first one does not release it");
         drop(second);
         assert_eq!(names(folder.path()), [""; 0], "nothing is left");
+    }
+
+    #[test]
+    fn a_heartbeat_of_a_clock_that_was_set_back_expires() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = folder.path().join("session.jsonl");
+        let (first, _) = acquire(&journal, "one").expect("free");
+        set_heartbeat(&journal, SystemTime::now() + Duration::from_secs(10));
+        assert!(matches!(acquire(&journal, "two"), Err(LeaseRefusal::Held(Some(_)))));
+        set_heartbeat(&journal, SystemTime::now() + Duration::from_hours(1));
+        let (_second, takeover) = acquire(&journal, "two").expect("its owner is gone");
+        assert_eq!(takeover, Takeover::Presumed);
+        assert!(first.fence().check().is_err(), "and may not write");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::error::LockHolder;
-use super::lease_record::{HolderProcess, LeaseRecord, time_left};
+use super::lease_record::{HolderProcess, LeaseRecord, Present, time_left};
 use super::session_folder::MachineId;
 
 /// Maximum number of abandoned claims that are skipped.
@@ -89,6 +89,6 @@ fn live_claim(link: &Path, machine: &MachineId) -> Option<LeaseRefusal> {
     if record.as_ref().map(|record| record.process(machine)) == Some(HolderProcess::Dead) {
         return None;
     }
-    let left = time_left(link, SystemTime::now())?;
+    let left = time_left(link, Present::Here(SystemTime::now()))?;
     Some(LeaseRefusal::Held(record.map(|record| record.holder(Some(left)))))
 }

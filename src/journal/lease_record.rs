@@ -93,11 +93,26 @@ pub(super) enum HolderProcess {
     Unknown,
 }
 
+/// The present, by which the age of a heartbeat is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Present {
+    /// By the clock that also sets the times of heartbeats.
+    OfFileServer(SystemTime),
+    /// By the clock of this host, which may differ from the former by any time.
+    Here(SystemTime),
+}
+
 /// Returns the time until a lease expires without a heartbeat. `None`: it has expired, or is gone.
-pub(super) fn time_left(path: &Path, now: SystemTime) -> Option<Duration> {
+pub(super) fn time_left(path: &Path, present: Present) -> Option<Duration> {
     let renewed = fs::symlink_metadata(path).ok()?.modified().ok()?;
-    // A heartbeat in the future counts as fresh.
-    let age = now.duration_since(renewed).unwrap_or(Duration::ZERO);
+    let (Present::OfFileServer(now) | Present::Here(now)) = present;
+    let age = match (now.duration_since(renewed), present) {
+        (Ok(age), _) => age,
+        // The clock was set back since: a living owner would have renewed it.
+        (Err(ahead), Present::OfFileServer(_)) if ahead.duration() > LEASE_DURATION => return None,
+        // A heartbeat in the future counts as fresh.
+        (Err(_), Present::OfFileServer(_) | Present::Here(_)) => Duration::ZERO,
+    };
     LEASE_DURATION.checked_sub(age).filter(|left| !left.is_zero())
 }
 
@@ -108,7 +123,7 @@ pub(super) fn is_held_elsewhere(journal: &Path) -> bool {
     let Ok(Some(content)) = read_lease(&path) else { return false };
     let here = MachineId::this();
     LeaseRecord::parse(&content).is_some_and(|record| record.boot_id != here.boot_id)
-        && time_left(&path, SystemTime::now()).is_some()
+        && time_left(&path, Present::Here(SystemTime::now())).is_some()
 }
 
 /// Returns the path of the lease of a session's file.
