@@ -363,10 +363,14 @@ pub(super) fn read_roots(files: &[CaFile]) -> Result<Vec<CertificateDer<'static>
     Ok(roots)
 }
 
+/// The largest certificate file that is read: many times that of all public authorities.
+const BUNDLE_BYTES_MAX: u64 = 16 << 20;
+
 /// Reads a PEM file, which may begin with a byte order mark, and may use the old label of
 /// certificates.
 fn read_pem(file: &CaFile) -> Result<String, InvalidBundle> {
-    let bytes = file_reads::read(&file.path).map_err(|error| InvalidBundle::new(file, &error))?;
+    let bytes = file_reads::read_bounded(&file.path, BUNDLE_BYTES_MAX)
+        .map_err(|error| InvalidBundle::new(file, &error))?;
     let text = json::decode(&bytes);
     Ok(text.trim_start_matches('\u{feff}').replace("X509 CERTIFICATE-----", "CERTIFICATE-----"))
 }

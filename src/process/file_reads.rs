@@ -78,15 +78,6 @@ pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
     is_closed.then(|| format!("{part} belongs to uid {owner}, and outlast runs as uid {us}; {fix}"))
 }
 
-/// Reads a whole file.
-///
-/// # Errors
-/// Those of [`fs::read`].
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let _note = PendingRead::register(path);
-    fs::read(path)
-}
-
 /// Reads a whole text file.
 ///
 /// # Errors

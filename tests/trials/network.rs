@@ -195,6 +195,7 @@ async fn proxy_and_certificate_mistakes_are_reported_before_any_request() {
             "certificate file /nonesuch.pem (named by SSL_CERT_FILE): No such",
         ),
         ("NODE_EXTRA_CA_CERTS", "/dev/null", "it holds no PEM certificate"),
+        ("SSL_CERT_FILE", "/dev/zero", "it is larger than 16384 kB"),
     ] {
         let ended = trial(&proxy, "").env(name, value).args(["Say hello."]).run().await;
         assert_eq!(ended.code, Some(2), "{ended:?}");
