@@ -1,12 +1,14 @@
 //! Reports an error that stopped a run before it began, in the requested format.
 
 use std::env;
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use uuid::Uuid;
 
 use crate::config::environment::annotates_errors;
@@ -17,7 +19,7 @@ use crate::tools::secret_values;
 
 use super::args::{OutputFormat, RequestedOutput};
 use super::output::{TerminalFilter, usage_error_result};
-use super::output_file::{OutputFile, ResultRetention};
+use super::output_file::{OutputFile, OutputFileError, ResultRetention};
 use super::stdout::print;
 use super::step_summary::error_command;
 use super::usage::UsageError;
@@ -74,13 +76,28 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
     wanted.exit_code_terms()(error.verdict().exit_code())
 }
 
-/// Writes the result file, if that is possible.
+/// Writes the result file. If that is not possible, removes an older one, which would be taken for
+/// the result of this run.
 fn write_file(path: &Path, line: &str) {
-    let Ok(file) = OutputFile::open(path) else { return };
-    if file.write(line, ResultRetention::Synced).is_err() {
-        // An older file would be taken for the result of this run.
-        let _ = file.remove();
+    match OutputFile::open(path) {
+        Ok(file) => {
+            if file.write(line, ResultRetention::Synced).is_err() {
+                let _ = file.remove();
+            }
+        }
+        // A removal needs no descriptor.
+        Err(OutputFileError::FolderClosed(error)) if is_out_of_descriptors(&error) => {
+            if fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        // The path is a mistake, so nothing there is touched.
+        Err(_) => {}
     }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 /// Writes lines to standard error. If it is a full pipe that is not read, the exit code is enough.
