@@ -287,6 +287,10 @@ impl<'a> RunWorld<'a> {
         event: HookEvent,
         inputs: Vec<HookInput>,
     ) -> Result<Vec<HookDecision>, CancelReason> {
+        if self.hooks.listen_to(event) {
+            // A hook may read the journal.
+            self.await_journal().await?;
+        }
         let (hooks, peers) = self.hooks_and_peers();
         let mut decisions = hooks.run_all(event, inputs, peers).await?;
         for text in decisions.iter_mut().flat_map(HookDecision::texts_for_model) {

@@ -25,6 +25,7 @@ mod folder_instructions;
 mod hook_runner;
 mod housekeeping;
 mod interruption;
+mod journal_waits;
 mod left_open;
 mod lifecycle_hooks;
 mod messages;

@@ -69,14 +69,18 @@ pub async fn run(
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the remaining steps of the end follow all the same.
     let _ = catch_async_panic(world.end_work(reason)).await;
+    let _ = catch_async_panic(world.settle_journal()).await;
     if finished.is_none() {
         let _ = catch_async_panic(world.run_end_hooks(reason)).await;
     }
     let _ = catch_async_panic(world.end_servers(reason, state)).await;
     drop(leftovers);
     let reason = close(&mut world, ended);
+    let _ = catch_async_panic(world.settle_journal()).await;
     settle_shared_work(&mut world).await;
-    world.outcome(reason)
+    let outcome = world.outcome(reason);
+    world.close_journal().await;
+    outcome
 }
 
 /// The start of a session, or its continuation.
@@ -143,6 +147,7 @@ pub(super) async fn run_subagent(
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
     let _ = catch_async_panic(world.end_work(reason)).await;
     let reason = close(world, ended);
+    let _ = catch_async_panic(world.settle_journal()).await;
     world.caller.accounting.settle_broken();
     reason
 }

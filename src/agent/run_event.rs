@@ -184,6 +184,10 @@ pub enum WaitingFor {
     Servers {
         names: Vec<String>,
     },
+    /// The disk of the journal at this path, before an effect that its records announce.
+    Journal {
+        path: String,
+    },
     /// Calls of other agents whose reservations leave too little for the next one.
     Money,
 }

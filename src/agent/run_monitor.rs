@@ -175,6 +175,16 @@ impl<'a> RunMonitor<'a> {
         timer
     }
 
+    /// Begins a wait that is mostly short. Its first heartbeat comes after `least` at the earliest,
+    /// so that the heartbeats of many such waits do not hide the long ones between them.
+    pub(super) fn begin_short(&self, least: Duration) -> WaitTimer {
+        let mut timer = self.begin();
+        let period = timer.ticks.period();
+        let least = Instant::now() + least.min(period);
+        timer.ticks.reset_at((self.last_emitted + period).max(least));
+        timer
+    }
+
     /// Waits for `work`, unless the run is cut off first. `heartbeat` is called each time that a
     /// heartbeat is due; with `None`, nothing is reported.
     ///

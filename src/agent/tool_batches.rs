@@ -306,6 +306,7 @@ impl RunWorld<'_> {
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(batch, &admitted);
+        self.await_journal().await?;
         if self.is_taken_over() {
             return Err(CancelReason::Interrupt(Interrupt::SessionTakenOver));
         }

@@ -61,7 +61,7 @@ impl World for RunWorld<'_> {
 
     /// Records a transition, in this order: older events of sub-agents are reported first; the
     /// edits of the conversation are in the journal before the transition, and the transition
-    /// before its action is performed; then the observer receives the step, and the state for the
+    /// before its action has an effect; then the observer receives the step, and the state for the
     /// action is set.
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
@@ -91,6 +91,13 @@ impl World for RunWorld<'_> {
     async fn perform(&mut self, action: Action) -> Event {
         if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
             self.caller.accounting.release_turn();
+        }
+        // Tools wait for the records of their intents, and hooks wait by themselves. An estimate has
+        // no effect.
+        if !matches!(action, Action::Estimate { .. } | Action::RunTools)
+            && let Err(cut) = self.await_journal().await
+        {
+            return cut.into();
         }
         if self.is_taken_over() {
             return Event::Interrupted(Interrupt::SessionTakenOver);
@@ -125,6 +132,7 @@ impl<'a> RunWorld<'a> {
             broken: None,
             yielded_in_turn: None,
         };
+        world.journal.start_thread();
         world.offer_tools();
         world.conversation.set_fixed_bytes(world.caller.fixed_bytes());
         world

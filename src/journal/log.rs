@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -23,6 +23,7 @@ use super::entry::{
 use super::lease::{LeaseRequest, SessionLease};
 use super::lock::lock_session;
 use super::mirror::JournalMirror;
+use super::output::JournalOutput;
 use super::past_background::PastBackground;
 use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
 use super::redact::Redaction;
@@ -34,11 +35,12 @@ use super::terms::Terms;
 use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
 
-/// Writes a run's journal. No method fails, panics or waits for anything but the disk: after a
-/// failure the journal is [`JournalHealth::Lost`], until the missing lines can be written.
+/// Writes a run's journal. No method fails or panics: after a failure the journal is
+/// [`JournalHealth::Lost`], until the missing lines can be written. An append waits for the disk
+/// until [`Journal::start_thread`]; after it, only [`Journal::flush`] and [`Journal::close`] wait.
 #[derive(Debug, Default)]
 pub struct Journal {
-    pub(super) sink: JournalSink,
+    pub(super) output: JournalOutput,
     pub(super) path: PathBuf,
     pub(super) session: String,
     pub(super) cwd: String,
@@ -75,7 +77,7 @@ impl Journal {
     }
 
     fn with_sink(sink: JournalSink) -> Self {
-        Self { sink, ..Self::default() }
+        Self { output: JournalOutput::Direct(sink), ..Self::default() }
     }
 
     /// Creates a session.
@@ -167,7 +169,7 @@ impl Journal {
         opening: &ProcessOpening,
     ) -> Self {
         Self {
-            sink: JournalSink::File(writer),
+            output: JournalOutput::Direct(JournalSink::File(writer)),
             session: id.to_string(),
             cwd: sessions.recorded_cwd(),
             version: opening.version.clone(),
@@ -206,14 +208,37 @@ impl Journal {
 
     /// Returns whether everything appended so far is stored, or the reason that it is not.
     pub fn health(&self) -> JournalHealth {
-        self.sink.health()
+        self.output.health()
     }
 
     /// Returns the channel that reports a takeover of the session by another process. `None` if the
     /// session has no lease.
     pub fn takeovers(&self) -> Option<watch::Receiver<Option<Interrupt>>> {
-        let JournalSink::File(writer) = &self.sink else { return None };
-        writer.fence().map(|fence| fence.losses())
+        self.output.fence().map(|fence| fence.losses())
+    }
+
+    /// Appends on a thread from here on, so that a slow disk delays only what waits for it.
+    pub fn start_thread(&mut self) {
+        let output = std::mem::take(&mut self.output);
+        self.output = output.on_thread(&self.path, self.mirror.as_ref());
+    }
+
+    /// Returns true if everything appended so far is written, and synced where that is required,
+    /// or can no longer be.
+    pub fn is_flushed(&self) -> bool {
+        self.output.is_flushed()
+    }
+
+    /// Waits until everything appended so far is written, and synced where that is required. An
+    /// effect that must not happen without these records follows this. If the disk has not answered
+    /// within `limit`, the journal is lost until it does. Cancel-safe.
+    pub async fn flush(&mut self, limit: Duration) {
+        self.output.flush(limit).await;
+    }
+
+    /// Closes the file, which releases the session. Waits for that for `limit` at most.
+    pub async fn close(&mut self, limit: Duration) {
+        self.output.close(limit).await;
     }
 
     /// The session's file; empty when there is none.
@@ -296,7 +321,7 @@ impl Journal {
     }
 
     /// Appends the intent to run tools. Each call comes with whether its input was changed. The
-    /// tools may start only after this has returned.
+    /// tools may start only once it is flushed.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
         for (call, _) in calls {
             self.recorded.started(&call.id, &call.name);
@@ -421,8 +446,10 @@ impl Journal {
             CarryOver::On => {}
         }
         self.recorded.demand(opening.new_demands);
-        let lease_epoch =
-            if let JournalSink::File(writer) = &self.sink { writer.epoch() } else { None };
+        let lease_epoch = match &self.output {
+            JournalOutput::Direct(JournalSink::File(writer)) => writer.epoch(),
+            JournalOutput::Direct(_) | JournalOutput::Thread(_) => None,
+        };
         let epoch = lease_epoch.map_or(epoch, |lease_epoch| lease_epoch.max(epoch));
         self.epoch = epoch;
         let open = OpenRecord {
@@ -471,12 +498,12 @@ impl Journal {
 
     /// Completes a last line that lacks only its newline.
     pub(super) fn end_line(&mut self) {
-        self.append(b"\n", Sync::Later);
+        self.write_lines(b"\n".to_vec(), Sync::Later);
     }
 
     /// Stops writing permanently.
     pub(super) fn fail(&mut self, cause: &io::Error) {
-        self.sink.fail(&self.path, cause);
+        self.output.fail(&self.path, cause);
     }
 
     /// Writes the parts of a message, a line each, in one write.
@@ -535,18 +562,9 @@ impl Journal {
         self.seq += 1;
     }
 
-    /// Appends lines in one write.
-    pub(super) fn write_lines(&mut self, lines: &[Vec<u8>], sync: Sync) {
-        self.append(&lines.concat(), sync);
-        if let Some(mirror) = self.mirror.as_ref().filter(|_| self.sink.keeps_lines()) {
-            for line in lines {
-                mirror.copy(&self.path, line);
-            }
-        }
-    }
-
-    fn append(&mut self, lines: &[u8], sync: Sync) {
-        self.sink.append(&self.path, lines, sync);
+    /// Appends whole lines, all or none.
+    pub(super) fn write_lines(&mut self, lines: Vec<u8>, sync: Sync) {
+        self.output.append((&self.path, self.mirror.as_ref()), lines, sync);
     }
 }
 

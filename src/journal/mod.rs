@@ -10,7 +10,6 @@
 //!                                                       ▲ synced       outcome ▲ synced meanwhile
 //! ```
 
-mod background_sync;
 mod cleanup;
 mod contract;
 mod damage;
@@ -29,6 +28,7 @@ mod log;
 mod message_links;
 mod mirror;
 mod moved_session;
+mod output;
 mod parsed_line;
 mod past_agents;
 mod past_background;

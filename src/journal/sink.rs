@@ -10,9 +10,11 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::lease::LeaseFence;
 use super::writer::{AppendError, JournalWriter, Sync};
 
 /// The pause after a failed attempt to write everything again, as a multiple of its duration.
@@ -56,6 +58,14 @@ impl JournalSink {
             Self::Off => JournalHealth::Off,
             Self::Lost { why, .. } => JournalHealth::Lost(why.clone()),
             Self::TakenOver { why } => JournalHealth::TakenOver(why.clone()),
+        }
+    }
+
+    /// Returns the fence of the session's lease. `None` without a lease, or after the file failed.
+    pub(super) fn fence(&self) -> Option<&Arc<LeaseFence>> {
+        match self {
+            Self::File(writer) => writer.fence(),
+            Self::Off | Self::Lost { .. } | Self::TakenOver { .. } => None,
         }
     }
 

@@ -68,7 +68,7 @@ impl Journal {
     pub(super) fn end_step(&mut self) {
         if let Some(step) = self.step.take() {
             let (lines, sync) = step.sealed();
-            self.write_lines(&lines, sync);
+            self.write_lines(lines.concat(), sync);
         }
     }
 
@@ -78,7 +78,7 @@ impl Journal {
             step.add(objects, sync);
         } else if !objects.is_empty() {
             let lines: Vec<Vec<u8>> = objects.into_iter().map(seal).collect();
-            self.write_lines(&lines, sync);
+            self.write_lines(lines.concat(), sync);
         }
     }
 }

@@ -21,10 +21,11 @@ use super::entry::ProcessOpening;
 use super::lease::LeaseFence;
 use super::log::JournalStart;
 use super::mirror::JournalMirror;
+use super::output::JournalOutput;
 use super::past_agents::{SubagentMeta, folder_of};
 use super::redact::Redaction;
 use super::session_folder::{entries, sync_folders};
-use super::sink::JournalSink;
+use super::sink::{JournalHealth, JournalSink};
 use super::terms::Terms;
 use super::writer::JournalWriter;
 
@@ -61,6 +62,11 @@ pub struct SubagentHeader<'a> {
 }
 
 impl SubagentJournal {
+    /// Returns the path of the journal of a sub-agent.
+    pub fn file(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("agent-{id}.jsonl"))
+    }
+
     /// The highest sub-agent number of the session.
     pub fn highest_number(&self) -> u32 {
         let number = |path: &PathBuf| {
@@ -74,7 +80,9 @@ impl SubagentJournal {
 impl Journal {
     /// Returns the location of sub-agent journals; `None` if the session has no journal.
     pub fn subagent_journals(&self) -> Option<SubagentJournal> {
-        let JournalSink::File(writer) = &self.sink else { return None };
+        if self.health() != JournalHealth::Durable {
+            return None;
+        }
         Some(SubagentJournal {
             folder: folder_of(&self.path),
             session: self.session.clone(),
@@ -82,21 +90,22 @@ impl Journal {
             version: self.version.clone(),
             epoch: self.epoch,
             mirror: self.mirror.clone(),
-            fence: writer.fence().cloned(),
+            fence: self.output.fence().cloned(),
         })
     }
 
     /// Starts the journal of a sub-agent. If it cannot be written, the journal reports itself lost.
     pub fn create_subagent(location: &SubagentJournal, header: &SubagentHeader<'_>) -> Self {
-        let path = location.folder.join(format!("agent-{}.jsonl", header.id));
+        let path = location.file(header.id);
         let file = match create_files(location, header, &path) {
             Ok(file) => file,
             Err(cause) => {
                 return Self::unwritable(format!("cannot write {}: {cause}", path.display()));
             }
         };
+        let writer = JournalWriter::new(file, 0).with_fence(location.fence.clone());
         let mut journal = Self {
-            sink: JournalSink::File(JournalWriter::new(file, 0).with_fence(location.fence.clone())),
+            output: JournalOutput::Direct(JournalSink::File(writer)),
             path,
             session: location.session.clone(),
             cwd: location.cwd.clone(),

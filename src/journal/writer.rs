@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::background_sync::BackgroundSync;
 use super::lease::{FenceError, LeaseFence, SessionLease};
 use super::lock::{LockedFile, lock};
 use super::session_folder::sync_folders;
@@ -19,8 +18,8 @@ const TAKE_OVER: &[u8] = br#""kind":"open""#;
 const FOREIGN_BYTES_MAX: u64 = 1 << 20;
 /// The most memory that is kept for lines to come once all lines are synced, in bytes.
 const UNSYNCED_CAPACITY_MAX: usize = 1 << 20;
-/// The maximum size of the lines that are kept in memory while writing fails, in bytes.
-const UNSYNCED_BYTES_MAX: usize = 64 << 20;
+/// The maximum size of the lines that are kept in memory while the disk fails, in bytes.
+pub(super) const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 
 /// The time by which a line must be on disk, in ascending order of urgency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,9 +27,10 @@ pub(super) enum Sync {
     /// Synced together with the next line that is.
     #[default]
     Later,
-    /// Synced in the background, and no later than the next line that is synced `Now`.
+    /// Synced by the journal's thread after a moment, and no later than the next line that is
+    /// synced `Now`.
     Soon,
-    /// Synced before the append returns.
+    /// Synced before the append is finished.
     Now,
 }
 
@@ -45,8 +45,6 @@ pub(super) struct JournalWriter {
     synced: u64,
     /// The lines after the synced ones, including those that could not be written.
     unsynced: Vec<u8>,
-    /// Started with the first line that is synced `Soon`.
-    background: Option<BackgroundSync>,
     /// Held as long as the file is written.
     lease: Option<SessionLease>,
     fence: Option<Arc<LeaseFence>>,
@@ -83,15 +81,7 @@ impl JournalWriter {
 
     /// Continues at the end of `file`, which is `len` bytes long.
     pub(super) fn new(file: impl Into<LockedFile>, len: u64) -> Self {
-        Self {
-            file: file.into(),
-            len,
-            synced: len,
-            unsynced: Vec::new(),
-            background: None,
-            lease: None,
-            fence: None,
-        }
+        Self { file: file.into(), len, synced: len, unsynced: Vec::new(), lease: None, fence: None }
     }
 
     /// Writes only as long as this lease is held.
@@ -118,10 +108,6 @@ impl JournalWriter {
     /// Appends lines, all or none.
     pub(super) fn append(&mut self, lines: &[u8], sync: Sync) -> Result<(), AppendError> {
         self.unsynced.extend_from_slice(lines);
-        if let Some(syncs) = &mut self.background {
-            // The kernel reports an error once: a later sync of the file would succeed.
-            syncs.check()?;
-        }
         if let Some(fence) = &self.fence {
             fence.check()?;
         }
@@ -133,34 +119,11 @@ impl JournalWriter {
             return Err(cause.into());
         }
         self.len += u64::try_from(lines.len()).unwrap_or(u64::MAX);
-        match sync {
-            Sync::Now => {
-                self.finish_background_sync()?;
-                self.file.sync_data()?;
-                self.mark_synced();
-            }
-            Sync::Soon => self.sync_in_background()?,
-            Sync::Later => {}
+        if sync == Sync::Now {
+            self.file.sync_data()?;
+            self.mark_synced();
         }
         Ok(())
-    }
-
-    fn sync_in_background(&mut self) -> io::Result<()> {
-        if self.background.is_none() {
-            self.background = BackgroundSync::start(&self.file).ok();
-        }
-        match &mut self.background {
-            Some(syncs) => {
-                syncs.begin();
-                Ok(())
-            }
-            // No thread could be started.
-            None => self.file.sync_data(),
-        }
-    }
-
-    fn finish_background_sync(&mut self) -> io::Result<()> {
-        self.background.as_mut().map_or(Ok(()), BackgroundSync::finish)
     }
 
     fn mark_synced(&mut self) {
@@ -189,7 +152,6 @@ impl JournalWriter {
         }
         self.check_takeover()?;
         self.file = replace_file(path, &mut self.file, self.synced, &self.unsynced)?.into();
-        self.background = None;
         self.len = self.file.metadata()?.len();
         self.mark_synced();
         Ok(())
@@ -265,15 +227,6 @@ fn stage_copy(staged: &Path, old: &mut File, length: u64, lines: &[u8]) -> io::R
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
-    use crate::journal::sink::JournalSink;
-    use crate::journal::{
-        Journal, JournalHealth, MessageMeta, ProcessOpening, SessionFolder, SessionId,
-    };
-    use crate::recovery::{Money, StopReason};
-    use crate::transcript::{Block, Message, ToolCall, Usage};
-
     use super::*;
 
     fn device(name: &str) -> JournalWriter {
@@ -293,46 +246,11 @@ mod tests {
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
     }
 
-    /// Returns the sync that `append` requests: on a file whose syncs fail, the journal is lost by
-    /// it.
-    fn sync_of(append: impl FnOnce(&mut Journal)) -> Sync {
-        let (sessions, id) =
-            (SessionFolder::new(Path::new("/nowhere"), Path::new("/")), SessionId::generate());
-        let opening = ProcessOpening::default();
-        let mut journal = Journal::on_writer(device("/dev/null"), &sessions, &id, &opening);
-        append(&mut journal);
-        let JournalSink::File(writer) = &mut journal.sink else {
-            assert!(matches!(journal.health(), JournalHealth::Lost(_)));
-            return Sync::Now;
-        };
-        if writer.finish_background_sync().is_err() { Sync::Soon } else { Sync::Later }
-    }
-
     #[test]
-    fn journal_syncs_intents_and_messages_before_they_take_effect_and_outcomes_beside_it() {
-        let call = ToolCall { id: "a".to_owned(), name: "Bash".to_owned(), input: Value::Null };
-        let text = Block::text("x");
-        let tool = Block::call("a", "B", Value::Null);
-        let says = |block: &Block| Message::assistant(vec![block.clone()]);
-        let user = Message::user(vec![text.clone()]);
-        let meta = MessageMeta::default();
-        let spend = |journal: &mut Journal| {
-            journal.spend(Some(Money::ZERO), &Usage::default(), "m");
-        };
-        assert_eq!(sync_of(|journal| journal.intent(&[(call, false)])), Sync::Now);
-        assert_eq!(sync_of(|journal| _ = journal.message(&user, &meta)), Sync::Now);
-        assert_eq!(sync_of(|journal| _ = journal.message(&says(&text), &meta)), Sync::Now);
-        assert_eq!(sync_of(|journal| journal.end(StopReason::Completed, None)), Sync::Now);
-        assert_eq!(sync_of(|journal| _ = journal.outcome(&text, &Value::Null)), Sync::Soon);
-        assert_eq!(sync_of(|journal| _ = journal.message(&says(&tool), &meta)), Sync::Later);
-        assert_eq!(sync_of(spend), Sync::Later);
-    }
-
-    #[test]
-    fn the_error_of_a_sync_in_the_background_reaches_the_next_line() {
+    fn lines_whose_sync_fails_go_to_a_new_file() {
         let mut writer = device("/dev/null");
-        assert!(writer.append(b"x\n", Sync::Soon).is_ok(), "it does not wait");
-        assert!(writer.append(b"y\n", Sync::Now).is_err(), "it waits for the sync");
-        assert_eq!(writer.unsynced, b"x\ny\n", "both go to a new file");
+        assert!(writer.append(b"x\n", Sync::Soon).is_ok(), "it is not synced here");
+        assert!(writer.append(b"y\n", Sync::Now).is_err(), "it cannot be synced");
+        assert_eq!(writer.unsynced, b"x\ny\n");
     }
 }

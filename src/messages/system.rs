@@ -229,6 +229,10 @@ pub enum WaitSubject {
     Mcp {
         servers: String,
     },
+    /// The disk of the journal at this path.
+    Journal {
+        path: String,
+    },
     /// Calls of other agents that have reserved the rest of the budget.
     Budget,
 }

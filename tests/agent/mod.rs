@@ -9,6 +9,7 @@ mod final_replies;
 pub(crate) mod full_windows;
 mod gateways;
 mod hooks;
+mod journal_waits;
 mod kept_servers;
 mod lease;
 pub(crate) mod loops;

@@ -66,6 +66,7 @@ impl ObservedEvent {
                 WaitingFor::Hook { event } => format!("hook {}", event.name()),
                 WaitingFor::Work { running } => format!("work {}", running.join("; ")),
                 WaitingFor::Agents { running } => format!("agents {}", running.join("; ")),
+                WaitingFor::Journal { .. } => "journal".to_owned(),
                 WaitingFor::Money => "money".to_owned(),
                 WaitingFor::Servers { names } => format!("servers {}", names.join(", ")),
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
@@ -37,15 +38,12 @@ fn effects(ended: &FinishedProcess) -> usize {
     fs::read_to_string(ended.work().join("log")).map_or(0, |log| log.lines().count())
 }
 
-/// Runs the task with one kind of call on its journal failing from the `number`-th on. Returns
-/// the calls on the journal that were seen too.
-async fn failing(
-    server: &RehearsalServer,
-    call: &str,
-    error: &str,
-    number: usize,
-) -> (FinishedProcess, String) {
-    let trial = RunBuilder::against(server).args(["--session-id", SESSION, "Do it."]);
+/// Prepares the task with an injection into the calls on its journal, as strace names it. The calls
+/// that were seen are in the file `calls`.
+fn injecting(server: &RehearsalServer, injection: &str) -> RunBuilder {
+    let often = r#"{"heartbeatInterval": "1s"}"#;
+    let trial = RunBuilder::against(server).args(["--settings", often]);
+    let trial = trial.args(["--session-id", SESSION, "Do it."]);
     let folder = fs::canonicalize(trial.work()).expect("it is there").display().to_string();
     let plain: String =
         folder.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).collect();
@@ -53,15 +51,10 @@ async fn failing(
     // It must be there for its path to be watched.
     let calls = trial.work().join("calls").display().to_string();
     let trial = trial.env("JOURNAL", &journal.display().to_string()).env("CALLS", &calls);
-    let ended = trial
-        .in_shell(&format!(
-            "exec strace -D -f -qq -o \"$CALLS\" -P \"$JOURNAL\" -e trace=fsync,fdatasync,write \
-             -e inject={call}:error={error}:when={number}+ \"$@\""
-        ))
-        .run()
-        .await;
-    let calls = fs::read_to_string(ended.work().join("calls")).expect("strace wrote it");
-    (ended, calls)
+    trial.in_shell(&format!(
+        "exec strace -D -f -qq -o \"$CALLS\" -P \"$JOURNAL\" -e trace=fsync,fdatasync,write \
+         -e inject={injection} \"$@\""
+    ))
 }
 
 /// Only the file fails, and a new one in its place takes everything: again and again, since the call
@@ -80,7 +73,9 @@ async fn a_file_that_fails_is_replaced_and_nothing_is_missing_in_the_journal() {
     ] {
         for number in [2, 5] {
             let server = serve(task());
-            let (ended, calls) = failing(&server, call, error, number).await;
+            let injection = format!("{call}:error={error}:when={number}+");
+            let ended = injecting(&server, &injection).run().await;
+            let calls = fs::read_to_string(ended.work().join("calls")).expect("strace wrote it");
             assert!(calls.contains("(INJECTED)"), "{call} {error}: {calls}");
             let result = ended.result();
             assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
@@ -95,6 +90,23 @@ async fn a_file_that_fails_is_replaced_and_nothing_is_missing_in_the_journal() {
             assert_eq!(messages, 9, "the prompt, three calls with results, the answer, the prompt");
         }
     }
+}
+
+/// A sync that takes a minute, before the first command.
+#[tokio::test]
+async fn a_sync_that_hangs_is_named_and_delays_no_signal() {
+    if !can_trace() {
+        return;
+    }
+    let server = serve(task());
+    let mut running = injecting(&server, "fdatasync:delay_enter=60000000:when=2").start();
+    running.wait_for_stderr("waiting for the disk of the journal /").await;
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().await;
+    let result = ended.result();
+    assert_eq!((ended.code, &result["exit_code"]), (Some(143), &json!(143)), "{ended:?}");
+    assert_eq!((effects(&ended), &result["journal"]["state"]), (0, &json!("lost")), "{ended:?}");
+    assert!(!ended.stderr.contains("the run hung"), "{ended:?}");
 }
 
 /// A disk of its own, which only a machine that lets us mount one can have.

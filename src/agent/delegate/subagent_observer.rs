@@ -114,6 +114,9 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         return (!calls.is_empty()).then(|| format!("running {}", calls.join(", ")));
     }
     let RunEvent::Heartbeat(Heartbeat { waiting_for, .. }) = event else { return None };
+    if let WaitingFor::Journal { .. } = waiting_for {
+        return Some("waiting for the disk of its journal".to_owned());
+    }
     if let WaitingFor::Money = waiting_for {
         return Some("waiting for other agents' calls to be paid".to_owned());
     }

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::hooks::HookEvent;
@@ -20,6 +22,7 @@ use crate::transcript::succeeded_calls;
 use super::super::accounting::Accounting;
 use super::super::conversation::Conversation;
 use super::super::hook_runner::HookRunner;
+use super::super::journal_waits::ANSWER_MAX;
 use super::super::model_caller::ModelCaller;
 use super::super::run::run_subagent;
 use super::super::run_deps::RunDeps;
@@ -157,7 +160,10 @@ async fn run(child: SubagentRun) -> SubagentReport {
         return SubagentReport::unbegun(cut);
     }
     registry.set_activity(&identity.id, "starting".to_owned());
-    let journal = journal(&parent, &task, &limits);
+    let journal = match create_journal(&parent, &task, limits, &mut monitor).await {
+        Ok(journal) => journal,
+        Err(cut) => return SubagentReport::unbegun(cut),
+    };
     let transcript = journal.path().to_path_buf();
     let hooks = deps.hooks.as_ref();
     let hooks = hooks.map(|hooks| hooks.for_agent(&identity.id, &identity.kind, transcript));
@@ -234,19 +240,35 @@ fn endpoint_changes(endpoints: &[ModelEndpoint]) -> u32 {
 }
 
 /// Creates the journal of a sub-agent. A sub-agent runs even if its conversation cannot be stored.
-fn journal(parent: &ParentRun, task: &AgentTask, limits: &Limits) -> Journal {
-    let Some(location) = &parent.deps.registry.location else { return Journal::disabled() };
-    let header = SubagentHeader {
-        id: &task.identity.id,
-        call: &task.identity.call,
-        kind: &task.identity.kind,
-        description: &task.identity.description,
-        parent: task.parent.as_deref(),
-        model: &task.model,
-        background: task.background,
-        retries: task.retries.as_deref(),
-        limits,
-        secrets: parent.deps.secrets.clone(),
+async fn create_journal(
+    parent: &ParentRun,
+    task: &AgentTask,
+    limits: Limits,
+    monitor: &mut RunMonitor<'_>,
+) -> Result<Journal, CancelReason> {
+    let Some(location) = parent.deps.registry.location.clone() else {
+        return Ok(Journal::disabled());
     };
-    Journal::create_subagent(location, &header)
+    let path = location.file(&task.identity.id).display().to_string();
+    let (task, secrets) = (task.clone(), parent.deps.secrets.clone());
+    let creating = spawn_blocking(move || {
+        let header = SubagentHeader {
+            id: &task.identity.id,
+            call: &task.identity.call,
+            kind: &task.identity.kind,
+            description: &task.identity.description,
+            parent: task.parent.as_deref(),
+            model: &task.model,
+            background: task.background,
+            retries: task.retries.as_deref(),
+            limits: &limits,
+            secrets,
+        };
+        Journal::create_subagent(&location, &header)
+    });
+    let unanswered = format!("cannot write {path}: the disk does not answer");
+    let waiting_for = WaitingFor::Journal { path };
+    let created = timeout(ANSWER_MAX, creating);
+    let created = monitor.wait_as(waiting_for, ProgressSnapshot::default(), created).await?;
+    Ok(created.ok().and_then(Result::ok).unwrap_or_else(|| Journal::unwritable(unanswered)))
 }

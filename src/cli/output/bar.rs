@@ -147,6 +147,7 @@ impl StatusLine {
             WaitingFor::Work { .. } => ("background commands".to_owned(), whole),
             WaitingFor::Agents { .. } => ("agents".to_owned(), None),
             WaitingFor::Servers { names } => (format!("MCP servers ({})", names.join(", ")), whole),
+            WaitingFor::Journal { .. } => ("the journal's disk".to_owned(), None),
             WaitingFor::Money => ("other agents' calls".to_owned(), None),
         };
         self.show(&doing, *elapsed, wait);

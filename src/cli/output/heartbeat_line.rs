@@ -58,6 +58,9 @@ pub(super) fn heartbeat(
             names.join(", "),
             format_duration(heartbeat.ends_in.unwrap_or_default())
         ),
+        WaitingFor::Journal { path } => format!(
+            "waiting for the disk of the journal {path}, {elapsed} so far, turn {turn}, {spent}"
+        ),
         WaitingFor::Money => format!(
             "waiting until other agents' calls are paid and the budget has room, {elapsed} so \
              far, turn {turn}, {spent}"

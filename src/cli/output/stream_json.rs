@@ -436,6 +436,7 @@ fn wait_subject(waiting_for: &WaitingFor) -> WaitSubject {
         WaitingFor::Work { running } => WaitSubject::Background { running: bullets(running) },
         WaitingFor::Agents { running } => WaitSubject::Agents { running: bullets(running) },
         WaitingFor::Servers { names } => WaitSubject::Mcp { servers: names.join(", ") },
+        WaitingFor::Journal { path } => WaitSubject::Journal { path: path.clone() },
         WaitingFor::Money => WaitSubject::Budget,
     }
 }
