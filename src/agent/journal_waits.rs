@@ -8,8 +8,8 @@ use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::world::RunWorld;
 
-/// Time limit of a wait for the disk. A disk that takes longer does not answer: the run goes on, and
-/// the journal counts as lost until it does.
+/// Time limit of a wait for the disk. A disk that takes longer does not answer: the run goes on,
+/// and the journal counts as lost until it does.
 pub(super) const ANSWER_MAX: Duration = Duration::from_mins(1);
 
 /// Time after which a run that was cut off no longer waits for the disk: the whole run has two

@@ -92,8 +92,8 @@ impl World for RunWorld<'_> {
         if !matches!(action, Action::Estimate { .. } | Action::Ask(_)) {
             self.caller.accounting.release_turn();
         }
-        // Tools wait for the records of their intents, and hooks wait by themselves. An estimate has
-        // no effect.
+        // Tools wait for the records of their intents, and hooks wait by themselves. An estimate
+        // has no effect.
         if !matches!(action, Action::Estimate { .. } | Action::RunTools)
             && let Err(cut) = self.await_journal().await
         {

@@ -25,9 +25,9 @@ use super::mirror::JournalMirror;
 use super::sink::{JournalHealth, JournalSink};
 use super::writer::{Sync, UNSYNCED_BYTES_MAX};
 
-/// The time after which a line is synced that must be synced `Soon`. The outcome of a call is
-/// mostly followed by a message that is synced at once, and one sync is enough for both.
-const SOON: Duration = Duration::from_millis(2);
+/// The time after which a line is synced that must be synced `Soon`. The request that follows the
+/// outcome of a call is mostly sent by then, and so it does not wait for this sync.
+const SOON: Duration = Duration::from_millis(10);
 
 /// Where the lines of a journal are appended.
 #[derive(Debug)]

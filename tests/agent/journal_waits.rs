@@ -1,6 +1,6 @@
 //! A disk that does not answer while the run waits for its journal.
 
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use outlast::agent::{JournalHealth, interrupt};
@@ -8,30 +8,42 @@ use outlast::journal::{Journal, JournalMirror, OnDamage, SessionFolder, SessionI
 use outlast::recovery::{Interrupt, Moment, StopReason};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::run_fixture::{ObservedEvent, RunFixture, opening};
 
 /// How long the disk hangs if nothing releases it: a run that waits for it is noticed.
 const BOUND: Duration = Duration::from_mins(2);
 
-/// A run with one command. Its journal hangs after a line that is `chosen`, until the sender is
-/// dropped: the thread that writes passes each line on to the mirror.
-fn hanging_at(chosen: fn(&Value) -> bool) -> (RunFixture, mpsc::Sender<()>, SessionFolder) {
+/// A run with one command, whose journal hangs.
+struct HangingRun {
+    play: RunFixture,
+    place: SessionFolder,
+    /// Comes when it begins to hang.
+    hung: Arc<Notify>,
+    /// The disk answers once this is dropped.
+    release: mpsc::Sender<()>,
+}
+
+/// The journal hangs after a line that is `chosen`: the thread that writes passes each line on to the
+/// mirror.
+fn hanging_at(chosen: fn(&Value) -> bool) -> HangingRun {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "touch effect" }));
     let mut play = RunFixture::of(scenario.reply("Done.")).limits(|limits| {
         limits.heartbeat = Duration::from_millis(5);
     });
-    let (release, released) = mpsc::channel();
-    let released = Mutex::new(released);
+    let (hung, (release, released)) = (Arc::new(Notify::new()), mpsc::channel());
+    let (notify, released) = (Arc::clone(&hung), Mutex::new(released));
     let mirror = JournalMirror::new(move |_, line| {
         if chosen(&line) {
+            notify.notify_one();
             let _ = released.lock().expect("one thread").recv_timeout(BOUND);
         }
     });
     let place = SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
     let mirrored = place.clone().mirrored(Some(mirror));
     play.setup.journal = Journal::create(&mirrored, &id(), &opening()).expect("it can be made");
-    (play, release, place)
+    HangingRun { play, place, hung, release }
 }
 
 fn id() -> SessionId {
@@ -50,17 +62,15 @@ fn is_end(line: &Value) -> bool {
     line["kind"] == "end"
 }
 
-fn wait_for_journal(said: &ObservedEvent) -> bool {
-    *said == ObservedEvent::Heartbeat("journal".to_owned())
-}
-
 #[tokio::test]
 async fn heartbeats_go_on_and_no_effect_happens_until_the_disk_answers() {
+    let journal = ObservedEvent::Heartbeat("journal".to_owned());
     let at: [(fn(&Value) -> bool, usize); 2] = [(is_prompt, 0), (is_intent, 1)];
     for (chosen, requests) in at {
-        let (play, release, place) = hanging_at(chosen);
+        let HangingRun { play, place, hung, release } = hanging_at(chosen);
         let playing = play.start();
-        playing.record.wait_for(wait_for_journal).await;
+        hung.notified().await;
+        playing.record.wait_for_next(|said| *said == journal).await;
         assert_eq!(playing.server.requests().len(), requests);
         assert!(!playing.folder.path().join("effect").exists());
         drop(release);
@@ -75,25 +85,29 @@ async fn heartbeats_go_on_and_no_effect_happens_until_the_disk_answers() {
 
 #[tokio::test]
 async fn an_interrupt_ends_a_run_whose_disk_does_not_answer() {
-    for chosen in [is_prompt, is_intent, is_end] {
-        let (play, release, _) = hanging_at(chosen);
+    let by = Interrupt::Sigterm;
+    let at: [(fn(&Value) -> bool, StopReason, usize); 3] = [
+        (is_prompt, StopReason::AbortedStreaming(by), 0),
+        (is_intent, StopReason::AbortedTools(by), 1),
+        (is_end, StopReason::Completed, 2),
+    ];
+    for (chosen, reason, requests) in at {
+        let HangingRun { play, hung, release, .. } = hanging_at(chosen);
         let playing = play.start();
-        playing.record.wait_for(wait_for_journal).await;
-        interrupt(&playing.interrupter, Interrupt::Sigterm);
+        hung.notified().await;
+        interrupt(&playing.interrupter, by);
         let played = playing.end().await;
+        assert_eq!((played.ending.reason, played.server.requests().len()), (reason, requests));
+        assert_eq!(played.has("effect"), reason == StopReason::Completed);
         let JournalHealth::Lost(why) = &played.ending.journal else { panic!("it is not lost") };
         assert!(why.contains("the disk has not answered for"), "{why}");
-        // The work was done when only the record of its end was missing.
-        let is_over = played.has("effect");
-        assert_eq!(played.ending.reason == StopReason::Completed, is_over);
-        assert_eq!(is_over, played.server.requests().len() == 2);
         drop(release);
     }
 }
 
 #[tokio::test]
 async fn the_deadline_ends_a_run_whose_disk_does_not_answer() {
-    let (play, release, _) = hanging_at(is_prompt);
+    let HangingRun { play, release, .. } = hanging_at(is_prompt);
     let play = play.limits(|limits| limits.deadline = Some(Moment::from_millis(300)));
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Deadline);

@@ -112,9 +112,18 @@ impl EventRecord {
 
     /// Waits until something was said.
     pub(super) async fn wait_for(&self, wanted: impl Fn(&ObservedEvent) -> bool) {
+        self.wait_for_one_after(0, wanted).await;
+    }
+
+    /// Waits until something is said from now on.
+    pub(super) async fn wait_for_next(&self, wanted: impl Fn(&ObservedEvent) -> bool) {
+        self.wait_for_one_after(self.all().len(), wanted).await;
+    }
+
+    async fn wait_for_one_after(&self, count: usize, wanted: impl Fn(&ObservedEvent) -> bool) {
         let mut news = self.news.subscribe();
         let heard = async {
-            while !self.all().iter().any(&wanted) {
+            while !self.all()[count..].iter().any(&wanted) {
                 let _ = news.changed().await;
             }
         };
