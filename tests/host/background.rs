@@ -2,6 +2,7 @@
 //! turns.
 
 use std::fs;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use outlast::process::filters_system_calls;
@@ -10,6 +11,9 @@ use serde_json::{Value, json};
 
 use super::driver::{HostDriver, conversation, wait_for_requests};
 use crate::support::{RunBuilder, is_alive, serve};
+
+/// Longer than any test.
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Runs until the file `go` appears, and writes its process id to `pid` first.
 const WAITS: &str = "echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo built";
@@ -112,6 +116,30 @@ async fn a_command_that_was_started_in_one_turn_is_stopped_in_another() {
     host.end().await;
 }
 
+#[tokio::test]
+async fn an_interrupt_that_stops_a_sub_agent_begins_no_turn_about_it() {
+    let input = json!({ "description": "look", "prompt": "look", "run_in_background": true,
+        "subagent_type": "general-purpose" });
+    let late = Scenario::new().tool("Agent", input).reply("late").delay(HOUR);
+    let server = serve(late.reply("late").delay(HOUR).reply("Here."));
+    let run = RunBuilder::against(&server).env("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1");
+    let mut host = HostDriver::with(run, &[]);
+    host.prompt("go").await;
+    wait_for_requests(&server, 3).await;
+    host.ask(&json!({ "subtype": "interrupt" })).await;
+    assert_eq!(host.result().await["terminal_reason"], "aborted_streaming");
+    // Each answer is a chance to begin another turn.
+    for _ in 0..10 {
+        host.ask(&json!({ "subtype": "mcp_status" })).await;
+    }
+    host.prompt("and now?").await;
+    let last = host.result().await;
+    assert_eq!((&last["result"], &last["origin"]), (&json!("Here."), &Value::Null));
+    let body = conversation(&server.requests()[3].body);
+    assert!(body.contains("None of those below is running any more"), "{body}");
+    host.end().await;
+}
+
 /// Waits until a command has written its process id.
 async fn pid(host: &HostDriver) -> i32 {
     let path = host.process.work().join("pid");
@@ -120,7 +148,7 @@ async fn pid(host: &HostDriver) -> i32 {
         if let (true, Ok(pid)) = (text.ends_with('\n'), text.trim().parse()) {
             return pid;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -151,7 +179,7 @@ async fn no_command_outlives_the_session() {
 /// What a run without a host does: no further prompt can come.
 #[tokio::test]
 async fn once_input_has_ended_a_result_waits_for_commands() {
-    let server = serve(starts(WAITS).delay(std::time::Duration::ZERO).reply("It is built."));
+    let server = serve(starts(WAITS).delay(Duration::ZERO).reply("It is built."));
     let mut host = HostDriver::start(&server, &["--allowed-tools", "Bash"]);
     host.prompt("build it").await;
     host.close_stdin();

@@ -42,7 +42,7 @@ pub const SUMMARISE: Summarise = Summarise {
 
 /// The message to the model of a session that continues in another process. The list of lost
 /// background commands follows this text.
-pub const WORK_GONE: &str = "The process that this session ran in has ended, and its background commands with it. None of \
+pub const WORK_GONE: &str = "An earlier run of this session has ended, and its background commands with it. None of \
      those below is running any more, and how far they came is unknown: check before you start \
      one again.";
 

@@ -48,7 +48,7 @@ impl KeptCommands {
     /// the model having been informed. Returns the number of ends so far.
     pub async fn wait_for_unreported_end(&self, seen: usize) -> usize {
         let is_unreported = |entry: &TaskEntry| {
-            entry.has_unreported_end() && entry.task.end != Some(BackgroundEnd::Killed)
+            entry.has_unreported_end() && entry.task.end.is_some_and(BackgroundEnd::came_by_itself)
         };
         let mut ends = self.0.ends();
         loop {

@@ -88,3 +88,13 @@ pub enum BackgroundEnd {
     #[strum(serialize = "cut")]
     RunEnded,
 }
+
+impl BackgroundEnd {
+    /// True if neither the model, nor a host, nor the end of a run stopped the task.
+    pub(super) fn came_by_itself(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::TimedOut | Self::MemoryExceeded(_) => true,
+            Self::Killed | Self::RunEnded => false,
+        }
+    }
+}
