@@ -16,9 +16,9 @@ use crate::types::ReadFile;
 
 use super::ended_calls::UndoneCalls;
 use super::entry::{
-    Attachment, AttachmentLine, BackgroundChanges, CarryOver, Damage, FailedCheck, JournalRecord,
-    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine, SpendRecord,
-    TITLE_TYPE, TitleLine, ToolStarted, VERSION, WireMessage,
+    Attachment, AttachmentLine, BackgroundChanges, CarryOver, ContentForm, Damage, FailedCheck,
+    JournalRecord, MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, RecordLine,
+    SpendRecord, TITLE_TYPE, TitleLine, ToolStarted, VERSION, WireMessage,
 };
 use super::lease::{LeaseRequest, SessionLease};
 use super::lock::lock_session;
@@ -111,7 +111,8 @@ impl Journal {
         let forked_from = Some(source_id.to_string());
         // All restored thinking is by the model that answered last.
         let model = conversation.answered_by.as_deref();
-        let meta = MessageMeta { model, ..MessageMeta::default() };
+        // Readers of transcripts look for prompts that are a text.
+        let meta = MessageMeta { model, form: ContentForm::Text, ..MessageMeta::default() };
         for message in &conversation.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }

@@ -214,6 +214,11 @@ fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
     assert_eq!(restored.conversation.messages[4], user("and now?"));
     assert_eq!(restored.totals.session.spent, Money::ZERO);
     assert_eq!(restored.work.ended, None);
+    // Readers of transcripts look for prompts that are a text.
+    let bytes = sandbox.bytes(&forked);
+    let first = bytes.split(|byte| *byte == b'\n').next().expect("a line");
+    let first: Value = serde_json::from_slice(first).expect("JSON");
+    assert_eq!(first["message"]["content"].as_str(), messages[0].content[0].as_text(), "{first}");
 }
 
 #[test]
