@@ -223,7 +223,7 @@ impl<'a> RunWorld<'a> {
                 "id": task.id,
                 "type": "shell",
                 "status": "running",
-                "description": task.description,
+                "description": task.description.unwrap_or_default(),
                 "command": task.command,
             })
         });

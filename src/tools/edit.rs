@@ -80,7 +80,10 @@ pub(super) fn run(
     if known.is_ok() {
         record_written(target, seen);
     }
-    Ok(change.outcome(input, target, &change.apply(&file.text)))
+    let changed = change.apply(&file.text);
+    let mut outcome = change.outcome(input, target, &changed);
+    write::add_patch(&mut outcome.detail, &file.text, &changed);
+    Ok(outcome)
 }
 
 /// Creates a file with the new text, because there is no old text to replace. Blocks.

@@ -4,7 +4,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::file_history::FileHistory;
@@ -37,14 +37,21 @@ pub(super) fn run(
     record_style(target, seen, former.as_ref());
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
-    let hunks = former.as_ref().map(|former| diff_lines(&former.text, &input.content));
+    let mut detail = json!({ "type": kind, "filePath": target.shown() });
+    if let Some(former) = &former {
+        add_patch(&mut detail, &former.text, &input.content);
+    }
     let style = former.map(|former| former.style_name()).filter(|style| !style.is_empty());
     let kept = style.map_or(String::new(), |style| format!(" It is still {style}."));
-    let mut detail = json!({ "type": kind, "filePath": target.shown() });
-    if let Some(hunks) = hunks.filter(|hunks| lines_of(hunks) <= PATCH_LINES_MAX) {
+    Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
+}
+
+/// Adds the difference between two texts to the structured result of a call, unless it is long.
+pub(super) fn add_patch(detail: &mut Value, old: &str, new: &str) {
+    let hunks = diff_lines(old, new);
+    if lines_of(&hunks) <= PATCH_LINES_MAX {
         detail["structuredPatch"] = structured_patch(&hunks);
     }
-    Ok(ToolOutcome::text(format!("{verb} {path} ({} bytes).{kept}", content.len()), detail))
 }
 
 /// Keeps the former content of a file for the host, and replaces the file.

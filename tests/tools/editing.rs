@@ -159,6 +159,8 @@ async fn a_match_must_be_exact_and_unique() {
     let outcome = edit(&bench, "a", "one\ntwo", "1\n2").await;
     assert!(text(&outcome).contains("at line 1."), "{}", text(&outcome));
     assert_eq!(bench.content("a"), "1\n2\none\n");
+    let lines = json!(["-one", "-two", "+1", "+2", " one"]);
+    assert_eq!(outcome.detail["structuredPatch"][0]["lines"], lines);
     let all = json!({ "file_path": "a", "old_string": "n", "new_string": "", "replace_all": true });
     bench.file("a", "nanna");
     bench.read("a").await;
