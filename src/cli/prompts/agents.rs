@@ -31,7 +31,8 @@ const DESCRIPTION_MAX: usize = 4_000;
 const FLAG_BYTES_MAX: u64 = 4 << 20;
 
 /// Fields of other tools that have no effect here.
-const WITHOUT_EFFECT: [&str; 3] = ["memory", "isolation", "initialPrompt"];
+const WITHOUT_EFFECT: [&str; 6] =
+    ["memory", "isolation", "initialPrompt", "omitClaudeMd", "autoCompactWindow", "observer"];
 
 /// Fields that only trusted files may set: they extend rights or cost.
 const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model", "effort"];
