@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::cli::args::PromptArgs;
 use crate::cli::installed_plugins::{EnabledPlugin, MarketplaceEntry};
 use crate::cli::usage::UsageError;
 use crate::config::written_json;
@@ -65,21 +66,25 @@ pub struct Plugin {
     manifest_file: PathBuf,
     /// True if only the entry of the marketplace describes it.
     is_of_list: bool,
+    /// False if the host connects to its MCP servers by itself.
+    has_servers: bool,
 }
 
 impl Plugin {
-    /// Finds the plugins that `--plugin-dir` names: each folder is a plugin, or contains plugins.
-    /// Their data is below `data_root`.
+    /// Finds the plugins that flags name: each folder is a plugin, or contains plugins. Their data
+    /// is below `data_root`.
     ///
     /// # Errors
     /// A folder does not exist or contains no plugin, or a description is not JSON.
     pub(super) fn find(
-        folders: &[PathBuf],
+        args: &PromptArgs,
         cwd: &Path,
         data_root: &Path,
     ) -> Result<Vec<Self>, UsageError> {
         let mut plugins = Vec::new();
-        for given in folders {
+        let whole = args.plugin_dir.iter().map(|folder| (folder, true));
+        let others = args.plugin_dir_no_mcp.iter().map(|folder| (folder, false));
+        for (given, has_servers) in whole.chain(others) {
             let folder = cwd.join(given);
             let wrong =
                 |why: &str| UsageError::new(format!("--plugin-dir {}: {why}", given.display()));
@@ -91,7 +96,7 @@ impl Plugin {
                 return Err(wrong("holds no plugin: there is no .claude-plugin/plugin.json"));
             }
             for folder in found {
-                plugins.push(Self::read(folder, None, data_root)?);
+                plugins.push(Self { has_servers, ..Self::read(folder, None, data_root)? });
             }
         }
         Ok(plugins)
@@ -147,7 +152,8 @@ impl Plugin {
         let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
         let data = data_root.join(id.replace(|letter| !is_kept(letter), "-"));
         let version = text("version");
-        Ok(Self { name, version, folder, data, manifest, manifest_file, is_of_list: false })
+        let (is_of_list, has_servers) = (false, true);
+        Ok(Self { name, version, folder, data, manifest, manifest_file, is_of_list, has_servers })
     }
 
     /// Returns its hooks: files with their texts.
@@ -223,7 +229,7 @@ impl Plugin {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn servers(&self) -> Result<Vec<(String, String)>, UsageError> {
-        self.part(SERVERS, "mcpServers")
+        if self.has_servers { self.part(SERVERS, "mcpServers") } else { Ok(Vec::new()) }
     }
 
     /// Returns the parts of a kind, each with its file: the plugin's own file, the files that the

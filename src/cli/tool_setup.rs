@@ -37,6 +37,7 @@ pub(super) fn tool_settings(
         home: environment::home(&settings.variables),
         readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
+        aliases: rules.aliases.clone(),
         permissions: config.permissions.clone(),
         limits: rules.limits.clone(),
         live: live_permissions(host),

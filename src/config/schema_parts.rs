@@ -55,6 +55,10 @@ pub(super) fn servers() -> Value {
             "headers": texts,
             "headersHelper": { "type": "string" },
             "timeout": { "type": "integer", "minimum": 1, "description": "In milliseconds." },
+            "tools": {
+                "type": "array",
+                "description": "Objects with the name of a tool and its permission_policy.",
+            },
             "disabled": { "type": "boolean" },
             "enabled": { "type": "boolean" },
         },

@@ -23,6 +23,30 @@ pub struct ServerConfig {
     pub disabled: bool,
     /// True if the user configured it, not a repository. Then its `readOnlyHint` is trusted.
     pub trusted: bool,
+    /// The tools whose calls the configuration restricts, by the server's own names.
+    pub policies: Vec<(String, ToolPolicy)>,
+}
+
+/// A restriction of the calls of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolPolicy {
+    /// The host is asked before each call, whatever is allowed.
+    Ask,
+    Deny,
+}
+
+impl ToolPolicy {
+    /// Reads the `tools` of an entry. An unknown policy asks.
+    fn all(entry: &Map<String, Value>) -> Vec<(String, Self)> {
+        let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
+        let policy = |tool: &Value| {
+            let policy = tool.get("permission_policy").filter(|policy| !policy.is_null())?;
+            let name = tool["name"].as_str().filter(|_| policy != "always_allow")?;
+            let policy = if policy == "always_deny" { Self::Deny } else { Self::Ask };
+            Some((name.to_owned(), policy))
+        };
+        tools.filter_map(policy).collect()
+    }
 }
 
 /// The transport of a server. Arguments, variables and headers may hold secrets, and are not shown.
@@ -200,7 +224,8 @@ impl ServerConfig {
             timeout.map(|timeout| timeout.ok_or(ServerConfigError::Timeout)).transpose()?;
         let disabled = is_disabled(entry);
         let name = name.to_owned();
-        Ok((Self { name, place, timeout, disabled, trusted: true }, reader.unset))
+        let policies = ToolPolicy::all(entry);
+        Ok((Self { name, place, timeout, disabled, trusted: true, policies }, reader.unset))
     }
 }
 
@@ -233,7 +258,7 @@ fn scalar_text(value: &Value) -> Option<String> {
 }
 
 /// The known keys of an entry.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "args",
     "command",
     "cwd",
@@ -244,6 +269,7 @@ const KEYS: [&str; 12] = [
     "headersHelper",
     "oauth",
     "timeout",
+    "tools",
     "type",
     "url",
 ];

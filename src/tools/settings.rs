@@ -1,5 +1,6 @@
 //! The settings of a toolbox.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -178,6 +179,8 @@ pub struct ToolSettings {
     /// Folders in which only reading is allowed, without a rule.
     pub readable: Vec<PathBuf>,
     pub offered: Offered,
+    /// The tools that the model means by other names.
+    pub aliases: BTreeMap<String, String>,
     pub permissions: PermissionSettings,
     /// The lists of tools in the definitions of the agents that these tools are for, if they have
     /// patterns.
@@ -229,6 +232,7 @@ impl ToolSettings {
             home: None,
             readable: Vec::new(),
             offered: Offered::All,
+            aliases: BTreeMap::new(),
             permissions: PermissionSettings::default(),
             limits: Vec::new(),
             live: LivePermissions::default(),

@@ -142,6 +142,15 @@ impl Toolbox {
     /// The exact name of the tool that is meant: some models write `bash` for `Bash`, and some
     /// parsers of replies leave marks of their format around it. Case, `_` and `-` do not matter.
     pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
+        let meant = self.known_name(name);
+        match self.settings.aliases.get(meant.as_ref()) {
+            Some(tool) => Cow::Borrowed(tool.as_str()),
+            None => meant,
+        }
+    }
+
+    /// Like [`Self::exact_name`], without the aliases of the host.
+    fn known_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
         let own = self.definitions.iter().map(|tool| tool.name.as_str());
         let mut known = own.chain(built_in_names()).chain([AGENT, TASK]);
         let bare = undecorated_name(name);

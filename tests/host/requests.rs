@@ -319,3 +319,89 @@ async fn no_file_is_restored_through_a_link_or_without_kept_contents() {
     assert_eq!(host.ask(&rewind).await["response"]["canRewind"], false);
     host.end().await;
 }
+
+/// Answers what outlast asks of the host until a frame of this type comes: its servers, whose tool
+/// `hang` never answers, and permissions, which are denied. Returns the tools that were called and
+/// those that it was asked about.
+async fn answer_until(host: &mut HostDriver, kind: &str) -> (Vec<Value>, Vec<Value>) {
+    let (mut called, mut asked) = (Vec::new(), Vec::new());
+    loop {
+        let frame = host.wait_for("a frame", |_| true).await;
+        let request = &frame["request"];
+        let message = &request["message"];
+        let result = match message["method"].as_str() {
+            _ if frame["type"] == kind => return (called, asked),
+            None if request["subtype"] == "can_use_tool" => {
+                asked.push(request["tool_name"].clone());
+                let denied = json!({ "behavior": "deny", "message": "not now" });
+                reply_to(host, &frame, &denied).await;
+                continue;
+            }
+            Some("initialize") => json!({ "protocolVersion": message["params"]["protocolVersion"],
+                "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" } }),
+            Some("tools/list") => {
+                let tool =
+                    |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+                let tools = ["bash", "asks", "denies", "hang"].map(tool);
+                json!({ "tools": tools })
+            }
+            Some("tools/call") => {
+                called.push(message["params"]["name"].clone());
+                if message["params"]["name"] == "hang" {
+                    continue;
+                }
+                json!({ "content": [{ "type": "text", "text": "ran in the host" }] })
+            }
+            Some(_) => json!({}),
+            None => continue,
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+        reply_to(host, &frame, &json!({ "mcp_response": answer })).await;
+    }
+}
+
+async fn reply_to(host: &mut HostDriver, frame: &Value, response: &Value) {
+    let reply =
+        json!({ "subtype": "success", "request_id": frame["request_id"], "response": response });
+    host.send(&json!({ "type": "control_response", "response": reply })).await;
+}
+
+#[tokio::test]
+async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
+    let script = Scenario::new()
+        .tool("Bash", json!({ "command": "touch here" }))
+        .tool("mcp__ws__asks", json!({}))
+        .tool("mcp__ws__denies", json!({}))
+        .tool("mcp__late__hang", json!({}))
+        .reply("Done.");
+    let server = serve(script);
+    let flags = ["--permission-prompt-tool", "stdio", "--allowedTools", "mcp__ws,mcp__late"];
+    let mut host = HostDriver::start(&server, &flags);
+    let policies = json!([{ "name": "asks", "permission_policy": "always_ask" }, "all",
+        { "name": "bash", "permission_policy": "always_allow" }, { "name": "hang" },
+        { "name": "denies", "permission_policy": "always_deny" }]);
+    host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws", "late"],
+        "sdkMcpServerConfigs": { "ws": { "tools": policies }, "late": { "timeout": 1 } },
+        "toolAliases": { "Bash": "mcp__ws__bash", "mcp__ws__bash": "Bash" } }))
+        .await;
+    answer_until(&mut host, "control_response").await;
+    host.prompt("go").await;
+    let (called, asked) = answer_until(&mut host, "result").await;
+    assert_eq!((called, asked), (vec![json!("bash"), json!("hang")], vec![json!("mcp__ws__asks")]));
+    assert!(!host.process.work().join("here").exists(), "the command ran here");
+    let last = server.requests().last().expect("a request").body.to_string();
+    assert!(last.contains("ran in the host") && last.contains("did not answer within"), "{last}");
+    host.end().await;
+}
+
+#[tokio::test]
+async fn a_tool_of_a_server_of_the_host_may_decide_on_permissions() {
+    let server =
+        serve(Scenario::new().tool("Bash", json!({ "command": "touch x" })).reply("Done."));
+    let mut host = HostDriver::start(&server, &["--permission-prompt-tool", "mcp__ws__bash"]);
+    host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws"] })).await;
+    answer_until(&mut host, "control_response").await;
+    host.prompt("go").await;
+    assert_eq!(answer_until(&mut host, "result").await.0, ["bash"]);
+    host.end().await;
+}

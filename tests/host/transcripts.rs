@@ -10,6 +10,7 @@ use crate::support::{RunBuilder, serve};
 async fn prompts_are_recorded_as_they_were_given() {
     let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
     let mut host = HostDriver::start(&server, &["--session-mirror"]);
+    host.ask(&json!({ "subtype": "initialize", "title": "Herons" })).await;
     host.prompt("a text").await;
     host.result().await;
     let blocks = json!([{ "type": "text", "text": "one block" }]);
@@ -21,6 +22,9 @@ async fn prompts_are_recorded_as_they_were_given() {
     let (_, frames) = host.end().await;
     let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
     let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
+    let titles: Vec<&Value> =
+        entries.clone().filter_map(|entry| entry.get("customTitle")).collect();
+    assert_eq!(titles, ["Herons"], "it is set once");
     let prompts: Vec<&Value> = entries
         .filter(|entry| entry["type"] == "user")
         .map(|entry| &entry["message"]["content"])

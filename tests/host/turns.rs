@@ -470,17 +470,22 @@ async fn initialize_sets_prompts_agents_and_the_schema() {
     let mut host = HostDriver::start(&server, &[]);
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let reply = host
-        .ask(&json!({ "subtype": "initialize", "systemPrompt": ["You are a heron."],
-            "appendSystemPrompt": "Stand still.", "jsonSchema": schema,
+        .ask(&json!({ "subtype": "initialize", "appendSystemPrompt": "Stand still.",
+            "systemPrompt": ["You are", "__SYSTEM_PROMPT_DYNAMIC_BOUNDARY__", "a heron."],
+            "jsonSchema": schema, "planModeInstructions": "Wade.", "promptSuggestions": false,
             "agents": { "fisher": { "description": "Catches fish", "prompt": "Fish." } } }))
         .await;
     let agents = reply["response"]["agents"].as_array().expect("a list").iter();
     let names: Vec<&Value> = agents.map(|agent| &agent["name"]).collect();
     assert_eq!(names, ["general-purpose", "fisher"]);
+    let warnings: Vec<&Value> =
+        host.frames.iter().filter_map(|frame| frame.get("content")).collect();
+    assert_eq!(warnings, ["planModeInstructions has no effect in outlast"]);
     host.prompt("how many?").await;
     assert_eq!(host.result().await["structured_output"], json!({ "n": 4 }));
     let system = server.requests()[0].body["system"].to_string();
-    assert!(system.contains("You are a heron.") && system.contains("Stand still."), "{system}");
+    let wanted = [r"You are\n\na heron.", "Stand still."];
+    assert!(wanted.iter().all(|text| system.contains(text)), "{system}");
     host.end().await;
 }
 
@@ -495,6 +500,7 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
     for (file, text) in [
         (plugin.join("commands/greet.md"), "Greet $ARGUMENTS now".to_owned()),
         (plugin.join("hooks/hooks.json"), hooks.to_string()),
+        (plugin.join(".mcp.json"), r#"{"mcpServers": {"a": {"command": "false"}}}"#.to_owned()),
         (skills.join("pdf/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
         (skills.join("art/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
     ] {
@@ -505,12 +511,13 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
     let lead = json!({ "description": "Leads", "prompt": "You lead.", "tools": ["Bash"] });
     let initialize = json!({ "subtype": "initialize", "systemPrompt": [""],
         "agents": { "lead": lead }, "skills": ["pdf"],
-        "plugins": [{ "type": "local", "path": plugin }] });
+        "plugins": [{ "type": "local", "path": plugin, "skipMcpDiscovery": true }] });
     let reply = host.ask(&initialize).await;
     assert_eq!(reply["response"]["plugins_applied"], true, "{reply}");
     host.prompt("/hello:greet Bob").await;
     let init = host.wait_for("init", |frame| frame["subtype"] == "init").await;
     assert_eq!((&init["skills"], &init["plugins"][0]["name"]), (&json!(["pdf"]), &json!("hello")));
+    assert_eq!(init["mcp_servers"], json!([]), "the host connects to them");
     host.result().await;
     let bodies = server.requests();
     assert!(bodies[0].body["system"].to_string().contains("You lead."), "{}", bodies[0].body);

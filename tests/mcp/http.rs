@@ -52,6 +52,7 @@ pub(super) fn config(url: String, headers: &[(&str, &str)]) -> ServerConfig {
         timeout: None,
         disabled: false,
         trusted: true,
+        policies: Vec::new(),
     }
 }
 

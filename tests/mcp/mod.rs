@@ -66,6 +66,7 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
         timeout: None,
         disabled: false,
         trusted: true,
+        policies: Vec::new(),
     }
 }
 

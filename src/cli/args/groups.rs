@@ -1,6 +1,7 @@
 //! The flags that are not settings, in groups. The syntax of each value is checked here; files are
 //! read later.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
@@ -151,6 +152,9 @@ pub struct ToolArgs {
     /// Ask this MCP tool, or the host (stdio), about calls that no rule decides
     #[arg(long, value_name = "TOOL")]
     pub permission_prompt_tool: Option<String>,
+    /// The tools that the model means by other names. Not a flag: set by the program.
+    #[arg(skip)]
+    pub aliases: BTreeMap<String, String>,
     /// Restrict the run: untrusted, for work on a checkout whose authors are not trusted
     #[arg(long, value_name = "NAME", hide_possible_values = true, conflicts_with_all = [
         "sandbox", "setting_sources", "trust_project", "restricted", "dangerously-skip-permissions",
@@ -182,9 +186,10 @@ pub struct PromptArgs {
     /// Kinds of sub-agents, by name: JSON, or a file
     #[arg(long, value_name = "JSON|PATH")]
     pub agents: Option<String>,
-    /// True if agents that are not known yet may follow. Not a flag: set by the program.
+    /// True if agents and MCP servers that are not known yet may follow. Not a flag: set by the
+    /// program.
     #[arg(skip)]
-    pub more_agents_follow: bool,
+    pub more_follows: bool,
     /// The skills that the model may know, if not all. Not a flag: set by the program.
     #[arg(skip)]
     pub skills: Option<Vec<String>>,
@@ -194,6 +199,9 @@ pub struct PromptArgs {
     /// Use the plugin, or all plugins, in this folder; may be repeated
     #[arg(long, value_name = "DIR")]
     pub plugin_dir: Vec<PathBuf>,
+    /// Like --plugin-dir, without the plugin's MCP servers
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub plugin_dir_no_mcp: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Args)]

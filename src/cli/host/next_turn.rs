@@ -17,12 +17,13 @@ use crate::tools::FileHistory;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin, whatever agents the host defines later, and reads their
-    /// session: its id, whether a hook has deferred its last call, and the ids of its prompts.
+    /// Checks that turns can begin, whatever agents and servers the host defines later, and reads
+    /// their session: its id, whether a hook has deferred its last call, and the ids of its
+    /// prompts.
     pub(super) async fn start(&mut self) -> Result<(), UsageError> {
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
-        args.prompts.more_agents_follow = true;
+        args.prompts.more_follows = true;
         self.resolve(args, session.terms()).await?;
         self.session_id.set(session.id.to_string());
         self.has_deferred = session.has_deferred_call();

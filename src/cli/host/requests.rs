@@ -179,13 +179,16 @@ impl HostSession {
             servers: request.servers.is_some(),
             plugins: request.plugins.is_some(),
         };
+        let without_effect = request.without_effect.clone();
         self.args.initialize(request)?;
         let settings = self.settings().await?;
         let reply = replies::initialized(&settings, &applied);
         let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.resources.hooks = handlers;
-        for warning in warnings {
+        let without_effect = without_effect.iter();
+        let without_effect = without_effect.map(|it| format!("{it} has no effect in outlast"));
+        for warning in without_effect.chain(warnings) {
             self.warn(&warning);
         }
         self.resources.servers = None;

@@ -87,21 +87,28 @@ impl TurnArgs {
         run.prompts.agents = run.prompts.agents.take().or(agents.map(text));
         run.acceptance.json_schema = run.acceptance.json_schema.take().or(json_schema.map(text));
         run.output.forward_subagent_text |= request.forwards_subagent_text;
-        for name in request.sdk_servers {
-            let server = json!({ "mcpServers": { &name: { "type": "sdk", "name": name } } });
-            run.mcp.mcp_config.push(server.to_string());
+        if !request.sdk_servers.is_empty() {
+            run.mcp.mcp_config.push(json!({ "mcpServers": request.sdk_servers }).to_string());
         }
         if let Some(servers) = request.servers {
             run.mcp.mcp_config.push(json!({ "mcpServers": servers }).to_string());
         }
         run.prompts.skills = request.skills;
+        run.tools.aliases = request.tool_aliases;
+        if run.session.resume.is_none() && !run.session.go_on {
+            run.session.name = run.session.name.take().or(request.title);
+        }
         for plugin in request.plugins.iter().filter_map(Value::as_array).flatten() {
             let folder = plugin["path"].as_str().ok_or_else(|| {
                 UsageError::new(format!(
                     "initialize: plugins: {plugin} names no folder; give its path"
                 ))
             })?;
-            run.prompts.plugin_dir.push(folder.into());
+            let is_whole = plugin["skipMcpDiscovery"] != true;
+            let prompts = &mut run.prompts;
+            let folders =
+                if is_whole { &mut prompts.plugin_dir } else { &mut prompts.plugin_dir_no_mcp };
+            folders.push(folder.into());
         }
         Ok(())
     }
@@ -179,6 +186,8 @@ impl TurnArgs {
         session.go_on = false;
         session.resume_or_start = None;
         session.session_id = None;
+        // The host may have renamed the session since.
+        session.name = None;
         session.fork_session = false;
         // The contract is now that of this process.
         session.gives_options_anew = false;

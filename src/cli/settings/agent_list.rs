@@ -27,7 +27,7 @@ pub(super) fn load(
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
     let chosen = choose(agent, library);
-    if args.prompts.more_agents_follow && chosen.is_err() {
+    if args.prompts.more_follows && chosen.is_err() {
         return Ok(None);
     }
     chosen.map_err(|error| UsageError::new(format!("{error}{}", library.left_out())))

@@ -23,6 +23,7 @@ mod sources;
 mod survey;
 mod system;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -283,4 +284,6 @@ pub struct ToolRules {
     pub profile: Option<Profile>,
     /// The MCP tool that decides on calls that no permission rule decides.
     pub prompt_tool: Option<PermissionPrompt>,
+    /// The tools that the model means by other names.
+    pub aliases: BTreeMap<String, String>,
 }

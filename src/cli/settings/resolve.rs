@@ -94,8 +94,7 @@ pub fn resolve_resumed(
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     warnings.extend(certificate_warnings(env));
-    let mcp = servers::resolve(args, env, config, named, variables);
-    servers::check_named(&mcp, prompt_tool::mcp_tool(&args.tools).as_deref())?;
+    let mcp = servers::resolve(args, env, config, named, variables).with_named(args)?;
     let mut tools = tools(&inputs)?;
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
@@ -109,6 +108,7 @@ pub fn resolve_resumed(
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
     warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
+    mcp.add_rules(&mut config.permissions);
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {
@@ -365,6 +365,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
         profile: args.tools.profile,
         prompt_tool: prompt_tool::resolve(args)?,
+        aliases: args.tools.aliases.clone(),
     })
 }
 

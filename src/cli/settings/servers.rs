@@ -13,8 +13,8 @@ use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::file::{ParsedSettings, inline_or_file};
 use crate::config::spans::JsonPaths;
 use crate::config::{Config, is_inline, redact, syntax_error, values, written_json};
-use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig};
-use crate::tools::secret_values;
+use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig, ToolPolicy};
+use crate::tools::{PermissionSettings, secret_values};
 
 /// The servers of a run.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,57 @@ pub struct McpServers {
 }
 
 impl McpServers {
+    /// Checks that the required servers and the server of the permission prompt tool exist, unless
+    /// the host may define them later.
+    ///
+    /// # Errors
+    /// A server does not exist; names the known ones.
+    pub(super) fn with_named(self, args: &RunArgs) -> Result<Self, UsageError> {
+        if args.prompts.more_follows {
+            return Ok(self);
+        }
+        let there: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
+        let known = || match there.as_slice() {
+            [] => "there is none (.mcp.json counts in a trusted repository only)".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        for name in self.required.iter().flatten().filter(|name| !there.contains(&name.as_str())) {
+            let left_out =
+                self.skipped.iter().find(|(skipped, _)| skipped == name || name == "all");
+            let why = match left_out {
+                Some((server, why)) => format!("the MCP server {server:?} is left out: {why}"),
+                None if name == "all" => continue,
+                None => format!("no MCP server has this name; {}", known()),
+            };
+            return Err(UsageError::new(format!("--mcp-required {name}: {why}")));
+        }
+        match prompt_tool::mcp_tool(&args.tools) {
+            Some(tool)
+                if !there.iter().any(|name| tool.starts_with(&mcp::tool_name_prefix(name))) =>
+            {
+                Err(UsageError::new(format!(
+                    "--permission-prompt-tool {tool}: no MCP server has such a tool; {}",
+                    known()
+                )))
+            }
+            Some(_) | None => Ok(self),
+        }
+    }
+
+    /// Adds the rules that the entries have for tools of their servers.
+    pub(super) fn add_rules(&self, permissions: &mut PermissionSettings) {
+        for server in &self.servers {
+            let prefix = mcp::tool_name_prefix(&server.name);
+            for (tool, policy) in &server.policies {
+                let rules = match policy {
+                    ToolPolicy::Ask => &mut permissions.ask,
+                    ToolPolicy::Deny => &mut permissions.deny,
+                };
+                rules.push(format!("{prefix}{tool}"));
+            }
+        }
+    }
+
     /// Returns the secrets of the configuration, to be redacted.
     pub(super) fn secrets(&self) -> impl Iterator<Item = String> {
         self.servers.iter().flat_map(|server| match &server.place {
@@ -314,36 +365,6 @@ fn oauth_warnings(at: &str, server: &ServerConfig, entry: &Value) -> Vec<String>
             });
             reports.collect()
         }
-    }
-}
-
-/// Checks that the required servers and the server of the permission prompt tool exist.
-///
-/// # Errors
-/// A server does not exist; names the known ones.
-pub(super) fn check_named(mcp: &McpServers, prompt_tool: Option<&str>) -> Result<(), UsageError> {
-    let there: Vec<&str> = mcp.servers.iter().map(|server| server.name.as_str()).collect();
-    let known = || match there.as_slice() {
-        [] => "there is none (.mcp.json counts in a trusted repository only)".to_owned(),
-        names => format!("there are {}", names.join(", ")),
-    };
-    for name in mcp.required.iter().flatten().filter(|name| !there.contains(&name.as_str())) {
-        let left_out = mcp.skipped.iter().find(|(skipped, _)| skipped == name || name == "all");
-        let why = match left_out {
-            Some((server, why)) => format!("the MCP server {server:?} is left out: {why}"),
-            None if name == "all" => continue,
-            None => format!("no MCP server has this name; {}", known()),
-        };
-        return Err(UsageError::new(format!("--mcp-required {name}: {why}")));
-    }
-    match prompt_tool {
-        Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::tool_name_prefix(name))) => {
-            Err(UsageError::new(format!(
-                "--permission-prompt-tool {tool}: no MCP server has such a tool; {}",
-                known()
-            )))
-        }
-        Some(_) | None => Ok(()),
     }
 }
 

@@ -176,7 +176,7 @@ pub(super) fn read_all(
     let added = reading.added_folders(args, &paths);
     let library = library::read(args, variables, cwd, (&memory, &trust), (&plugins, &added));
     reading.ignored.definitions(&library.withheld);
-    if let Some(first) = reading.first.take().filter(|_| !args.prompts.more_agents_follow) {
+    if let Some(first) = reading.first.take().filter(|_| !args.prompts.more_follows) {
         reading.fold.warnings.extend(first.complete());
     }
     reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
@@ -343,7 +343,7 @@ impl SourceReader {
         // The last folder is the one of the reference.
         let data_root =
             config_folders.last().map_or_else(PathBuf::new, |folder| folder.join(PLUGIN_DATA));
-        let found = Plugin::find(&args.prompts.plugin_dir, cwd, &data_root);
+        let found = Plugin::find(&args.prompts, cwd, &data_root);
         let mut plugins = self.take(found).unwrap_or_default();
         let of_flags = plugins.len();
         if !args.compatibility.disables_hooks() {
