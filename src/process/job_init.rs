@@ -110,11 +110,11 @@ fn start_command(mut control: &UnixStream, starter: &mut CommandStarter) -> io::
         .map(|policy| policy.with_ruleset(descriptors.next().ok_or(io::ErrorKind::InvalidData)?));
     let ruleset = ruleset.transpose()?;
     let streams = streams(descriptors)?;
-    let job_init = getpid();
-    let prepare = || prepare_exec(job_init, ruleset.as_ref(), control);
     // Without this report, outlast gives the job to another process. So if it cannot be sent, the
     // command does not run.
     control.write_all(&JobReport::Starting.encode())?;
+    let job_init = getpid();
+    let prepare = || prepare_exec(job_init, ruleset.as_ref(), control);
     // SAFETY: this process has one thread, no signal handler, and its own standard streams.
     // `prepare_exec` makes system calls, and frees what it allocates.
     unsafe { starter.start(&spec, &streams, prepare) }
