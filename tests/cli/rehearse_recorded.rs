@@ -228,3 +228,26 @@ async fn paused_replies_and_refused_images_are_rehearsed() {
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
     }
 }
+
+/// A process that resumes a session has full budgets, which one run does not have.
+#[tokio::test]
+async fn a_session_that_an_outage_ended_and_that_was_resumed_is_rehearsed() {
+    let call = || json!({ "command": "true" });
+    let scenario = Scenario::new()
+        .tool("Bash", call())
+        .status(529)
+        .times(3)
+        .tool("Bash", call())
+        .status(529)
+        .reply("Done.");
+    let server = serve(scenario);
+    let first = RunBuilder::against(&server).args(["--max-retries", "1", "Do it."]).run().await;
+    assert_eq!(first.code, Some(75), "{first:?}");
+    let words = first.resume_words();
+    let second = first.again(&server.base_url()).args(&words).run().await;
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let ended = rehearse(second, &[]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("not reproduced: failures that ended a process"), "{ended:?}");
+    assert!(ended.stderr.ends_with(", as expected\n"), "{ended:?}");
+}

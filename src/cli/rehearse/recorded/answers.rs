@@ -33,6 +33,9 @@ const AFTER_A_BLOCK: usize = 6;
 /// Interval of the pings of a server that does not answer.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A window, in tokens, of which each request takes less than half.
+const ANY_WINDOW: u64 = 10_000_000;
+
 /// Number of bytes after which the input of a call is cut.
 const CUT_BYTES: usize = 14;
 
@@ -382,7 +385,11 @@ fn error_of(record: &CallRecord, end: &CallEnd, failure: Failure) -> (u16, Optio
 
 /// Returns the message about a conversation that is too long, with the window that it named.
 fn too_long(record: &CallRecord, end: &CallEnd) -> String {
-    let Some(window) = end.window else { return "prompt is too long".to_owned() };
+    let window = end.window.or_else(|| {
+        // Only a window far above the request has it sent again as it is.
+        (end.plan == Some(RecoveryPlan::RetryOverflow)).then_some(ANY_WINDOW)
+    });
+    let Some(window) = window else { return "prompt is too long".to_owned() };
     if end.plan == Some(RecoveryPlan::LowerCap) {
         let cap = u64::from(record.call.cap);
         let input = window.saturating_sub(cap / 2);

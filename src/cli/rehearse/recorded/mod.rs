@@ -24,7 +24,8 @@ use crate::history::{
 };
 use crate::journal::CarryOver;
 use crate::recovery::{
-    CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, StopReason,
+    CallPurpose, ConnectionChoice, ErrorClass, Event, FailureStage, RecoveryPlan, ReplyDisposition,
+    StopReason,
 };
 use crate::rehearsal::{
     Expectation, Scenario, ScenarioComments, ScriptStep, ScriptedReply, ServerPart, StepAnswer,
@@ -60,6 +61,9 @@ const TIME_SCALE_MAX: f64 = 60.0;
 
 /// Number of characters of a task that identify a sub-agent.
 const TASK_CHARS: usize = 160;
+
+/// The omission of failed requests that another process sent again.
+const REPEATED: &str = "failures that ended a process: the request is answered as in the next one";
 
 /// The last reply of a script if the end of the session cannot be reproduced.
 const SESSION_ENDS: &str = "(The recorded session ends here.)";
@@ -161,10 +165,22 @@ impl Recording<'_> {
             return;
         }
         let mut before: Option<usize> = None;
-        for record in history.calls.iter().filter(|call| call.prompt == prompt) {
+        let mut answered = self.steps.len();
+        let mut calls = history.calls.iter().filter(|call| call.prompt == prompt).peekable();
+        while let Some(record) = calls.next() {
+            let is_repeated = calls.peek().is_some() && ended_process(record);
+            if is_repeated && self.steps.len() > answered {
+                self.steps.truncate(answered);
+                before = None;
+                self.omit(REPEATED);
+            }
             let number = record.end.as_ref().and_then(|end| end.turn);
             let turn = history.turns().find(|turn| Some(turn.number) == number);
             let answer = match answer(record, turn, &self.paths) {
+                Ok(_) if is_repeated => {
+                    self.omit(REPEATED);
+                    continue;
+                }
                 Ok(answer) => answer,
                 Err(Unanswered::Skipped) => continue,
                 Err(Unanswered::Omitted(what)) => {
@@ -187,6 +203,9 @@ impl Recording<'_> {
             }
             before = Some(self.steps.len());
             self.steps.push(RecordedStep { at: record.at, model_index, purpose, step, note });
+            if was_kept(record) {
+                answered = self.steps.len();
+            }
         }
     }
 
@@ -351,6 +370,21 @@ fn turns_of_last_prompt(history: &SessionHistory) -> impl Iterator<Item = &TurnR
     let is_prompt = |item: &HistoryItem| matches!(&item.event, HistoryEvent::Message(it) if it.author == MessageAuthor::User);
     let start = history.items.iter().rposition(is_prompt).unwrap_or(0);
     history.items[start..].iter().filter_map(HistoryItem::turn)
+}
+
+/// Returns true if the reply to a request became part of the conversation.
+fn was_kept(record: &CallRecord) -> bool {
+    record
+        .end
+        .as_ref()
+        .is_some_and(|end| matches!(end.reply, ReplyDisposition::Keep | ReplyDisposition::Summary))
+}
+
+/// Returns true if the process that sent a request ended without a reply to it. The next process
+/// has full budgets for the failures of the same request; one run does not.
+fn ended_process(record: &CallRecord) -> bool {
+    let Some(end) = &record.end else { return true };
+    matches!(end.plan, Some(RecoveryPlan::Stop(_))) && !was_kept(record)
 }
 
 /// Returns true if a request ended because nothing was received.
