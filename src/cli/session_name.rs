@@ -20,6 +20,7 @@ const SHOWN_MAX: usize = 60;
 /// # Errors
 /// There is none, or there are several.
 pub(super) fn find(place: &SessionFolder, named: &str) -> Result<SessionFile, UsageError> {
+    let named = named.trim();
     let unknown = |id: &SessionId| UsageError::new(format!("there is no session {}", id.as_str()));
     if named == "latest" {
         let id = latest(place)
@@ -87,7 +88,8 @@ mod tests {
             fs::write(projects.join(format!("{id}.jsonl")), line).expect("a file");
         }
         let found = |named: &str| find(&place, named).map(|file| file.id.to_string());
-        for named in [ids[1], "0aaa2", &format!("of {}", ids[1])] {
+        let upper = ids[1].to_ascii_uppercase();
+        for named in [ids[1], "0aaa2", "0AAA2", &upper, &format!("of {}\n", ids[1])] {
             assert_eq!(found(named).expect(named), ids[1]);
         }
         let error = found("nope").expect_err("no such session").to_string();

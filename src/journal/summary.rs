@@ -239,7 +239,8 @@ pub fn sessions_beginning(sessions: &SessionFolder, beginning: &str) -> Vec<Sess
     for file in list_sessions(sessions, ListScope::All) {
         // The same session may have been copied to other projects: the newest counts.
         let is_new = found.iter().all(|known| known.id != file.id);
-        if file.id.as_str().starts_with(beginning) && is_new {
+        let head = file.id.as_str().get(..beginning.len());
+        if head.is_some_and(|head| head.eq_ignore_ascii_case(beginning)) && is_new {
             found.push(file);
         }
     }
