@@ -164,6 +164,8 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
             "invalid x-api-key",
             StopReason::ModelError(ErrorClass::InvalidApiKey),
         ),
+        (403, "permission_error", "not allowed", StopReason::ModelError(ErrorClass::AuthError)),
+        (404, "not_found_error", "model: x", StopReason::ModelError(ErrorClass::InvalidModel)),
         (
             400,
             "invalid_request_error",
@@ -187,10 +189,12 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
         assert_eq!(played.ending.reason, end, "{status}");
         assert_eq!(played.server.requests().len(), 3, "{status}: doubted once");
     }
-    let rejected = Scenario::new().status(401).error("authentication_error", "no", None);
-    let played = RunFixture::of(rejected.reply("Done.")).run().await;
-    let end = StopReason::ModelError(ErrorClass::InvalidApiKey);
-    assert_eq!(played.ending.reason, end, "the key has never worked");
+    // Neither the key nor the model has ever worked.
+    for (status, kind, message, end) in &refusals[1..4] {
+        let rejected = Scenario::new().status(*status).error(kind, message, None);
+        let played = RunFixture::of(rejected.reply("Done.")).run().await;
+        assert_eq!(played.ending.reason, *end, "{status}");
+    }
 }
 
 /// A portal before the first good answer; a page at a wrong address is not one.

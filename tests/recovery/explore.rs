@@ -132,7 +132,8 @@ fn every_failure() -> Vec<Failure> {
     let portal = failure(ErrorClass::Unknown);
     all.push(Failure { body: ErrorBody::Portal, ..portal });
     let (body, endpoint_status) = (ErrorBody::Api, EndpointStatus::Proven);
-    all.push(Failure { body, endpoint_status, ..failure(ErrorClass::InvalidApiKey) });
+    let doubtful = [ErrorClass::InvalidApiKey, ErrorClass::AuthError];
+    all.extend(doubtful.map(|class| Failure { body, endpoint_status, ..failure(class) }));
     let marked = AvailableMitigations { cache_marks: true, ..AvailableMitigations::NONE };
     let streamed = AvailableMitigations { streaming: true, ..AvailableMitigations::NONE };
     all.extend([

@@ -168,6 +168,13 @@ impl Failure {
         self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 
+    /// True if the API refuses access or the model although the endpoint has answered with both:
+    /// one node of a service or a gateway may be wrong.
+    pub(super) fn is_doubtful_access(self) -> bool {
+        matches!(self.class, ErrorClass::AuthError | ErrorClass::InvalidModel)
+            && (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
+    }
+
     /// True if the API rejects a credential although the endpoint has accepted one.
     pub(super) fn is_doubtful_rejection(self) -> bool {
         self.class == ErrorClass::InvalidApiKey

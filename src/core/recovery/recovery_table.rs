@@ -270,7 +270,8 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
 /// Adds one more attempt where an endpoint refuses in an odd way: after plans that repair the
 /// request or the credential, and before a model switch or the loss of older messages. A doubtful
 /// refusal by the API itself is retried once; the refusal of a credential only if no other
-/// credential was fetched meanwhile.
+/// credential was fetched meanwhile, and that of access only for a reply: a filter may refuse the
+/// content of a summary.
 fn with_odd_retry(
     mut plans: Vec<RecoveryPlan>,
     failure: Failure,
@@ -279,8 +280,9 @@ fn with_odd_retry(
 ) -> Vec<RecoveryPlan> {
     let is_first = run.budgets.odd_refusals >= limits.budgets.odd_refusals;
     let is_same_credential = limits.budgets.refreshes == 0 || is_refreshing(run);
-    let is_doubtful =
-        failure.is_doubtful_refusal() && (is_same_credential || !failure.is_doubtful_rejection());
+    let is_doubtful = (failure.is_doubtful_refusal()
+        && (is_same_credential || !failure.is_doubtful_rejection()))
+        || (failure.is_doubtful_access() && summarising(run).is_none());
     let is_odd = failure.is_odd_refusal() || (is_doubtful && is_first);
     if is_odd && failure.retry_hint.is_none() {
         let is_last_resort = |plan: &RecoveryPlan| {

@@ -32,10 +32,13 @@ pub(super) fn is_odd(failure: Failure) -> bool {
 
 /// Whether what is known contradicts a refusal.
 fn is_doubtful(failure: Failure) -> bool {
-    let of_key = failure.class == ErrorClass::InvalidApiKey;
+    let of_access = matches!(
+        failure.class,
+        ErrorClass::InvalidApiKey | ErrorClass::AuthError | ErrorClass::InvalidModel
+    );
     let of_request =
         matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
     let proven =
         failure.body == ErrorBody::Api && failure.endpoint_status == EndpointStatus::Proven;
-    (of_key && proven) || (of_request && failure.contradicted)
+    (of_access && proven) || (of_request && failure.contradicted)
 }
