@@ -75,14 +75,14 @@ pub struct MessageMeta<'a> {
     pub form: ContentForm,
 }
 
-/// The form in which a message that consists of a single text is written. It lets readers of
-/// transcripts distinguish prompts given as text from those given as content blocks.
+/// The form in which a message that begins with a text is written. It lets readers of transcripts
+/// distinguish prompts given as text from those given as content blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentForm {
     /// A list with one block.
     #[default]
     Blocks,
-    /// A string.
+    /// A string. Further blocks were added to it, and stand beside it.
     Text,
 }
 
@@ -286,6 +286,9 @@ pub(super) struct MessageLine<'a> {
     #[serde(rename = "type")]
     pub(super) kind: Role,
     pub(super) message: WireMessage<'a>,
+    /// The content that outlast and hooks added to a prompt that was given as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) added_content: Option<&'a [Block]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_use_result: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -368,30 +371,40 @@ pub(super) enum WireContent<'a> {
 }
 
 impl<'a> WireContent<'a> {
-    fn new(content: &'a [Block], form: ContentForm) -> Self {
+    /// The content of the message, and what was added to it.
+    fn split(content: &'a [Block], form: ContentForm) -> (Self, &'a [Block]) {
         match (form, content) {
-            (ContentForm::Text, [Block::Text { text }]) => Self::Text(text),
-            (ContentForm::Text | ContentForm::Blocks, _) => Self::Blocks(content),
+            (ContentForm::Text, [Block::Text { text }, added @ ..]) => (Self::Text(text), added),
+            (ContentForm::Text | ContentForm::Blocks, _) => (Self::Blocks(content), &[]),
         }
     }
 }
 
 impl<'a> WireMessage<'a> {
-    pub(super) fn new(message: &'a Message, content: &'a [Block], meta: &MessageMeta<'a>) -> Self {
+    /// The message, and the content that was added to it.
+    pub(super) fn split(
+        message: &'a Message,
+        content: &'a [Block],
+        meta: &MessageMeta<'a>,
+    ) -> (Self, Option<&'a [Block]>) {
         match message.role {
             Role::User => {
-                Self::User { role: Role::User, content: WireContent::new(content, meta.form) }
+                let (content, added) = WireContent::split(content, meta.form);
+                (Self::User { role: Role::User, content }, Some(added).filter(|it| !it.is_empty()))
             }
-            Role::Assistant => Self::Assistant {
-                id: meta.id.unwrap_or_default(),
-                kind: "message",
-                role: Role::Assistant,
-                model: meta.model.unwrap_or_default(),
-                content,
-                stop_reason: meta.stop_reason,
-                stop_sequence: None,
-                usage: meta.usage.unwrap_or_default(),
-            },
+            Role::Assistant => {
+                let reply = Self::Assistant {
+                    id: meta.id.unwrap_or_default(),
+                    kind: "message",
+                    role: Role::Assistant,
+                    model: meta.model.unwrap_or_default(),
+                    content,
+                    stop_reason: meta.stop_reason,
+                    stop_sequence: None,
+                    usage: meta.usage.unwrap_or_default(),
+                };
+                (reply, None)
+            }
         }
     }
 }

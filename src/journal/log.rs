@@ -519,6 +519,7 @@ impl Journal {
         let mut lines = Vec::new();
         for (index, (id, content)) in parts.iter().enumerate() {
             let uuid = id.to_string();
+            let (wire, added_content) = WireMessage::split(message, content, meta);
             let line = MessageLine {
                 parent_uuid: self.leaf.as_deref(),
                 is_sidechain: self.is_sidechain,
@@ -527,7 +528,8 @@ impl Journal {
                 session_id: &self.session,
                 version: &self.version,
                 kind: message.role,
-                message: WireMessage::new(message, content, meta),
+                message: wire,
+                added_content,
                 tool_use_result: meta.detail,
                 request_id: meta.request_id,
                 uuid: &uuid,

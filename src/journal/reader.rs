@@ -340,7 +340,11 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
     let Some(content) = value.pointer_mut("/message/content").map(Value::take) else {
         return link_entry(head);
     };
-    let content = if ours && content.is_array() { content } else { normalize_content(content) };
+    let mut content = if ours && content.is_array() { content } else { normalize_content(content) };
+    let added = value.get_mut("addedContent").map(Value::take).filter(|_| ours);
+    if let (Some(content), Some(Value::Array(added))) = (content.as_array_mut(), added) {
+        content.extend(added);
+    }
     let (Ok(content), false) = (serde_json::from_value(content), head.is_api_error_message) else {
         return link_entry(head);
     };
@@ -420,6 +424,11 @@ mod tests {
         for (kind, message, more) in [
             ("user", json!({ "role": "user", "content": "text" }), json!({})),
             ("user", json!({ "content": [{ "type": "text", "text": "a" }] }), json!({})),
+            (
+                "user",
+                json!({ "role": "user", "content": "text" }),
+                json!({ "addedContent": [{ "type": "text", "text": "of a hook" }] }),
+            ),
             ("assistant", reply.clone(), json!({ "part": [2, 3], "cwd": "/w" })),
             ("assistant", reply, json!({ "isSidechain": true, "parentUuid": null })),
             (

@@ -97,6 +97,8 @@ struct SealedMessage {
     step: Option<(usize, usize)>,
     timestamp: Option<String>,
     message: SealedContent,
+    #[serde(default)]
+    added_content: Vec<Block>,
     tool_use_result: Option<ToolDetail>,
 }
 
@@ -141,7 +143,8 @@ impl SealedMessage {
         if self.is_api_error_message {
             return None;
         }
-        let SealedContent { content, model, stop_reason, usage } = self.message;
+        let SealedContent { mut content, model, stop_reason, usage } = self.message;
+        content.extend(self.added_content);
         let (structured, detail) = match self.tool_use_result {
             Some(detail) => (detail.structured, Some(Value::Object(detail.reported))),
             None => (None, None),

@@ -22,16 +22,39 @@ async fn prompts_are_recorded_as_they_were_given() {
     let (_, frames) = host.end().await;
     let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
     let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
-    let titles: Vec<&Value> =
-        entries.clone().filter_map(|entry| entry.get("customTitle")).collect();
+    let titles: Vec<&Value> = entries.filter_map(|entry| entry.get("customTitle")).collect();
     assert_eq!(titles, ["Herons"], "it is set once");
-    let prompts: Vec<&Value> = entries
-        .filter(|entry| entry["type"] == "user")
-        .map(|entry| &entry["message"]["content"])
-        .collect();
-    assert_eq!(prompts, [&json!("a text"), &blocks, &json!("a last one")]);
+    assert_eq!(prompts(&frames), [&json!("a text"), &blocks, &json!("a last one")]);
     let body = &server.requests()[2].body;
     assert_eq!(body["messages"][0]["content"][0]["text"], "a text", "{body}");
+}
+
+/// The content of the user's messages that were mirrored.
+fn prompts(frames: &[Value]) -> Vec<&Value> {
+    let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
+    let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
+    entries
+        .filter(|entry| entry["type"] == "user")
+        .map(|entry| &entry["message"]["content"])
+        .collect()
+}
+
+#[tokio::test]
+async fn the_context_of_hooks_is_recorded_beside_a_prompt_that_is_a_text() {
+    let server = serve(Scenario::new().reply("1").reply("2"));
+    let hook = json!({ "type": "command", "command": "echo noted" });
+    let settings = json!({ "hooks": { "UserPromptSubmit": [{ "hooks": [hook] }] } }).to_string();
+    let mut host = HostDriver::start(&server, &["--session-mirror", "--settings", &settings]);
+    for prompt in ["a text", "another one"] {
+        host.prompt(prompt).await;
+        host.result().await;
+    }
+    let (_, frames) = host.end().await;
+    assert_eq!(prompts(&frames), [&json!("a text"), &json!("another one")]);
+    // The second turn read the first prompt from the session.
+    let first = &server.requests()[1].body["messages"][0]["content"];
+    let context = first[1]["text"].as_str().unwrap_or_default();
+    assert!(first[0]["text"] == "a text" && context.ends_with("noted"), "{first}");
 }
 
 #[tokio::test]
