@@ -252,6 +252,11 @@ impl HookSettings {
         let group =
             HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = read_matcher(group.matcher.as_deref(), place)?;
+        if event.is_tool_event() && matcher.is_like_rule() {
+            let why = "it reads like a permission rule, and as a regular expression it matches no \
+                       tool; name only the tool here, and put the rule into \"if\"";
+            self.skip(&format!("{place}.matcher"), why, source);
+        }
         for (index, entry) in entries(&group.hooks) {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)

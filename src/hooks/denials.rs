@@ -148,6 +148,7 @@ mod tests {
             deny.clone(),
             specific("DENY"),
             specific("Deny"),
+            specific(" deny\\n"),
             block.replace("block", "Block"),
             format!("[{block}]"),
             format!("loading\n[\n{{\"decision\": \"approve\"}}, {deny}\n]"),
@@ -162,6 +163,7 @@ mod tests {
             r#"{"permissionDecision": "deny", "permissionDecisionReason": "no"}"#.to_owned(),
             r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
             r#"{"decision": "approve", "behavior": "deny", "message": "no"}"#.to_owned(),
+            r#"{"permission": "deny", "userMessage": "no"}"#.to_owned(),
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
                 "decision": {"behavior": "deny", "message": "no"}}}"#
                 .to_owned(),
@@ -195,8 +197,12 @@ mod tests {
                 found(HookEvent::PreToolUse, &format!("x\n{}", specific(word))).expect(word);
             assert!(output.permission.is_some_and(|(found, _)| found > HookPermission::Allow));
         }
-        let stop = found(HookEvent::Stop, "x\n{\"continue\": false, \"stopReason\": \"late\"}");
-        assert_eq!(stop.and_then(|output| output.stop_run).as_deref(), Some("late"));
+        for word in ["false", "\"false\"", "\"False \""] {
+            let out = format!("x\n{{\"continue\": {word}, \"stopReason\": \"late\"}}");
+            let stop = found(HookEvent::Stop, &out);
+            assert_eq!(stop.and_then(|output| output.stop_run).as_deref(), Some("late"), "{out}");
+        }
+        assert_eq!(found(HookEvent::Stop, "x\n{\"continue\": \"no\"}"), None);
     }
 
     #[test]

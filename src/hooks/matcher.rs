@@ -45,6 +45,17 @@ impl HookMatcher {
         }
     }
 
+    /// Returns true if a pattern has the form of a permission rule, such as `Bash(git *)`. No name
+    /// of a tool has a blank or a colon.
+    pub(super) fn is_like_rule(&self) -> bool {
+        let Self::Pattern(regex) = self else { return false };
+        let rule = regex.as_str().strip_suffix(')').and_then(|text| text.split_once('('));
+        rule.is_some_and(|(tool, call)| {
+            let is_name = !tool.is_empty() && tool.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_name && !call.starts_with('?') && call.contains([' ', ':'])
+        })
+    }
+
     /// Returns true if `other` matches the same subjects in the same form.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -116,6 +127,22 @@ mod tests {
             assert_eq!(parsed.matches(subject), Ok(matches), "{matcher:?} and {subject:?}");
         }
         assert!(HookMatcher::parse("mcp__(").is_err());
+    }
+
+    #[test]
+    fn a_matcher_that_reads_like_a_permission_rule_is_recognized() {
+        for (matcher, is_rule) in [
+            ("Bash(git push *)", true),
+            ("Bash(rm:*)", true),
+            ("Bash", false),
+            ("Edit|Write, Bash", false),
+            ("Bash(Output|)", false),
+            ("Bash(?:Output)", false),
+            ("mcp__(a|b)__x", false),
+        ] {
+            let parsed = HookMatcher::parse(matcher).unwrap();
+            assert_eq!(parsed.is_like_rule(), is_rule, "{matcher}");
+        }
     }
 
     #[test]

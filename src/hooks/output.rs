@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::json;
@@ -112,7 +113,7 @@ pub enum HookPermission {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HookJson {
-    #[serde(rename = "continue")]
+    #[serde(default, rename = "continue", deserialize_with = "flag")]
     continues: Option<bool>,
     stop_reason: Option<String>,
     system_message: Option<String>,
@@ -125,6 +126,7 @@ struct HookJson {
     // These belong in `hookSpecificOutput`. Here they can only restrict.
     permission_decision: Option<Value>,
     permission_decision_reason: Option<Value>,
+    permission: Option<Value>,
     behavior: Option<Value>,
     message: Option<Value>,
 }
@@ -248,10 +250,30 @@ pub(super) fn parse_output(
     Ok(output)
 }
 
+/// Reads a flag, which shell scripts write as a text.
+fn flag<'de, D: Deserializer<'de>>(source: D) -> Result<Option<bool>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected true or false")]
+    enum Written {
+        Flag(bool),
+        Text(String),
+    }
+    let flag = match Option::<Written>::deserialize(source)? {
+        None => return Ok(None),
+        Some(Written::Flag(flag)) => flag,
+        Some(Written::Text(text)) => {
+            let word = text.trim().to_ascii_lowercase();
+            word.parse()
+                .map_err(|_| D::Error::custom(format!("{text:?} is neither true nor false")))?
+        }
+    };
+    Ok(Some(flag))
+}
+
 /// A decision in the form that is compared. Restrictions may be written in any case. Grants may
 /// not: an echo of the input is recognized by their exact words.
 fn decision_word(written: &str) -> Cow<'_, str> {
-    let word = written.to_ascii_lowercase();
+    let word = written.trim().to_ascii_lowercase();
     if ["allow", "approve"].contains(&&*word) { written.into() } else { word.into() }
 }
 
@@ -270,6 +292,7 @@ impl HookJson {
         let nested = self.specific.as_ref().and_then(|specific| specific.decision.as_ref());
         let places = [
             (text(&self.permission_decision), text(&self.permission_decision_reason)),
+            (text(&self.permission), None),
             (text(&self.behavior), text(&self.message)),
             nested.map_or((None, None), |it| (Some(it.behavior.clone()), it.message.clone())),
         ];

@@ -176,6 +176,7 @@ fn mistakes_in_hooks_are_reported_with_file_and_line() {
 fn unsupported_hook_types_are_listed_without_an_error() {
     let settings = read(&json!({
         "PostToolBatch": [{ "hooks": [script("x")] }],
+        "PostToolUse": [{ "matcher": "Bash(git *)", "hooks": [script("x")] }],
         "PreToolUs": [{ "hooks": [script("x")] }],
         "Stop": [{ "hooks": [
             { "type": "prompt", "prompt": "is it done?" },
@@ -188,11 +189,13 @@ fn unsupported_hook_types_are_listed_without_an_error() {
             script("kept"),
         ] }],
     }));
-    assert_eq!(settings.handlers.len(), 5);
+    assert_eq!(settings.handlers.len(), 6);
     let told: Vec<String> =
         settings.skipped.iter().map(|one| format!("{}: {}", one.place, one.why)).collect();
     let expected = [
         "hooks.PostToolBatch: outlast does not support this event",
+        "hooks.PostToolUse[0].matcher: it reads like a permission rule, and as a regular expression \
+         it matches no tool; name only the tool here, and put the rule into \"if\"",
         "hooks.PreToolUs: there is no such event",
         "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; use \"command\"",
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
