@@ -52,7 +52,8 @@ impl StepSummaryFile {
         Self { name: path.file_name().unwrap_or_default().to_owned(), folder: folder.map(Arc::new) }
     }
 
-    /// Appends to a regular file. A program of the run may have put something else in its place.
+    /// Appends to a regular file. A program of the run may have put something else in its place. A
+    /// line that an earlier program left open is ended, or the heading would be a part of it.
     ///
     /// # Errors
     /// There is something else, it would become too large, or it cannot be written.
@@ -63,6 +64,8 @@ impl StepSummaryFile {
         if !facts.is_file() || facts.nlink() > 1 {
             return Err(io::Error::other("it is not a regular file"));
         }
+        let separator = if facts.len() > 0 { "\n" } else { "" };
+        let text = format!("{separator}{text}");
         if facts.len().saturating_add(text.len() as u64) > SUMMARY_MAX {
             let what =
                 "with this report it would have more than 1 MiB, and GitHub would drop all of it";
@@ -227,9 +230,9 @@ mod tests {
         let append = |path: &Path, text: &str| StepSummaryFile::new(path).append(text);
         append(&path, "one\n").expect("a new file");
         append(&path, "two\n").expect("the same file");
-        assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\n\ntwo\n");
         let full = folder.path().join("full");
-        fs::write(&full, vec![b'x'; (1 << 20) - 4]).expect("a file");
+        fs::write(&full, vec![b'x'; (1 << 20) - 5]).expect("a file");
         assert!(append(&full, "three").is_err(), "the service would drop all of it");
         append(&full, "four").expect("it fits");
         let fifo = folder.path().join("fifo");

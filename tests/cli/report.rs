@@ -349,7 +349,10 @@ async fn a_step_of_ci_gets_a_summary_and_an_annotation_of_the_failure() {
     let works = || Scenario::new().status(529).reply("Done.");
     let (ended, summary) = step(works(), &["Do | it."], &[]).await;
     assert_eq!((ended.code, annotations(&ended)), (Some(0), Vec::new()), "{ended:?}");
-    assert!(summary.starts_with("Before.\n### outlast: ✅ completed, exit code 0\n"), "{summary}");
+    assert!(
+        summary.starts_with("Before.\n\n### outlast: ✅ completed, exit code 0\n"),
+        "{summary}"
+    );
     assert!(
         summary.contains("\n> Do \\| it.\n") && summary.contains("| server overload | 1 | 1 |")
     );
