@@ -202,7 +202,8 @@ impl ServerConfig {
         let entry = entry.as_object().ok_or(ServerConfigError::NoObject)?;
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
         let kind = reader.text("type")?.map(|kind| kind.to_lowercase().replace(['-', '_'], ""));
-        let place = match (kind.as_deref(), entry.contains_key("url")) {
+        let has_url = reader.get("url").is_some_and(|url| *url != "");
+        let place = match (kind.as_deref(), has_url) {
             (Some("http" | "streamablehttp"), _) => {
                 ServerAddress::Http(reader.http(HttpKind::Streamable)?)
             }

@@ -575,5 +575,7 @@ fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
         return Ok(None);
     }
     let why = || invalid_response(format!("an event has the content block index {index}"));
-    index.as_u64().map(Some).ok_or_else(why)
+    // Some gateways write numbers as texts, or with a fraction of zero.
+    let number = json::whole(index).or_else(|| index.as_str()?.trim().parse().ok());
+    number.map(Some).ok_or_else(why)
 }

@@ -49,6 +49,8 @@ fn types_timeouts_and_switches_are_read_in_the_forms_of_other_programs() {
         (json!({ "timeout": "1500" }), Some(1500), false),
         (json!({ "timeout": 1500.0, "type": "STDIO" }), Some(1500), false),
         (json!({ "enabled": false, "timeout": null }), None, true),
+        (json!({ "url": null, "headers": null, "args": null }), None, false),
+        (json!({ "url": "" }), None, false),
         (json!({ "disabled": true, "enabled": true }), None, true),
     ] {
         let mut value = more.clone();

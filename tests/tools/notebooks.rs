@@ -79,6 +79,10 @@ async fn one_cell_changes_and_no_byte_beside_it() {
             json!({ "file_path": "n.ipynb", "cell_number": 0, "source": "Name" }),
             NOTEBOOK.replace("Title", "Name"),
         ),
+        (
+            json!({ "notebook_path": "n.ipynb", "cell_number": "0", "new_source": "Name" }),
+            NOTEBOOK.replace("Title", "Name"),
+        ),
         (json!({ "cell_id": "cell-0", "new_source": "Name" }), NOTEBOOK.replace("Title", "Name")),
     ];
     for (input, expected) in table {

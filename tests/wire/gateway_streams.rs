@@ -217,7 +217,14 @@ fn blocks_are_told_apart_without_their_indices() {
     // A call whose arguments did not end may lack some of them.
     let again = [block(zero, "tool_use", &[]), bash(zero), stop(zero)].concat();
     assert!(reply_of(&again).is_err());
-    assert!(reply_of(&text(zero).replace("\"index\":0", "\"index\":\"x\"")).is_err());
+    let with_index = |index: &str| {
+        let events = [text(zero), stop(zero)].concat();
+        reply_of(&events.replace("\"index\":0", &format!("\"index\":{index}")))
+    };
+    for index in ["\"0\"", "0.0"] {
+        assert_eq!(with_index(index).expect("a reply").content, [Block::text("ok")], "{index}");
+    }
+    assert!(with_index("\"x\"").is_err());
 }
 
 /// Some gateways send text and thinking into blocks of another kind, or after their end.
