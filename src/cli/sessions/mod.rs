@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use uuid::Uuid;
 
 use crate::config::environment::{self, Variables};
 use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
@@ -41,6 +42,8 @@ const ID_MIN: usize = 8;
 /// The stored sessions, as seen from the working directory.
 pub(super) struct SessionsContext {
     place: SessionFolder,
+    /// The sessions of hosts, if they are elsewhere.
+    of_hosts: Option<SessionFolder>,
     home: Option<PathBuf>,
     zone: TimeZone,
 }
@@ -88,8 +91,10 @@ fn perform(args: SessionsArgs, variables: &Variables, cwd: &Path) -> Result<u8, 
 
 impl SessionsContext {
     pub(super) fn new(variables: &Variables, cwd: &Path) -> Self {
+        let shared = environment::shared_folder(variables);
         Self {
             place: SessionFolder::new(&environment::config_dir(variables), cwd),
+            of_hosts: shared.map(|folder| SessionFolder::new(&folder, cwd)),
             home: environment::home(variables),
             zone: system_zone(),
         }
@@ -123,10 +128,14 @@ impl SessionsContext {
         Ok(())
     }
 
-    /// Finds a session by its id, the beginning of its id, its name, or `latest`.
+    /// Finds a session by its id, the beginning of its id, its name, or `latest`. That of a host is
+    /// found by its id only.
     pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
         self.check_readable()?;
-        session_name::find(&self.place, name)
+        session_name::find(&self.place, name).or_else(|error| {
+            let of_hosts = self.of_hosts.as_ref().filter(|_| Uuid::try_parse(name.trim()).is_ok());
+            of_hosts.and_then(|place| session_name::find(place, name).ok()).ok_or(error)
+        })
     }
 
     /// Returns the number of characters that distinguish the ids of all sessions.
@@ -210,5 +219,30 @@ impl ReportWriter {
             Err(error) => Err(UsageError::unwritable(&error)),
             Ok(()) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    #[test]
+    fn the_session_of_a_host_is_found_by_its_id_unless_a_variable_names_a_folder() {
+        let home = tempfile::tempdir().expect("a folder");
+        let id = "0aaa1111-0000-4000-8000-000000000001";
+        let folder = SessionFolder::new(&home.path().join(".claude"), home.path()).folder();
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(format!("{id}.jsonl")), "{}\n").expect("a file");
+        let in_home = [(OsString::from("HOME"), OsString::from(home.path()))];
+        let own = home.path().join("own").into_os_string();
+        let named = [(OsString::from("OUTLAST_CONFIG_DIR"), own)];
+        let find = |variables: Variables, name: &str| {
+            SessionsContext::new(&variables, home.path()).find(name).is_ok()
+        };
+        assert!(find(in_home.iter().cloned().collect(), id));
+        assert!(!find(in_home.iter().cloned().collect(), "0aaa1111"));
+        assert!(!find(in_home.into_iter().chain(named).collect(), id));
     }
 }
