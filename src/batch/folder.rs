@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
-use crate::process::{FileLock, LockError, LockHolder, TrustedOwners};
+use crate::process::{FileLock, LockError, LockHolder, TrustedOwners, sync_folder};
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
@@ -147,9 +147,7 @@ pub(super) fn replace_file(
         file.write_all(content()?.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(&path)?;
-        // Not every file system can sync a folder; the content is whole in any case.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-        Ok(())
+        sync_folder(&File::open(folder)?)
     };
     replace().map_err(|cause| BatchFolderError::Unwritable { path, cause })
 }

@@ -123,10 +123,10 @@ pub fn sync_folder(folder: &File) -> io::Result<()> {
 }
 
 fn accept_unsupported(synced: io::Result<()>) -> io::Result<()> {
-    synced.or_else(|error| match error.kind() {
-        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
-        _ => Err(error),
-    })
+    let is_unsupported = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+    };
+    synced.or_else(|error| if is_unsupported(&error) { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]

@@ -297,6 +297,7 @@ mod tests {
         fixed: 0,
         window: u32::MAX,
         counted: false,
+        needs_whole_reply: false,
         mitigations: AvailableMitigations::NONE,
     };
 

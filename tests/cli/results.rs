@@ -414,7 +414,7 @@ fn an_error_counts_only_the_attempts_that_were_made() {
 #[test]
 fn a_reply_that_stays_paused_is_not_called_senseless() {
     let mut paused = failed(ErrorClass::BadResponse, refusal(500, "no"));
-    (paused.fault, paused.stop_reason) = (None, Some("pause_turn".to_owned()));
+    (paused.failure, paused.stop_reason) = (None, Some("pause_turn".to_owned()));
     let line = advice::explain(&paused, &now(), "an-id").join(" ");
     assert!(line.starts_with("the service paused its reply") && !line.contains("portal"), "{line}");
     paused.stop_reason = Some("tool_use".to_owned());

@@ -20,9 +20,8 @@ async fn prompts_are_recorded_as_they_were_given() {
     host.prompt("a last one").await;
     host.result().await;
     let (_, frames) = host.end().await;
-    let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
-    let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
-    let titles: Vec<&Value> = entries.filter_map(|entry| entry.get("customTitle")).collect();
+    let titles: Vec<&Value> =
+        mirrored(&frames).filter_map(|entry| entry.get("customTitle")).collect();
     assert_eq!(titles, ["Herons"], "it is set once");
     assert_eq!(prompts(&frames), [&json!("a text"), &blocks, &json!("a last one")]);
     let body = &server.requests()[2].body;
@@ -30,10 +29,13 @@ async fn prompts_are_recorded_as_they_were_given() {
 }
 
 /// The content of the user's messages that were mirrored.
+fn mirrored(frames: &[Value]) -> impl Iterator<Item = &Value> {
+    let mirrors = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
+    mirrors.filter_map(|frame| frame["entries"].as_array()).flatten()
+}
+
 fn prompts(frames: &[Value]) -> Vec<&Value> {
-    let mirrored = frames.iter().filter(|frame| frame["type"] == "transcript_mirror");
-    let entries = mirrored.filter_map(|frame| frame["entries"].as_array()).flatten();
-    entries
+    mirrored(frames)
         .filter(|entry| entry["type"] == "user")
         .map(|entry| &entry["message"]["content"])
         .collect()
