@@ -239,7 +239,8 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
     let blocks = prompt.map(|prompt| (prompt.before.clone(), prompt.after.clone()));
     let (before, after) = blocks.unwrap_or_default();
     let id = prompt.and_then(|prompt| Uuid::try_parse(prompt.uuid.as_deref()?).ok());
-    let is_text = prompt.is_none_or(UserPrompt::is_text);
+    // A message before the prompt would be taken for it.
+    let is_text = before.is_empty() && prompt.is_none_or(UserPrompt::is_text);
     let form = if is_text { ContentForm::Text } else { ContentForm::Blocks };
     let content = before.into_iter().chain(text).chain(after).collect();
     Prompt { content, id, form, ..Prompt::default() }

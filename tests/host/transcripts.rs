@@ -8,7 +8,7 @@ use crate::support::{RunBuilder, serve};
 
 #[tokio::test]
 async fn prompts_are_recorded_as_they_were_given() {
-    let server = serve(Scenario::new().reply("1").reply("2").reply("3"));
+    let server = serve(Scenario::new().reply("1").reply("2").reply("3").reply("4"));
     let mut host = HostDriver::start(&server, &["--session-mirror"]);
     host.ask(&json!({ "subtype": "initialize", "title": "Herons" })).await;
     host.prompt("a text").await;
@@ -17,13 +17,19 @@ async fn prompts_are_recorded_as_they_were_given() {
     host.send(&json!({ "type": "user", "message": { "role": "user", "content": blocks } })).await;
     host.result().await;
     // The session is read again for each turn.
+    host.prompt("a third one").await;
+    host.result().await;
+    let earlier = json!({ "role": "user", "content": "earlier" });
+    host.send(&json!({ "type": "user", "message": earlier, "shouldQuery": false })).await;
     host.prompt("a last one").await;
     host.result().await;
     let (_, frames) = host.end().await;
     let titles: Vec<&Value> =
         mirrored(&frames).filter_map(|entry| entry.get("customTitle")).collect();
     assert_eq!(titles, ["Herons"], "it is set once");
-    assert_eq!(prompts(&frames), [&json!("a text"), &blocks, &json!("a last one")]);
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let both = json!([text("earlier"), text("a last one")]);
+    assert_eq!(prompts(&frames), [&json!("a text"), &blocks, &json!("a third one"), &both]);
     let body = &server.requests()[2].body;
     assert_eq!(body["messages"][0]["content"][0]["text"], "a text", "{body}");
 }
