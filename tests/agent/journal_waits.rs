@@ -54,6 +54,8 @@ fn is_intent(line: &Value) -> bool {
     line["kind"] == "intent"
 }
 
+type LineTest = fn(&Value) -> bool;
+
 fn is_prompt(line: &Value) -> bool {
     line["type"] == "user"
 }
@@ -65,7 +67,7 @@ fn is_end(line: &Value) -> bool {
 #[tokio::test]
 async fn heartbeats_go_on_and_no_effect_happens_until_the_disk_answers() {
     let journal = ObservedEvent::Heartbeat("journal".to_owned());
-    let at: [(fn(&Value) -> bool, usize); 2] = [(is_prompt, 0), (is_intent, 1)];
+    let at: [(LineTest, usize); 2] = [(is_prompt, 0), (is_intent, 1)];
     for (chosen, requests) in at {
         let HangingRun { play, place, hung, release } = hanging_at(chosen);
         let playing = play.start();
@@ -86,7 +88,7 @@ async fn heartbeats_go_on_and_no_effect_happens_until_the_disk_answers() {
 #[tokio::test]
 async fn an_interrupt_ends_a_run_whose_disk_does_not_answer() {
     let by = Interrupt::Sigterm;
-    let at: [(fn(&Value) -> bool, StopReason, usize); 3] = [
+    let at: [(LineTest, StopReason, usize); 3] = [
         (is_prompt, StopReason::AbortedStreaming(by), 0),
         (is_intent, StopReason::AbortedTools(by), 1),
         (is_end, StopReason::Completed, 2),

@@ -43,11 +43,13 @@ pub(crate) struct Fall {
 pub(crate) fn falls() -> Vec<Fall> {
     let fall = |what, next, requests, class, fails| Fall { what, next, fails, requests, class };
     vec![
-        fall("404 model", Next::Here, 1, ErrorClass::InvalidModel, |scenario| {
-            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None)
+        // A model that has answered is tried once more.
+        fall("404 model", Next::Here, 2, ErrorClass::InvalidModel, |scenario| {
+            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None).times(2)
         }),
-        fall("403 model", Next::Here, 1, ErrorClass::AuthError, |scenario| {
-            scenario.status(403).error("permission_error", "This model is not for you.", None)
+        fall("403 model", Next::Here, 2, ErrorClass::AuthError, |scenario| {
+            let refusal = "This model is not for you.";
+            scenario.status(403).error("permission_error", refusal, None).times(2)
         }),
         fall("529", Next::Here, 3, ErrorClass::ServerOverload, |scenario| {
             scenario.status(529).times(3)

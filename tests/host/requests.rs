@@ -396,9 +396,9 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
 
 #[tokio::test]
 async fn a_tool_of_a_server_of_the_host_may_decide_on_permissions() {
-    let server =
-        serve(Scenario::new().tool("Bash", json!({ "command": "touch x" })).reply("Done."));
-    let mut host = HostDriver::start(&server, &["--permission-prompt-tool", "mcp__ws__bash"]);
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "rm x" })).reply("Done."));
+    let run = RunBuilder::bare(&server.base_url());
+    let mut host = HostDriver::with(run, &["--permission-prompt-tool", "mcp__ws__bash"]);
     host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws"] })).await;
     answer_until(&mut host, "control_response").await;
     host.prompt("go").await;
