@@ -43,14 +43,6 @@ pub(crate) struct Fall {
 pub(crate) fn falls() -> Vec<Fall> {
     let fall = |what, next, requests, class, fails| Fall { what, next, fails, requests, class };
     vec![
-        // A model that has answered is tried once more.
-        fall("404 model", Next::Here, 2, ErrorClass::InvalidModel, |scenario| {
-            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None).times(2)
-        }),
-        fall("403 model", Next::Here, 2, ErrorClass::AuthError, |scenario| {
-            let refusal = "This model is not for you.";
-            scenario.status(403).error("permission_error", refusal, None).times(2)
-        }),
         fall("529", Next::Here, 3, ErrorClass::ServerOverload, |scenario| {
             scenario.status(529).times(3)
         }),
@@ -71,6 +63,14 @@ pub(crate) fn falls() -> Vec<Fall> {
         }),
         fall("HTML", Next::Here, 3, ErrorClass::ServerError, |scenario| {
             scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
+        }),
+        // A model that has answered is tried once more.
+        fall("404 model", Next::Here, 2, ErrorClass::InvalidModel, |scenario| {
+            scenario.status(404).error("not_found_error", "model: claude-sonnet-5-5", None).times(2)
+        }),
+        fall("403 model", Next::Here, 2, ErrorClass::AuthError, |scenario| {
+            let refusal = "This model is not for you.";
+            scenario.status(403).error("permission_error", refusal, None).times(2)
         }),
         // A key that has worked is tried once more.
         fall("invalid key", Next::There, 2, ErrorClass::InvalidApiKey, |scenario| {
