@@ -232,11 +232,6 @@ impl TaskFolder {
         self.path.join("session")
     }
 
-    /// Returns the path of the settings of the repository as the first attempt read them.
-    pub fn first_reading(&self) -> PathBuf {
-        self.path.join("first-reading.json")
-    }
-
     /// Creates the folder.
     ///
     /// # Errors
@@ -317,12 +312,11 @@ impl TaskFolder {
         replace_file(self.session_path(), || Ok(format!("{}\n", Uuid::new_v4())))
     }
 
-    /// Removes the result, so that the task is run again, with the settings as they are then.
+    /// Removes the result, so that the task is run again.
     ///
     /// # Errors
     /// It cannot be removed. A missing result is not an error.
     pub fn remove_result(&self) -> Result<(), BatchFolderError> {
-        remove_if_exists(self.first_reading())?;
         remove_if_exists(self.result())
     }
 }

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use strsim::osa_distance;
 
@@ -33,21 +32,10 @@ pub(super) struct ValidSettings {
 }
 
 /// A value that a file assigns to a setting.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(super) struct FileValue {
-    #[serde(serialize_with = "serialize_key", deserialize_with = "deserialize_key")]
     pub(super) setting: &'static Setting,
     pub(super) value: Value,
-}
-
-fn serialize_key<S: Serializer>(setting: &Setting, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(setting.key)
-}
-
-/// Finds a setting by its key. A setting of another version is an error: it may restrict.
-fn deserialize_key<'a, D: Deserializer<'a>>(deserializer: D) -> Result<&'static Setting, D::Error> {
-    let key = String::deserialize(deserializer)?;
-    registry::find(&key).ok_or_else(|| D::Error::custom(format!("there is no setting {key}")))
 }
 
 impl FileValue {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ConfigError;
@@ -25,7 +24,7 @@ use crate::tools::{RuleList, absolute_rule, anchor_rule, rule_below};
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A valid settings file, parsed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct ParsedSettings {
     /// The name of the file, for messages.
     pub name: String,

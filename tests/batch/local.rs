@@ -287,28 +287,6 @@ async fn one_process_at_a_time_starts_the_tasks_of_a_batch() {
     assert_eq!(end(first).await.code, Some(130));
 }
 
-/// A hook is not confined as the commands are.
-#[tokio::test]
-async fn a_hook_that_a_command_writes_does_not_run_in_the_next_attempt() {
-    let hook = json!([{ "hooks": [{ "type": "command", "command": "touch hooked" }] }]);
-    let settings = json!({ "hooks": { "SessionStart": hook } });
-    let write = format!("mkdir .outlast; echo '{settings}' > .outlast/settings.json");
-    let scenario = Scenario::new()
-        .tool("Bash", json!({ "command": write }))
-        .status(503)
-        .header("retry-after-ms", "1")
-        .times(2)
-        .reply("Done.");
-    let flags = json!({ "flags": ["--max-retries", "1", "--trust-project"] });
-    let fixture = BatchFixture::new(scenario).tasks(1, |_| flags.clone());
-    let ended = fixture.run(&["--attempts", "2", "--retry-after", "1ms"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(fixture.task(0).join(".outlast/settings.json").exists());
-    assert!(!fixture.task(0).join("hooked").exists());
-    let warnings = fixture.result(0)["warnings"].to_string();
-    assert!(warnings.contains("settings.json was changed after the session began"), "{warnings}");
-}
-
 #[tokio::test]
 async fn money_is_divided_before_it_is_spent() {
     let own = |number| match number {

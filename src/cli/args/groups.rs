@@ -229,8 +229,7 @@ pub struct SessionArgs {
     /// True if a host resumes a session of another process, and so gives its options again.
     #[arg(skip)]
     pub gives_options_anew: bool,
-    /// The files of the repository as this process first read them, if it runs several turns, or as
-    /// the first attempt at the task of a batch did.
+    /// The files of the repository as this process first read them, if it runs several turns.
     #[arg(skip)]
     pub first_reading: Option<FirstReading>,
     /// Continue the newest session of this folder

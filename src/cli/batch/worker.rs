@@ -19,7 +19,6 @@ use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
 use crate::cli::timestamps::format_duration;
 use crate::cli::usage::{UsageError, UsageErrorKind};
-use crate::config::first_reading::FirstReading;
 use crate::process::{FileLock, end_with};
 use crate::recovery::Interrupt;
 
@@ -171,11 +170,6 @@ impl WorkerTask<'_> {
         run.output.result_file = Some(files.result());
         run.output.heartbeat_file = Some(files.heartbeat());
         run.output.no_stdin = true;
-        let first = files.first_reading();
-        let kept = FirstReading::kept_in(first.clone());
-        run.session.first_reading = Some(kept.map_err(|error| {
-            UsageError::new(format!("{}: {error}; remove it", first.display()))
-        })?);
         context.set_folder(self.prepare_folder(&run, &context).await?);
         env::set_current_dir(&context.cwd).map_err(|error| {
             UsageError::new(format!("{}: {error}; create it", context.cwd.display()))

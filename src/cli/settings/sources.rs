@@ -17,7 +17,7 @@ use crate::cli::usage::UsageError;
 use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ForeignMistakes, ParsedSettings};
-use crate::config::first_reading::{FirstReading, NamedTexts, ReadSettings};
+use crate::config::first_reading::{FirstReading, PluginHooks, ReadSettings};
 use crate::config::fold::Fold;
 use crate::config::is_inline;
 use crate::config::kinds::PluginEntries;
@@ -177,7 +177,7 @@ pub(super) fn read_all(
     let library = library::read(args, variables, cwd, (&memory, &trust), (&plugins, &added));
     reading.ignored.definitions(&library.withheld);
     if let Some(first) = reading.first.take().filter(|_| !args.prompts.more_follows) {
-        reading.fold.warnings.extend(first.complete());
+        first.complete();
     }
     reading.into_sources(ManagedSettings { files: managed }, memory, (library, plugins))
 }
@@ -412,8 +412,8 @@ impl SourceReader {
 
     /// Adds the hooks and servers of a plugin.
     fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
-        let hooks = with_hooks.then(|| self.texts_as_first_read(&plugin.folder, plugin.hooks()));
-        for (name, text) in hooks.flatten().unwrap_or_default() {
+        let hooks = if with_hooks { self.plugin_hooks(plugin) } else { None };
+        for (name, text) in hooks.unwrap_or_default() {
             let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
                 self.fold.add_plugin_hooks(&parsed, &plugin.variables());
@@ -430,14 +430,11 @@ impl SourceReader {
         }
     }
 
-    /// Returns the texts of a plugin or a file as of the first reading.
-    fn texts_as_first_read(
-        &mut self,
-        path: &Path,
-        read: Result<NamedTexts, UsageError>,
-    ) -> Option<NamedTexts> {
+    /// Returns the hooks of a plugin, as of the first reading.
+    fn plugin_hooks(&mut self, plugin: &Plugin) -> Option<PluginHooks> {
+        let read = plugin.hooks();
         let (read, warning) = match &self.first {
-            Some(first) => first.texts(path, read),
+            Some(first) => first.plugin_hooks(&plugin.folder, read),
             None => (read, None),
         };
         self.fold.warnings.extend(warning);
@@ -521,29 +518,29 @@ impl SourceReader {
 
     /// Reads the servers of the repository, if it is trusted.
     fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
-        let path = cwd.join(MCP_FILE);
-        let name = path.display().to_string();
-        let (texts, mut state) = match read_file(cwd, MCP_FILE, trust) {
-            RepositoryFile::Nothing => (NamedTexts::new(), FileState::Absent),
+        let name = cwd.join(MCP_FILE).display().to_string();
+        let state = match read_file(cwd, MCP_FILE, trust) {
+            RepositoryFile::Nothing => FileState::Absent,
             RepositoryFile::Content(content) if self.is_trusted(MCP_FILE, &content, cwd, trust) => {
-                (vec![(name.clone(), self.decode(&name, &content))], FileState::Used)
+                let text = self.decode(&name, &content);
+                let servers = servers::parse(&name, &text, ServerAuthor::Project);
+                match self.take(servers) {
+                    Some(servers) => {
+                        self.servers.extend(servers.unwrap_or_default());
+                        FileState::Used
+                    }
+                    None => FileState::Broken,
+                }
             }
             RepositoryFile::Content(content) => {
                 self.ignored.servers(&content, UNTRUSTED);
-                (NamedTexts::new(), FileState::Untrusted)
+                FileState::Untrusted
             }
             RepositoryFile::Unusable(why) => {
                 self.ignored.file(MCP_FILE, &why);
-                (NamedTexts::new(), FileState::Untrusted)
+                FileState::Untrusted
             }
         };
-        for (name, text) in self.texts_as_first_read(&path, Ok(texts)).unwrap_or_default() {
-            let servers = self.take(servers::parse(&name, &text, ServerAuthor::Project));
-            if servers.is_none() {
-                state = FileState::Broken;
-            }
-            self.servers.extend(servers.flatten().unwrap_or_default());
-        }
         self.add_unused(name, state);
     }
 
