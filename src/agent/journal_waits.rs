@@ -12,12 +12,18 @@ use super::world::RunWorld;
 /// and the journal counts as lost until it does.
 pub(super) const ANSWER_MAX: Duration = Duration::from_mins(1);
 
-/// Time after which a run that was cut off no longer waits for the disk: the whole run has two
-/// seconds to end.
+/// Time after an interrupt at which a run no longer waits for the disk: the run has three seconds
+/// to end, and the process four.
+const INTERRUPTED_ANSWER_MAX: Duration = Duration::from_millis(2_500);
+
+/// Time after the deadline or a denial at which a run no longer waits for the disk: the whole run
+/// has two seconds to end.
 const LATE_ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// The least time for the disk after a cut, for steps of the end that come later.
-const ANSWER_MIN: Duration = Duration::from_millis(100);
+/// The least time for the disk after a cut, where earlier steps of the end, such as a cancelled
+/// tool, have used up the rest: enough for a slow sync of a healthy disk, and little enough for a
+/// run whose tool took all of its time to end in time all the same.
+const ANSWER_MIN: Duration = Duration::from_millis(400);
 
 /// A wait for the disk is not reported before it has taken this time.
 const SILENT_MAX: Duration = Duration::from_secs(1);
@@ -50,7 +56,7 @@ impl RunWorld<'_> {
     /// Waits like [`Self::await_journal`] at the end of a run, for a short time if it was cut off.
     pub(super) async fn settle_journal(&mut self) {
         if self.await_journal().await.is_err() {
-            self.journal.flush(self.late_limit(LATE_ANSWER_MAX)).await;
+            self.journal.flush(self.late_limit(ANSWER_MAX)).await;
             self.monitor.report_journal_health(self.journal.health());
         }
     }
@@ -60,12 +66,14 @@ impl RunWorld<'_> {
         self.journal.close(self.late_limit(CLOSE_MAX)).await;
     }
 
-    /// Returns the time that is left for the disk: `whole`, counted from the time at which the run
-    /// was cut off, if it was.
+    /// Returns the time that is left for the disk: `whole`, or after a cut what is left of the time
+    /// that this kind of cut leaves, counted from the cut, but at least [`ANSWER_MIN`].
     fn late_limit(&self, whole: Duration) -> Duration {
-        let Some((since, _)) = self.monitor.cut() else { return whole };
-        (since + whole.min(LATE_ANSWER_MAX))
-            .saturating_duration_since(Instant::now())
-            .max(ANSWER_MIN)
+        let Some((since, cut)) = self.monitor.cut() else { return whole };
+        let most = match cut {
+            CancelReason::Interrupt(_) => INTERRUPTED_ANSWER_MAX,
+            CancelReason::Deadline | CancelReason::Denial => LATE_ANSWER_MAX,
+        };
+        (since + most.min(whole)).saturating_duration_since(Instant::now()).max(ANSWER_MIN)
     }
 }
