@@ -230,7 +230,7 @@ impl HookRunner {
         HookStats { log, ..self.stats.clone() }
     }
 
-    /// Records that a hook was ended with the run.
+    /// Records that a hook was ended with the run, or not started because of its end.
     pub(super) fn note_cut(&mut self, event: HookEvent, which: &str, conversation: &Conversation) {
         let line = format!("{}: {}", event.name(), conversation.hook_text(which));
         self.stats.cut.push(line);
@@ -430,10 +430,14 @@ impl HookRunner {
         peers: HookPeers<'_, '_>,
     ) {
         let event = input.context.event;
-        if !self.listen_to(event) || Instant::now() >= end {
+        if !self.listen_to(event) {
             return;
         }
         let HookPeers { tools, conversation, monitor, .. } = peers;
+        if Instant::now() >= end {
+            self.note_cut(event, "none was started, since the run had to end", conversation);
+            return;
+        }
         let cancel = CancellationToken::new();
         let mut running = self.spawn_all(vec![input], &cancel, tools.toolbox());
         match timeout_at(end, running.join_next()).await {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{HOOK_TEXT_MAX, HookDecision, HookEvent};
@@ -14,6 +15,7 @@ use crate::text::shortened;
 use crate::transcript::Block;
 
 use super::hook_runner::{HookInput, HookPeers, HookRunner};
+use super::journal_waits::ANSWER_MAX;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::setup::Prompt;
@@ -255,10 +257,13 @@ impl<'a> RunWorld<'a> {
             input.context.alias = info.error_class.map(ErrorClass::name);
             let _ = self.run_hooks(input).await;
         }
-        if self.context.deps.lifecycle.is_some() {
+        let event = HookEvent::SessionEnd;
+        if self.context.deps.lifecycle.is_some() || !self.hooks.listen_to(event) {
             return;
         }
-        let input = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
+        let input = HookInput::of(event, "other", json!({ "reason": "other" }));
+        // A hook may read the journal.
+        let settled = self.await_journal().await;
         let Some((since, cut)) = self.monitor.cut() else {
             let _ = self.run_hooks(input).await;
             return;
@@ -267,8 +272,14 @@ impl<'a> RunWorld<'a> {
             CancelReason::Interrupt(_) => END_HOOKS_INTERRUPTED,
             CancelReason::Deadline | CancelReason::Denial => END_HOOKS_LATE,
         };
+        let end = since + most;
+        if settled.is_err() {
+            // The hooks need a part of the time. Whether the journal is lost is decided later.
+            let limit = end.saturating_duration_since(Instant::now()) / 2;
+            let _ = timeout(limit, self.journal.flush(ANSWER_MAX)).await;
+        }
         let (hooks, peers) = self.hooks_and_peers();
-        hooks.run_until(input, since + most, peers).await;
+        hooks.run_until(input, end, peers).await;
     }
 
     /// Runs the hooks of an event.
@@ -297,7 +308,7 @@ impl<'a> RunWorld<'a> {
             if text.chars().nth(HOOK_TEXT_MAX).is_some() {
                 let words = self.conversation.hook_text(text);
                 let saved = self.tools.toolbox().beginning(&words, HOOK_TEXT_MAX);
-                *text = tokio::time::timeout(SAVE_LIMIT, saved).await.unwrap_or_else(|_| {
+                *text = timeout(SAVE_LIMIT, saved).await.unwrap_or_else(|_| {
                     shortened(&words, HOOK_TEXT_MAX, " [… the rest was not saved in time]")
                 });
             }

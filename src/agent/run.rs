@@ -69,7 +69,6 @@ pub async fn run(
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
     // If this panics, the remaining steps of the end follow all the same.
     let _ = catch_async_panic(world.end_work(reason)).await;
-    let _ = catch_async_panic(world.settle_journal()).await;
     if finished.is_none() {
         let _ = catch_async_panic(world.run_end_hooks(reason)).await;
     }

@@ -117,3 +117,19 @@ async fn the_deadline_ends_a_run_whose_disk_does_not_answer() {
     assert_eq!(played.server.requests().len(), 0);
     drop(release);
 }
+
+/// The wait for the disk leaves hooks of the end a part of their time: one is at least started.
+#[tokio::test]
+async fn hooks_of_the_end_do_not_vanish_while_the_disk_does_not_answer() {
+    let HangingRun { play, release, .. } = hanging_at(is_prompt);
+    let hook = json!({ "type": "command", "command": "touch ended" });
+    let play = play.hooks(&json!({ "SessionEnd": [{ "hooks": [hook] }] }));
+    let play = play.limits(|limits| limits.deadline = Some(Moment::from_millis(300)));
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Deadline);
+    assert!(matches!(played.ending.journal, JournalHealth::Lost(_)));
+    let hooks = &played.ending.hooks;
+    let is_reported = hooks.ran == 1 || hooks.cut.iter().any(|cut| cut.starts_with("SessionEnd"));
+    assert!(is_reported, "{hooks:?}");
+    drop(release);
+}
