@@ -354,6 +354,15 @@ impl RecordedPrompt {
         self.tools
     }
 
+    /// The outcomes of the tool calls so far, with denied calls that have no result yet.
+    pub fn tools_with_denials(&self) -> ToolStats {
+        let is_denied = |(id, _): &&(String, bool)| self.calls.denied.contains(id);
+        let open = self.calls.open.iter().filter(is_denied).count();
+        let open = u32::try_from(open).unwrap_or(u32::MAX);
+        let ToolStats { calls, denied, .. } = self.tools;
+        ToolStats { calls: calls + open, denied: denied + open, ..self.tools }
+    }
+
     /// The calls that were refused, those of sub-agents included.
     pub fn denials(&self) -> &[Denial] {
         &self.denials

@@ -54,7 +54,7 @@ impl SnapshotRecorder {
         let recorded = &snapshot.recorded;
         let mut stats = RunStats {
             duration: elapsed,
-            tools: recorded.tools(),
+            tools: recorded.tools_with_denials(),
             denials: recorded.denials().to_vec(),
             ..snapshot.stats.clone()
         };
@@ -161,16 +161,20 @@ mod tests {
             tool_input,
             reason: "not allowed".to_owned(),
         })));
+        let counts = |snapshots: &SnapshotRecorder| {
+            let outcome = snapshots.outcome(StopReason::InternalError, true, Duration::ZERO);
+            assert_eq!(outcome.cost(), None);
+            let RunStats { tools, denials, .. } = outcome.stats;
+            (tools.calls, tools.denied, tools.failed, denials.len())
+        };
+        assert_eq!(counts(&snapshots), (1, 1, 0, 1), "before its result");
         let result = Block::ToolResult { tool_use_id: id, content: Vec::new(), is_error: true };
         snapshots.observe(&RunEvent::User {
             message: Arc::new(Message::user(vec![result])),
             details: Vec::new(),
             ids: Vec::new(),
         });
-        let outcome = snapshots.outcome(StopReason::InternalError, true, Duration::ZERO);
-        assert_eq!(outcome.cost(), None);
-        let RunStats { tools, denials, .. } = outcome.stats;
-        assert_eq!((tools.calls, tools.denied, tools.failed, denials.len()), (1, 1, 0, 1));
+        assert_eq!(counts(&snapshots), (1, 1, 0, 1), "after its result");
     }
 
     /// The recorder agrees with the state machine on whether a hanging run was using tools.
