@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::journal::JournalHealth;
+use crate::recovery::Interrupt;
+
 use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::world::RunWorld;
@@ -51,6 +54,27 @@ impl RunWorld<'_> {
         let waited = self.monitor.wait_for(&mut timer, heartbeat, stored).await;
         self.monitor.report_journal_health(self.journal.health());
         waited
+    }
+
+    /// Waits like [`Self::await_journal`] before an effect, which must not happen once another
+    /// process has taken the session over.
+    ///
+    /// # Errors
+    /// The run was cut off meanwhile, or the session taken over.
+    pub(super) async fn await_journal_for_effect(&mut self) -> Result<(), CancelReason> {
+        self.await_journal().await?;
+        self.check_ownership()
+    }
+
+    /// Checks that no other process is known to have taken the session over.
+    ///
+    /// # Errors
+    /// The interrupt that this is for the run.
+    pub(super) fn check_ownership(&self) -> Result<(), CancelReason> {
+        if matches!(self.journal.health(), JournalHealth::TakenOver(_)) {
+            return Err(CancelReason::Interrupt(Interrupt::SessionTakenOver));
+        }
+        Ok(())
     }
 
     /// Waits like [`Self::await_journal`] at the end of a run, for a short time if it was cut off.

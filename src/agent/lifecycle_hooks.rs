@@ -300,7 +300,7 @@ impl<'a> RunWorld<'a> {
     ) -> Result<Vec<HookDecision>, CancelReason> {
         if self.hooks.listen_to(event) {
             // A hook may read the journal.
-            self.await_journal().await?;
+            self.await_journal_for_effect().await?;
         }
         let (hooks, peers) = self.hooks_and_peers();
         let mut decisions = hooks.run_all(event, inputs, peers).await?;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::HookDecision;
 use crate::journal::{Denial, UndoneCalls};
-use crate::recovery::{Event, Interrupt};
+use crate::recovery::Event;
 use crate::tools::{
     DelegatedCall, OnFailure, PreparedCall, ToolOutcome, Toolbox, end_tasks, is_agent_tool,
 };
@@ -306,10 +306,7 @@ impl RunWorld<'_> {
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(batch, &admitted);
-        self.await_journal().await?;
-        if self.is_taken_over() {
-            return Err(CancelReason::Interrupt(Interrupt::SessionTakenOver));
-        }
+        self.await_journal_for_effect().await?;
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         // Cancels the remaining sub-agents of a batch, and nothing else of it.

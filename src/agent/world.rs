@@ -1,10 +1,10 @@
 //! The world of a run: performs the machine's actions, one arm per action.
 
-use crate::journal::{Journal, JournalHealth, UndoneCalls};
+use crate::journal::{Journal, UndoneCalls};
 use serde_json::Value;
 
 use crate::recovery::{
-    Action, CallPurpose, Event, Interrupt, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
+    Action, CallPurpose, Event, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition, Trim,
 };
 use crate::secrets::Redactor;
@@ -94,13 +94,13 @@ impl World for RunWorld<'_> {
         }
         // Tools wait for the records of their intents, and hooks wait by themselves. An estimate
         // has no effect.
-        if !matches!(action, Action::Estimate { .. } | Action::RunTools)
-            && let Err(cut) = self.await_journal().await
-        {
+        let checked = if matches!(action, Action::Estimate { .. } | Action::RunTools) {
+            self.check_ownership()
+        } else {
+            self.await_journal_for_effect().await
+        };
+        if let Err(cut) = checked {
             return cut.into();
-        }
-        if self.is_taken_over() {
-            return Event::Interrupted(Interrupt::SessionTakenOver);
         }
         self.perform_unless_cut(action).await.unwrap_or_else(|event| event)
     }
@@ -288,12 +288,6 @@ impl RunWorld<'_> {
         self.conversation.adapt_to_other_model();
         self.compactor.forget_summary_request();
         self.monitor.emit(&RunEvent::ModelSwitched { from, to });
-    }
-
-    /// Returns true if another process has taken the session over, so that this one must not act
-    /// for it.
-    pub(super) fn is_taken_over(&self) -> bool {
-        matches!(self.journal.health(), JournalHealth::TakenOver(_))
     }
 
     pub(super) fn add_user_message(&mut self, blocks: Vec<Block>, details: Vec<Value>) {
