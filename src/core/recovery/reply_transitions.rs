@@ -50,7 +50,8 @@ impl Run {
         self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
     }
 
-    /// Recovers from a reply that does not end its turn, or that is not the requested summary.
+    /// Recovers from a reply that does not end its turn, or that is not the summary requested after
+    /// an overflow.
     pub(super) fn recover_reply(
         self,
         cause: RecoveryCause,
@@ -88,21 +89,63 @@ impl Run {
                 let why = Pause::counted(class, left, full.incomplete_retries);
                 run.call_after_pause(why, call, context).with(Drop)
             }
-            (P::AskAgain, _) => {
-                let left = run.budgets.empty_replies;
-                let why = Pause::counted(class, left, full.empty_replies);
-                let outcome = run.call_after_pause(why, call, context).with(Drop);
-                // The reply to an unchanged request may be empty again, so the model gets a notice
-                // once.
-                let is_second = full.empty_replies.saturating_sub(left) == 2;
-                let says = cause == C::Empty && is_second;
-                if says { outcome.saying(Nudge::EmptyReply) } else { outcome }
-            }
+            (P::AskAgain, _) => run.ask_again(cause, class, call, context),
             (P::CompactUnsummarised, _) => run.compact(context),
-            // The table has no other plan for these causes.
-            (_, _) => run.stop(StopReason::InternalError).with(Drop),
+            // These plans are for other causes; here they are a bug of outlast.
+            (
+                P::Continue
+                | P::RequestCompletion
+                | P::RetryAtOnce { .. }
+                | P::Retry { .. }
+                | P::RetryOddRefusal
+                | P::WaitForCapacity
+                | P::Refresh
+                | P::Nudge
+                | P::Compact
+                | P::SkipCompaction
+                | P::CommitFolds
+                | P::CompactReactively
+                | P::Trim
+                | P::LowerCap
+                | P::Strip
+                | P::RepairBlock
+                | P::OmitAdded
+                | P::DropThinking
+                | P::DropCacheMarks
+                | P::DropStreaming
+                | P::ResumeStreaming
+                | P::RetryOverflow
+                | P::CoolDown
+                | P::DisableFastMode
+                | P::ReturnToPreferredModel
+                | P::Remind
+                | P::Restructure
+                | P::RetryRequirement
+                | P::RetryStopHook
+                | P::Report
+                | P::Probe
+                | P::ReturnEarly,
+                _,
+            ) => run.stop(StopReason::InternalError).with(Drop),
         };
         outcome.by(chosen)
+    }
+
+    /// Asks again after an empty reply or an unusable summary.
+    fn ask_again(
+        self,
+        cause: RecoveryCause,
+        class: ErrorClass,
+        call: Call,
+        context: StepContext<'_>,
+    ) -> StepOutcome {
+        let (left, full) = (self.budgets.empty_replies, context.limits.budgets.empty_replies);
+        let why = Pause::counted(class, left, full);
+        let outcome = self.call_after_pause(why, call, context).with(ReplyDisposition::Drop);
+        // The reply to an unchanged request may be empty again, so the model gets a notice once.
+        let is_second = full.saturating_sub(left) == 2;
+        let says = cause == RecoveryCause::Empty && is_second;
+        if says { outcome.saying(Nudge::EmptyReply) } else { outcome }
     }
 
     /// Asks the model to continue a reply that the output limit cut.
