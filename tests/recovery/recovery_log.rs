@@ -478,4 +478,5 @@ fn a_compaction_prevented_by_a_hook_is_recorded_as_skipped() {
     assert_eq!(story.decision().plan, Some(RecoveryPlan::SkipCompaction));
     let told = told(&story.then(ANSWER));
     assert_eq!(told.classes(), [("context_window", true)]);
+    assert_eq!(told.chronicle.totals().requests, 1, "that for the summary was not sent");
 }

@@ -99,9 +99,14 @@ impl Event {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
     }
 
-    /// True if the request that was due was not sent.
+    /// True if the request that was due, if one was, was not sent.
     pub fn says_unsent_request(self) -> bool {
-        matches!(self, Self::SharedLimitMet { .. } | Self::SummaryPrevented | Self::HookStopped)
+        self.replaces_request() || self == Self::HookStopped
+    }
+
+    /// True if the event came in place of a request that was due.
+    pub(super) fn replaces_request(self) -> bool {
+        matches!(self, Self::SharedLimitMet { .. } | Self::SummaryPrevented)
     }
 
     /// True if a planned probe was not sent.

@@ -116,6 +116,9 @@ impl RecoveryLog {
         self.advance_clock(step);
         self.count(step);
         let bill = mem::take(&mut self.bill);
+        if let Some(open) = self.open_call_recovery().filter(|_| step.event.replaces_request()) {
+            open.record.attempts = open.record.attempts.saturating_sub(1);
+        }
         if matches!(step.event, Event::Probed(_)) {
             self.totals.probes_cost += bill.cost;
         }
@@ -137,10 +140,6 @@ impl RecoveryLog {
         }
         if let (Action::Ask(_), Some(open)) = (step.action, self.open_call_recovery()) {
             open.record.attempts = open.record.attempts.saturating_add(1);
-        }
-        if let (Event::SharedLimitMet { .. }, Some(open)) = (step.event, self.open_call_recovery())
-        {
-            open.record.attempts = open.record.attempts.saturating_sub(1);
         }
         let open = mem::take(&mut self.open);
         let (saved, open) = open.into_iter().partition(|open| open.is_reached_by(step));
@@ -204,7 +203,7 @@ impl RecoveryLog {
         // A request that was not sent was counted when it was planned.
         let unsent = u32::from(step.event.says_unsent_probe());
         totals.probes -= unsent.min(totals.probes);
-        let unsent = unsent + u32::from(matches!(step.event, Event::SharedLimitMet { .. }));
+        let unsent = unsent + u32::from(step.event.replaces_request());
         totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
         // Probes have a count of their own: not every due probe is sent.
