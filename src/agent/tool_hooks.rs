@@ -83,11 +83,12 @@ impl RunWorld<'_> {
         }
         let inputs = valid.iter().chain(&aliases);
         let inputs = inputs.map(|call| HookInput::about(event, &call.prepared, Map::new()));
-        let mut decided = self.run_hooks_for_all(event, inputs.collect()).await?.into_iter();
-        for (call, decision) in valid.iter().zip(&mut decided) {
+        let mut decided = self.run_hooks_for_all(event, inputs.collect()).await?;
+        let of_aliases = decided.split_off(valid.len());
+        for (call, decision) in valid.iter().zip(decided) {
             decisions[call.index] = decision;
         }
-        for (alias, decision) in aliases.iter().zip(decided) {
+        for (alias, decision) in aliases.iter().zip(of_aliases) {
             decisions[alias.index].restrict(decision);
         }
         Ok(decisions)
