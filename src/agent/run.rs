@@ -78,7 +78,7 @@ pub async fn run(
     let _ = catch_async_panic(world.settle_journal()).await;
     settle_shared_work(&mut world).await;
     let outcome = world.outcome(reason);
-    world.close_journal().await;
+    let _ = catch_async_panic(world.close_journal()).await;
     outcome
 }
 
