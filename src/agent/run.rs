@@ -19,7 +19,9 @@ use super::run_deps::RunDeps;
 use super::run_event::{Init, Observer, RunEvent};
 use super::run_monitor::RunMonitor;
 use super::servers::{Finished, with_mcp_tools};
-use super::setup::{LastFailure, ModelStats, Prompt, RunCosts, RunOutcome, RunStats, Setup};
+use super::setup::{
+    LastFailure, LimitsMet, ModelStats, Prompt, RunCosts, RunOutcome, RunStats, Setup,
+};
 use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
 use super::tool_runner::ToolRunner;
@@ -331,6 +333,7 @@ impl RunWorld<'_> {
         stats.duration = self.monitor.clock().elapsed();
         ModelStats::merge(&mut stats.by_model, self.caller.accounting.ledger().of_agents());
         let is_partial = stats.by_model.iter().any(|model| model.cost.is_none());
+        let met = self.caller.limits_met();
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
         let failure = last.map(|last| LastFailure {
             fault: last.fault.clone(),
@@ -339,7 +342,11 @@ impl RunWorld<'_> {
         });
         RunOutcome {
             contributors,
-            met: self.caller.limits_met(),
+            met: LimitsMet {
+                // A request that could not be paid need not be what ends the run.
+                shortfall: met.shortfall.filter(|_| reason == StopReason::MaxBudgetUsd),
+                ..met
+            },
             failure,
             tasks: self.tools.toolbox().background().tasks(),
             hooks: self.hooks.stats(),

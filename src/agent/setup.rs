@@ -177,7 +177,7 @@ pub struct RunOutcome {
 pub struct LimitsMet {
     /// True if the run ended because its retry quota did not allow one more retry.
     pub quota_ended: bool,
-    /// The amount that the budget lacked, if the request could not be paid.
+    /// The amount that the budget lacked, if the run ended because the request could not be paid.
     pub shortfall: Option<Shortfall>,
     /// True if compaction had stopped helping when the run ended.
     pub thrashed: bool,
