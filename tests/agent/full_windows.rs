@@ -204,7 +204,6 @@ async fn an_overflow_of_small_results_is_summarised() {
     assert!(messages(&after)[0].to_string().contains(SUMMARY));
 }
 
-/// A refusal of a summary, so many times.
 /// The calls of a summary are never run, so none may start while it streams.
 #[tokio::test]
 async fn no_tool_starts_for_a_call_in_a_summary() {
@@ -228,6 +227,7 @@ async fn no_tool_starts_for_a_call_in_a_summary() {
     assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
 }
 
+/// Refuses a request `times` times.
 fn refusing(scenario: Scenario, times: u32) -> Scenario {
     let words = "summaries are not to be had here";
     scenario.status(400).error("invalid_request_error", words, None).times(times)
