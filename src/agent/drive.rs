@@ -6,11 +6,12 @@ use crate::recovery::{Action, Event, InvalidEvent, Limits, Moment, Run, StopReas
 pub trait World {
     fn now(&self) -> Moment;
 
-    /// Makes a transition durable and reports it to the observer. Called before its action is
-    /// performed.
+    /// Passes a transition to the journal and reports it to the observer. Called before its action
+    /// is performed.
     fn record(&mut self, transition: &Transition);
 
-    /// Performs an action and returns the resulting event. Never fails: a failure is an event, too.
+    /// Performs an action and returns the resulting event. An effect waits until the transition is
+    /// durable. Never fails: a failure is an event, too.
     fn perform(&mut self, action: Action) -> impl Future<Output = Event>;
 }
 

@@ -60,9 +60,9 @@ impl World for RunWorld<'_> {
     }
 
     /// Records a transition, in this order: older events of sub-agents are reported first; the
-    /// edits of the conversation are in the journal before the transition, and the transition
-    /// before its action has an effect; then the observer receives the step, and the state for the
-    /// action is set.
+    /// edits of the conversation go to the journal before the transition; then the observer
+    /// receives the step, and the state for the action is set. The journal may still be writing:
+    /// the action waits for it before it has an effect.
     fn record(&mut self, transition: &Transition) {
         self.monitor.emit_inbox();
         self.journal.begin_step();
@@ -307,7 +307,7 @@ impl RunWorld<'_> {
         }
     }
 
-    /// Answers open calls, so that the history is valid, and closes the journal.
+    /// Answers open calls, so that the history is valid, and records the end of the run.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.warn_of_open_work(reason);
         self.tools.early.discard();

@@ -15,7 +15,8 @@ pub enum RecoveryCause {
     CutShort(CutKind),
     /// The reply had no content.
     Empty,
-    /// Nothing shows that the reply is complete.
+    /// The reply is incomplete for another reason than the output limit, or nothing shows that it
+    /// is complete.
     Incomplete(Incomplete),
     /// The service paused a long turn and expects a request to resume it.
     Paused,
