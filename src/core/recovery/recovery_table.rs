@@ -61,6 +61,7 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError)
         }
     };
+    // A content filter of the service would stop a reply of the preferred model, too.
     let is_unusable_reply = matches!(cause, RecoveryCause::Empty | RecoveryCause::Incomplete(_))
         && cause != RecoveryCause::Incomplete(Incomplete::Filtered);
     let preferred = (is_unusable_reply && may_retry_preferred_model(run, at, limits))
@@ -280,9 +281,11 @@ fn with_odd_retry(
 ) -> Vec<RecoveryPlan> {
     let is_first = run.budgets.odd_refusals >= limits.budgets.odd_refusals;
     let is_same_credential = limits.budgets.refreshes == 0 || is_refreshing(run);
-    let is_doubtful = (failure.is_doubtful_refusal()
-        && (is_same_credential || !failure.is_doubtful_rejection()))
-        || (failure.is_doubtful_access() && summarising(run).is_none());
+    let rejects_credential = failure.is_doubtful_rejection();
+    let refuses_request = failure.is_doubtful_refusal() && !rejects_credential;
+    let denies_access = failure.is_doubtful_access() && summarising(run).is_none();
+    let is_doubtful =
+        refuses_request || denies_access || (rejects_credential && is_same_credential);
     let is_odd = failure.is_odd_refusal() || (is_doubtful && is_first);
     if is_odd && failure.retry_hint.is_none() {
         let is_last_resort = |plan: &RecoveryPlan| {
