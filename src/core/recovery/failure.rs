@@ -35,7 +35,8 @@ pub struct Failure {
 pub enum EndpointStatus {
     /// It has not answered successfully yet.
     Untried,
-    /// It has answered successfully: address, credential and model are right.
+    /// It has answered successfully: address and credential are right. The model may have been
+    /// another one.
     Proven,
 }
 
@@ -168,8 +169,8 @@ impl Failure {
         self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 
-    /// True if the API refuses access or the model although the endpoint has answered with both:
-    /// one node of a service or a gateway may be wrong.
+    /// True if the API refuses access or the model although the endpoint has accepted the
+    /// credential, perhaps for another model: one node of a service or a gateway may be wrong.
     pub(super) fn is_doubtful_access(self) -> bool {
         matches!(self.class, ErrorClass::AuthError | ErrorClass::InvalidModel)
             && (self.endpoint_status, self.body) == (EndpointStatus::Proven, ErrorBody::Api)
