@@ -113,7 +113,7 @@ fn activity_of(event: &RunEvent) -> Option<String> {
         let calls: Vec<&str> = calls.map(|(_, name, _)| name).collect();
         return (!calls.is_empty()).then(|| format!("running {}", calls.join(", ")));
     }
-    // The wait for the journal is a part of what follows or has ended: no event would replace it.
+    // A wait for the journal does not count: no event replaces it once the disk has answered.
     let RunEvent::Heartbeat(Heartbeat { waiting_for, .. }) = event else { return None };
     if let WaitingFor::Money = waiting_for {
         return Some("waiting for other agents' calls to be paid".to_owned());
