@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json;
 use crate::process::{
-    Job, PipeName, ProgramChange, RunningJob, Supervisor, has_filter, looks_denied,
+    Job, PipeName, ProgramChange, RunningJob, StartUnknown, Supervisor, has_filter, looks_denied,
     sleep_while_running, timeout_while_running,
 };
 
@@ -101,6 +101,9 @@ impl Following {
     ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
         let mut running = started.map_err(|error| {
+            if StartUnknown::is_cause_of(&error) {
+                return HookRun::of(HookEnd::Failed(format!("its exit code is unknown: {error}")));
+            }
             let changed = error.get_ref().and_then(|cause| cause.downcast_ref::<ProgramChange>());
             let end = if changed.is_some() { HookEnd::ProgramChanged } else { HookEnd::Failed };
             HookRun::of(end(format!("cannot be started: {error}")))

@@ -111,7 +111,7 @@ pub use running_time::{RunningClock, sleep_while_running, timeout_while_running}
 pub use signals::{is_ignored, reset_inherited_signals, restore_default};
 pub use stat::process_start;
 pub use supervisor::run_supervisor_if_requested;
-pub use supervisor_handle::Supervisor;
+pub use supervisor_handle::{StartUnknown, Supervisor};
 pub use syscall_filter::{CallFilter, NetworkAccess, filters_system_calls};
 pub use threads::spawn_detached;
 pub use trusted_owners::TrustedOwners;

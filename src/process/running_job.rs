@@ -38,6 +38,14 @@ impl JobControl {
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
         Ok(Self(Arc::new(socket)))
     }
+
+    /// Ends a start that takes too long. Returns true if a report has arrived that is not read:
+    /// none can follow, and without one no command is started.
+    pub(super) fn end_start(&self) -> bool {
+        let mut socket = self.0.get_ref();
+        let _ = socket.shutdown(Shutdown::Both);
+        socket.read(&mut [0]).is_ok_and(|count| count > 0)
+    }
 }
 
 impl Drop for JobControl {

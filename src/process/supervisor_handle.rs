@@ -35,8 +35,7 @@ use super::wire::{self, JobReport};
 /// The time limit for the start of a program, on an overloaded machine.
 const START_MAX: Duration = Duration::from_secs(20);
 
-const START_UNKNOWN: &str = "the process that starts it was killed, or does not respond; it is \
-                             unknown whether the command ran, so check before doing it again";
+const NO_ANSWER: &str = "the process that starts it was killed, or does not respond";
 
 /// The limit of the wait for the end of everything that is left.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -77,13 +76,25 @@ struct SupervisorProcess {
     socket: UnixStream,
 }
 
+/// The error of a start after which it is unknown whether the command ran, with the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; it is unknown whether the command ran, so check before doing it again")]
+pub struct StartUnknown(String);
+
+impl StartUnknown {
+    /// Returns true if this is the error of a start.
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|cause| cause.is::<Self>())
+    }
+}
+
 /// The reason why a job could not be started.
 #[derive(Debug)]
 enum SpawnFailure {
     /// Its supervisor or job init process is gone, and the command has not run.
     Lost,
-    /// Its job init process is gone, or hangs, since it began to start the command.
-    Unknown,
+    /// Its job init process began to start the command, which is ended if it runs.
+    Unknown(String),
     Refused(io::Error),
 }
 
@@ -165,12 +176,11 @@ impl Supervisor {
     async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
         let spec = ProcessSpec::encode(job, (TAG_VARIABLE, &self.0.tag))?;
         for _ in 0..2 {
-            let started = timeout_while_running(START_MAX, self.try_start(&spec, job));
-            match started.await.unwrap_or(Err(SpawnFailure::Unknown)) {
+            match self.try_start(&spec, job).await {
                 Ok(running) => return Ok(running),
                 Err(SpawnFailure::Refused(error)) => return Err(error),
                 // A second start could be the second run of the command.
-                Err(SpawnFailure::Unknown) => return Err(io::Error::other(START_UNKNOWN)),
+                Err(SpawnFailure::Unknown(why)) => return Err(io::Error::other(StartUnknown(why))),
                 Err(SpawnFailure::Lost) => {}
             }
         }
@@ -178,10 +188,34 @@ impl Supervisor {
     }
 
     async fn try_start(&self, spec: &[u8], job: &Job) -> Result<RunningJob, SpawnFailure> {
-        let (pipes, descriptors) = JobPipes::create(job)?;
         let (control, theirs) = UnixStream::pair()?;
         control.set_nonblocking(true)?;
         let control = JobControl::new(control)?;
+        let mut may_run = false;
+        let started = self.request_start(&control, theirs, (spec, job), &mut may_run);
+        let started = timeout_while_running(START_MAX, started).await;
+        match started {
+            Some(pipes) => {
+                let egress = job.landlock.as_ref().and_then(|policy| policy.egress.clone());
+                Ok(RunningJob::new(control, pipes?, egress))
+            }
+            None if control.end_start() || may_run => {
+                Err(SpawnFailure::Unknown(NO_ANSWER.to_owned()))
+            }
+            None => Err(io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER).into()),
+        }
+    }
+
+    /// Requests the start of a job, and waits until its command runs. Sets `may_run` once its job
+    /// init process begins to start the command.
+    async fn request_start(
+        &self,
+        control: &JobControl,
+        theirs: UnixStream,
+        (spec, job): (&[u8], &Job),
+        may_run: &mut bool,
+    ) -> Result<JobPipes, SpawnFailure> {
+        let (pipes, descriptors) = JobPipes::create(job)?;
         let socket = control.0.get_ref();
         let ruleset = match &job.landlock {
             Some(policy) => Some(self.0.ruleset(policy).await?),
@@ -202,8 +236,8 @@ impl Supervisor {
             let _ = Socket::from_std(socket.try_clone()?)?.write_all(rest).await;
         }
         let egress = job.landlock.as_ref().and_then(|policy| policy.egress.as_ref());
-        await_start(&control.0, egress).await?;
-        Ok(RunningJob::new(control, pipes, egress.cloned()))
+        await_start(&control.0, egress, may_run).await?;
+        Ok(pipes)
     }
 
     /// Kills everything that was started and still runs. Returns the number of processes. Blocks
@@ -355,13 +389,15 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::ETOOMANYREFS | Errno::ENOMEM | Errno::ENOBUFS))
 }
 
-/// Waits until the command of a job runs.
+/// Waits until the command of a job runs. Sets `may_run` once its job init process begins to start
+/// the command.
 async fn await_start(
     control: &ControlSocket,
     egress: Option<&JobEgress>,
+    may_run: &mut bool,
 ) -> Result<(), SpawnFailure> {
     match read_report(control).await {
-        Ok(JobReport::Starting) => {}
+        Ok(JobReport::Starting) => *may_run = true,
         Ok(JobReport::StartFailed(errno)) => return Err(SpawnFailure::from_errno(errno)),
         Ok(_) | Err(_) => return Err(SpawnFailure::Lost),
     }
@@ -371,27 +407,32 @@ async fn await_start(
     match read_report(control).await {
         Ok(JobReport::Started) => Ok(()),
         Ok(JobReport::StartFailed(errno)) => Err(SpawnFailure::from_errno(errno)),
-        Ok(_) | Err(_) => Err(SpawnFailure::Unknown),
+        Ok(_) | Err(_) => Err(SpawnFailure::Unknown(NO_ANSWER.to_owned())),
     }
 }
 
 /// Receives the listener of a job's socket calls, and starts to decide them.
 async fn start_egress(control: &ControlSocket, egress: &JobEgress) -> Result<(), SpawnFailure> {
+    let undecided = |error: io::Error| {
+        SpawnFailure::Unknown(format!("its network calls cannot be decided: {error}"))
+    };
     let mut report = [0; JobReport::BYTES];
     let receive = |socket: &UnixStream| wire::receive(socket, &mut report);
     let received = control.async_io(Interest::READABLE, receive).await;
     let (_, mut descriptors) = received.map_err(|error| match error.raw_os_error() {
-        Some(EMFILE) => SpawnFailure::Refused(error),
+        Some(EMFILE) => undecided(error),
         // A killed job init process resets the connection.
-        Some(_) | None => SpawnFailure::Unknown,
+        Some(_) | None => SpawnFailure::Unknown(NO_ANSWER.to_owned()),
     })?;
     match (JobReport::decode(report), descriptors.pop()) {
         (Some(JobReport::Listener(job_init)), Some(listener)) => {
-            let (job, control) = (egress.clone(), control.get_ref().try_clone()?);
-            Ok(egress::start_notifier(listener, job, control, Pid::from_raw(job_init))?)
+            let (job, control) =
+                (egress.clone(), control.get_ref().try_clone().map_err(undecided)?);
+            egress::start_notifier(listener, job, control, Pid::from_raw(job_init))
+                .map_err(undecided)
         }
         (Some(JobReport::StartFailed(errno)), _) => Err(SpawnFailure::from_errno(errno)),
-        (_, _) => Err(SpawnFailure::Unknown),
+        (_, _) => Err(SpawnFailure::Unknown(NO_ANSWER.to_owned())),
     }
 }
 
@@ -429,8 +470,8 @@ mod tests {
             (&[], "Err(Lost)"),
             (&[Exited(0)], "Err(Lost)"),
             (&[StartFailed(13)], "Err(Refused(Os { code: 13"),
-            (&[Starting], "Err(Unknown)"),
-            (&[Starting, Exited(0)], "Err(Unknown)"),
+            (&[Starting], "Err(Unknown("),
+            (&[Starting, Exited(0)], "Err(Unknown("),
             (&[Starting, StartFailed(2)], "Err(Refused(Os { code: 2"),
             (&[Starting, Started], "Ok"),
         ];
@@ -440,8 +481,10 @@ mod tests {
                 theirs.write_all(&report.encode()).expect("there is room");
             }
             drop(theirs);
-            let started = format!("{:?}", await_start(&control.0, None).await);
+            let mut may_run = false;
+            let started = format!("{:?}", await_start(&control.0, None, &mut may_run).await);
             assert!(started.starts_with(expected), "{reports:?}: {started}");
+            assert_eq!(may_run, matches!(reports, [Starting, ..]), "{reports:?}");
         }
     }
 
@@ -456,9 +499,29 @@ mod tests {
                 ours.write_all(b"unread").expect("there is room");
             }
             drop(theirs);
-            let failure = await_start(&control.0, Some(&job())).await;
-            assert!(matches!(failure, Err(SpawnFailure::Unknown)), "{is_reset}: {failure:?}");
+            let failure = await_start(&control.0, Some(&job()), &mut false).await;
+            assert!(matches!(failure, Err(SpawnFailure::Unknown(_))), "{is_reset}: {failure:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_begins_to_start_at_the_time_limit_may_run() {
+        for is_starting in [false, true] {
+            let (control, mut theirs) = control();
+            if is_starting {
+                theirs.write_all(&JobReport::Starting.encode()).expect("there is room");
+            }
+            assert_eq!(control.end_start(), is_starting);
+            theirs.write_all(&JobReport::Starting.encode()).expect_err("it may not start");
+        }
+    }
+
+    #[test]
+    fn the_text_of_an_unknown_start_does_not_say_that_it_failed() {
+        let error = io::Error::other(StartUnknown(NO_ANSWER.to_owned()));
+        assert!(StartUnknown::is_cause_of(&error));
+        assert!(error.to_string().starts_with(&format!("{NO_ANSWER}; it is unknown whether")));
+        assert!(!StartUnknown::is_cause_of(&Errno::EMFILE.into()));
     }
 
     /// Heartbeats and the time limit of the start depend on the thread that waits for it.

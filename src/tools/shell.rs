@@ -9,8 +9,11 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, RunningJob, Supervisor, find_program, timeout_while_running};
+use crate::process::{
+    Job, RunningJob, StartUnknown, Supervisor, find_program, timeout_while_running,
+};
 use crate::text::millis;
+use crate::transcript::exit_note;
 
 use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
@@ -366,6 +369,9 @@ impl ShellSession {
         }
         self.confine(&mut job, scope).await?;
         self.supervisor.start(&job).await.map_err(|error| {
+            if StartUnknown::is_cause_of(&error) {
+                return exit_note(format_args!("unknown: {error}")).into();
+            }
             let program = self.program.path().display();
             let note = if cwd.is_dir() {
                 String::new()
