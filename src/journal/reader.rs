@@ -341,7 +341,8 @@ fn message_entry(role: Role, head: LineHead, value: &mut Value) -> JournalEntry 
         return link_entry(head);
     };
     let mut content = if ours && content.is_array() { content } else { normalize_content(content) };
-    let added = value.get_mut("addedContent").map(Value::take).filter(|_| ours);
+    // Copies of our lines have it, too.
+    let added = value.get_mut("addedContent").map(Value::take);
     if let (Some(content), Some(Value::Array(added))) = (content.as_array_mut(), added) {
         content.extend(added);
     }
@@ -394,17 +395,38 @@ fn normalize_block(mut block: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use serde_json::json;
 
     use super::super::entry::seal;
+    use super::super::mirror::JournalMirror;
     use super::*;
     use crate::recovery::{Event, Limits, Moment, Run};
+    use crate::transcript::Block;
 
     /// Adds the members of another object.
     fn with_members(mut line: Value, more: &Value) -> Value {
         let more = more.as_object().expect("an object").clone();
         line.as_object_mut().expect("an object").extend(more);
         line
+    }
+
+    #[test]
+    fn a_copied_line_keeps_the_content_that_was_added_to_a_prompt() {
+        let added = json!([{ "type": "text", "text": "of a hook" }]);
+        let line = json!({ "type": "user", "uuid": "u", "seq": 4, "addedContent": added,
+            "message": { "role": "user", "content": "text" } });
+        let (sender, copied) = std::sync::mpsc::channel();
+        let mirror = JournalMirror::new(move |_, line| {
+            let _ = sender.send(line);
+        });
+        mirror.copy(Path::new("/the/journal"), &seal(line.to_string().into_bytes()));
+        let copy = copied.recv().expect("a copy").to_string();
+        let parsed = parse(copy.as_bytes()).expect("it is intact");
+        assert_eq!(parsed.seq, None);
+        let JournalEntry::Message(entry) = parsed.entry else { panic!("it is a message") };
+        assert_eq!(entry.message.content, [Block::text("text"), Block::text("of a hook")]);
     }
 
     #[test]
