@@ -79,11 +79,20 @@ pub struct MessageMeta<'a> {
 /// distinguish prompts given as text from those given as content blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentForm {
-    /// A list with one block.
+    /// A list of all blocks.
     #[default]
     Blocks,
-    /// A string. Further blocks were added to it, and stand beside it.
+    /// The text as a string. The blocks after it, which outlast and hooks added, are in the member
+    /// `addedContent` of the line.
     Text,
+}
+
+impl ContentForm {
+    /// The form of a copied message, of which nothing shows whether blocks were added. Readers of
+    /// transcripts look for prompts that are a text.
+    pub(super) fn of_copy(content: &[Block]) -> Self {
+        if let [Block::Text { .. }] = content { Self::Text } else { Self::Blocks }
+    }
 }
 
 /// One of our own records.

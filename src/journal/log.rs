@@ -111,9 +111,9 @@ impl Journal {
         let forked_from = Some(source_id.to_string());
         // All restored thinking is by the model that answered last.
         let model = conversation.answered_by.as_deref();
-        // Readers of transcripts look for prompts that are a text.
-        let meta = MessageMeta { model, form: ContentForm::Text, ..MessageMeta::default() };
         for message in &conversation.messages {
+            let form = ContentForm::of_copy(&message.content);
+            let meta = MessageMeta { model, form, ..MessageMeta::default() };
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
         let start = JournalStart { forked_from, ..JournalStart::new(1) };

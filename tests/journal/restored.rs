@@ -222,6 +222,29 @@ fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
 }
 
 #[test]
+fn a_fork_keeps_the_image_of_a_prompt_in_its_message() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let content =
+        json!([{ "type": "text", "text": "Look." }, { "type": "image", "source": source }]);
+    let prompt = Message::user(serde_json::from_value(content.clone()).expect("blocks"));
+    journal.message(&prompt, &MessageMeta::default());
+    drop(journal);
+    let forked = SessionId::generate();
+    drop(
+        Journal::fork(&sandbox.place, &forked, &opening(), (&id, &sandbox.read(&id)))
+            .expect("a fork"),
+    );
+    let copied = &sandbox.read(&forked).conversation.messages[0];
+    assert!(copied.content.starts_with(&prompt.content), "{copied:?}");
+    let bytes = sandbox.bytes(&forked);
+    let first = bytes.split(|byte| *byte == b'\n').next().expect("a line");
+    let first: Value = serde_json::from_slice(first).expect("JSON");
+    assert_eq!(first["message"]["content"], content, "{first}");
+}
+
+#[test]
 fn background_work_is_lost_until_the_model_was_told_of_its_end() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
