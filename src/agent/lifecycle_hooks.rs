@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{HOOK_TEXT_MAX, HookDecision, HookEvent};
+use crate::journal::ContentForm;
 use crate::recovery::{
     CallPurpose, CompactionTrigger, ErrorClass, Event, StopHookDecision, StopReason,
 };
@@ -66,6 +67,8 @@ impl<'a> RunWorld<'a> {
             if hidden {
                 prompt.content.clear();
                 prompt.attached.clear();
+                // What follows is not a text of the user.
+                prompt.form = ContentForm::Blocks;
             }
             prompt.attached.extend(blocks);
             self.conversation.add_prompt(prompt, &mut self.journal);
