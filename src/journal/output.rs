@@ -52,7 +52,11 @@ impl JournalOutput {
         sync: Sync,
     ) {
         match self {
-            Self::Direct(sink) => append(sink, target, &lines, sync),
+            // Without the thread, nothing syncs the lines soon.
+            Self::Direct(sink) => match sync {
+                Sync::Soon | Sync::Now => append(sink, target, &lines, Sync::Now),
+                Sync::Later => append(sink, target, &lines, Sync::Later),
+            },
             Self::Thread(thread) => thread.append(lines, sync),
         }
     }
@@ -456,6 +460,18 @@ mod tests {
         assert_eq!(sync_of(|journal| _ = journal.outcome(&text, &Value::Null)), Sync::Soon);
         assert_eq!(sync_of(|journal| _ = journal.message(&says(&tool), &meta)), Sync::Later);
         assert_eq!(sync_of(spend), Sync::Later);
+    }
+
+    #[test]
+    fn without_a_thread_lines_that_must_be_synced_soon_are_synced_at_once() {
+        for (sync, is_synced) in [(Sync::Later, false), (Sync::Soon, true), (Sync::Now, true)] {
+            let null = OpenOptions::new().append(true).open("/dev/null").expect("a device");
+            let sink = JournalSink::File(JournalWriter::new(null, 0));
+            let mut output = JournalOutput::Direct(sink);
+            append(&mut output, b"x\n", sync);
+            let is_lost = matches!(output.health(), JournalHealth::Lost(_));
+            assert_eq!(is_lost, is_synced, "{sync:?}: the device cannot be synced");
+        }
     }
 
     #[tokio::test]
