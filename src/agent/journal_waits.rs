@@ -41,6 +41,8 @@ impl RunWorld<'_> {
     /// The run was cut off meanwhile.
     pub(super) async fn await_journal(&mut self) -> Result<(), CancelReason> {
         if self.journal.is_flushed() {
+            // The sync that failed may be one that nothing waited for.
+            self.monitor.report_journal_health(self.journal.health());
             return Ok(());
         }
         let path = self.journal.path().to_owned();
