@@ -166,8 +166,8 @@ struct JournalProgress {
 /// A wait for the disk that has failed.
 #[derive(Debug)]
 struct UnansweredWait {
-    /// Number of appends that it was for. The journal is lost until they are finished; for ever if
-    /// this is the largest number.
+    /// Number of appends that it was for, or that were sent before the disk answered. The journal is
+    /// lost until they are finished; for ever if this is the largest number.
     appends: u64,
     why: String,
     /// The size of the lines that were sent since, in bytes.
@@ -207,9 +207,8 @@ impl JournalThread {
 
     /// Sends lines to the thread. Does not wait.
     fn append(&mut self, lines: Vec<u8>, sync: Sync) {
-        if self.is_lost()
-            && let Some(wait) = &mut self.unanswered
-        {
+        let is_lost = self.is_lost();
+        if is_lost && let Some(wait) = &mut self.unanswered {
             wait.bytes = wait.bytes.saturating_add(lines.len());
             if wait.bytes > UNSYNCED_BYTES_MAX {
                 // Nothing may follow lines that are left out.
@@ -226,6 +225,9 @@ impl JournalThread {
             // If the thread has ended, the next wait reports that.
             let _ = appends.send(Append { lines, sync });
             self.sent += 1;
+            if is_lost && let Some(wait) = &mut self.unanswered {
+                wait.appends = self.sent;
+            }
         }
     }
 
@@ -392,6 +394,8 @@ mod tests {
         append(&mut output, b"y\n", Sync::Later);
         assert!(output.is_flushed(), "nothing waits for it again");
         let JournalOutput::Thread(thread) = &mut output else { panic!("it has no thread") };
+        let missing = thread.unanswered.as_ref().map(|wait| wait.appends);
+        assert_eq!(missing, Some(2));
         let mut read = Vec::new();
         while !read.ends_with(b"y\n") {
             let mut some = [0; 4096];
