@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::process::spawn_detached;
+use crate::process::{catch_panic, spawn_detached};
 
 use super::lease::LeaseFence;
 use super::mirror::JournalMirror;
@@ -76,7 +76,7 @@ impl JournalOutput {
         }
     }
 
-    /// Returns the fence of the session's lease. `None` without a lease, or after the file failed.
+    /// Returns the fence of the session's lease. `None` without a lease.
     pub(super) fn fence(&self) -> Option<&Arc<LeaseFence>> {
         match self {
             Self::Direct(sink) => sink.fence(),
@@ -299,7 +299,10 @@ fn serve(
             lines.extend_from_slice(&append.lines);
             (sync, count) = (sync.max(append.sync), count + 1);
         }
-        append(&mut sink, target, &lines, sync);
+        // The sink holds the lock and the lease of the session, which the run keeps after a panic.
+        if let Err(panic) = catch_panic(|| append(&mut sink, target, &lines, sync)) {
+            sink.fail(target.0, &io::Error::other(panic.summary()));
+        }
         sync_at = match sync {
             Sync::Now => None,
             Sync::Soon => sync_at.or_else(|| Some(Instant::now() + SOON)),
@@ -378,6 +381,25 @@ mod tests {
         own.try_lock().expect("nothing else has it");
         let mut output = thread_on(own);
         append(&mut output, b"x\n", Sync::Soon);
+        output.close(BOUND).await;
+        file.as_file().try_lock().expect("it was released");
+    }
+
+    #[tokio::test]
+    async fn the_lock_is_kept_after_a_panic_of_the_thread() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let own = file.reopen().expect("the same");
+        own.try_lock().expect("nothing else has it");
+        let sink = JournalSink::File(JournalWriter::new(own, 0));
+        let mirror = JournalMirror::new(|_, _| panic!("no room for copies"));
+        let mut output = JournalOutput::Direct(sink).on_thread(file.path(), Some(&mirror));
+        for _ in 0..2 {
+            append(&mut output, b"{}\n", Sync::Now);
+            output.flush(BOUND).await;
+            let JournalHealth::Lost(why) = output.health() else { panic!("it is not lost") };
+            assert!(why.contains("no room for copies"), "{why}");
+            file.as_file().try_lock().expect_err("it is held");
+        }
         output.close(BOUND).await;
         file.as_file().try_lock().expect("it was released");
     }

@@ -61,11 +61,11 @@ impl JournalSink {
         }
     }
 
-    /// Returns the fence of the session's lease. `None` without a lease, or after the file failed.
+    /// Returns the fence of the session's lease. `None` without a lease.
     pub(super) fn fence(&self) -> Option<&Arc<LeaseFence>> {
         match self {
-            Self::File(writer) => writer.fence(),
-            Self::Off | Self::Lost { .. } | Self::TakenOver { .. } => None,
+            Self::File(writer) | Self::Lost { writer: Some(writer), .. } => writer.fence(),
+            Self::Lost { writer: None, .. } | Self::Off | Self::TakenOver { .. } => None,
         }
     }
 
@@ -108,8 +108,11 @@ impl JournalSink {
 
     fn stop(&mut self, path: &Path, cause: &io::Error, retry: Option<Instant>) {
         let why = format!("cannot write {}: {cause}", path.display());
-        let sink = std::mem::replace(self, Self::Off);
-        let writer = if let Self::File(writer) = sink { Some(writer) } else { None };
+        let writer = match std::mem::replace(self, Self::Off) {
+            Self::File(writer) => Some(writer),
+            Self::Lost { writer, .. } => writer,
+            Self::Off | Self::TakenOver { .. } => None,
+        };
         *self = Self::Lost { why, writer, retry };
     }
 
@@ -120,15 +123,19 @@ impl JournalSink {
         if began < *retry {
             return;
         }
-        let Some(mut writer) = kept.take() else { return };
+        let Some(writer) = kept else { return };
         match writer.replace_file(path) {
-            Ok(()) => *self = Self::File(writer),
+            Ok(()) => {
+                if let Some(writer) = kept.take() {
+                    *self = Self::File(writer);
+                }
+            }
             Err(AppendError::TakenOver(why)) => *self = Self::TakenOver { why },
             Err(AppendError::Io(cause)) => {
                 let pause = began.elapsed() * RETRY_PAUSE_PER_COST;
-                let retry = is_of_disk(&cause).then(|| Instant::now() + pause);
-                if let Self::Lost { writer: kept, retry: next, .. } = self {
-                    (*kept, *next) = (Some(writer), retry);
+                let next = is_of_disk(&cause).then(|| Instant::now() + pause);
+                if let Self::Lost { retry, .. } = self {
+                    *retry = next;
                 }
             }
         }
