@@ -285,9 +285,9 @@ impl Journal {
     }
 
     /// Appends the outcome of a tool call: its result block, and its structured result for
-    /// programs. The model may read it before it is on disk, where it is before the next intent is
-    /// flushed. The loss of power, or of the process while its disk does not answer, can undo it
-    /// until then, after which the outcome of the call is unknown.
+    /// programs. The model may read it meanwhile; it is on disk once it or the next intent is
+    /// flushed. Until then the loss of power can undo it, or the end of the process while the disk
+    /// does not answer, after which the outcome of the call is unknown.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {
