@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -28,6 +29,28 @@ use super::writer::{Sync, UNSYNCED_BYTES_MAX};
 /// The time after which a line is synced that must be synced `Soon`. The request that follows the
 /// outcome of a call is mostly sent by then, and so it does not wait for this sync.
 const SOON: Duration = Duration::from_millis(10);
+
+/// Time limit of the wait for the thread of an earlier run of this process.
+const EARLIER_THREAD_MAX: Duration = Duration::from_mins(1);
+
+/// The pause between looks at a thread that is about to end.
+const EARLIER_THREAD_PAUSE: Duration = Duration::from_millis(10);
+
+/// The threads whose owner no longer waits for them, with the file that each of them writes.
+static ENDING: Mutex<Vec<(PathBuf, watch::Receiver<JournalProgress>)>> = Mutex::new(Vec::new());
+
+/// Waits until no thread of an earlier run of this process writes this file any more: until then it
+/// holds the session, as after an interrupt while the disk was slow. Blocks for a limited time.
+pub(super) fn await_earlier_thread(path: &Path) {
+    let began = std::time::Instant::now();
+    while is_ending(path) && began.elapsed() < EARLIER_THREAD_MAX {
+        thread::sleep(EARLIER_THREAD_PAUSE);
+    }
+}
+
+fn is_ending(path: &Path) -> bool {
+    ENDING.lock().iter().any(|(file, progress)| file == path && !progress.is_closed())
+}
 
 /// Where the lines of a journal are appended.
 #[derive(Debug)]
@@ -275,6 +298,18 @@ impl JournalThread {
     }
 }
 
+impl Drop for JournalThread {
+    fn drop(&mut self) {
+        // The thread ends once it has written what was sent.
+        self.appends = None;
+        let mut ending = ENDING.lock();
+        ending.retain(|(_, progress)| !progress.is_closed());
+        if !self.progress.is_closed() {
+            ending.push((self.path.clone(), self.progress.clone()));
+        }
+    }
+}
+
 /// Appends what arrives until the sender is dropped, and then closes the file. Everything that has
 /// arrived is written at once, and one sync is enough for it.
 fn serve(
@@ -383,6 +418,26 @@ mod tests {
         append(&mut output, b"x\n", Sync::Soon);
         output.close(BOUND).await;
         file.as_file().try_lock().expect("it was released");
+    }
+
+    #[test]
+    fn the_next_run_waits_for_a_thread_that_its_owner_no_longer_waits_for() {
+        let path = Path::new("/the/slow/journal");
+        let (mut reader, writer) = hanging();
+        let sink = JournalSink::File(JournalWriter::new(writer, 0));
+        let mut output = JournalOutput::Direct(sink).on_thread(path, None);
+        append(&mut output, b"x\n", Sync::Later);
+        assert!(!is_ending(path), "its owner may still write");
+        drop(output);
+        assert!(is_ending(path));
+        let reading = thread::spawn(move || {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read)
+        });
+        await_earlier_thread(path);
+        assert!(!is_ending(path));
+        let read = reading.join().expect("no panic").expect("a pipe");
+        assert!(read.ends_with(b" x\n"));
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use super::lease::{LeaseRequest, SessionLease, Takeover};
 use super::lock::{LockedFile, lock_session};
 use super::log::JournalStart;
 use super::moved_session::record_move;
+use super::output::await_earlier_thread;
 use super::past_agents::read_subagents;
 use super::reader::{self, ParseError, RefusalReason};
 use super::restore::{ParsedFile, RestoreRemarks, ResumePoint, restore};
@@ -94,6 +95,7 @@ impl LockedSession {
     ) -> Result<Self, JournalError> {
         let ReadRequest { on_damage, point } = request.into();
         let path = sessions.find(id)?;
+        await_earlier_thread(&path);
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (file, unwritable) = open(&path).map_err(unreadable)?;
         let mut file = LockedFile::from(file);
