@@ -42,7 +42,7 @@ static ENDING: Mutex<Vec<(PathBuf, watch::Receiver<JournalProgress>)>> = Mutex::
 /// Waits until no thread of an earlier run of this process writes this file any more: until then it
 /// holds the session, as after an interrupt while the disk was slow. Blocks for a limited time.
 pub(super) fn await_earlier_thread(path: &Path) {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while is_ending(path) && began.elapsed() < EARLIER_THREAD_MAX {
         thread::sleep(EARLIER_THREAD_PAUSE);
     }
