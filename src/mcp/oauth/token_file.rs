@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::json;
-use crate::process::{FileLock, LockError, file_reads};
+use crate::process::{FileLock, LockError, file_reads, sync_folder};
 
 /// The folder of logins in the folder of settings and sessions.
 const FOLDER: &str = "mcp-logins";
@@ -214,7 +214,7 @@ impl TokenFile {
         file.as_file().set_len(text.len() as u64)?;
         file.as_file().sync_all()?;
         file.persist(&self.path).map_err(|error| error.error)?;
-        File::open(self.folder())?.sync_all()
+        sync_folder(&File::open(self.folder())?)
     }
 }
 
