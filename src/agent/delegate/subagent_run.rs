@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::hooks::HookEvent;
 use crate::journal::{Journal, SubagentHeader, WorkInProgress};
 use crate::model::Reasoning;
-use crate::process::{Panic, catch_async_panic};
+use crate::process::{Panic, catch_async_panic, last_panic};
 use crate::recovery::{Limits, Moment};
 use crate::tools::{
     AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, StoppableTask, Toolbox,
@@ -266,9 +266,13 @@ async fn create_journal(
         };
         Journal::create_subagent(&location, &header)
     });
-    let unanswered = format!("cannot write {path}: the disk does not answer");
-    let waiting_for = WaitingFor::Journal { path };
+    let unwritable = |why: &str| Journal::unwritable(format!("cannot write {path}: {why}"));
+    let waiting_for = WaitingFor::Journal { path: path.clone() };
     let created = timeout(ANSWER_MAX, creating);
     let created = monitor.wait_as(waiting_for, ProgressSnapshot::default(), created).await?;
-    Ok(created.ok().and_then(Result::ok).unwrap_or_else(|| Journal::unwritable(unanswered)))
+    Ok(match created {
+        Ok(Ok(journal)) => journal,
+        Ok(Err(_panic)) => unwritable(&last_panic().summary()),
+        Err(_elapsed) => unwritable("the disk does not answer"),
+    })
 }
