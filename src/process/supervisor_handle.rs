@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream as Socket;
+use tokio::time::Instant;
 
 use super::egress::{self, JobEgress};
 use super::env_tag::{TAG_VARIABLE, kill_tagged};
@@ -37,7 +38,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 
 const NO_ANSWER: &str = "the process that starts it was killed, or does not respond";
 
-/// The limit of the wait for the end of everything that is left.
+/// The limit of the waits for the state of the supervisor, together, and for its answer: for the end
+/// of everything that is left.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 const EMFILE: i32 = Errno::EMFILE as i32;
@@ -295,6 +297,7 @@ impl SupervisorInner {
     }
 
     fn close(&self) -> u32 {
+        let end = Instant::now() + CLOSE_MAX;
         let (supervisor, lost) = match self.state.try_lock_for(CLOSE_MAX) {
             Some(mut state) => (state.process.take(), state.lost_supervisors),
             // The start of a supervisor hangs.
@@ -307,8 +310,9 @@ impl SupervisorInner {
         }
         // The orphans of a killed supervisor were inherited, or have escaped unless they carry the
         // tag.
-        // The lock is held, so that no new supervisor starts meanwhile and is taken for an orphan.
-        let state = self.state.try_lock_for(CLOSE_MAX);
+        // The lock is held, so that no new supervisor starts meanwhile and is taken for an orphan;
+        // unless a start has it, and hangs.
+        let state = self.state.try_lock_for(end.saturating_duration_since(Instant::now()));
         let successor = state.as_ref().and_then(|state| state.process.as_ref()?.pid());
         let spared: HashSet<Pid> = closed.into_iter().chain(successor).collect();
         ended + kill_orphans(&spared) + kill_tagged(&self.tag)
