@@ -38,8 +38,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 
 const NO_ANSWER: &str = "the process that starts it was killed, or does not respond";
 
-/// The limit of the waits for the state of the supervisor, together, and for its answer: for the end
-/// of everything that is left.
+/// The limit of the wait for the end of everything that is left. A start of a supervisor that hangs
+/// is waited for no longer, either.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 const EMFILE: i32 = Errno::EMFILE as i32;
