@@ -37,19 +37,19 @@ const EARLIER_THREAD_MAX: Duration = Duration::from_mins(1);
 const EARLIER_THREAD_PAUSE: Duration = Duration::from_millis(10);
 
 /// The threads whose owner no longer waits for them, with the file that each of them writes.
-static ENDING: Mutex<Vec<(PathBuf, watch::Receiver<JournalProgress>)>> = Mutex::new(Vec::new());
+static UNAWAITED: Mutex<Vec<(PathBuf, watch::Receiver<JournalProgress>)>> = Mutex::new(Vec::new());
 
 /// Waits until no thread of an earlier run of this process writes this file any more: until then it
 /// holds the session, as after an interrupt while the disk was slow. Blocks for a limited time.
 pub(super) fn await_earlier_thread(path: &Path) {
     let began = Instant::now();
-    while is_ending(path) && began.elapsed() < EARLIER_THREAD_MAX {
+    while has_earlier_thread(path) && began.elapsed() < EARLIER_THREAD_MAX {
         thread::sleep(EARLIER_THREAD_PAUSE);
     }
 }
 
-fn is_ending(path: &Path) -> bool {
-    ENDING.lock().iter().any(|(file, progress)| file == path && !progress.is_closed())
+fn has_earlier_thread(path: &Path) -> bool {
+    UNAWAITED.lock().iter().any(|(file, progress)| file == path && !progress.is_closed())
 }
 
 /// Where the lines of a journal are appended.
@@ -189,8 +189,8 @@ struct JournalProgress {
 /// A wait for the disk that has failed.
 #[derive(Debug)]
 struct UnansweredWait {
-    /// Number of appends that it was for, or that were sent before the disk answered. The journal is
-    /// lost until they are finished; for ever if this is the largest number.
+    /// Number of appends that it was for, or that were sent before the disk answered. The journal
+    /// is lost until they are finished; for ever if this is the largest number.
     appends: u64,
     why: String,
     /// The size of the lines that were sent since, in bytes.
@@ -302,10 +302,10 @@ impl Drop for JournalThread {
     fn drop(&mut self) {
         // The thread ends once it has written what was sent.
         self.appends = None;
-        let mut ending = ENDING.lock();
-        ending.retain(|(_, progress)| !progress.is_closed());
+        let mut unawaited = UNAWAITED.lock();
+        unawaited.retain(|(_, progress)| !progress.is_closed());
         if !self.progress.is_closed() {
-            ending.push((self.path.clone(), self.progress.clone()));
+            unawaited.push((self.path.clone(), self.progress.clone()));
         }
     }
 }
@@ -427,15 +427,15 @@ mod tests {
         let sink = JournalSink::File(JournalWriter::new(writer, 0));
         let mut output = JournalOutput::Direct(sink).on_thread(path, None);
         append(&mut output, b"x\n", Sync::Later);
-        assert!(!is_ending(path), "its owner may still write");
+        assert!(!has_earlier_thread(path), "its owner may still write");
         drop(output);
-        assert!(is_ending(path));
+        assert!(has_earlier_thread(path));
         let reading = thread::spawn(move || {
             let mut read = Vec::new();
             reader.read_to_end(&mut read).map(|_| read)
         });
         await_earlier_thread(path);
-        assert!(!is_ending(path));
+        assert!(!has_earlier_thread(path));
         let read = reading.join().expect("no panic").expect("a pipe");
         assert!(read.ends_with(b" x\n"));
     }
