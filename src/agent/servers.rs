@@ -12,7 +12,7 @@ use crate::mcp::{ContentPart, ServerReport, ServerStatus, Servers, tool_name_pre
 use crate::recovery::{SERVERS_CHANGED, StopReason};
 use crate::tools::{AGENT, ExternalResult, ExternalTools, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition};
-use crate::types::CallPermission;
+use crate::types::{CallPermission, ToolPolicy};
 
 use super::run_event::{Heartbeat, Init, RunEvent, WaitingFor};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
@@ -84,6 +84,10 @@ impl ExternalTools for McpToolProvider {
 
     fn unavailable_reason(&self, name: &str) -> Option<String> {
         self.0.explain_missing_tool(name)
+    }
+
+    fn policy(&self, name: &str) -> Option<ToolPolicy> {
+        self.0.policy(name)
     }
 
     fn permission_for(&self, call: &ToolCall) -> CallPermission {

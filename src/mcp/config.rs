@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use strsim::osa_distance;
 
 use super::oauth::{OAuthSettings, is_metadata_address};
+use crate::types::ToolPolicy;
 
 /// The longest server name, in characters: it is part of every name of its tools.
 const LONGEST_NAME: usize = 64;
@@ -27,26 +28,16 @@ pub struct ServerConfig {
     pub policies: Vec<(String, ToolPolicy)>,
 }
 
-/// A restriction of the calls of a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolPolicy {
-    /// The host is asked before each call, whatever is allowed.
-    Ask,
-    Deny,
-}
-
-impl ToolPolicy {
-    /// Reads the `tools` of an entry. An unknown policy asks.
-    fn all(entry: &Map<String, Value>) -> Vec<(String, Self)> {
-        let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
-        let policy = |tool: &Value| {
-            let policy = tool.get("permission_policy").filter(|policy| !policy.is_null())?;
-            let name = tool["name"].as_str().filter(|_| policy != "always_allow")?;
-            let policy = if policy == "always_deny" { Self::Deny } else { Self::Ask };
-            Some((name.to_owned(), policy))
-        };
-        tools.filter_map(policy).collect()
-    }
+/// Reads the `tools` of an entry. An unknown policy asks.
+fn tool_policies(entry: &Map<String, Value>) -> Vec<(String, ToolPolicy)> {
+    let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
+    let policy = |tool: &Value| {
+        let policy = tool.get("permission_policy").filter(|policy| !policy.is_null())?;
+        let name = tool["name"].as_str().filter(|_| policy != "always_allow")?;
+        let is_denied = policy == "always_deny";
+        Some((name.to_owned(), if is_denied { ToolPolicy::Deny } else { ToolPolicy::Ask }))
+    };
+    tools.filter_map(policy).collect()
 }
 
 /// The transport of a server. Arguments, variables and headers may hold secrets, and are not shown.
@@ -225,7 +216,7 @@ impl ServerConfig {
             timeout.map(|timeout| timeout.ok_or(ServerConfigError::Timeout)).transpose()?;
         let disabled = is_disabled(entry);
         let name = name.to_owned();
-        let policies = ToolPolicy::all(entry);
+        let policies = tool_policies(entry);
         Ok((Self { name, place, timeout, disabled, trusted: true, policies }, reader.unset))
     }
 }

@@ -42,8 +42,8 @@ mod stdio;
 mod transport;
 
 pub use config::{
-    HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, ToolPolicy, expand,
-    is_disabled, mistyped_keys, server_list,
+    HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, is_disabled,
+    mistyped_keys, server_list,
 };
 pub use content::{CallReply, ContentPart};
 pub use environment::{

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::{RunningClock, timeout_while_running};
 use crate::transcript::ToolDefinition;
-use crate::types::CallPermission;
+use crate::types::{CallPermission, ToolPolicy};
 
 use super::config::ServerConfig;
 use super::connection::remember_job;
@@ -297,6 +297,18 @@ impl Servers {
         let own = Some(format!("{server}{}", offer.name));
         let reads_only = member.config.trusted && offer.reads_only;
         CallPermission::Rule { name, own, server, reads_only }
+    }
+
+    /// The strictest restriction of a tool in the entry of its server, which may name it as the
+    /// server does or as it is offered.
+    pub fn policy(&self, tool: &str) -> Option<ToolPolicy> {
+        let (member, offer) = self.find(tool)?;
+        let prefix = tool_name_prefix(&member.config.name);
+        let is_meant = |name: &str| {
+            name == offer.name || offer.definition.name.strip_prefix(&prefix) == Some(name)
+        };
+        let meant = member.config.policies.iter().filter(|(name, _)| is_meant(name));
+        meant.map(|(_, policy)| *policy).max()
     }
 
     pub(super) fn members(&self) -> Vec<Arc<ServerTask>> {

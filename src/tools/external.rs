@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
-use crate::types::CallPermission;
+use crate::types::{CallPermission, ToolPolicy};
 
 use super::capture::{OutputCapture, OutputFolder};
 use super::media;
@@ -38,6 +38,11 @@ pub trait ExternalTools: Send + Sync {
     /// The reason that a tool that seems to belong to this source is unavailable, in a text for the
     /// model.
     fn unavailable_reason(&self, name: &str) -> Option<String>;
+
+    /// The restriction of a tool by the configuration of its source.
+    fn policy(&self, _name: &str) -> Option<ToolPolicy> {
+        None
+    }
 
     /// The permission that a call needs.
     fn permission_for(&self, call: &ToolCall) -> CallPermission;

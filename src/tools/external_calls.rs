@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{ToolCall, ToolDefinition};
-use crate::types::CallPermission;
+use crate::types::{CallPermission, ToolPolicy};
 
 use super::catalog::BuiltinTool;
 use super::external::{ExternalTools, into_outcome_within};
@@ -77,9 +77,14 @@ impl Toolbox {
     }
 
     fn external_denial(&self, name: &str, input: Option<ExternalInput<'_>>) -> Option<Denial> {
-        let own = self.foreign.as_ref().and_then(|foreign| foreign.own_name(name));
-        let name = ExternalName { offered: name, own: own.as_deref() };
-        self.tools.permissions.external_denial(name, input)
+        let foreign = self.foreign.as_ref();
+        let own = foreign.and_then(|foreign| foreign.own_name(name));
+        let names = ExternalName { offered: name, own: own.as_deref() };
+        self.tools.permissions.external_denial(names, input).or_else(|| {
+            let policy = foreign.and_then(|foreign| foreign.policy(name));
+            let is_denied = policy == Some(ToolPolicy::Deny);
+            is_denied.then(|| Denial::DeniedByServer { name: name.to_owned() })
+        })
     }
 
     /// Checks the permission for a call of an external tool.
@@ -96,12 +101,18 @@ impl Toolbox {
             return Err(why);
         }
         match foreign.permission_for(call) {
-            CallPermission::NotNeeded => Ok(()),
+            CallPermission::NotNeeded => {}
             CallPermission::Rule { name, own, server, reads_only } => {
                 let tool = ExternalName { offered: &name, own: own.as_deref() };
-                permissions.check_external((tool, input), &server, reads_only, source)
+                permissions.check_external((tool, input), &server, reads_only, source)?;
             }
         }
+        // The answer to a prompt satisfies the policy, as it does the ask rules.
+        let is_asked = foreign.policy(&call.name) == Some(ToolPolicy::Ask);
+        if is_asked && source != GrantSource::Prompt {
+            return Err(Denial::AskedByServer { name: call.name.clone() });
+        }
+        Ok(())
     }
 }
 

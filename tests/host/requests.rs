@@ -342,7 +342,7 @@ async fn answer_until(host: &mut HostDriver, kind: &str) -> (Vec<Value>, Vec<Val
             Some("tools/list") => {
                 let tool =
                     |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-                let tools = ["bash", "asks", "denies", "hang"].map(tool);
+                let tools = ["bash", "asks", "denies", "get(all)", "hang"].map(tool);
                 json!({ "tools": tools })
             }
             Some("tools/call") => {
@@ -372,6 +372,7 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
         .tool("Bash", json!({ "command": "touch here" }))
         .tool("mcp__ws__asks", json!({}))
         .tool("mcp__ws__denies", json!({}))
+        .tool("mcp__ws__get_all_", json!({}))
         .tool("mcp__late__hang", json!({}))
         .reply("Done.");
     let server = serve(script);
@@ -379,7 +380,8 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
     let mut host = HostDriver::start(&server, &flags);
     let policies = json!([{ "name": "asks", "permission_policy": "always_ask" }, "all",
         { "name": "bash", "permission_policy": "always_allow" }, { "name": "hang" },
-        { "name": "denies", "permission_policy": "always_deny" }]);
+        { "name": "denies", "permission_policy": "always_deny" },
+        { "name": "get(all)", "permission_policy": "always_deny" }]);
     host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws", "late"],
         "sdkMcpServerConfigs": { "ws": { "tools": policies }, "late": { "timeout": 1 } },
         "toolAliases": { "Bash": "mcp__ws__bash", "mcp__ws__bash": "Bash" } }))

@@ -108,7 +108,6 @@ pub fn resolve_resumed(
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
     warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
-    mcp.add_rules(&mut config.permissions);
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {

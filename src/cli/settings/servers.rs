@@ -13,8 +13,8 @@ use crate::config::environment::{ProcessEnv, Variables};
 use crate::config::file::{ParsedSettings, inline_or_file};
 use crate::config::spans::JsonPaths;
 use crate::config::{Config, is_inline, redact, syntax_error, values, written_json};
-use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig, ToolPolicy};
-use crate::tools::{PermissionSettings, secret_values};
+use crate::mcp::{self, HttpAddress, McpTimers, ServerAddress, ServerConfig};
+use crate::tools::secret_values;
 
 /// The servers of a run.
 #[derive(Clone, Debug, Default)]
@@ -70,20 +70,6 @@ impl McpServers {
                 )))
             }
             Some(_) | None => Ok(self),
-        }
-    }
-
-    /// Adds the rules that the entries have for tools of their servers.
-    pub(super) fn add_rules(&self, permissions: &mut PermissionSettings) {
-        for server in &self.servers {
-            let prefix = mcp::tool_name_prefix(&server.name);
-            for (tool, policy) in &server.policies {
-                let rules = match policy {
-                    ToolPolicy::Ask => &mut permissions.ask,
-                    ToolPolicy::Deny => &mut permissions.deny,
-                };
-                rules.push(format!("{prefix}{tool}"));
-            }
         }
     }
 

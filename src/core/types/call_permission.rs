@@ -1,5 +1,14 @@
 //! The permission that a call of an external tool needs.
 
+/// A restriction of the calls of an external tool, by the configuration of its source. The stricter
+/// one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ToolPolicy {
+    /// The host is asked before each call, whatever is allowed.
+    Ask,
+    Deny,
+}
+
 /// The permission that a call of an external tool, such as one of an MCP server, needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallPermission {

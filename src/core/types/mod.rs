@@ -12,7 +12,7 @@ mod read_file;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
-pub use call_permission::CallPermission;
+pub use call_permission::{CallPermission, ToolPolicy};
 pub use callback::Callback;
 pub use error_class::{ErrorClass, ErrorClassInfo, FailureOrigin, ProbeFinding, SubagentOutlook};
 pub use host_channel::{

@@ -23,6 +23,13 @@ pub(in super::super) enum Denial {
          tool that answers with --permission-prompt-tool"
     )]
     AskRule { what: String, rule: String },
+    #[error("{name} is denied by the \"tools\" in the entry of its MCP server")]
+    DeniedByServer { name: String },
+    #[error(
+        "{name} must be asked about by the \"tools\" in the entry of its MCP server: change that, \
+         or name a tool that answers with --permission-prompt-tool"
+    )]
+    AskedByServer { name: String },
     /// A deny or ask rule forbids sub-agents of this kind.
     #[error("the agent {kind:?} is denied by the rule `{rule}`")]
     Agent { kind: String, rule: String },
