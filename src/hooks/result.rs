@@ -67,6 +67,11 @@ impl HookRun {
         Self { end, stdout: String::new(), stderr: String::new(), is_cut: false }
     }
 
+    /// The standard output without blanks around it. Some programs begin it with a byte order mark.
+    fn trimmed_output(&self) -> &str {
+        self.stdout.trim_start_matches('\u{feff}').trim()
+    }
+
     /// Returns true if it requested to continue in the background, so that its output has no
     /// effect. A hook that requested it and ended at once is treated equally: which of the two is
     /// observed depends on timing.
@@ -145,11 +150,26 @@ pub(super) async fn interpret(
     input: Arc<Value>,
     redactor: Arc<Redactor>,
 ) -> (bool, Result<HookOutput, HookFailure>) {
+    let hook = Arc::new(hook);
+    let (same, masks) = (Arc::clone(&hook), Arc::clone(&redactor));
     let interpreted = unblocked(move || {
-        let output = interpret_result(event, &hook, &input, &redactor);
-        (hook.runs_in_background(&input), output)
+        let output = interpret_result(event, &same, &input, &masks);
+        (same.runs_in_background(&input), output)
     });
-    interpreted.await.unwrap_or_else(|error| (false, Err(HookFailure::unread_files(&error))))
+    interpreted.await.unwrap_or_else(|error| {
+        let prohibition = prohibition(event, &hook, &redactor);
+        (false, prohibition.ok_or_else(|| HookFailure::unread_files(&error)))
+    })
+}
+
+/// Returns the prohibition in a hook's result, which counts whatever the files contain.
+fn prohibition(event: HookEvent, hook: &HookRun, redactor: &Redactor) -> Option<HookOutput> {
+    if !matches!(hook.end, HookEnd::Exited(_) | HookEnd::Killed { .. }) {
+        return None;
+    }
+    let denial = find_denial(event, hook.trimmed_output(), redactor);
+    let is_block = hook.end == HookEnd::Exited(2);
+    if is_block { Some(block_decision(event, denial, &hook.stderr)) } else { denial }
 }
 
 /// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are redacted
@@ -186,8 +206,7 @@ pub(super) fn interpret_result(
             return failure(HookFailureKind::InvalidOutput, "its reply is not an object");
         }
     };
-    // Some programs begin their output with a byte order mark.
-    let out = hook.stdout.trim_start_matches('\u{feff}').trim();
+    let out = hook.trimmed_output();
     let parsed = match out.starts_with('{').then(|| parse_outputs(event, out, redactor)) {
         Some(Ok(outputs)) if !repeats(&outputs, input) => Some(Ok(HookOutput::merge(outputs))),
         other => {
@@ -252,7 +271,7 @@ fn failure(kind: HookFailureKind, what: &str, hook: &HookRun, redactor: &Redacto
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::time::Duration;
 
     use serde_json::json;
 
@@ -291,19 +310,29 @@ mod tests {
     #[test]
     fn the_files_that_a_call_names_are_read_on_a_thread_of_their_own() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.max_blocking_threads(1).enable_all().build().unwrap();
+        let runtime = runtime.max_blocking_threads(1).enable_all().start_paused(true);
         let (free, is_free) = std::sync::mpsc::channel::<()>();
-        runtime.block_on(async {
-            let hung = tokio::task::spawn_blocking(move || is_free.recv());
+        let interpret = |code, out, err| {
             let redactor = Arc::new(Redactor::new(KnownSecrets::default()));
-            let hook = exited(0, "{}", "");
-            let interpreted =
-                super::interpret(HookEvent::PreToolUse, hook, Arc::default(), redactor);
-            let mut interpreted = Box::pin(interpreted);
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(interpreted.as_mut().poll(&mut context).is_pending());
+            let hook = exited(code, out, err);
+            tokio::spawn(super::interpret(HookEvent::PreToolUse, hook, Arc::default(), redactor))
+        };
+        runtime.build().unwrap().block_on(async {
+            let hung = tokio::task::spawn_blocking(move || is_free.recv());
+            for (code, out, forbids) in [(2, "", true), (0, DENY, true), (0, "{}", false)] {
+                let interpreted = interpret(code, out, "no");
+                for _ in 0..30 {
+                    tokio::time::advance(Duration::from_secs(1)).await;
+                }
+                assert!(interpreted.is_finished(), "{out}");
+                let (_, decided) = interpreted.await.unwrap();
+                assert_eq!(decided.is_ok_and(|output| output.forbids()), forbids, "{out}");
+            }
+            let interpreted = interpret(0, "{}", "");
+            tokio::task::yield_now().await;
+            assert!(!interpreted.is_finished());
             drop(free);
-            assert_eq!(interpreted.await, (false, Ok(HookOutput::default())));
+            assert_eq!(interpreted.await.unwrap(), (false, Ok(HookOutput::default())));
             hung.await.unwrap().unwrap_err();
         });
     }
