@@ -41,6 +41,9 @@ static LEFT_RUNNING: Semaphore = Semaphore::const_new(32);
 /// background hold its pipes.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
+/// The time limit for checking the programs of a hook that has ended.
+pub(super) const CHECK_MAX: Duration = Duration::from_secs(10);
+
 /// The time that a hook has to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -206,22 +209,23 @@ impl Following {
         HookRun { end, stdout, stderr, is_cut }
     }
 
-    /// Checks the programs of a hook that has ended by itself, within its time: their disk may
-    /// hang. `Err`: its output does not count, for this reason.
+    /// Checks the programs of a hook that has ended by itself. Their disk may hang, for which the
+    /// hook is not at fault. `Err`: its output does not count, for this reason.
     async fn check_programs(
         &mut self,
         end: HookEnd,
         cancel: &CancellationToken,
     ) -> Result<HookEnd, HookEnd> {
-        tokio::select! {
-            biased;
-            found = self.running.find_change() => match found {
-                Ok(None) => Ok(end),
-                Ok(Some(why)) => Ok(HookEnd::ProgramChanged(why.to_string())),
-                Err(_panic) => Err(HookEnd::Crashed),
-            },
-            () = cancel.cancelled() => Err(HookEnd::Cancelled),
-            () = &mut self.time => Err(HookEnd::TimedOut),
+        let found = timeout_while_running(CHECK_MAX, self.running.find_change());
+        match cancel.run_until_cancelled(found).await {
+            Some(Some(Ok(None))) => Ok(end),
+            Some(Some(Ok(Some(why)))) => Ok(HookEnd::ProgramChanged(why.to_string())),
+            Some(Some(Err(_panic))) => Err(HookEnd::Crashed),
+            Some(None) => {
+                let why = format!("its programs were not checked within {} s", CHECK_MAX.as_secs());
+                Err(HookEnd::ProgramChanged(why))
+            }
+            None => Err(HookEnd::Cancelled),
         }
     }
 

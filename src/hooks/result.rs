@@ -39,7 +39,7 @@ pub(super) enum HookEnd {
     Crashed,
     /// It could not be started or waited for, for this reason.
     Failed(String),
-    /// One of its files has changed since the run began; the change.
+    /// One of its files has changed since the run began, or could not be checked; the reason.
     ProgramChanged(String),
     /// The host did not run its callback to the end, for this reason.
     NoReply(String),
@@ -125,7 +125,7 @@ pub enum HookFailureKind {
     InvalidOutput,
     /// It could not be started.
     Missing,
-    /// One of its files has changed since the run began.
+    /// One of its files has changed since the run began, or could not be checked.
     Changed,
     /// It runs in a host that was not asked: its input is too long.
     NotSent,
