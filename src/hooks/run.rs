@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -168,22 +167,25 @@ impl Hooks {
         let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
         let hook_runs =
             self.run_parallel(&handlers, (&context.subject, &input), path, cancel).await;
-        if cancel.is_cancelled() {
-            // The hooks are not at fault, and the result is no longer needed.
-            let runs = cancelled_runs(&handlers, &hook_runs);
-            return HookDecision { runs, ..HookDecision::default() };
-        }
+        let cancelled_runs = cancelled_runs(&handlers, &hook_runs);
         let redactor = Arc::new(self.environment.redactor());
-        let interpreted = hook_runs.into_iter().map(|hook_run| {
-            let (input, redactor) = (Arc::clone(&input.json), Arc::clone(&redactor));
-            async move { Some(interpret(context.event, hook_run?, input, redactor).await) }
-        });
-        let Some(interpreted) = cancel.run_until_cancelled(join_all(interpreted)).await else {
-            return HookDecision { runs: decision.runs, ..HookDecision::default() };
-        };
-        for (handler, interpreted) in handlers.into_iter().zip(interpreted) {
+        let interpreted = async {
+            let mut interpreted = Vec::new();
             // The output of a background hook has no effect.
-            let Some(interpreted) = interpreted else { continue };
+            for (handler, hook_run) in handlers.into_iter().zip(hook_runs) {
+                let Some(hook_run) = hook_run else { continue };
+                // One after the other: all of them read the same files.
+                let (input, redactor) = (Arc::clone(&input.json), Arc::clone(&redactor));
+                let output = interpret(context.event, hook_run, input, redactor).await;
+                interpreted.push((handler, output));
+            }
+            interpreted
+        };
+        let Some(interpreted) = cancel.run_until_cancelled(interpreted).await else {
+            // The hooks are not at fault, and the result is no longer needed.
+            return HookDecision { runs: cancelled_runs, ..HookDecision::default() };
+        };
+        for (handler, interpreted) in interpreted {
             decision.runs.ran += 1;
             match interpreted {
                 (true, _) if handler.is_guard() => {
