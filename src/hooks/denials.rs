@@ -17,8 +17,8 @@ use super::output::{HookOutput, parse_output, truncate};
 const MISSES_MAX: usize = 100;
 
 /// The keys of decisions, and their values that deny.
-const KEYS: [&str; 3] = ["permissionDecision", "decision", "behavior"];
-const DENIALS: [&str; 2] = ["\"deny\"", "\"block\""];
+const KEYS: [&str; 4] = ["permissionDecision", "permission", "decision", "behavior"];
+const DENIALS: [&str; 2] = ["deny", "block"];
 
 /// The keys of objects with decisions.
 const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decision"];
@@ -44,7 +44,8 @@ fn as_displayed(out: &str) -> String {
 /// Returns true if output that is not JSON mentions a decision in the middle of a line. For events
 /// that take plain text, only prohibitions are decisions.
 pub(super) fn mentions_decision(event: HookEvent, out: &str) -> bool {
-    let stops = || values_of(out, "continue").any(|value| value.starts_with("false"));
+    let is_false = |value: &str| value.starts_with("false") || is_quoted(value, "false");
+    let stops = || values_of(out, "continue").any(is_false);
     let decides = || DECIDING.into_iter().any(|key| values_of(out, key).next().is_some());
     event.can_be_guarded() && (denies(out) || stops() || !event.takes_plain_text() && decides())
 }
@@ -94,12 +95,16 @@ fn denial_of(event: HookEvent, object: &str, redactor: &Redactor) -> HookOutput 
 
 /// Returns true if text that is not valid output plainly denies.
 fn denies(text: &str) -> bool {
-    KEYS.into_iter().flat_map(|key| values_of(text, key)).any(|value| {
-        let begins = |denial: &str| {
-            value.get(..denial.len()).is_some_and(|head| head.eq_ignore_ascii_case(denial))
-        };
-        DENIALS.into_iter().any(begins)
-    })
+    let mut values = KEYS.into_iter().flat_map(|key| values_of(text, key));
+    values.any(|value| DENIALS.into_iter().any(|denial| is_quoted(value, denial)))
+}
+
+/// Returns true if a text begins with this word in quotes, in any case and with blanks around it.
+fn is_quoted(text: &str, word: &str) -> bool {
+    let end = text.strip_prefix('"').and_then(|rest| rest.find('"'));
+    let quoted = end.and_then(|end| text.get(..end + 2));
+    let value = quoted.and_then(|quoted| json::read_str::<String>(quoted).ok());
+    value.is_some_and(|value| value.trim().eq_ignore_ascii_case(word))
 }
 
 /// The text after each occurrence of a key with its colon, anywhere in a text.
@@ -213,7 +218,11 @@ mod tests {
             ("x {\"continue\":false,\"stopReason\":\"r\"}", true, true),
             ("[INFO] {\"decision\": \"approve\"}", true, false),
             ("x {\"hookSpecificOutput\": {", true, false),
+            ("x {\"continue\": \" False\"", true, true),
+            ("x {\"decision\": \" deny\\n\"", true, true),
+            ("x {\"permission\": \"deny\"", true, true),
             ("x {\"continue\": true}", false, false),
+            ("x {\"continue\": \"true\"}", false, false),
             ("the decision: \"block\"", false, false),
             (r#"{\"decision\": \"block\"}"#, false, false),
         ] {
@@ -234,6 +243,8 @@ mod tests {
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision" :  "deny""#,
             "{\"decision\": \"block\", \"reason\": \"cut \\x\"}",
             "{\"decision\": \"BLOCK\", \"reason\": \"cut \\x\"}",
+            "{\"decision\": \" block \", \"reason\": \"cut \\x\"}",
+            "{\"permission\": \"deny\", \"reason\": \"cut \\x\"}",
         ] {
             let output = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
             let why = output.objection.expect(out);
