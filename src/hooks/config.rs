@@ -194,6 +194,11 @@ fn meant_guard_key(key: &str) -> Option<&'static str> {
     }
 }
 
+/// The effect of a matcher in the form of a permission rule.
+const LIKE_RULE: &str = "it reads like a permission rule, and as a regular expression it matches \
+                         no tool, so its hooks never run; name only the tool here, and put the \
+                         rule into \"if\"";
+
 /// The variable with the folder of the project.
 const PROJECT_DIR: &str = "CLAUDE_PROJECT_DIR";
 
@@ -252,10 +257,10 @@ impl HookSettings {
         let group =
             HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
         let matcher = read_matcher(group.matcher.as_deref(), place)?;
-        if event.is_tool_event() && matcher.is_like_rule() {
-            let why = "it reads like a permission rule, and as a regular expression it matches no \
-                       tool; name only the tool here, and put the rule into \"if\"";
-            self.skip(&format!("{place}.matcher"), why, source);
+        let is_rule = event.is_tool_event() && matcher.is_like_rule();
+        let matcher_place = format!("{place}.matcher");
+        if is_rule {
+            self.skip(&matcher_place, LIKE_RULE, source);
         }
         for (index, entry) in entries(&group.hooks) {
             let place = format!("{place}.hooks[{index}]");
@@ -268,6 +273,10 @@ impl HookSettings {
                 return Err(bad_hook(&place, &why));
             }
             let guards = entry.is_guard(event);
+            if guards && is_rule {
+                let why = format!("{LIKE_RULE}. One of them is a guard (failClosed, onFailure)");
+                return Err(bad_hook(&matcher_place, &why));
+            }
             if entry.async_rewake {
                 let why = "it runs in the background and does not wake the model";
                 self.skip(&format!("{place}.asyncRewake"), why, source);

@@ -46,13 +46,13 @@ impl HookMatcher {
     }
 
     /// Returns true if a pattern has the form of a permission rule, such as `Bash(git *)`. No name
-    /// of a tool has a blank or a colon.
+    /// of a tool has a blank or a colon, and a `|` separates alternatives.
     pub(super) fn is_like_rule(&self) -> bool {
         let Self::Pattern(regex) = self else { return false };
         let rule = regex.as_str().strip_suffix(')').and_then(|text| text.split_once('('));
         rule.is_some_and(|(tool, call)| {
             let is_name = !tool.is_empty() && tool.bytes().all(|byte| byte.is_ascii_alphabetic());
-            is_name && !call.starts_with('?') && call.contains([' ', ':'])
+            is_name && !call.starts_with('?') && call.contains([' ', ':']) && !call.contains('|')
         })
     }
 
@@ -137,6 +137,7 @@ mod tests {
             ("Bash", false),
             ("Edit|Write, Bash", false),
             ("Bash(Output|)", false),
+            ("Bash( x|Output)", false),
             ("Bash(?:Output)", false),
             ("mcp__(a|b)__x", false),
         ] {

@@ -195,7 +195,8 @@ fn unsupported_hook_types_are_listed_without_an_error() {
     let expected = [
         "hooks.PostToolBatch: outlast does not support this event",
         "hooks.PostToolUse[0].matcher: it reads like a permission rule, and as a regular expression \
-         it matches no tool; name only the tool here, and put the rule into \"if\"",
+         it matches no tool, so its hooks never run; name only the tool here, and put the rule into \
+         \"if\"",
         "hooks.PreToolUs: there is no such event",
         "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; use \"command\"",
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
@@ -228,6 +229,10 @@ fn refuses_blocking_hooks_that_could_never_block(key: &str, value: &Value) {
         (one("Stop", &guard(prompt.clone())), "not supported"),
         (one("PreToolUse", &guard(detached.clone())), "a background hook (async)"),
         (one("Stop", &guard(conditional)), "never runs"),
+        (
+            json!({ "PreToolUse": [{ "matcher": "Bash(rm *)", "hooks": [guard(script("x"))] }] }),
+            "hooks.PreToolUse[0].matcher: it reads like a permission rule",
+        ),
         (one("PostToolBatch", &guard(script("x"))), "outlast does not support this event"),
         (one("BeforeAll", &guard(script("x"))), "there is no such event"),
     ];
