@@ -40,6 +40,9 @@ const ALIASES: [(&[&str], &[&str]); 24] = [
     (&["state"], &["status"]),
 ];
 
+/// The names among these that say that the value is a number, which may be written as text.
+const NUMBERS: [&str; 2] = ["cellnumber", "cellindex"];
+
 /// Names that models give to choices, as [`bare`] writes them, and the choice that is meant.
 const CHOICES: [(&[&str], &str); 3] = [
     (&["done", "complete", "finished"], "completed"),
@@ -74,6 +77,8 @@ pub(super) fn rename_fields(value: &mut Value, schema: &Value) {
                 if let Some(meant) = meant.filter(is_free)
                     && let Some(value) = fields.remove(&given)
                 {
+                    let is_number = NUMBERS.contains(&bare(&given).as_str());
+                    let value = if is_number { unquoted(value) } else { value };
                     fields.insert(meant.to_owned(), value);
                 }
             }
@@ -88,6 +93,12 @@ pub(super) fn rename_fields(value: &mut Value, schema: &Value) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// A number that is written as text. Other values stay.
+fn unquoted(value: Value) -> Value {
+    let number = value.as_str().and_then(|text| text.trim().parse::<u64>().ok());
+    number.map_or(value, Value::from)
 }
 
 /// The field of a tool that is meant by an unknown name.

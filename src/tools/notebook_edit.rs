@@ -166,7 +166,7 @@ fn find(cells: &Array<'_>, id: &str) -> Result<usize, BadCell> {
     match found[..] {
         [index] => Ok(index),
         [] => {
-            let number = id.strip_prefix("cell-").unwrap_or(id).trim().parse().ok();
+            let number = id.strip_prefix("cell-").and_then(|number| number.parse().ok());
             if let Some(index) = number.filter(|index| *index < cells.elements.len()) {
                 return Ok(index);
             }

@@ -177,6 +177,8 @@ async fn what_cannot_be_changed_is_explained() {
             json!({ "cell_id": "zz", "new_source": "x" }),
             "no cell with the id \"zz\"; there are m1, c1",
         ),
+        // It may be the id of a cell that was deleted.
+        (json!({ "cell_id": "0", "new_source": "x" }), "no cell with the id \"0\""),
         (json!({ "new_source": "x" }), "cell_id is missing"),
         (json!({ "cell_id": "c1" }), "new_source is missing"),
         (json!({ "new_source": "x", "edit_mode": "insert" }), "cell_type is missing"),
