@@ -37,7 +37,7 @@ impl EarlyTools {
     /// Starts the call in a completed block, if it may start early.
     pub(super) fn start_if_read_only(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input, .. } = block else { return };
-        let effect = toolbox.effect(name);
+        let effect = toolbox.effect(&toolbox.tool_for(name));
         self.has_change |= !effect.changes_nothing();
         if self.has_change || effect != Effect::ReadOnly {
             return;

@@ -91,7 +91,7 @@ impl RunWorld<'_> {
             PermissionAnswer::Allow(input) => {
                 let toolbox = self.tools.toolbox();
                 let changed = input.map(|input| ToolCall { input, ..call.clone() });
-                let changed = changed.map(|call| toolbox.prepare(call));
+                let changed = changed.map(|call| toolbox.prepare_changed(call));
                 let prepared = changed.as_ref().unwrap_or(prepared);
                 match self.authorize(prepared, GrantSource::Prompt).await {
                     Err(NotPermitted::Refused(ToolRefusal::Denied { reason, .. })) => reason,

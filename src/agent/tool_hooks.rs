@@ -140,7 +140,7 @@ impl RunWorld<'_> {
         }
         if let Some(input) = &decision.input {
             let call = ToolCall { input: input.clone(), ..prepared.call().clone() };
-            *prepared = self.tools.toolbox().prepare(call);
+            *prepared = self.tools.toolbox().prepare_changed(call);
         }
         Ok(match &decision.permission {
             Some((HookPermission::Allow, _)) => GrantSource::Hook,

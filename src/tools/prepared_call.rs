@@ -98,10 +98,16 @@ impl PreparedCall {
 }
 
 impl Toolbox {
-    /// Prepares a call: gives it the exact name of its tool, repairs the types of its input, and
-    /// makes its path, explicit or implied, independent of later changes of the working directory.
-    /// Has no effect.
-    pub fn prepare(&self, call: ToolCall) -> Arc<PreparedCall> {
+    /// Prepares a call that a model has written: gives it the exact name of its tool, repairs the
+    /// types of its input, and makes its path, explicit or implied, independent of later changes of
+    /// the working directory. Has no effect.
+    pub fn prepare(&self, mut call: ToolCall) -> Arc<PreparedCall> {
+        call.name = self.tool_for(&call.name).into_owned();
+        self.prepare_changed(call)
+    }
+
+    /// Prepares a call of a tool that was prepared already, with another input.
+    pub fn prepare_changed(&self, call: ToolCall) -> Arc<PreparedCall> {
         Arc::new(self.prepared(call))
     }
 

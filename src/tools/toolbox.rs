@@ -139,18 +139,19 @@ impl Toolbox {
         BuiltinTool::named(&self.exact_name(name)).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
-    /// The exact name of the tool that is meant: some models write `bash` for `Bash`, and some
-    /// parsers of replies leave marks of their format around it. Case, `_` and `-` do not matter.
-    pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
-        let meant = self.known_name(name);
-        match self.settings.aliases.get(meant.as_ref()) {
+    /// The tool for a name as a model writes it: the exact name, or the tool that the host has
+    /// called in its place. Not for a name that was resolved before: two tools may be swapped.
+    pub fn tool_for<'a>(&'a self, written: &'a str) -> Cow<'a, str> {
+        let exact = self.exact_name(written);
+        match self.settings.aliases.get(exact.as_ref()) {
             Some(tool) => Cow::Borrowed(tool.as_str()),
-            None => meant,
+            None => exact,
         }
     }
 
-    /// Like [`Self::exact_name`], without the aliases of the host.
-    fn known_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
+    /// The exact name of the tool that is meant: some models write `bash` for `Bash`, and some
+    /// parsers of replies leave marks of their format around it. Case, `_` and `-` do not matter.
+    pub(super) fn exact_name<'a>(&'a self, name: &'a str) -> Cow<'a, str> {
         let own = self.definitions.iter().map(|tool| tool.name.as_str());
         let mut known = own.chain(built_in_names()).chain([AGENT, TASK]);
         let bare = undecorated_name(name);

@@ -270,6 +270,20 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
     }
 }
 
+#[test]
+fn an_alias_of_the_host_applies_once() {
+    let swapped = [("Read", "Glob"), ("Glob", "Read"), ("Edit", "Read")];
+    let bench = Bench::with(|settings| {
+        settings.aliases = swapped.map(|(name, tool)| (name.to_owned(), tool.to_owned())).into();
+    });
+    for (written, tool) in swapped.into_iter().chain([("read", "Glob"), ("Write", "Write")]) {
+        let prepared = bench.toolbox.prepare(call(written, json!({})));
+        assert_eq!(prepared.call().name, tool, "{written}");
+        let again = bench.toolbox.prepare_changed(prepared.call().clone());
+        assert_eq!(again.call().name, tool, "{written}");
+    }
+}
+
 /// In the order in which the model is told of them.
 const NAMES: [&str; 10] = [
     "Bash",
@@ -307,7 +321,8 @@ fn calls_are_classified_by_effect() {
         ("Write", Effect::Changes),
         ("Edit", Effect::Changes),
         ("NotebookEdit", Effect::Changes),
-        ("TodoWrite", Effect::Changes),
+        ("TodoWrite", Effect::Notes),
+        ("ToolSearch", Effect::Notes),
     ] {
         assert_eq!(bench.toolbox.effect(name), effect, "{name}");
     }
