@@ -221,6 +221,12 @@ impl ServerConfig {
     }
 }
 
+/// Returns true if `tools` lists names, as other programs do for the only tools that they offer.
+pub fn lists_tool_names(entry: &Map<String, Value>) -> bool {
+    let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
+    tools.filter_map(Value::as_str).any(|name| name != "*")
+}
+
 /// Returns true if an entry disables its server.
 pub fn is_disabled(entry: &Map<String, Value>) -> bool {
     let is_set = |key: &str, to: bool| entry.get(key).is_some_and(|value| *value == to);

@@ -43,7 +43,7 @@ mod transport;
 
 pub use config::{
     HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, is_disabled,
-    mistyped_keys, server_list,
+    lists_tool_names, mistyped_keys, server_list,
 };
 pub use content::{CallReply, ContentPart};
 pub use environment::{

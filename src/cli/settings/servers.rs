@@ -276,13 +276,7 @@ pub(super) fn resolve(
             Ok((mut config, unset)) => {
                 let at = format!("{place}:{column}");
                 warnings.extend(oauth_warnings(&at, &config, &entry));
-                let keys = entry.as_object().map_or_else(Vec::new, mcp::mistyped_keys);
-                warnings.extend(keys.into_iter().map(|(key, meant)| {
-                    format!(
-                        "{at}: {key:?} of the MCP server {name:?} is not known; did you mean \
-                         {meant:?}?"
-                    )
-                }));
+                warnings.extend(key_warnings(&at, &name, &entry));
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.trusted = !author.is_repository();
                 for variable in unset {
@@ -324,6 +318,21 @@ pub(super) fn resolve(
     let may_ask = prompt_tool::may_ask(args);
     let required = required(&args.mcp);
     McpServers { servers, required, skipped, timers, may_ask, places, warnings, shown }
+}
+
+/// Returns warnings about mistyped keys, and about a list of tools that has no effect.
+fn key_warnings(at: &str, name: &str, entry: &Value) -> Vec<String> {
+    let Some(entry) = entry.as_object() else { return Vec::new() };
+    let mistyped = mcp::mistyped_keys(entry).into_iter().map(|(key, meant)| {
+        format!("{at}: {key:?} of the MCP server {name:?} is not known; did you mean {meant:?}?")
+    });
+    let list = mcp::lists_tool_names(entry).then(|| {
+        format!(
+            "{at}: the names in \"tools\" of the MCP server {name:?} have no effect: all its tools \
+             are offered; deny the others by rules"
+        )
+    });
+    mistyped.chain(list).collect()
 }
 
 /// Returns warnings about an `oauth` that has no effect, and about its unknown keys.
