@@ -190,7 +190,9 @@ async fn the_next_model_uses_fast_mode_if_available() {
     {
         let server = serve(
             a_turn(Scenario::new(), &json!({ "command": "true" }))
+                // A model that has answered is asked once more.
                 .status(404)
+                .times(2)
                 .reply("Done.")
                 .usage(1000, 100),
         );
@@ -198,7 +200,7 @@ async fn the_next_model_uses_fast_mode_if_available() {
         let ended = trial(&server).args(flags).run().await;
         let result = ended.result();
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert_eq!(speeds(&server), [expected[0], expected[0], expected[1]]);
+        assert_eq!(speeds(&server), [expected[0], expected[0], expected[0], expected[1]]);
         assert_eq!(result["total_cost_usd"], cost);
         assert_eq!(result["warnings"].as_array().map(Vec::len), Some(1), "{result}");
         assert!(

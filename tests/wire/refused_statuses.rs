@@ -30,6 +30,8 @@ fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Me
         // What no client ever sees as a refusal: a success with a body that is none.
         200 => Met::Retried,
         100..=498 if odd && body == ErrorBody::Foreign => Met::OddRetried,
+        // Access or the model: the endpoint has answered with both.
+        403 | 404 | 407 if odd && body == ErrorBody::Api => Met::OddRetried,
         _any_other => Met::Final,
     }
 }
