@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if !succeeds("unshare", &[&NAMESPACES[..], &["true"]].concat()) {
-        println!("there are no user namespaces here: nothing is counted");
+        println!("user namespaces are missing: nothing is counted");
         return ExitCode::SUCCESS;
     }
     let (mut counted, build) = (Counts::new(), build_name());
@@ -113,8 +113,8 @@ fn read_recorded() -> Counts {
 
 fn write_recorded(counts: &Counts) {
     let mut text = String::from(
-        "# Counts of `cargo bench --bench start` (debug: `cargo test --bench start`), by root.\n\
-         # Renewed by `UPDATE=1 cargo bench --bench start`.\n",
+        "# Counts of `cargo bench --bench start` (debug: `cargo test --bench start`), in namespaces\n\
+         # of their own. Renewed by `UPDATE=1 cargo bench --bench start`.\n",
     );
     for (name, count) in counts {
         let _ = writeln!(text, "{name} {count}");
