@@ -17,9 +17,12 @@ fn main() {
         print_instruction("rustc-link-arg-bins=-no-pie");
     }
     if is("PROFILE", "release") && is("CARGO_CFG_TARGET_OS", "linux") {
-        // 45,000 pointers are set at each start. Packed, their list is a hundredth as long.
-        let packed = "-Wl,-z,pack-relative-relocs".to_owned();
-        let args = [Some(packed), link_order(&root)];
+        // 45,000 pointers are set at each start. Packed, their list is a hundredth as long. The
+        // loader of a binary that is not static may be older where it runs, and not know the form.
+        let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+        let is_static = features.split(',').any(|feature| feature == "crt-static");
+        let packed = is_static.then(|| "-Wl,-z,pack-relative-relocs".to_owned());
+        let args = [packed, link_order(&root)];
         for arg in args.into_iter().flatten().filter(|arg| is_usable(arg)) {
             print_instruction(&format!("rustc-link-arg-bins={arg}"));
         }
@@ -38,8 +41,8 @@ fn main() {
     }
 }
 
-/// The argument by which the linker places the functions that a run executes side by side, at a
-/// fifth of the code: so it needs less memory, and a start fewer page faults.
+/// The argument by which the linker places the functions that a run executes side by side. They are
+/// a fifth of the code: so it needs less memory, and a start fewer page faults.
 ///
 /// Their symbols contain hashes that depend on the target and on the versions, features and flags of
 /// all crates. Behind those that are the same in this build, all functions of their names are placed.

@@ -85,7 +85,8 @@ fn main() {
     }
 }
 
-/// The figures of one row: the medians of times, the least processor time, the most memory.
+/// The figures of one row: the medians of times and the longest gap, the least processor time, the
+/// most memory.
 fn measure_row(spawn: Spawn, scratch: &Path) -> [f64; 7] {
     let rounds = |turns| (0..ROUNDS).map(move |_| measure(spawn, scratch, turns));
     let (answers, runs): (Vec<_>, Vec<_>) = (rounds(0).collect(), rounds(TURNS).collect());
