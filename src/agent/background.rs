@@ -59,7 +59,7 @@ impl RunWorld<'_> {
         let mut timer = self.monitor.begin();
         let progress = self.caller.turn_progress();
         let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {
-            let waiting_for = WaitingFor::Work { running: toolbox.background().running() };
+            let waiting_for = WaitingFor::Work { running: toolbox.background().running_lines() };
             let ends_in = Some(monitor.now().until(until));
             Some(Heartbeat { ends_in, ..monitor.heartbeat(timer, waiting_for, progress) })
         };

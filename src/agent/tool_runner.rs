@@ -358,7 +358,7 @@ impl ToolRunner {
         if nudge == Nudge::WorkEnded {
             self.toolbox.background().take_ended_work()
         } else if nudge == Nudge::StillRunning {
-            Some(bullets(&self.toolbox.background().running()))
+            Some(bullets(&self.toolbox.background().running_lines()))
         } else {
             None
         }
@@ -378,7 +378,7 @@ impl ToolRunner {
         {
             self.toolbox.background().end_with_run();
         }
-        let running = self.toolbox.background().running();
+        let running = self.toolbox.background().running_lines();
         self.toolbox.background().request_stop_all();
         let CancelReason::Interrupt(by) = cut else { return };
         if running.is_empty() || std::mem::replace(&mut self.announced.work_stop, true) {

@@ -66,7 +66,7 @@ async fn background_output_is_read_in_pieces_and_its_end_is_reported() {
     assert_eq!(text(&outcome), "Runs in the background as bash_1.");
     assert_eq!(glimpse(&bench, "bash_1").await, "one");
     assert_eq!(bench.toolbox.background().work_state(), WorkStatus::StillRunning);
-    assert!(bench.toolbox.background().running()[0].contains("bash_1 (`echo one;"));
+    assert!(bench.toolbox.background().running_lines()[0].contains("bash_1 (`echo one;"));
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1" })).await;
     assert_eq!(looked.detail["status"], "running");
     assert!(text(&looked).contains("has been running"), "{looked:?}");

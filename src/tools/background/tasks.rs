@@ -352,7 +352,7 @@ impl BackgroundTasks {
     }
 
     /// Describes the running tasks that end with the run, each by a line.
-    pub fn running(&self) -> Vec<String> {
+    pub fn running_lines(&self) -> Vec<String> {
         let table = self.table.lock();
         table.lines(|entry| entry.task.end.is_none() && table.ends_with_run(entry))
     }
