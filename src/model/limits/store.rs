@@ -224,12 +224,14 @@ pub(super) fn update<T>(
     act: impl FnOnce(u64, &mut SharedRateLimit) -> T,
 ) -> Result<T, StateFileProblem> {
     let file = open(path)?;
-    lock(&file, timeout)?;
+    let locked = lock(&file, timeout);
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.len() > FILE_SIZE_MAX
     {
         return Err(StateFileProblem::NotRegularFile);
     }
+    // Checked second: the lock of a file that is not this user's may be held for ever.
+    locked?;
     // Taken after the lock, since the previous holder may have written later times than an earlier
     // reading.
     let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
@@ -296,6 +298,18 @@ impl HostInstant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_locked_file_that_cannot_be_used_is_not_named_as_busy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.json");
+        let holder = open(&path).expect("a file");
+        holder.lock().expect("it is free");
+        let problem = || update(&path, Duration::ZERO, |_, _| ()).expect_err("it is locked");
+        assert!(matches!(problem(), StateFileProblem::Busy));
+        holder.set_len(FILE_SIZE_MAX + 1).expect("a length");
+        assert!(matches!(problem(), StateFileProblem::NotRegularFile));
+    }
 
     #[test]
     fn old_state_files_are_removed_at_most_once_an_hour() {
