@@ -223,10 +223,14 @@ async fn servers_that_a_host_sets_in_mid_turn_are_offered_from_the_next_request_
     host.prompt("go").await;
     let set = |servers: Value| json!({ "subtype": "mcp_set_servers", "servers": servers });
     let question = permission_question(&mut host).await;
-    let reply = host.ask(&set(json!({ "z": mcp_server("one") }))).await;
-    assert_eq!(reply["response"]["added"], json!(["z"]), "{reply}");
+    let mut denied = mcp_server("two");
+    denied["tools"] = json!([{ "name": "two", "permission_policy": "always_deny" }]);
+    let reply = host.ask(&set(json!({ "y": denied, "z": mcp_server("one") }))).await;
+    assert_eq!(reply["response"]["added"], json!(["y", "z"]), "{reply}");
     // The answer comes when it is connected.
-    host.ask(&json!({ "subtype": "mcp_reconnect", "serverName": "z" })).await;
+    for name in ["y", "z"] {
+        host.ask(&json!({ "subtype": "mcp_reconnect", "serverName": name })).await;
+    }
     allow(&mut host, &question, &json!([])).await;
     let question = permission_question(&mut host).await;
     host.ask(&set(json!({}))).await;
