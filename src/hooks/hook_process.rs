@@ -41,8 +41,9 @@ static LEFT_RUNNING: Semaphore = Semaphore::const_new(32);
 /// background hold its pipes.
 const KILLED_DRAIN_MAX: Duration = Duration::from_millis(200);
 
-/// The time limit for checking the programs of a hook that has ended.
-pub(super) const CHECK_MAX: Duration = Duration::from_secs(10);
+/// The time limit for checking the programs of a hook that has ended, within that of all hooks of
+/// the event.
+const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// The time that a hook has to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);

@@ -23,7 +23,7 @@ use super::decision::{HookDecision, HookRuns};
 use super::environment::HookEnvironment;
 use super::event::HookEvent;
 use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
-use super::hook_process::{Awaited, CHECK_MAX, Following, run_hook};
+use super::hook_process::{Awaited, Following, run_hook};
 use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
 use super::result::{HookEnd, HookFailure, HookRun, interpret, interpret_result};
@@ -506,8 +506,7 @@ fn cancelled_runs(handlers: &[&HookHandler], hook_runs: &[Option<HookRun>]) -> H
     runs
 }
 
-/// The time limit of all hooks of an event: twice the longest of their timeouts, and the time for
-/// checking their programs.
+/// The time limit of all hooks of an event: twice the longest of their timeouts.
 fn time_limit(handlers: &[&HookHandler]) -> Duration {
-    handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2 + CHECK_MAX
+    handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2
 }
