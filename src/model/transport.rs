@@ -421,8 +421,8 @@ impl ConnectionMade {
     }
 }
 
-/// Opens a connection, and sets the flag of the request that it is for at its end, once the dial was
-/// polled: it is open, it failed, or it was given up with the request.
+/// Opens a connection, and sets the flag of the request that it is for at its end, once the dial
+/// was polled: it is open, it failed, or it was given up with the request.
 async fn record_dial<F: Future>(dial: F) -> F::Output {
     let _end = DialEnd;
     dial.await

@@ -113,8 +113,8 @@ fn read_recorded() -> Counts {
 
 fn write_recorded(counts: &Counts) {
     let mut text = String::from(
-        "# Counts of `cargo bench --bench start` (debug: `cargo test --bench start`), in namespaces\n\
-         # of their own. Renewed by `UPDATE=1 cargo bench --bench start`.\n",
+        "# Counts of `cargo bench --bench start` (debug: `cargo test --bench start`), in\n\
+         # namespaces of their own. Renewed by `UPDATE=1 cargo bench --bench start`.\n",
     );
     for (name, count) in counts {
         let _ = writeln!(text, "{name} {count}");

@@ -195,8 +195,8 @@ fn unsupported_hook_types_are_listed_without_an_error() {
     let expected = [
         "hooks.PostToolBatch: outlast does not support this event",
         "hooks.PostToolUse[0].matcher: it reads like a permission rule, and as a regular expression \
-         it matches no tool, so its hooks never run; name only the tool here, and put the rule into \
-         \"if\"",
+         it matches no tool, so its hooks never run; name only the tool here, and put the rule \
+         into \"if\"",
         "hooks.PreToolUs: there is no such event",
         "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; use \"command\"",
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; use \"command\"",
