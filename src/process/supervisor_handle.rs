@@ -86,7 +86,7 @@ pub struct StartUnknown(String);
 impl StartUnknown {
     /// Returns true if this is the error of a start.
     pub fn is_cause_of(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|cause| cause.is::<Self>())
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
     }
 }
 
