@@ -1,7 +1,6 @@
 //! Records the git commit that outlast is built from, or `unknown` if git cannot determine it, and
 //! tells the linker how to place the code.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -42,36 +41,17 @@ fn main() {
 }
 
 /// The argument by which the linker places the functions that a run executes side by side. They are
-/// a fifth of the code: so it needs less memory, and a start fewer page faults.
-///
-/// Their symbols contain hashes that depend on the target and on the versions, features and flags of
-/// all crates. Behind those that are the same in this build, all functions of their names are placed.
+/// a fifth of the code: so it needs less memory, and a start fewer page faults. The list names them
+/// without the hashes in their symbols, which differ between builds.
 fn link_order(root: &str) -> Option<String> {
     let recorded = fs::read_to_string(format!("{root}/src/link-order.txt")).ok()?;
-    let symbols: Vec<&str> = recorded.lines().filter(|line| !line.starts_with('#')).collect();
-    let patterns: BTreeSet<String> = symbols.iter().map(|symbol| without_hashes(symbol)).collect();
-    let sections = |name: &str| format!(".text.{name} .text.unlikely.{name}\n");
-    let exact: String = symbols.iter().map(|symbol| sections(symbol)).collect();
-    let similar: String = patterns.iter().map(|pattern| sections(pattern)).collect();
-    let script =
-        format!("SECTIONS {{ .text.run : {{ *({exact})\n*({similar}) }} }} INSERT BEFORE .text;\n");
+    let names = recorded.lines().filter(|line| !line.starts_with('#'));
+    let sections: String =
+        names.map(|name| format!(".text.{name} .text.unlikely.{name}\n")).collect();
+    let script = format!("SECTIONS {{ .text.run : {{ *({sections}) }} }} INSERT BEFORE .text;\n");
     let path = format!("{}/link-order.ld", env::var("OUT_DIR").ok()?);
     fs::write(&path, script).ok()?;
     Some(format!("-Wl,-T,{path}"))
-}
-
-/// The pattern of the symbols that differ from this one only in their hashes: one at the end or, in
-/// the newer form, one of each crate.
-fn without_hashes(symbol: &str) -> String {
-    if let Some((path, _)) = symbol.rsplit_once("17h").filter(|_| symbol.starts_with("_ZN")) {
-        return format!("{path}17h*");
-    }
-    let mut parts = symbol.split("Cs");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |pattern, part| {
-        let rest = part.split_once('_').map_or(part, |(_, rest)| rest);
-        format!("{pattern}Cs*_{rest}")
-    })
 }
 
 /// True if the linker takes this argument, and what it links can be started here: there is no other

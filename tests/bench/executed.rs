@@ -2,7 +2,7 @@
 //! beginning of each function is removed when it is reached. The run is otherwise as it always is, with
 //! its sandbox and its commands.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,13 +24,16 @@ const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
 /// The functions of a program, and those among them that were executed.
 pub(crate) struct ExecutedFunctions<'a> {
     program: &'a Path,
-    /// The names of functions, by offset in the program.
+    /// The symbols of functions, by offset in the program.
     names: HashMap<u64, Vec<String>>,
+    /// The sizes of functions in bytes, by symbol.
+    sizes: HashMap<String, u64>,
     /// The bytes that breakpoints replace, by offset.
     replaced: HashMap<u64, u8>,
     /// Where the program is in the memory of each thread that has reached a breakpoint.
     bases: HashMap<Pid, u64>,
-    pub(crate) symbols: BTreeSet<String>,
+    /// The symbols of the functions that were executed.
+    symbols: BTreeSet<String>,
 }
 
 impl<'a> ExecutedFunctions<'a> {
@@ -39,17 +42,47 @@ impl<'a> ExecutedFunctions<'a> {
         let listed = Command::new("readelf").arg("-sW").arg(program).output();
         let listed = listed.expect("binutils are installed").stdout;
         let mut names: HashMap<u64, Vec<String>> = HashMap::new();
+        let mut sizes = HashMap::new();
         for line in String::from_utf8_lossy(&listed).lines() {
             let columns: Vec<&str> = line.split_whitespace().collect();
-            let [_, address, _, "FUNC", _, _, section, name] = columns[..] else { continue };
+            let [_, address, size, "FUNC", _, _, section, name] = columns[..] else { continue };
             if section != "UND" {
+                let size = match size.strip_prefix("0x") {
+                    Some(digits) => u64::from_str_radix(digits, 16),
+                    None => size.parse(),
+                };
+                sizes.insert(name.to_owned(), size.expect("sizes are numbers"));
                 let address = u64::from_str_radix(address, 16).expect("addresses are hexadecimal");
                 names.entry(address).or_default().push(name.to_owned());
             }
         }
         assert!(names.len() > 1000, "no symbols: RUSTFLAGS=-Cstrip=none keeps them");
         let (replaced, bases) = (HashMap::new(), HashMap::new());
-        Self { program, names, replaced, bases, symbols: BTreeSet::new() }
+        Self { program, names, sizes, replaced, bases, symbols: BTreeSet::new() }
+    }
+
+    /// Returns patterns of the symbols of what was executed, without the hashes in them, which differ
+    /// between builds. Where most code of a pattern was not executed, as that of other instances of a
+    /// generic function, the symbols themselves are returned.
+    pub(crate) fn patterns(&self) -> BTreeSet<String> {
+        let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+        for (symbol, size) in &self.sizes {
+            *sizes.entry(without_hashes(symbol)).or_default() += size;
+        }
+        let mut executed: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+        for symbol in &self.symbols {
+            executed.entry(without_hashes(symbol)).or_default().push(symbol);
+        }
+        let mut patterns = BTreeSet::new();
+        for (pattern, symbols) in executed {
+            let size: u64 = symbols.iter().map(|symbol| self.sizes[*symbol]).sum();
+            if size * 2 >= sizes[&pattern] {
+                patterns.insert(pattern);
+            } else {
+                patterns.extend(symbols.into_iter().cloned());
+            }
+        }
+        patterns
     }
 
     /// The command that starts a program for [`Self::watch`].
@@ -165,4 +198,21 @@ struct Mapped {
 fn memory_of(process: Pid) -> File {
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem"));
     memory.expect("a tracer can open it")
+}
+
+/// Returns the pattern of the symbols that differ from this one only in their hashes: one at the end
+/// or, in the newer form, one of each crate.
+fn without_hashes(symbol: &str) -> String {
+    if let Some((path, _)) = symbol.rsplit_once("17h").filter(|_| symbol.starts_with("_ZN")) {
+        return format!("{path}17h*");
+    }
+    if !symbol.starts_with("_R") {
+        return symbol.to_owned();
+    }
+    let mut parts = symbol.split("Cs");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |pattern, part| {
+        let rest = part.split_once('_').map_or(part, |(_, rest)| rest);
+        format!("{pattern}Cs*_{rest}")
+    })
 }

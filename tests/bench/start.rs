@@ -216,9 +216,10 @@ fn record_link_order() {
         let _ = child.wait();
         assert!(scratch.path().join("work/made").exists(), "no command was executed");
     }
-    let lines: Vec<String> = executed.symbols.into_iter().collect();
+    let lines: Vec<String> = executed.patterns().into_iter().collect();
     let text = format!(
-        "# Symbols of the functions that a short run executes, for the linker (`src/build.rs`).\n\
+        "# The symbols, without their hashes, of the functions that a short run executes, for the\n\
+         # linker (`src/build.rs`).\n\
          # Renewed by `LINK_ORDER=1 RUSTFLAGS=-Cstrip=none cargo bench --bench start`.\n{}\n",
         lines.join("\n")
     );
