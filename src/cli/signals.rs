@@ -45,6 +45,10 @@ const READER_TIME_MIN: Duration = Duration::from_millis(200);
 const EXIT_LIMIT: Duration = Duration::from_millis(3200);
 const EXIT_LIMIT_AFTER_SECOND: Duration = Duration::from_millis(270);
 
+/// Pairs of descriptors that have to be free before the first runtime is built. It opens four
+/// descriptors and a pair for signals, and panics if there is no room for the pair.
+const RUNTIME_PAIRS: usize = 3;
+
 /// The first interrupt, and a second SIGINT.
 #[derive(Clone)]
 pub(super) struct SignalState {
@@ -75,8 +79,9 @@ pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
 }
 
 fn install() -> io::Result<(Runtime, SignalState)> {
-    // Where tokio cannot make such a pair, it panics.
-    drop(UnixStream::pair()?);
+    let spare: Vec<_> =
+        (0..RUNTIME_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<_>>()?;
+    drop(spare);
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let inside = runtime.enter();
     let first = InterruptSender::new(None);
