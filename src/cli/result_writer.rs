@@ -3,13 +3,12 @@
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -36,7 +35,7 @@ use super::tool_setup::temporary_folder;
 /// The minimum time for a reader of standard output when the time of the run is over.
 const READER_TIME_AFTER_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The time limit for the removal of temporary files after the result.
+/// The time limit for the removal of files that are not kept.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The interval of checks whether all output has been written.
@@ -81,7 +80,7 @@ impl RunJob {
             }
             job.annotate(&report);
             // An error is dropped: there is no time left to report it.
-            let _ = job.write_result(&object, ResultRetention::AtOnce, &Claim::default());
+            let _ = job.write_result(&object, ResultRetention::AtOnce, &WriteClaim::default());
             while !(out.is_idle() && job.shared.stderr.is_idle()) {
                 thread::sleep(POLL_INTERVAL);
             }
@@ -123,7 +122,7 @@ impl RunJob {
             let now = WallTime::from_clock(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
             let object = job.object(&report);
-            let _ = job.write_result(&object, ResultRetention::AtOnce, &Claim::default());
+            let _ = job.write_result(&object, ResultRetention::AtOnce, &WriteClaim::default());
         })
     }
 
@@ -199,7 +198,9 @@ impl RunJob {
         self.annotate(report);
         self.write_step_summary(report).await;
         if !self.settings.persist {
-            remove_folder(temporary_folder(report.session_id)).await;
+            let folder = temporary_folder(report.session_id);
+            // It usually does not exist.
+            remove_in_time(move || std::fs::remove_dir_all(folder)).await;
         }
         exit_code
     }
@@ -392,7 +393,8 @@ impl RunJob {
         }
     }
 
-    /// Returns the outcome after an attempt to write a file: without it, a success is a failure.
+    /// Returns the outcome after an attempt to write a file, whose failure makes a success a
+    /// failure.
     fn after_writing(
         &self,
         written: anyhow::Result<()>,
@@ -413,20 +415,17 @@ impl RunJob {
     /// Writes the result file. If another process has taken the session over, it is left to that
     /// process.
     async fn write_result_file(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
-        let is_taken_over = matches!(report.outcome.journal, JournalHealth::TakenOver(_));
-        if is_taken_over && self.settings.output.result_file.is_some() {
-            anyhow::bail!("the result file was left to the process that took the session over");
+        if self.settings.output.result_file.is_some() {
+            check_ownership(report, "the result file")?;
         }
         self.write_result_in_time(self.object(report), ResultRetention::Synced).await
     }
 
     /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
-    /// Like the result file, it is left to a process that has taken the session over.
+    /// If another process has taken the session over, it is left to that process.
     async fn write_last_message(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
         let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
-        if matches!(report.outcome.journal, JournalHealth::TakenOver(_)) {
-            return Ok(());
-        }
+        check_ownership(report, "--last-message-file")?;
         let path = file.path().display().to_string();
         let text = self.shared.redactor.redact(&report.answer());
         let text = text.trim_end().to_owned();
@@ -446,10 +445,8 @@ impl RunJob {
         object: ResultObject,
         how: ResultRetention,
     ) -> anyhow::Result<()> {
-        if self.settings.output.result_file.is_none() {
-            return Ok(());
-        }
-        let (job, claim) = (self.clone(), Claim::default());
+        let Some(file) = self.settings.output.result_file.clone() else { return Ok(()) };
+        let (job, claim) = (self.clone(), WriteClaim::default());
         let writer = claim.clone();
         let writing = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
         let hurry = async {
@@ -465,25 +462,34 @@ impl RunJob {
             () = hurry => {}
             () = tokio::time::sleep(SLOW_DISK) => {}
         }
-        // From here on, the result reports that there is no file.
-        claim.take();
+        match claim.abandon() {
+            WriteProgress::Staging | WriteProgress::Abandoned => {}
+            // The file may be in its place, and contradict the result that reports the failure.
+            WriteProgress::Publishing => remove_in_time(move || file.remove()).await,
+            WriteProgress::Published => return Ok(()),
+        }
         Err(anyhow!(RESULT_FILE_TIMEOUT))
     }
 
-    /// Writes the result file, unless `claim` was taken meanwhile. If that fails, there is no file:
-    /// an earlier one has a success that is none, or is not known to last.
+    /// Writes the result file, unless it was abandoned meanwhile. After a failure, there is no
+    /// file: an earlier one may report a success that was not delivered, and this one may be lost
+    /// with the machine.
     fn write_result(
         &self,
         object: &ResultObject,
         how: ResultRetention,
-        claim: &Claim,
+        claim: &WriteClaim,
     ) -> anyhow::Result<()> {
         let Some(file) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.to_value();
         self.shared.redactor.redact_json(&mut object);
         let staged = file.stage(&to_line(&object), how);
-        let written = if claim.take() {
-            staged.and_then(|staged| staged.publish(how)).inspect_err(|_| drop(file.remove()))
+        let written = if claim.advance(WriteProgress::Publishing) {
+            let published = staged.and_then(|staged| staged.publish(how)).and_then(|()| {
+                anyhow::ensure!(claim.advance(WriteProgress::Published), RESULT_FILE_TIMEOUT);
+                Ok(())
+            });
+            published.inspect_err(|_| drop(file.remove()))
         } else {
             Err(anyhow!(RESULT_FILE_TIMEOUT))
         };
@@ -492,10 +498,16 @@ impl RunJob {
     }
 }
 
-/// Removes the temporary folder of a session that is not kept, which usually does not exist. If the
-/// disk hangs, the folder remains.
-async fn remove_folder(folder: PathBuf) {
-    let removal = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder));
+/// Fails if another process has taken the session over.
+fn check_ownership(report: &ResultReport<'_>, file: &str) -> anyhow::Result<()> {
+    let is_taken_over = matches!(report.outcome.journal, JournalHealth::TakenOver(_));
+    anyhow::ensure!(!is_taken_over, "{file} was left to the process that took the session over");
+    Ok(())
+}
+
+/// Removes a file or folder. If the disk hangs, it remains.
+async fn remove_in_time<T: Send + 'static>(removal: impl FnOnce() -> T + Send + 'static) {
+    let removal = tokio::task::spawn_blocking(removal);
     let _ = tokio::time::timeout(REMOVAL_LIMIT, removal).await;
 }
 
@@ -531,15 +543,57 @@ impl DeliveryFailure {
     }
 }
 
-/// Decides a race about the result file between the writer, which moves the file to its place, and
-/// the waiting task, which reports after the time limit that there is no file. Clones share the
-/// claim.
-#[derive(Clone, Debug, Default)]
-struct Claim(Arc<AtomicBool>);
+/// The progress of the writer of the result file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WriteProgress {
+    /// The content is being written to another file.
+    #[default]
+    Staging,
+    /// The file is being moved to its place, and the folder is being synced.
+    Publishing,
+    Published,
+    /// The waiting task reports that there is no file.
+    Abandoned,
+}
 
-impl Claim {
-    /// Claims the file. `false`: it was already claimed.
-    fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
+/// Decides a race about the result file between the writer and the waiting task, which reports
+/// after the time limit that there is no file. Clones share the progress.
+#[derive(Clone, Debug, Default)]
+struct WriteClaim(Arc<Mutex<WriteProgress>>);
+
+impl WriteClaim {
+    /// Records the progress of the writer. `false`: the file was abandoned.
+    fn advance(&self, to: WriteProgress) -> bool {
+        let mut progress = self.0.lock();
+        if *progress != WriteProgress::Abandoned {
+            *progress = to;
+        }
+        *progress == to
+    }
+
+    /// Abandons the file, and returns the progress of the writer until then.
+    fn abandon(&self) -> WriteProgress {
+        std::mem::replace(&mut *self.0.lock(), WriteProgress::Abandoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_learns_in_each_step_that_its_file_was_abandoned() {
+        let steps = [WriteProgress::Staging, WriteProgress::Publishing, WriteProgress::Published];
+        for (index, reached) in steps.into_iter().enumerate() {
+            let claim = WriteClaim::default();
+            for step in &steps[..=index] {
+                assert!(claim.clone().advance(*step));
+            }
+            assert_eq!(claim.abandon(), reached);
+            for step in &steps[index..] {
+                assert!(!claim.advance(*step), "{reached:?}");
+            }
+            assert_eq!(claim.abandon(), WriteProgress::Abandoned);
+        }
     }
 }
