@@ -321,8 +321,11 @@ async fn what_commands_write_into_trusted_files_has_no_effect_in_the_session() {
             { "type": "command", "command": command }] }] } })
     };
     let written = hooks("touch written");
+    // Servers start in the working folder.
+    let servers = json!({ "mcpServers": { "x": { "command": "touch", "args": ["written"] } } });
     let write = format!(
-        "mkdir -p .outlast .claude/agents; for file in .claude/settings.json .outlast/settings.json \
+        "for file in .mcp.json kit/.mcp.json servers.json; do echo '{servers}' > $file; done; \
+         mkdir -p .outlast .claude/agents; for file in .claude/settings.json .outlast/settings.json \
          .claude/settings.local.json kit/hooks/hooks.json given.json; do echo '{written}' > $file; \
          done; printf -- '---\\nname: x\\ndescription: d\\nmodel: other\\n---\\nbe x\\n' > \
          .claude/agents/x.md"
@@ -342,7 +345,9 @@ async fn what_commands_write_into_trusted_files_has_no_effect_in_the_session() {
         let first = hooks(&format!("echo {mark} >> log"));
         fs::write(work.join(file), first.to_string()).expect("a file");
     }
+    fs::write(work.join("servers.json"), r#"{"mcpServers": {}}"#).expect("a file");
     let flags = ["--plugin-dir", "kit", "--settings", "given.json", "--allowedTools", "Bash"];
+    let flags = [&flags[..], &["--mcp-config", "servers.json"]].concat();
     let mut host = HostDriver::with(run, &flags);
     let first = prompt(&mut host, "one").await;
     assert_eq!(first["result"], "One.", "{first}");
@@ -350,8 +355,10 @@ async fn what_commands_write_into_trusted_files_has_no_effect_in_the_session() {
     let second = prompt(&mut host, "two").await;
     assert_eq!(second["result"], "Two.", "{second}");
     let warnings = second["warnings"].to_string();
-    for file in ["settings.json", "settings.local.json", "kit", "given.json"] {
-        assert!(warnings.contains(&format!("{file} was changed")), "{file}: {warnings}");
+    let files = ["settings.json", "settings.local.json", "\"the plugin in ", "given.json"];
+    let servers = ["/.mcp.json was changed", "servers of the plugin in ", "servers.json was"];
+    for file in files.iter().chain(&servers) {
+        assert!(warnings.contains(file), "{file}: {warnings}");
     }
     assert!(!work.join("written").exists());
     let is_reported =

@@ -1,7 +1,9 @@
-//! The settings files of the repository that a run works in.
+//! The settings files of the repository that a run works in, and the flag that chooses sources of
+//! settings.
 
 use std::path::{Path, PathBuf};
 
+use crate::cli::usage::UsageError;
 use crate::config::file::ParsedSettings;
 use crate::tools::settings_folders;
 
@@ -64,4 +66,27 @@ pub(super) fn repository_files(cwd: &Path, home: Option<&Path>) -> Vec<Repositor
         })
     });
     files.collect()
+}
+
+/// Returns true if `--setting-sources` names sources of the repository, which makes the folder
+/// trusted.
+pub(super) fn names_repository(given: Option<&str>) -> bool {
+    named_sources(given)
+        .is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
+}
+
+/// Returns the sources that `--setting-sources` names, or all.
+///
+/// # Errors
+/// There is no such source.
+pub(super) fn named_sources(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+    let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
+    let named: Vec<&str> =
+        given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
+    match named.iter().find(|name| !["user", "project", "local"].contains(name)) {
+        Some(name) => Err(UsageError::new(format!(
+            "--setting-sources: {name:?} is none of user, project, local"
+        ))),
+        None => Ok(named),
+    }
 }

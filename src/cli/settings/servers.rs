@@ -231,14 +231,12 @@ pub(super) fn parse(
     }
 }
 
-/// Reads a value of `--mcp-config`: JSON, or the name of a file. `None`: it contains something else
-/// than servers.
+/// Reads a value of `--mcp-config`: JSON, or the name of a file. Returns the name and the text.
 ///
 /// # Errors
-/// The file cannot be read, or the JSON is invalid; with the position.
-pub(super) fn parse_flag(given: &str) -> Result<Option<Vec<NamedServer>>, UsageError> {
-    let (name, text) = inline_or_file("--mcp-config", given, FILE_BYTES_MAX)?;
-    parse(&name, &text, ServerAuthor::Flag)
+/// The file cannot be read.
+pub(super) fn read_flag(given: &str) -> Result<(String, String), UsageError> {
+    Ok(inline_or_file("--mcp-config", given, FILE_BYTES_MAX)?)
 }
 
 /// Returns the warning about a value of `--mcp-config` without servers.

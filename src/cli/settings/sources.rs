@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::contract::ResumedContract;
-use super::repository_files::{RepositorySettings, repository_files};
+use super::repository_files::{
+    RepositorySettings, named_sources, names_repository, repository_files,
+};
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::{MemorySources, library};
 use crate::cli::args::{RunArgs, SessionArgs};
@@ -17,7 +19,7 @@ use crate::cli::usage::UsageError;
 use crate::config::Setting;
 use crate::config::environment::{self, CONFIG_FOLDER, Variables};
 use crate::config::file::{self, ForeignMistakes, ParsedSettings};
-use crate::config::first_reading::{FirstReading, PluginHooks, ReadSettings};
+use crate::config::first_reading::{FirstReading, NamedTexts, ReadSettings, TextSource};
 use crate::config::fold::Fold;
 use crate::config::is_inline;
 use crate::config::kinds::PluginEntries;
@@ -119,7 +121,8 @@ pub(super) fn read_all(
     let is_trusted = reading.is_trusted_by_call(session, variables);
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
-    let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
+    let wanted =
+        reading.take(named_sources(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
     let given = session.managed_settings.as_deref();
     let by_host = given.and_then(|given| reading.flag("--managed-settings", given));
@@ -412,14 +415,17 @@ impl SourceReader {
 
     /// Adds the hooks and servers of a plugin.
     fn plugin(&mut self, plugin: &Plugin, with_hooks: bool) {
-        let hooks = if with_hooks { self.plugin_hooks(plugin) } else { None };
+        let folder = &plugin.folder;
+        let hooks = with_hooks
+            .then(|| self.first_texts(TextSource::PluginHooks(folder.clone()), plugin.hooks()));
         for (name, text) in hooks.unwrap_or_default() {
             let read = file::parse_text(&name, &text);
             if let Some(parsed) = self.add_file(name, read.map(Some)) {
                 self.fold.add_plugin_hooks(&parsed, &plugin.variables());
             }
         }
-        let servers = if self.strict { None } else { self.take(plugin.servers()) };
+        let servers = (!self.strict)
+            .then(|| self.first_texts(TextSource::PluginServers(folder.clone()), plugin.servers()));
         for (name, text) in servers.unwrap_or_default() {
             let servers = servers::parse(&name, &text, ServerAuthor::User);
             let mut servers = self.take(servers).flatten().unwrap_or_default();
@@ -430,15 +436,18 @@ impl SourceReader {
         }
     }
 
-    /// Returns the hooks of a plugin, as of the first reading.
-    fn plugin_hooks(&mut self, plugin: &Plugin) -> Option<PluginHooks> {
-        let read = plugin.hooks();
+    /// Returns the texts of a source as of the first reading: commands may have changed it since.
+    fn first_texts(
+        &mut self,
+        source: TextSource,
+        read: Result<NamedTexts, UsageError>,
+    ) -> NamedTexts {
         let (read, warning) = match &self.first {
-            Some(first) => first.plugin_hooks(&plugin.folder, read),
+            Some(first) => first.texts(source, read),
             None => (read, None),
         };
         self.fold.warnings.extend(warning);
-        self.take(read)
+        self.take(read).unwrap_or_default()
     }
 
     /// Returns the further folders of flags and settings. Missing ones are reported elsewhere.
@@ -454,10 +463,18 @@ impl SourceReader {
 
     /// Adds the servers of `--mcp-config`.
     fn flag_servers(&mut self, given: &str) {
-        match self.take(servers::parse_flag(given)) {
-            Some(Some(servers)) => self.servers.extend(servers),
-            Some(None) => self.fold.warnings.push(servers::no_servers_warning(given)),
-            None => {}
+        let read = servers::read_flag(given).map(|text| vec![text]);
+        let texts = if is_inline(given) {
+            self.take(read).unwrap_or_default()
+        } else {
+            self.first_texts(TextSource::FlagServers(given.into()), read)
+        };
+        for (name, text) in texts {
+            match self.take(servers::parse(&name, &text, ServerAuthor::Flag)) {
+                Some(Some(servers)) => self.servers.extend(servers),
+                Some(None) => self.fold.warnings.push(servers::no_servers_warning(given)),
+                None => {}
+            }
         }
     }
 
@@ -518,29 +535,28 @@ impl SourceReader {
 
     /// Reads the servers of the repository, if it is trusted.
     fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
-        let name = cwd.join(MCP_FILE).display().to_string();
-        let state = match read_file(cwd, MCP_FILE, trust) {
-            RepositoryFile::Nothing => FileState::Absent,
+        let path = cwd.join(MCP_FILE);
+        let name = path.display().to_string();
+        let text = match read_file(cwd, MCP_FILE, trust) {
+            RepositoryFile::Nothing => None,
             RepositoryFile::Content(content) if self.is_trusted(MCP_FILE, &content, cwd, trust) => {
-                let text = self.decode(&name, &content);
-                let servers = servers::parse(&name, &text, ServerAuthor::Project);
-                match self.take(servers) {
-                    Some(servers) => {
-                        self.servers.extend(servers.unwrap_or_default());
-                        FileState::Used
-                    }
-                    None => FileState::Broken,
-                }
+                Some((name.clone(), self.decode(&name, &content)))
             }
             RepositoryFile::Content(content) => {
                 self.ignored.servers(&content, UNTRUSTED);
-                FileState::Untrusted
+                return self.add_unused(name, FileState::Untrusted);
             }
             RepositoryFile::Unusable(why) => {
                 self.ignored.file(MCP_FILE, &why);
-                FileState::Untrusted
+                return self.add_unused(name, FileState::Untrusted);
             }
         };
+        let (source, mut state) = (TextSource::ProjectServers(path), FileState::Absent);
+        for (name, text) in self.first_texts(source, Ok(Vec::from_iter(text))) {
+            let servers = self.take(servers::parse(&name, &text, ServerAuthor::Project));
+            state = if servers.is_some() { FileState::Used } else { FileState::Broken };
+            self.servers.extend(servers.flatten().unwrap_or_default());
+        }
         self.add_unused(name, state);
     }
 
@@ -575,22 +591,5 @@ impl SourceReader {
             library,
             plugins,
         }
-    }
-}
-
-/// Returns true if a flag names sources of the repository, which makes the folder trusted.
-fn names_repository(given: Option<&str>) -> bool {
-    named(given).is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
-}
-
-fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
-    let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
-    let named: Vec<&str> =
-        given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
-    match named.iter().find(|name| !["user", "project", "local"].contains(name)) {
-        Some(name) => Err(UsageError::new(format!(
-            "--setting-sources: {name:?} is none of user, project, local"
-        ))),
-        None => Ok(named),
     }
 }
