@@ -245,7 +245,7 @@ const MANAGED_FLAGS: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const UNMANAGED_FLAGS: [&str; 103] = [
+const UNMANAGED_FLAGS: [&str; 104] = [
     "advisor", "channels", "dangerously-load-development-channels", "enable-auto-mode", "mcp-debug",
     "rc", "remote", "teammate-mode",
     "color", "image", "last-message-file", "output-fields", "unattended",
@@ -257,7 +257,8 @@ const UNMANAGED_FLAGS: [&str; 103] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "allow-dangerously-skip-permissions", "append-system-prompt-file", "await-initialize", "bare",
     "betas", "ca-file", "debug", "debug-file", "debug-to-stderr", "effort", "name",
-    "permission-prompts", "plugin-dir", "replay-user-messages", "session-mirror", "task-budget",
+    "permission-prompts", "plugin-dir", "plugin-dir-no-mcp", "replay-user-messages",
+    "session-mirror", "task-budget",
     "thinking-display", "resume-drops-turn", "resume-session-at", "rewind-files", "managed-settings",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
     "forward-subagent-text", "heartbeat-file",

@@ -73,6 +73,7 @@ impl SharedFolders {
             .env("SHARED", &shared("work"))
             .env("OUTLAST_HOST_ID", host)
             .args(["--result-file", &shared("work/result.json")])
+            .args(["--last-message-file", &shared("work/answer.txt")])
             .args(["--resume-or-start", session, "Do it."])
             .in_shell(NO_LOCKS)
     }
@@ -132,6 +133,12 @@ async fn a_suspended_owner_that_was_replaced_appends_nothing_and_says_so() {
     let after = fs::read(folders.session_file("jsonl")).expect("the journal");
     assert!(before == after, "the first owner appends nothing");
     assert!(!folders.work().join("result.json").exists(), "nor does it write the result");
+    assert!(!folders.work().join("answer.txt").exists(), "nor does it write the answer");
+    let warnings = result["warnings"].to_string();
+    let left = "was left to the process that took the session over";
+    for file in ["--last-message-file", "the result file"] {
+        assert!(warnings.contains(&format!("{file} {left}")), "{result}");
+    }
     assert_eq!(one.requests().len(), 1, "nor does it ask the model again");
 
     folders.release("second");

@@ -10,7 +10,7 @@ use crate::text::quoted_word;
 
 /// The flags without a setting, each with true if it takes a value. Flags that a session keeps,
 /// that name the session or its folder, or that only change the output are not among them.
-const FLAGS: [(&str, bool); 20] = [
+const FLAGS: [(&str, bool); 21] = [
     ("settings", true),
     ("managed-settings", true),
     ("setting-sources", true),
@@ -27,6 +27,7 @@ const FLAGS: [(&str, bool); 20] = [
     ("agents", true),
     ("disable-slash-commands", false),
     ("plugin-dir", true),
+    ("plugin-dir-no-mcp", true),
     ("mcp-config", true),
     ("strict-mcp-config", false),
     ("permission-prompts", true),
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn flags_that_a_session_does_not_keep_are_repeated() {
         let redactor = Redactor::new(KnownSecrets::new(["hunter2-hunter2"]));
-        let rows: [(&[&str], &str); 9] = [
+        let rows: [(&[&str], &str); 10] = [
             (&["go"], ""),
             (&["--settings", r#"{"env": {}}"#, "go"], r#" --settings='{"env": {}}'"#),
             (
@@ -159,6 +160,10 @@ mod tests {
                 " --mcp-config=a.json --mcp-config=b.json",
             ),
             (&["--effort", "high", "--bare", "go"], " --bare --effort=high"),
+            (
+                &["--plugin-dir-no-mcp", "b", "--plugin-dir", "a", "go"],
+                " --plugin-dir=a --plugin-dir-no-mcp=b",
+            ),
             (&["--betas", "x", "--betas", "y z", "go"], " --betas=x --betas='y z'"),
             // Terms of the contract, the session itself, and the output.
             (&["--max-turns", "3", "--model", "m", "--allowed-tools", "Read", "--", "go"], ""),
