@@ -71,7 +71,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Finds the plugins that flags name: each folder is a plugin, or contains plugins. Their data
+    /// Finds the plugins that flags and a host name: each folder is a plugin, or contains plugins. Their data
     /// is below `data_root`.
     ///
     /// # Errors
@@ -82,12 +82,15 @@ impl Plugin {
         data_root: &Path,
     ) -> Result<Vec<Self>, UsageError> {
         let mut plugins = Vec::new();
-        let whole = args.plugin_dir.iter().map(|folder| (folder, true));
-        let others = args.plugin_dir_no_mcp.iter().map(|folder| (folder, false));
-        for (given, has_servers) in whole.chain(others) {
+        let whole = args.plugin_dir.iter().map(|folder| ("--plugin-dir", folder, true));
+        let others =
+            args.plugin_dir_no_mcp.iter().map(|folder| ("--plugin-dir-no-mcp", folder, false));
+        let of_host = args.host_plugins.iter();
+        let of_host =
+            of_host.map(|(folder, has_servers)| ("initialize: plugins:", folder, *has_servers));
+        for (place, given, has_servers) in whole.chain(others).chain(of_host) {
             let folder = cwd.join(given);
-            let wrong =
-                |why: &str| UsageError::new(format!("--plugin-dir {}: {why}", given.display()));
+            let wrong = |why: &str| UsageError::new(format!("{place} {}: {why}", given.display()));
             if !folder.is_dir() {
                 return Err(wrong("is not a folder; name the unpacked folder of a plugin"));
             }

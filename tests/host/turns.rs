@@ -499,6 +499,7 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
     let hooks = json!({ "hooks": { "PreToolUse": [{ "hooks": [hook] }] } });
     for (file, text) in [
         (plugin.join("commands/greet.md"), "Greet $ARGUMENTS now".to_owned()),
+        (run.work().join("kits/a/commands/x.md"), "Do x".to_owned()),
         (plugin.join("hooks/hooks.json"), hooks.to_string()),
         (plugin.join(".mcp.json"), r#"{"mcpServers": {"a": {"command": "false"}}}"#.to_owned()),
         (skills.join("pdf/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
@@ -511,12 +512,15 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
     let lead = json!({ "description": "Leads", "prompt": "You lead.", "tools": ["Bash"] });
     let initialize = json!({ "subtype": "initialize", "systemPrompt": [""],
         "agents": { "lead": lead }, "skills": ["pdf"],
-        "plugins": [{ "type": "local", "path": plugin, "skipMcpDiscovery": true }] });
+        "plugins": [{ "type": "local", "path": plugin, "skipMcpDiscovery": true },
+            { "type": "local", "path": "kits/a" }] });
     let reply = host.ask(&initialize).await;
     assert_eq!(reply["response"]["plugins_applied"], true, "{reply}");
     host.prompt("/hello:greet Bob").await;
     let init = host.wait_for("init", |frame| frame["subtype"] == "init").await;
-    assert_eq!((&init["skills"], &init["plugins"][0]["name"]), (&json!(["pdf"]), &json!("hello")));
+    assert_eq!(init["skills"], json!(["pdf"]));
+    let plugins = [&init["plugins"][0]["name"], &init["plugins"][1]["name"]];
+    assert_eq!(plugins, ["hello", "a"], "in the order of the host");
     assert_eq!(init["mcp_servers"], json!([]), "the host connects to them");
     host.result().await;
     let bodies = server.requests();
@@ -528,6 +532,11 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
     for (initialize, why) in [
         (json!({ "subtype": "initialize" }), "there is no agent \"lead\""),
         (json!({ "subtype": "initialize", "plugins": [{}] }), "names no folder"),
+        (
+            json!({ "subtype": "initialize", "agents": { "lead": lead },
+                "plugins": [{ "path": "gone", "skipMcpDiscovery": true }] }),
+            "initialize: plugins: gone: is not a folder",
+        ),
     ] {
         let mut host = HostDriver::start(&server, &["--agent=lead"]);
         let reply = host.ask(&initialize).await;

@@ -202,6 +202,10 @@ pub struct PromptArgs {
     /// Like --plugin-dir, without the plugin's MCP servers
     #[arg(long, value_name = "DIR", hide = true)]
     pub plugin_dir_no_mcp: Vec<PathBuf>,
+    /// Further plugins of a host, each with true if its MCP servers are used. Not a flag: set by
+    /// the program.
+    #[arg(skip)]
+    pub host_plugins: Vec<(PathBuf, bool)>,
 }
 
 #[derive(Clone, Debug, Default, Args)]

@@ -104,11 +104,8 @@ impl TurnArgs {
                     "initialize: plugins: {plugin} names no folder; give its path"
                 ))
             })?;
-            let is_whole = plugin["skipMcpDiscovery"] != true;
-            let prompts = &mut run.prompts;
-            let folders =
-                if is_whole { &mut prompts.plugin_dir } else { &mut prompts.plugin_dir_no_mcp };
-            folders.push(folder.into());
+            let has_servers = plugin["skipMcpDiscovery"] != true;
+            run.prompts.host_plugins.push((folder.into(), has_servers));
         }
         Ok(())
     }
