@@ -299,6 +299,14 @@ pub struct SessionArgs {
     pub trust_project: bool,
 }
 
+impl SessionArgs {
+    /// Returns true if the run is sure to begin a session, which may be a copy of another.
+    pub fn begins_session(&self) -> bool {
+        let resumes = self.go_on || self.resume.is_some() || self.resume_or_start.is_some();
+        !resumes || self.fork_session
+    }
+}
+
 #[derive(Clone, Debug, Default, Args)]
 pub struct NetworkArgs {
     /// A PEM file of further trusted certificate authorities; may be repeated

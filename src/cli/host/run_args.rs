@@ -95,7 +95,7 @@ impl TurnArgs {
         }
         run.prompts.skills = request.skills;
         run.tools.aliases = request.tool_aliases;
-        if run.session.resume.is_none() && !run.session.go_on {
+        if run.session.begins_session() {
             run.session.name = run.session.name.take().or(request.title);
         }
         for plugin in request.plugins.iter().filter_map(Value::as_array).flatten() {
@@ -189,5 +189,35 @@ impl TurnArgs {
         // The contract is now that of this process.
         session.gives_options_anew = false;
         (session.resume_session_at, session.resume_drops_turn) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{CliRequest, parse};
+
+    #[test]
+    fn a_title_of_the_host_is_that_of_a_new_session() {
+        const ID: &str = "00000000-0000-4000-8000-000000000000";
+        let rows: [(&[&str], Option<&str>); 7] = [
+            (&[], Some("Herons")),
+            (&["--session-id", ID], Some("Herons")),
+            (&["--name", "Own"], Some("Own")),
+            (&["--resume", ID], None),
+            (&["--continue"], None),
+            (&["--resume-or-start", ID], None),
+            (&["--resume", ID, "--fork-session"], Some("Herons")),
+        ];
+        for (flags, title) in rows {
+            let words = [&["run"], flags].concat();
+            let words: Vec<String> = words.into_iter().map(ToOwned::to_owned).collect();
+            let parsed = parse(&words);
+            let Ok(CliRequest::Run(args)) = parsed else { panic!("{flags:?}: {:?}", parsed.err()) };
+            let mut turn = TurnArgs::new(&args);
+            let request = Initialize { title: Some("Herons".to_owned()), ..Initialize::default() };
+            assert!(turn.initialize(request).is_ok());
+            assert_eq!(turn.run.session.name.as_deref(), title, "{flags:?}");
+        }
     }
 }

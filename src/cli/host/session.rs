@@ -157,9 +157,7 @@ impl HostSession {
         let mut args = TurnArgs::new(args);
         let private = args.use_private_sessions();
         let session = &mut args.run.session;
-        let is_new =
-            !session.go_on && session.resume.is_none() && session.resume_or_start.is_none();
-        if is_new || session.fork_session {
+        if session.begins_session() {
             session.session_id.get_or_insert_with(|| Uuid::now_v7().to_string());
         }
         let session_id = SharedId::default();
