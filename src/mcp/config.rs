@@ -211,9 +211,11 @@ impl ServerConfig {
             (Some("ws"), _) => return Err(ServerConfigError::WebSocket),
             (Some(_), _) => return Err(ServerConfigError::UnknownType),
         };
-        let timeout = reader.get("timeout").map(millis);
-        let timeout =
-            timeout.map(|timeout| timeout.ok_or(ServerConfigError::Timeout)).transpose()?;
+        let timeout = match reader.get("timeout").map(millis) {
+            // A host cannot correct its entry, and its tools also work with the usual limit.
+            Some(None) if place != ServerAddress::Host => return Err(ServerConfigError::Timeout),
+            timeout => timeout.flatten(),
+        };
         let disabled = is_disabled(entry);
         let name = name.to_owned();
         let policies = tool_policies(entry);

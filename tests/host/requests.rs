@@ -383,7 +383,8 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
         { "name": "denies", "permission_policy": "always_deny" },
         { "name": "get(all)", "permission_policy": "always_deny" }]);
     host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws", "late"],
-        "sdkMcpServerConfigs": { "ws": { "tools": policies }, "late": { "timeout": 1 } },
+        "sdkMcpServerConfigs": { "ws": { "tools": policies, "timeout": "soon" },
+            "late": { "timeout": 1 } },
         "toolAliases": { "Bash": "mcp__ws__bash", "mcp__ws__bash": "Bash" } }))
         .await;
     answer_until(&mut host, "control_response").await;
@@ -391,6 +392,9 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
     let (called, asked) = answer_until(&mut host, "result").await;
     assert_eq!((called, asked), (vec![json!("bash"), json!("hang")], vec![json!("mcp__ws__asks")]));
     assert!(!host.process.work().join("here").exists(), "the command ran here");
+    let warning = "\"ws\\\" is not a number of milliseconds above 0";
+    let is_warned = |frame: &Value| frame["warnings"].to_string().contains(warning);
+    assert!(host.frames.iter().any(is_warned), "{:#?}", host.frames.last());
     let last = server.requests().last().expect("a request").body.to_string();
     assert!(last.contains("ran in the host") && last.contains("did not answer within"), "{last}");
     host.end().await;

@@ -275,6 +275,7 @@ pub(super) fn resolve(
                 let at = format!("{place}:{column}");
                 warnings.extend(oauth_warnings(&at, &config, &entry));
                 warnings.extend(key_warnings(&at, &name, &entry));
+                warnings.extend(timeout_warning(&at, &config, &entry));
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.trusted = !author.is_repository();
                 for variable in unset {
@@ -331,6 +332,18 @@ fn key_warnings(at: &str, name: &str, entry: &Value) -> Vec<String> {
         )
     });
     mistyped.chain(list).collect()
+}
+
+/// Returns the warning about an invalid `timeout` of a server that is used nevertheless.
+fn timeout_warning(at: &str, server: &ServerConfig, entry: &Value) -> Option<String> {
+    let is_given = entry.get("timeout").is_some_and(|timeout| !timeout.is_null());
+    (is_given && server.timeout.is_none()).then(|| {
+        format!(
+            "{at}: the timeout of the MCP server {:?} is not a number of milliseconds above 0, and \
+             is not used",
+            server.name
+        )
+    })
 }
 
 /// Returns warnings about an `oauth` that has no effect, and about its unknown keys.
