@@ -91,15 +91,16 @@ impl UsageError {
                 "the container forbids that system call: use a newer container runtime, or another \
                  seccomp profile",
             ),
-            _ if has_memory_limit() => (
+            Some(Errno::EAGAIN | Errno::ENOMEM) if has_memory_limit() => (
                 UsageErrorKind::Temporary,
                 "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
             ),
-            _ => (
+            Some(Errno::EAGAIN | Errno::ENOMEM) => (
                 UsageErrorKind::Temporary,
                 "try again when fewer processes run, or raise the limit (ulimit -u, TasksMax= of a \
                  service, the pids limit of a container)",
             ),
+            _ => (UsageErrorKind::Internal, "outlast doctor checks this machine"),
         };
         Self::of(cause, format!("{what}: {error}; {advice}"))
     }
@@ -178,3 +179,24 @@ impl fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_resources_is_temporary() {
+        for (errno, code, advice) in [
+            (Errno::EMFILE, exit_code::TEMPORARY, "ulimit -n"),
+            (Errno::ENFILE, exit_code::TEMPORARY, "ulimit -n"),
+            (Errno::EAGAIN, exit_code::TEMPORARY, "ulimit -u"),
+            (Errno::ENOMEM, exit_code::TEMPORARY, "ulimit -u"),
+            (Errno::EPERM, exit_code::FAILED, "seccomp"),
+            (Errno::EINVAL, exit_code::FAILED, "outlast doctor"),
+        ] {
+            let error = UsageError::no_thread(&errno.into());
+            assert_eq!(error.verdict().exit_code(), code, "{errno}");
+            assert!(error.to_string().contains(advice), "{error}");
+        }
+    }
+}
