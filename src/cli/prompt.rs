@@ -14,8 +14,22 @@ use super::stdin::{Pieces, ReadPlan, StdinMode};
 use super::timestamps::format_duration;
 use super::usage::UsageError;
 
-/// The name of standard input in messages.
-pub const STDIN: &str = "standard input";
+/// An input in messages.
+#[derive(Clone, Copy, Debug)]
+pub struct InputLabel<'a> {
+    pub name: &'a str,
+    /// Advice if it cannot be read, or stays silent.
+    pub instead: &'static str,
+    /// Advice if it is too large.
+    pub if_large: &'static str,
+}
+
+/// Standard input with the prompt.
+const STDIN: InputLabel<'static> = InputLabel {
+    name: "standard input",
+    instead: "redirect it from a file or /dev/null",
+    if_large: "put it in a file and name the file in the prompt",
+};
 
 /// Maximum size of standard input, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
@@ -121,20 +135,19 @@ pub struct Waited {
 }
 
 /// Reads standard input, or another pipe, to its end: at most `most` bytes, and with no longer
-/// silence than `silence`. `name` is its name in messages. `still_waiting` is called at every
-/// heartbeat of the wait.
+/// silence than `silence`. `still_waiting` is called at every heartbeat of the wait.
 ///
 /// # Errors
 /// It cannot be read, is larger, or stays silent.
 pub async fn read_to_end(
-    (name, mut pieces): (&str, Pieces),
+    (label, mut pieces): (InputLabel<'_>, Pieces),
     (silence, most): (Duration, usize),
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
 ) -> Result<Vec<u8>, UsageError> {
     let mut input = Vec::new();
     let began = Instant::now();
-    let mut wait = InputWait { name, heartbeat, began, most, still_waiting: &mut still_waiting };
+    let mut wait = InputWait { label, heartbeat, began, most, still_waiting: &mut still_waiting };
     wait.rest(&mut pieces, &mut input, silence).await?;
     Ok(input)
 }
@@ -167,9 +180,9 @@ pub async fn gather(
     };
     if let Some(first) = first {
         let mut pieces = open();
-        let (name, began, most) = (STDIN, Instant::now(), LARGEST);
+        let (label, began, most) = (STDIN, Instant::now(), LARGEST);
         let still_waiting = &mut still_waiting;
-        let mut wait = InputWait { name, heartbeat, began, most, still_waiting };
+        let mut wait = InputWait { label, heartbeat, began, most, still_waiting };
         match wait.next(&mut pieces, first).await? {
             InputStep::Silence if plan == ReadPlan::ToEnd => {
                 return Err(silent(STDIN, source.stdin_timeout));
@@ -217,8 +230,7 @@ enum InputStep {
 
 /// A wait for standard input, or another pipe: named, bounded, and with heartbeats.
 struct InputWait<'a, F: FnMut(Waited)> {
-    /// The name of the input in messages.
-    name: &'a str,
+    label: InputLabel<'a>,
     heartbeat: Duration,
     began: Instant,
     /// The largest input, in bytes.
@@ -238,9 +250,9 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
             match timeout(left.min(self.heartbeat), pieces.recv()).await {
                 Ok(Some(Ok(piece))) => return Ok(InputStep::Piece(piece)),
                 Ok(Some(Err(error))) => {
+                    let InputLabel { name, instead, .. } = self.label;
                     return Err(UsageError::new(format!(
-                        "{} cannot be read: {error}; redirect it from a file or /dev/null",
-                        self.name
+                        "{name} cannot be read: {error}; {instead}"
                     )));
                 }
                 Ok(None) => return Ok(InputStep::End),
@@ -261,16 +273,16 @@ impl<F: FnMut(Waited)> InputWait<'_, F> {
     ) -> Result<(), UsageError> {
         loop {
             if input.len() > self.most {
+                let InputLabel { name, if_large, .. } = self.label;
                 return Err(UsageError::new(format!(
-                    "{} is larger than {} MB; put it in a file and name the file in the prompt",
-                    self.name,
+                    "{name} is larger than {} MB; {if_large}",
                     self.most >> 20
                 )));
             }
             match self.next(pieces, silence).await? {
                 InputStep::Piece(piece) => input.extend(piece),
                 InputStep::End => return Ok(()),
-                InputStep::Silence => return Err(silent(self.name, silence)),
+                InputStep::Silence => return Err(silent(self.label, silence)),
             }
         }
     }
@@ -288,10 +300,9 @@ fn unavailable(source: &PromptSource) -> UsageError {
     })
 }
 
-fn silent(name: &str, limit: Duration) -> UsageError {
+fn silent(InputLabel { name, instead, .. }: InputLabel<'_>, limit: Duration) -> UsageError {
     UsageError::new(format!(
-        "{name} stayed silent for {} and did not end; close it, redirect it from a file or \
-         /dev/null, or raise --stdin-timeout",
+        "{name} stayed silent for {} and did not end; close it, {instead}, or raise --stdin-timeout",
         format_duration(limit)
     ))
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Uid;
 use parking_lot::Mutex;
@@ -104,14 +105,18 @@ pub enum OpenedInput {
     Pipe(File),
 }
 
-/// Like [`read_bounded`], but does not read a pipe.
+/// Like [`read_bounded`], but does not read a pipe, or wait until it has a writer.
 ///
 /// # Errors
-/// Those of [`read_bounded`].
+/// Those of [`read_bounded`]; also if it is a folder.
 pub fn open_bounded(path: &Path, most: u64) -> io::Result<OpenedInput> {
     let _note = PendingRead::register(path);
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
+    let file = open_non_blocking(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(Errno::EISDIR.into());
+    }
+    if !kind.is_file() {
         return Ok(OpenedInput::Pipe(file));
     }
     read_at_most(file, most).map(OpenedInput::Content)
@@ -194,6 +199,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is not a regular file"));
     }
     // The file may have been replaced by a pipe or device since that check.
+    open_non_blocking(path)
+}
+
+fn open_non_blocking(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
@@ -252,6 +261,19 @@ mod tests {
         assert_eq!(read.expect_err("no writer").to_string(), "it was not read within 0.01 s");
         // The runtime waits for the thread.
         OpenOptions::new().write(true).open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_without_a_writer_is_opened_and_a_folder_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(open_bounded(&path, 1), Ok(OpenedInput::Pipe(_))));
+        let error = open_bounded(folder.path(), 1).expect_err("a folder");
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        fs::write(folder.path().join("file"), "x").unwrap();
+        let opened = open_bounded(&folder.path().join("file"), 1);
+        assert!(matches!(opened, Ok(OpenedInput::Content(bytes)) if bytes == b"x"));
     }
 
     #[test]

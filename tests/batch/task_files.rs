@@ -152,10 +152,12 @@ async fn silent_sources_of_tasks_are_given_up() {
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe can be made");
     let writer = fs::File::options().read(true).write(true).open(&pipe).expect("it is ours");
     let words = ["batch", "pipe", "--", "--stdin-timeout", "100ms"];
-    let ended = end(fixture.outlast(&words).spawn().expect("built")).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("TASKS pipe stayed silent"), "{ended:?}");
-    drop(writer);
+    for writer in [Some(writer), None] {
+        let ended = end(fixture.outlast(&words).spawn().expect("built")).await;
+        assert_eq!(ended.code, Some(2), "{writer:?}: {ended:?}");
+        assert!(ended.stderr.contains("TASKS pipe stayed silent"), "{writer:?}: {ended:?}");
+        assert!(ended.stderr.contains("write the tasks to a file"), "{ended:?}");
+    }
 }
 
 #[tokio::test]

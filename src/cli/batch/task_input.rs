@@ -10,7 +10,7 @@ use crate::batch::{TaskFileError, TaskLine, read_tasks};
 use crate::cli::args;
 use crate::cli::error_report::mask_of;
 use crate::cli::output::{PipeSender, TerminalFilter, pipe};
-use crate::cli::prompt::{self, Waited};
+use crate::cli::prompt::{self, InputLabel, Waited};
 use crate::cli::run::ProcessContext;
 use crate::cli::startup::StartupSteps;
 use crate::cli::stdin::{self, Pieces};
@@ -84,7 +84,7 @@ impl TaskSource {
         let timeout = stdin_timeout(flags);
         let (bytes, base) = match self {
             Self::Stdin => {
-                let pipe = (prompt::STDIN, stdin::start_reading());
+                let pipe = ("standard input", stdin::start_reading());
                 let bytes = read_pipe(pipe, timeout, context, stderr).await?;
                 (bytes, Some(context.cwd.as_path()))
             }
@@ -139,7 +139,12 @@ async fn read_pipe(
     };
     let heartbeat = Config::default().limits.heartbeat;
     let limits = (timeout, BYTES_MAX);
-    let reading = prompt::read_to_end((name, pieces), limits, heartbeat, notify_wait);
+    let label = InputLabel {
+        name,
+        instead: "write the tasks to a file and name it",
+        if_large: "divide the tasks into several batches",
+    };
+    let reading = prompt::read_to_end((label, pieces), limits, heartbeat, notify_wait);
     tokio::select! {
         biased;
         interrupt = context.signals.first() => Err(UsageError::interrupted(interrupt)),
