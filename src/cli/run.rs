@@ -131,7 +131,7 @@ pub(super) async fn prepare_and_begin(
 }
 
 /// Removes the result file of an earlier run, before the first long wait: if this process is killed
-/// during one, nobody shall take the file for the result of this run.
+/// during one, the file must not be taken for the result of this run.
 fn remove_older_result(output: &settings::OutputSettings) -> Result<(), UsageError> {
     let Some(file) = &output.result_file else { return Ok(()) };
     let place = || format!("--result-file {}", file.path().display());

@@ -145,7 +145,7 @@ mod tests {
     fn texts_that_are_written_later_are_not_used() {
         let first = FirstReading::default();
         let text = |text: &str| vec![("a.json".to_owned(), text.to_owned())];
-        let path = || PathBuf::from("/work/kit");
+        let path = || PathBuf::from("/work/part");
         let sources = [
             TextSource::PluginHooks(path()),
             TextSource::PluginServers(path()),
@@ -164,7 +164,7 @@ mod tests {
             for changed in [Ok(text("evil")), Ok(NamedTexts::new()), Err(())] {
                 let (read, warning) = first.texts(source.clone(), changed);
                 assert_eq!(read, Ok(known.clone()), "{source}");
-                assert!(warning.is_some_and(|warning| warning.contains("/work/kit")), "{source}");
+                assert!(warning.is_some_and(|warning| warning.contains("/work/part")), "{source}");
             }
         }
         let added = TextSource::FlagServers("/work/new".into());
