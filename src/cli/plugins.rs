@@ -71,8 +71,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Finds the plugins that flags and a host name: each folder is a plugin, or contains plugins. Their data
-    /// is below `data_root`.
+    /// Finds the plugins that flags and a host name: each folder is a plugin, or contains plugins.
+    /// Their data is below `data_root`.
     ///
     /// # Errors
     /// A folder does not exist or contains no plugin, or a description is not JSON.

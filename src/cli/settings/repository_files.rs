@@ -71,7 +71,7 @@ pub(super) fn repository_files(cwd: &Path, home: Option<&Path>) -> Vec<Repositor
 /// Returns true if `--setting-sources` names sources of the repository, which makes the folder
 /// trusted.
 pub(super) fn names_repository(given: Option<&str>) -> bool {
-    named_sources(given)
+    source_names(given)
         .is_ok_and(|named| given.is_some() && named.iter().any(|name| *name != "user"))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn names_repository(given: Option<&str>) -> bool {
 ///
 /// # Errors
 /// There is no such source.
-pub(super) fn named_sources(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+pub(super) fn source_names(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
     let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
     let named: Vec<&str> =
         given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::contract::ResumedContract;
 use super::repository_files::{
-    RepositorySettings, named_sources, names_repository, repository_files,
+    RepositorySettings, names_repository, repository_files, source_names,
 };
 use super::servers::{self, NamedServer, ServerAuthor};
 use super::{MemorySources, library};
@@ -121,8 +121,7 @@ pub(super) fn read_all(
     let is_trusted = reading.is_trusted_by_call(session, variables);
     let home = environment::home(variables);
     let paths = RulePaths { cwd, home: home.as_deref() };
-    let wanted =
-        reading.take(named_sources(session.setting_sources.as_deref())).unwrap_or_default();
+    let wanted = reading.take(source_names(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
     let given = session.managed_settings.as_deref();
     let by_host = given.and_then(|given| reading.flag("--managed-settings", given));
