@@ -46,8 +46,9 @@ fn main() {
 fn link_order(root: &str) -> Option<String> {
     let recorded = fs::read_to_string(format!("{root}/src/link-order.txt")).ok()?;
     let names = recorded.lines().filter(|line| !line.starts_with('#'));
-    let sections: String =
-        names.map(|name| format!(".text.{name} .text.unlikely.{name}\n")).collect();
+    let sections: Vec<String> =
+        names.map(|name| format!(".text.{name} .text.unlikely.{name}")).collect();
+    let sections = sections.join("\n");
     let script = format!("SECTIONS {{ .text.run : {{ *({sections}) }} }} INSERT BEFORE .text;\n");
     let path = format!("{}/link-order.ld", env::var("OUT_DIR").ok()?);
     fs::write(&path, script).ok()?;

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
@@ -307,7 +308,6 @@ impl ProgressReceiver<'_, '_> {
         match progress {
             StreamProgress::Accepted(_) if !self.is_discarded => {
                 // Not before: nothing should delay the first request.
-                self.tools.start_supervisor();
                 self.housekeeping.begin();
             }
             // Emitted before the event that ends the block.
@@ -320,14 +320,24 @@ impl ProgressReceiver<'_, '_> {
                     self.monitor.emit(&RunEvent::Block { block, id });
                 }
             }
-            StreamProgress::Event(event) if self.stream.is_some() => {
-                self.monitor.emit(&RunEvent::StreamEvent(event));
+            StreamProgress::Event(event) => {
+                if begins_tool_call(&event) && !self.is_discarded {
+                    self.tools.start_supervisor();
+                }
+                if self.stream.is_some() {
+                    self.monitor.emit(&RunEvent::StreamEvent(event));
+                }
             }
             StreamProgress::Accepted(_)
-            | StreamProgress::Event(_)
             | StreamProgress::Sending
             | StreamProgress::Received(_)
             | StreamProgress::Bytes(_) => {}
         }
     }
+}
+
+/// Returns true if a tool call begins with this event of a stream: its input takes longer to arrive
+/// than the supervisor of commands takes to start.
+fn begins_tool_call(event: &Value) -> bool {
+    event["type"] == "content_block_start" && event["content_block"]["type"] == "tool_use"
 }
