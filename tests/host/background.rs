@@ -58,23 +58,23 @@ async fn a_command_outlives_its_turn_and_its_end_begins_another() {
 async fn a_turn_about_an_ended_command_that_fails_is_not_tried_again() {
     let server = serve(starts(WAITS).reply("It is built."));
     let run = RunBuilder::against(&server).env("CLAUDE_CODE_SDK_READS_SESSION_STATE", "1");
-    let servers = run.work().join("servers.json");
-    let none = r#"{"mcpServers": {}}"#;
-    fs::write(&servers, none).expect("a file");
-    let flags = ["--allowed-tools", "Bash", "--mcp-config", &servers.display().to_string()];
+    let more = run.work().join("more.txt");
+    fs::write(&more, "Be brief.").expect("a file");
+    let file = more.display().to_string();
+    let flags = ["--allowed-tools", "Bash", "--append-system-prompt-file", &file];
     let mut host = HostDriver::with(run, &flags);
     host.prompt("build it").await;
     assert_eq!(host.result().await["result"], "started it");
     host.wait_for("idle", |frame| frame["state"] == "idle").await;
 
-    fs::write(&servers, "{").expect("a file");
+    fs::remove_file(&more).expect("it exists");
     fs::write(host.process.work().join("go"), "").expect("a file");
     assert_eq!(host.result().await["is_error"], true);
     // Each answer is a chance to begin another turn.
     for _ in 0..10 {
         host.ask(&json!({ "subtype": "mcp_status" })).await;
     }
-    fs::write(&servers, none).expect("a file");
+    fs::write(&more, "Be brief.").expect("a file");
     host.prompt("and now?").await;
     let last = host.result().await;
     assert_eq!((&last["result"], &last["origin"]), (&json!("It is built."), &Value::Null));
