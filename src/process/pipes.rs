@@ -41,6 +41,9 @@ pub enum Kinship {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteEnd {
     Open,
+    /// Open until the process executes a program, in a child of an ancestor: the copy that a child
+    /// has between `fork` and `exec`, unless the child has opened the pipe by its name.
+    Copy,
     Absent,
     /// Its descriptors cannot be listed: another user's process, or one that forbids it.
     Unlisted,
@@ -53,8 +56,13 @@ pub fn pipe_writers(seen: impl IntoIterator<Item = (Kinship, WriteEnd)>) -> Pipe
     for process in seen {
         match process {
             (Kinship::Group | Kinship::Unrelated, WriteEnd::Open) => return PipeWriters::Peer,
-            (Kinship::SelfOrAncestor, WriteEnd::Open) => found = PipeWriters::Ancestor,
-            (Kinship::Group, WriteEnd::Unlisted) => may_be_peer = true,
+            (Kinship::SelfOrAncestor, WriteEnd::Open | WriteEnd::Copy) => {
+                found = PipeWriters::Ancestor;
+            }
+            // Of an ancestor that holds the pipe open, which starts another program just now, or
+            // else of a pipe that was opened by its name.
+            (Kinship::Group | Kinship::Unrelated, WriteEnd::Copy)
+            | (Kinship::Group, WriteEnd::Unlisted) => may_be_peer = true,
             (Kinship::SelfOrAncestor | Kinship::Unrelated, WriteEnd::Unlisted)
             | (_, WriteEnd::Absent) => {}
         }
@@ -122,7 +130,7 @@ pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
     let Ok(mut processes) = stat::process_ids() else { return true };
     let own = getpid();
     processes.any(|process| {
-        let is_holder = |pipe: &PipeName| write_end(process, &pipe.0) == WriteEnd::Open;
+        let is_holder = |pipe: &PipeName| write_end(process, &pipe.0, false) == WriteEnd::Open;
         process != own && outputs.iter().any(is_holder) && reads_elsewhere(process, input)
     })
 }
@@ -154,33 +162,47 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
             Kinship::Unrelated
         }
     };
-    let living = living.iter();
-    living.map(|(process, stat)| (kinship(process, stat), write_end(*process, &pipe))).collect()
+    let seen = living.iter().map(|(process, stat)| {
+        let is_child = lineage.contains(&stat.parent);
+        (kinship(process, stat), write_end(*process, &pipe, is_child))
+    });
+    seen.collect()
 }
 
-/// Determines whether a process has a pipe open for writing.
-fn write_end(process: Pid, pipe: &Path) -> WriteEnd {
+/// Determines whether a process has a pipe open for writing. A descriptor that is closed on exec is
+/// a copy if the process is a child of an ancestor.
+fn write_end(process: Pid, pipe: &Path, is_child: bool) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
         return WriteEnd::Unlisted;
     };
+    let mut found = WriteEnd::Absent;
     for descriptor in descriptors.flatten() {
         if std::fs::read_link(descriptor.path()).is_ok_and(|target| target == pipe) {
             let number = descriptor.file_name();
             let info = format!("/proc/{process}/fdinfo/{}", number.to_string_lossy());
-            if std::fs::read_to_string(info).is_ok_and(|info| is_open_for_writing(&info)) {
-                return WriteEnd::Open;
+            match std::fs::read_to_string(info).map_or(WriteEnd::Absent, |info| end_of(&info)) {
+                WriteEnd::Copy if is_child => found = WriteEnd::Copy,
+                WriteEnd::Open | WriteEnd::Copy => return WriteEnd::Open,
+                WriteEnd::Absent | WriteEnd::Unlisted => {}
             }
         }
     }
-    WriteEnd::Absent
+    found
 }
 
-/// Returns true if the text of an `fdinfo` file shows that the descriptor can be written to.
-fn is_open_for_writing(info: &str) -> bool {
+/// Returns the state that the text of an `fdinfo` file shows: open if the descriptor can be written
+/// to, a copy if it is closed on exec, too.
+fn end_of(info: &str) -> WriteEnd {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-    let mode = flags.map(|flags| flags & nix::libc::O_ACCMODE);
-    mode.is_some_and(|mode| mode == nix::libc::O_WRONLY || mode == nix::libc::O_RDWR)
+    let Some(flags) = flags else { return WriteEnd::Absent };
+    match flags & nix::libc::O_ACCMODE {
+        nix::libc::O_WRONLY | nix::libc::O_RDWR if flags & nix::libc::O_CLOEXEC != 0 => {
+            WriteEnd::Copy
+        }
+        nix::libc::O_WRONLY | nix::libc::O_RDWR => WriteEnd::Open,
+        _ => WriteEnd::Absent,
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +210,8 @@ mod tests {
     use super::*;
 
     const KINSHIPS: [Kinship; 3] = [Kinship::SelfOrAncestor, Kinship::Group, Kinship::Unrelated];
-    const ENDS: [WriteEnd; 3] = [WriteEnd::Open, WriteEnd::Absent, WriteEnd::Unlisted];
+    const ENDS: [WriteEnd; 4] =
+        [WriteEnd::Open, WriteEnd::Copy, WriteEnd::Absent, WriteEnd::Unlisted];
 
     #[test]
     fn pipe_writers_prefers_a_visible_peer_to_an_ancestor_to_a_hidden_process() {
@@ -198,13 +221,18 @@ mod tests {
             for other in all() {
                 let both = [one, other];
                 let has = |kin, end| both.contains(&(kin, end));
+                let is_copied = both
+                    .iter()
+                    .any(|(kin, end)| *kin != Kinship::SelfOrAncestor && *end == WriteEnd::Copy);
                 let wanted = if has(Kinship::Group, WriteEnd::Open)
                     || has(Kinship::Unrelated, WriteEnd::Open)
                 {
                     PipeWriters::Peer
-                } else if has(Kinship::SelfOrAncestor, WriteEnd::Open) {
+                } else if has(Kinship::SelfOrAncestor, WriteEnd::Open)
+                    || has(Kinship::SelfOrAncestor, WriteEnd::Copy)
+                {
                     PipeWriters::Ancestor
-                } else if has(Kinship::Group, WriteEnd::Unlisted) {
+                } else if is_copied || has(Kinship::Group, WriteEnd::Unlisted) {
                     PipeWriters::Peer
                 } else {
                     PipeWriters::Hidden
@@ -242,12 +270,25 @@ mod tests {
 
     #[test]
     fn the_write_end_is_distinguished_from_the_read_end_by_its_flags() {
-        for (flags, wanted) in
-            [("0100000", false), ("0100001", true), ("02000001", true), ("02", true), ("x", false)]
-        {
+        for (flags, wanted) in [
+            ("0100000", WriteEnd::Absent),
+            ("02100000", WriteEnd::Absent),
+            ("0100001", WriteEnd::Open),
+            ("02000001", WriteEnd::Copy),
+            ("02", WriteEnd::Open),
+            ("x", WriteEnd::Absent),
+        ] {
             let info = format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t14\n");
-            assert_eq!(is_open_for_writing(&info), wanted, "{flags}");
+            assert_eq!(end_of(&info), wanted, "{flags}");
         }
-        assert!(!is_open_for_writing(""));
+        assert_eq!(end_of(""), WriteEnd::Absent);
+    }
+
+    #[test]
+    fn a_write_end_that_is_closed_on_exec_is_a_copy_only_in_a_child_of_an_ancestor() {
+        let (_reader, writer) = std::io::pipe().expect("a pipe");
+        let PipeName(pipe) = PipeName::of(&writer).expect("a name");
+        assert_eq!(write_end(getpid(), &pipe, true), WriteEnd::Copy);
+        assert_eq!(write_end(getpid(), &pipe, false), WriteEnd::Open);
     }
 }

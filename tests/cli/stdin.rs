@@ -1,7 +1,7 @@
 //! Standard input: open, silent, slow, large, or none.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use outlast::cli::prompt::{AddedInput, GatheredPrompt, Unused, Waited, gather};
@@ -275,6 +275,33 @@ fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
     drop(stdin);
     let result = ProcessResult::of(&output).result();
     assert_eq!((output.status.code(), &result["exit_code"]), (Some(143), &143.into()));
+}
+
+/// As in a host with several threads, of which one starts a program when the run looks for writers.
+#[test]
+fn a_child_of_the_host_that_has_not_executed_its_program_is_not_a_writer() {
+    const HOST: &str = r#"
+import os, signal, subprocess, sys
+reader, writer = os.pipe()
+forked = os.fork()
+if forked == 0:
+    signal.pause()
+run = subprocess.Popen(sys.argv[1:], stdin=reader, stderr=subprocess.PIPE, text=True)
+print(run.stderr.readline())
+run.kill()
+os.kill(forked, signal.SIGKILL)
+"#;
+    let world = BinaryFixture::new();
+    let run = world.command(&["hi", "--settings", r#"{"heartbeatInterval": "5s"}"#]);
+    let mut host = Command::new("python3");
+    host.args(["-c", HOST]).arg(run.get_program()).args(run.get_args()).current_dir(world.work());
+    host.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let Ok(output) = host.output() else {
+        eprintln!("skipped: there is no python3 on this machine");
+        return;
+    };
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("left unread"), "{printed}{output:?}");
 }
 
 #[test]
