@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::json;
-use crate::messages::{ControlReply, HostMessage, RequestId};
+use crate::messages::{ControlReply, ControlResult, HostMessage, RequestId};
 
 use super::fields::{FrameError, text};
 use super::initialize::Initialize;
@@ -169,7 +169,7 @@ impl ControlRequest {
 }
 
 /// The reply to a control request that succeeded.
-pub fn control_success(id: &RequestId, response: Value) -> HostMessage {
+pub fn control_success(id: &RequestId, response: ControlResult) -> HostMessage {
     let response = ControlReply::Success { request_id: id.clone(), response };
     HostMessage::ControlResponse { response }
 }

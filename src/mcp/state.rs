@@ -47,7 +47,7 @@ pub struct ServerReport {
 }
 
 /// The name and the version that a server declares.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerIdentity {
     pub name: String,
     pub version: String,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::transcript::{Block, Usage};
 use crate::types::HostRequest;
 
+use super::control::ControlResult;
 use super::result::ResultObject;
 use super::system::SystemMessage;
 
@@ -259,7 +260,8 @@ pub enum RequestId {
 pub enum ControlReply {
     Success {
         request_id: RequestId,
-        response: Value,
+        #[schemars(with = "Value")]
+        response: ControlResult,
     },
     Error {
         request_id: RequestId,

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::agent::{Clock, ContextSize};
 use crate::cli::assemble::{RequestHead, request_head};
 use crate::cli::memory::{MemoryFile, MemoryOrigin};
@@ -11,9 +9,12 @@ use crate::cli::settings::Settings;
 use crate::cli::timestamps::WallTime;
 use crate::cli::usage::UsageError;
 use crate::mcp::{Servers, tool_name_prefix};
+use crate::messages::{
+    ContextAgent, ContextCategory, ContextMemory, ContextTool, ContextUsage, ControlResult,
+};
 use crate::secrets::KnownSecrets;
 use crate::tools::AgentDefinition;
-use crate::transcript::{TokenDensity, ToolDefinition, Usage, fixed_bytes};
+use crate::transcript::{TokenDensity, ToolDefinition, fixed_bytes};
 
 /// The beginning of the names of tools of MCP servers.
 const MCP: &str = "mcp__";
@@ -29,7 +30,7 @@ pub(super) fn measure(
     secrets: &KnownSecrets,
     size: Option<ContextSize>,
     messages: u64,
-) -> Result<Value, UsageError> {
+) -> Result<ControlResult, UsageError> {
     let now = WallTime::from_clock(&Clock::start(1.0));
     let head = request_head(settings, servers, secrets, &now)?;
     let learned = size.as_ref().filter(|size| size.model == head.model).map(|size| size.window);
@@ -38,35 +39,32 @@ pub(super) fn measure(
         head.tools.iter().partition(|tool| tool.name.starts_with(MCP));
     let sum = |tools: &[&ToolDefinition]| tools.iter().map(|tool| tool_tokens(tool)).sum::<u64>();
     let memory: u64 = head.memory.files.iter().map(memory_tokens).sum();
-    let parts = [
-        ("System prompt", text_tokens(&head.system), "gray"),
-        ("System tools", sum(&own), "blue"),
-        ("MCP tools", sum(&foreign), "cyan"),
-        ("Memory files", memory, "yellow"),
-        ("Messages", messages, "magenta"),
+    let part = |name, tokens, color| ContextCategory { name, tokens, color };
+    let mut categories = vec![
+        part("System prompt", text_tokens(&head.system), "gray"),
+        part("System tools", sum(&own), "blue"),
+        part("MCP tools", sum(&foreign), "cyan"),
+        part("Memory files", memory, "yellow"),
+        part("Messages", messages, "magenta"),
     ];
-    let total: u64 = parts.iter().map(|(_, tokens, _)| tokens).sum();
+    let total: u64 = categories.iter().map(|part| part.tokens).sum();
+    categories.push(part("Free space", window.saturating_sub(total), "white"));
     let threshold = head.compaction_threshold(window, total.saturating_sub(messages));
-    let free = ("Free space", window.saturating_sub(total), "white");
-    let category = |(name, tokens, color): &(&str, u64, &str)| json!({ "name": name, "tokens": tokens, "color": color });
-    let mut usage = json!({
-        "categories": parts.iter().chain([&free]).map(category).collect::<Vec<_>>(),
-        "totalTokens": total,
-        "maxTokens": threshold.unwrap_or(window),
-        "rawMaxTokens": window,
-        "percentage": percentage(total, window),
-        "model": head.model,
-        "isAutoCompactEnabled": threshold.is_some(),
-        "memoryFiles": head.memory.files.iter().map(memory_file).collect::<Vec<_>>(),
-        "mcpTools": foreign.iter().map(|tool| mcp_tool(tool, servers)).collect::<Vec<_>>(),
-        "agents": agents(settings, &head),
-        "gridRows": [],
-        "apiUsage": size.and_then(|size| size.last_usage).map(api_usage),
-    });
-    if let Some(threshold) = threshold {
-        usage["autoCompactThreshold"] = json!(threshold);
-    }
-    Ok(usage)
+    Ok(ControlResult::ContextUsage(Box::new(ContextUsage {
+        categories,
+        total_tokens: total,
+        max_tokens: threshold.unwrap_or(window),
+        raw_max_tokens: window,
+        percentage: percentage(total, window),
+        is_auto_compact_enabled: threshold.is_some(),
+        memory_files: head.memory.files.iter().map(memory_file).collect(),
+        mcp_tools: foreign.iter().map(|tool| mcp_tool(tool, servers)).collect(),
+        agents: agents(settings, &head),
+        grid_rows: [],
+        api_usage: size.and_then(|size| size.last_usage),
+        auto_compact_threshold: threshold,
+        model: head.model,
+    })))
 }
 
 fn text_tokens(text: &str) -> u64 {
@@ -88,48 +86,39 @@ fn percentage(total: u64, window: u64) -> f64 {
     (share.min(100.0) * 10.0).round() / 10.0
 }
 
-fn memory_file(file: &MemoryFile) -> Value {
+fn memory_file(file: &MemoryFile) -> ContextMemory {
     let kind = match file.origin {
         MemoryOrigin::Machine => "Managed",
         MemoryOrigin::User => "User",
         MemoryOrigin::Project => "Project",
         MemoryOrigin::Local => "Local",
     };
-    json!({ "path": file.path, "type": kind, "tokens": memory_tokens(file) })
+    ContextMemory { path: file.path.display().to_string(), kind, tokens: memory_tokens(file) }
 }
 
-fn mcp_tool(tool: &ToolDefinition, servers: &Servers) -> Value {
+fn mcp_tool(tool: &ToolDefinition, servers: &Servers) -> ContextTool {
     let reports = servers.reports();
     let is_of = |name: &&str| tool.name.starts_with(&tool_name_prefix(name));
     // The longer match wins, as with servers named `a` and `a__b`.
     let names = reports.iter().map(|report| report.name.as_str()).filter(is_of);
     let server = names.max_by_key(|name| name.len());
-    json!({
-        "name": tool.name,
-        "serverName": server.unwrap_or_default(),
-        "tokens": tool_tokens(tool),
-        "isLoaded": true,
-    })
+    ContextTool {
+        name: tool.name.clone(),
+        server_name: server.unwrap_or_default().to_owned(),
+        tokens: tool_tokens(tool),
+        is_loaded: true,
+    }
 }
 
 /// Lists the kinds of sub-agents. Their tokens are also counted for the tool that starts them.
-fn agents(settings: &Settings, head: &RequestHead) -> Vec<Value> {
+fn agents(settings: &Settings, head: &RequestHead) -> Vec<ContextAgent> {
     let agent = |kind: &AgentDefinition| {
         let own = settings.library.agents.iter().find(|own| own.definition.name == kind.name);
-        json!({
-            "agentType": kind.name,
-            "source": own.map_or("built-in", |own| own.file.as_str()),
-            "tokens": text_tokens(&kind.name) + text_tokens(&kind.description),
-        })
+        ContextAgent {
+            agent_type: kind.name.clone(),
+            source: own.map_or("built-in", |own| own.file.as_str()).to_owned(),
+            tokens: text_tokens(&kind.name) + text_tokens(&kind.description),
+        }
     };
     head.agents.iter().map(agent).collect()
-}
-
-fn api_usage(usage: Usage) -> Value {
-    json!({
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
-        "cache_read_input_tokens": usage.cache_read_input_tokens,
-    })
 }

@@ -1,79 +1,63 @@
 //! Replies to control requests.
 
-use serde_json::{Value, json};
-
 use crate::agent::agent_kinds;
 use crate::cli::prompts::PromptCommand;
 use crate::cli::settings::{ChainEntry, Settings};
 use crate::cli::version::REFERENCE_VERSION;
-use crate::mcp::{ServerIdentity, ServerReport, Servers, tool_name_prefix};
+use crate::mcp::{ServerReport, Servers, tool_name_prefix};
+use crate::messages::{
+    AccountEntry, AgentEntry, AppliedParts, CommandEntry, ControlResult, InitializeResult,
+    McpServerStatus, McpToolEntry, ModelEntry,
+};
 use crate::tools::AgentDefinition;
 
-/// The optional parts of `initialize` that were given, and so have been applied.
-pub(super) struct AppliedParts {
-    pub(super) hooks: bool,
-    pub(super) servers: bool,
-    pub(super) plugins: bool,
-}
-
 /// Returns the reply to `initialize`.
-pub(super) fn initialized(settings: &Settings, applied: &AppliedParts) -> Value {
-    let commands: Vec<Value> = settings.library.callable().map(command).collect();
-    let agents: Vec<Value> = agent_kinds(settings.agents.clone()).iter().map(agent).collect();
-    let models = settings.chain.links.iter().map(|ChainEntry { label, .. }| {
-        json!({ "value": label, "displayName": label, "description": "" })
+pub(super) fn initialized(settings: &Settings, applied: AppliedParts) -> ControlResult {
+    let models = settings.chain.links.iter().map(|ChainEntry { label, .. }| ModelEntry {
+        value: label.clone(),
+        display_name: label.clone(),
+        description: "",
     });
-    let styles = settings.library.styles.iter().map(|style| style.name.as_str());
-    let styles = ["default"].into_iter().chain(styles);
-    json!({
-        "commands": commands,
-        "agents": agents,
-        "output_style": settings.config.output_style,
-        "available_output_styles": styles.collect::<Vec<_>>(),
-        "models": models.collect::<Vec<_>>(),
-        "account": { "apiKeySource": settings.endpoint.credential.source() },
-        "claude_code_version": REFERENCE_VERSION,
-        "pid": std::process::id(),
-        "current_permission_mode": settings.config.permissions.mode.name(),
-        "session_state": "idle",
-        "hook_on_failure_supported": true,
-        "hooks_applied": applied.hooks,
-        "mcp_servers_applied": applied.servers,
-        "plugins_applied": applied.plugins,
-    })
+    let styles = settings.library.styles.iter().map(|style| style.name.clone());
+    ControlResult::Initialized(Box::new(InitializeResult {
+        commands: settings.library.callable().map(command).collect(),
+        agents: agent_kinds(settings.agents.clone()).into_iter().map(agent).collect(),
+        output_style: settings.config.output_style.clone(),
+        available_output_styles: ["default".to_owned()].into_iter().chain(styles).collect(),
+        models: models.collect(),
+        account: AccountEntry { api_key_source: settings.endpoint.credential.source().to_owned() },
+        claude_code_version: REFERENCE_VERSION,
+        pid: std::process::id(),
+        current_permission_mode: settings.config.permissions.mode.name(),
+        session_state: "idle",
+        hook_on_failure_supported: true,
+        applied,
+    }))
 }
 
-fn command(command: &PromptCommand) -> Value {
-    let hint = command.hint.as_deref().unwrap_or_default();
-    json!({ "name": command.name, "description": command.description, "argumentHint": hint })
-}
-
-fn agent(agent: &AgentDefinition) -> Value {
-    let mut value = json!({ "name": agent.name, "description": agent.description });
-    if let Some(model) = &agent.model {
-        value["model"] = json!(model);
+fn command(command: &PromptCommand) -> CommandEntry {
+    CommandEntry {
+        name: command.name.clone(),
+        description: command.description.clone(),
+        argument_hint: command.hint.clone().unwrap_or_default(),
     }
-    value
+}
+
+fn agent(agent: AgentDefinition) -> AgentEntry {
+    AgentEntry { name: agent.name, description: agent.description, model: agent.model }
 }
 
 /// Returns the reply to `mcp_status`.
-pub(super) fn mcp_status(servers: &Servers) -> Value {
+pub(super) fn mcp_status(servers: &Servers) -> ControlResult {
     let tools = servers.tool_definitions();
-    let status = |report: &ServerReport| {
-        let mut server = json!({ "name": report.name, "status": report.status });
-        if let Some(why) = &report.why {
-            server["error"] = json!(why);
-        }
-        if let Some(ServerIdentity { name, version }) = &report.identity {
-            server["serverInfo"] = json!({ "name": name, "version": version });
-        }
+    let status = |report: ServerReport| {
         let prefix = tool_name_prefix(&report.name);
         let tools_of_server = tools.iter().filter_map(|tool| {
-            let name = tool.name.strip_prefix(&prefix)?;
-            Some(json!({ "name": name, "description": tool.description }))
+            let name = tool.name.strip_prefix(&prefix)?.to_owned();
+            Some(McpToolEntry { name, description: tool.description.clone() })
         });
-        server["tools"] = tools_of_server.collect();
-        server
+        let (server_info, tools) = (report.identity.clone(), tools_of_server.collect());
+        McpServerStatus { report, server_info, tools }
     };
-    json!({ "mcpServers": servers.reports().iter().map(status).collect::<Vec<_>>() })
+    ControlResult::McpStatus { servers: servers.reports().into_iter().map(status).collect() }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::agent::{self, InterruptSender};
@@ -15,12 +14,14 @@ use crate::cli::usage::UsageError;
 use crate::hooks::callbacks;
 use crate::host::{ControlRequest, Initialize, control_error, control_success};
 use crate::mcp::{ServerAddress, Servers};
-use crate::messages::{InformationalMessage, RequestId, SystemMessage};
+use crate::messages::{
+    AppliedParts, ControlResult, InformationalMessage, RequestId, SystemMessage,
+};
 use crate::recovery::Interrupt;
 use crate::types::HostChannel;
 
 use super::context_usage;
-use super::replies::{self, AppliedParts};
+use super::replies;
 use super::run_args::TurnArgs;
 use super::session::{DEFERRED_LIMIT, HostSession, InputStep, system_message};
 
@@ -43,7 +44,7 @@ impl HostSession {
         request: ControlRequest,
         turn: Option<&InterruptSender>,
     ) -> InputStep {
-        let reply: anyhow::Result<Value> = match request {
+        let reply: anyhow::Result<ControlResult> = match request {
             ControlRequest::Initialize(request) => return self.initialize(id, *request).await,
             ControlRequest::Interrupt { cancels_queued } => {
                 Ok(self.interrupt(turn, cancels_queued))
@@ -51,11 +52,12 @@ impl HostSession {
             ControlRequest::SetModel(model) => self.set_model(model).await.map_err(Into::into),
             ControlRequest::SetPermissionMode(mode) => self.set_mode(&mode),
             ControlRequest::StopTask(task) => {
-                self.resources.stops.stop(&task).map(|()| json!({})).map_err(Into::into)
+                let stopped = self.resources.stops.stop(&task);
+                stopped.map(|()| ControlResult::Done {}).map_err(Into::into)
             }
             ControlRequest::GetContextUsage => self.context_usage().await.map_err(Into::into),
             ControlRequest::SetMaxThinkingTokens(tokens) => {
-                let set = self.args.set_thinking(tokens).map(|()| json!({}));
+                let set = self.args.set_thinking(tokens).map(|()| ControlResult::Done {});
                 set.map_err(|why| anyhow!("max_thinking_tokens {why}"))
             }
             ControlRequest::RewindFiles { prompt, is_dry_run } => {
@@ -81,7 +83,7 @@ impl HostSession {
             ControlRequest::McpMessage { server, message } => {
                 let servers = self.resources.servers.as_ref();
                 if servers.is_some_and(|servers| servers.deliver(&server, message)) {
-                    Ok(json!({}))
+                    Ok(ControlResult::Done {})
                 } else {
                     Err(anyhow!("there is no connected server {server:?} of the host"))
                 }
@@ -101,15 +103,15 @@ impl HostSession {
     }
 
     /// Sets the permission mode, also of the running turn.
-    fn set_mode(&mut self, mode: &str) -> anyhow::Result<Value> {
+    fn set_mode(&mut self, mode: &str) -> anyhow::Result<ControlResult> {
         let mode = TurnArgs::mode(mode)?;
         self.resources.live.set_mode(mode)?;
         self.adopt_mode();
-        Ok(json!({ "mode": mode.name() }))
+        Ok(ControlResult::PermissionMode { mode: mode.name() })
     }
 
     /// Measures the parts of the next request.
-    async fn context_usage(&mut self) -> Result<Value, UsageError> {
+    async fn context_usage(&mut self) -> Result<ControlResult, UsageError> {
         let servers = self.shared_servers().await?;
         let settings = self.settings().await?;
         let (secrets, size) = (self.shared.secrets.clone(), self.resources.gauge.read());
@@ -123,7 +125,7 @@ impl HostSession {
 
     /// Interrupts the turn that is the current one for the host: the running turn, or, if its
     /// result was sent, that of the next prompt.
-    fn interrupt(&mut self, turn: Option<&InterruptSender>, cancels_queued: bool) -> Value {
+    fn interrupt(&mut self, turn: Option<&InterruptSender>, cancels_queued: bool) -> ControlResult {
         let running = turn.filter(|_| !self.context.exit_watchdog.is_claimed());
         if let Some(turn) = running {
             agent::interrupt(turn, Interrupt::HostRequest);
@@ -134,26 +136,25 @@ impl HostSession {
             prompt.is_interrupted = true;
             at + 1
         });
-        let queued: Vec<String> =
+        let queued =
             self.queue.range(first_queued..).filter_map(|prompt| prompt.uuid.clone()).collect();
-        if cancels_queued {
-            self.queue.truncate(first_queued);
-            // The host may send them again.
-            self.prompt_ids.forget(&queued);
-            json!({ "still_queued": [], "cancelled": queued })
-        } else {
-            json!({ "still_queued": queued })
+        if !cancels_queued {
+            return ControlResult::Interrupted { still_queued: queued, cancelled: None };
         }
+        self.queue.truncate(first_queued);
+        // The host may send them again.
+        self.prompt_ids.forget(&queued);
+        ControlResult::Interrupted { still_queued: Vec::new(), cancelled: Some(queued) }
     }
 
     /// Sets the model of the following turns; `None`: the model before the host's first change.
-    async fn set_model(&mut self, model: Option<String>) -> Result<Value, UsageError> {
+    async fn set_model(&mut self, model: Option<String>) -> Result<ControlResult, UsageError> {
         if model.is_some() && self.args.lacks_first_model() {
             let settings = self.settings().await?;
             self.args.set_first_model(&settings.chain.links[0].model);
         }
         self.args.set_model(model.clone());
-        Ok(json!({ "model": model }))
+        Ok(ControlResult::Model { model })
     }
 
     async fn initialize(&mut self, id: &RequestId, request: Initialize) -> InputStep {
@@ -172,7 +173,7 @@ impl HostSession {
     }
 
     /// Applies the options that the host sends before its first prompt, and returns the reply.
-    async fn apply(&mut self, request: Initialize) -> Result<Value, UsageError> {
+    async fn apply(&mut self, request: Initialize) -> Result<ControlResult, UsageError> {
         let hooks = request.hooks.clone();
         let applied = AppliedParts {
             hooks: hooks.is_some(),
@@ -182,7 +183,7 @@ impl HostSession {
         let without_effect = request.without_effect.clone();
         self.args.initialize(request)?;
         let settings = self.settings().await?;
-        let reply = replies::initialized(&settings, &applied);
+        let reply = replies::initialized(&settings, applied);
         let (handlers, warnings) = callbacks(&hooks.unwrap_or_default())
             .map_err(|error| UsageError::new(format!("initialize: {error}; correct it")))?;
         self.resources.hooks = handlers;

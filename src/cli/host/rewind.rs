@@ -3,8 +3,6 @@
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
 use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::SessionChoice;
 use crate::cli::host_turn::FILE_HISTORY;
@@ -13,28 +11,23 @@ use crate::cli::settings::{self, Settings};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::UsageError;
 use crate::journal::SessionFolder;
+use crate::messages::{ControlResult, RestoredLines, RewindResult};
 use crate::tools::{FileHistory, RestoreMode, RestoredFiles};
 
 use super::session::HostSession;
 
 impl HostSession {
     /// Restores the files that were changed since a prompt. The reply reports a failure.
-    pub(super) async fn rewind(&self, prompt: String, is_dry_run: bool) -> Value {
-        match self.restore_files(prompt, is_dry_run).await {
+    pub(super) async fn rewind(&self, prompt: String, is_dry_run: bool) -> ControlResult {
+        let (restored, error) = match self.restore_files(prompt, is_dry_run).await {
             Ok(RestoredFiles { files, insertions, deletions, failures }) => {
-                let mut reply = json!({
-                    "canRewind": failures.is_empty(),
-                    "filesChanged": files,
-                    "insertions": insertions,
-                    "deletions": deletions,
-                });
-                if !failures.is_empty() {
-                    reply["error"] = json!(failure_message(&failures));
-                }
-                reply
+                let files_changed = files.iter().map(|file| file.display().to_string()).collect();
+                let error = (!failures.is_empty()).then(|| failure_message(&failures));
+                (Some(RestoredLines { files_changed, insertions, deletions }), error)
             }
-            Err(error) => json!({ "canRewind": false, "error": error.to_string() }),
-        }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        ControlResult::Rewound(RewindResult { can_rewind: error.is_none(), restored, error })
     }
 
     /// Restores the files that were changed since a prompt, or only determines which can be

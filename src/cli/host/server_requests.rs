@@ -1,10 +1,10 @@
 //! Answers the requests of a host that change the MCP servers, which all turns share.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::cli::usage::UsageError;
 use crate::host::{control_error, control_success};
-use crate::messages::RequestId;
+use crate::messages::{ControlResult, RequestId};
 
 use super::session::HostSession;
 
@@ -17,7 +17,7 @@ impl HostSession {
     pub(super) async fn set_servers(
         &mut self,
         mut wanted: Map<String, Value>,
-    ) -> Result<Value, UsageError> {
+    ) -> Result<ControlResult, UsageError> {
         let servers = self.shared_servers().await?;
         let (mut added, mut removed, mut errors) = (Vec::new(), Vec::new(), Map::new());
         let before = self.args.servers.clone();
@@ -26,7 +26,7 @@ impl HostSession {
             let is_free = !is_taken(name);
             if !is_free {
                 let why = "the settings or the command line have a server of this name";
-                errors.insert(name.clone(), json!(why));
+                errors.insert(name.clone(), why.into());
             }
             is_free
         });
@@ -61,11 +61,11 @@ impl HostSession {
                 }
                 (None, None) => "it is left out".to_owned(),
             };
-            errors.insert(name.clone(), json!(why));
+            errors.insert(name.clone(), why.into());
         }
         wanted.retain(|name, _| !errors.contains_key(name));
         self.args.set_servers(wanted);
-        Ok(json!({ "added": added, "removed": removed, "errors": errors }))
+        Ok(ControlResult::McpServers { added, removed, errors })
     }
 
     /// Ends a server, or starts it again.
@@ -76,9 +76,9 @@ impl HostSession {
         &mut self,
         name: &str,
         is_enabled: bool,
-    ) -> anyhow::Result<Value> {
+    ) -> anyhow::Result<ControlResult> {
         self.shared_servers().await?.set_enabled(name, is_enabled)?;
-        Ok(json!({}))
+        Ok(ControlResult::Done {})
     }
 
     /// Connects a server again. The reply, under the id of the request, follows when it is
@@ -96,7 +96,7 @@ impl HostSession {
         let (out, id, names) = (self.out.clone(), id.clone(), [name.to_owned()]);
         tokio::spawn(async move {
             out.send_unmasked(match servers.wait_until_connected(&names).await {
-                Ok(()) => control_success(&id, json!({})),
+                Ok(()) => control_success(&id, ControlResult::Done {}),
                 Err(error) => control_error(&id, &error.to_string(), None),
             });
         });
