@@ -46,7 +46,7 @@ fn write_document(file: &SessionFile, out: &mut dyn Write) -> Result<(), Documen
         "type": "session_export",
         "schema_version": SCHEMA_VERSION,
         "session_id": file.id.as_str(),
-        "path": file.path,
+        "path": file.path.to_string_lossy(),
     });
     write_text(out, &open_object(&head))?;
     write_records(&file.path, out)?;
@@ -54,7 +54,7 @@ fn write_document(file: &SessionFile, out: &mut dyn Write) -> Result<(), Documen
     for (index, (meta, path)) in subagent_files(&file.path).into_iter().enumerate() {
         let meta = serde_json::to_value(&meta).unwrap_or_default();
         write_text(out, if index > 0 { ",\n" } else { "\n" })?;
-        write_text(out, &open_object(&json!({ "agent": meta, "path": path })))?;
+        write_text(out, &open_object(&json!({ "agent": meta, "path": path.to_string_lossy() })))?;
         write_records(&path, out)?;
         write_text(out, "}")?;
     }

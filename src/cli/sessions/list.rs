@@ -141,7 +141,7 @@ fn object(file: &SessionFile) -> Value {
         "type": "session",
         "schema_version": SCHEMA_VERSION,
         "session_id": file.id.as_str(),
-        "path": file.path,
+        "path": file.path.to_string_lossy(),
         "last_used": Timestamp::try_from(file.written).ok().map(|at| at.to_string()),
         "bytes": file.bytes(),
     });
@@ -174,4 +174,23 @@ fn object(file: &SessionFile) -> Value {
         }
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::journal::SessionId;
+
+    #[test]
+    fn a_path_that_is_not_text_is_listed_for_programs() {
+        let id = SessionId::parse("0aaa1111-0000-4000-8000-000000000001").expect("an id");
+        let path = Path::new(OsStr::from_bytes(b"/odd \xff")).join("a.jsonl");
+        let file = SessionFile { id, path, written: SystemTime::UNIX_EPOCH };
+        assert_eq!(object(&file)["path"], "/odd \u{fffd}/a.jsonl");
+    }
 }
