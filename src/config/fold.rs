@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::Bound;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
@@ -25,7 +26,7 @@ use crate::secrets::Variables;
 pub const DEFAULT: &str = "default";
 
 /// One value in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EffectiveValue {
     /// The name as in a settings file; dots for members of objects.
     pub name: String,

@@ -1,18 +1,21 @@
 //! The built-in scenarios.
 
+use serde::Serialize;
+
 use super::file::ScenarioError;
 use super::scenario::Scenario;
 
 /// One line of the list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScenarioListing {
-    /// The subject of its group.
-    pub group: &'static str,
     /// The name by which it is chosen.
     pub name: String,
+    /// The subject of its group.
+    pub group: &'static str,
     /// One sentence on what happens.
     pub summary: String,
     /// The exit code the run ends with.
+    #[serde(rename = "exit_code")]
     pub exit: Option<i32>,
 }
 

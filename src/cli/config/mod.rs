@@ -106,7 +106,7 @@ fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, Usa
     for one in &found {
         let value = one_line(&shown(&one.value));
         let line = if args.json {
-            json!({ "name": one.name, "value": one.value, "origin": one.origin }).to_string()
+            json!(one).to_string()
         } else if found.len() == 1 {
             value
         } else {

@@ -159,7 +159,6 @@ fn definitions(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 }
 
 pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
-    let setting = |one: &EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
     let definitions = definitions(&survey.library).into_iter();
     let definitions =
@@ -169,7 +168,7 @@ pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
         "type": "config",
         "schema_version": SCHEMA_VERSION,
         "files": survey.files.iter().map(file).collect::<Vec<_>>(),
-        "settings": listed(survey, only_changed).map(setting).collect::<Vec<_>>(),
+        "settings": listed(survey, only_changed).collect::<Vec<_>>(),
         "definitions": definitions.collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
         "ignored_settings": survey.ignored,

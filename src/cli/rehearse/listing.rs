@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use textwrap::{Options, WordSplitter};
 
 use super::super::sessions::terminal_width;
 use super::super::version::SCHEMA_VERSION;
-use crate::rehearsal::{ScenarioListing, list};
+use crate::rehearsal::list;
 
 /// Minimum width of the sentences, in columns.
 const SENTENCE_MIN: usize = 24;
@@ -43,12 +43,10 @@ fn lay_out(width: Option<usize>) -> String {
 
 /// Lists the built-in scenarios for programs.
 pub(super) fn json() -> String {
-    let object = |ScenarioListing { group, name, summary, exit }| json!({ "name": name, "group": group, "summary": summary, "exit_code": exit });
-    let scenarios: Vec<Value> = list().into_iter().map(object).collect();
     let list = json!({
         "type": "scenarios",
         "schema_version": SCHEMA_VERSION,
-        "scenarios": scenarios,
+        "scenarios": list(),
     });
     format!("{list}\n")
 }
