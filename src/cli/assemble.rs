@@ -445,9 +445,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
             whole: clock.real(timers.whole),
             ..timers
         },
-        ca_files: endpoint.ca_files.clone(),
-        identity: endpoint.identity.clone(),
-        proxies: endpoint.proxies.clone(),
+        connection: endpoint.connection.clone(),
         ..model::ModelService::new(endpoint.base_url.as_str(), credential)
     }
 }

@@ -330,7 +330,7 @@ impl RunJob {
         let programs = self.stream_observer(&out, framing, &subject);
         let snapshots = SnapshotRecorder::default();
         self.exit_watchdog.replace_writer(self.watchdog_writer(snapshots.clone(), &subject, &out));
-        let (telemetry, without_effect) = telemetry::start(self);
+        let (telemetry, without_effect) = telemetry::start(settings, &self.shared, self.clock);
         let spans = telemetry.as_ref().map(TelemetryExporter::recorder);
         let (service, unnotified) = self.notify_service();
         let people = self.progress_observer();
@@ -365,8 +365,13 @@ impl RunJob {
         let (spans, facts) = (watchers.spans.take(), RunFacts::of(&outcome));
         let debug = watchers.debug.take();
         let code = self.deliver_result(outcome, &subject, watchers, &out, drain).await;
-        if let Some((telemetry, spans)) = telemetry.zip(spans) {
-            telemetry::finish(self, telemetry, spans, &facts, code).await;
+        // A failure is a warning: it does not change how the run ended.
+        if let Some((telemetry, spans)) = telemetry.zip(spans)
+            && let Err(error) =
+                telemetry::finish(telemetry, spans, &facts, code, &self.signals).await
+            && (self.host.is_none() || settings.output.verbosity == Some(Verbosity::Detail))
+        {
+            self.shared.warn(&format!("telemetry was not exported: {error}"));
         }
         if let Some(debug) = debug {
             // The result does not depend on this file.

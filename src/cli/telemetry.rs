@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::RunOutcome;
+use crate::agent::{Clock, RunOutcome};
 use crate::model::{RequestTimers, http_client};
 use crate::recovery::{Money, StopReason};
-use crate::telemetry::{RunEnd, SpanRecorder, TelemetryExporter, read_settings};
+use crate::telemetry::{ExportError, RunEnd, SpanRecorder, TelemetryExporter, read_settings};
 use crate::transcript::Usage;
 
-use super::args::Verbosity;
-use super::run::RunJob;
+use super::process_context::SharedOutput;
+use super::settings::Settings;
+use super::signals::SignalState;
 
 /// Time limit of the wait for the collector at the end of the process.
 const FLUSH_LIMIT: Duration = Duration::from_millis(2500);
@@ -39,28 +40,25 @@ impl RunFacts {
 
 /// Begins the export, if the variables ask for it. Returns warnings about variables without effect,
 /// too.
-pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
-    let setup = read_settings(&job.settings.variables);
+pub(super) fn start(
+    settings: &Settings,
+    shared: &SharedOutput,
+    clock: Clock,
+) -> (Option<TelemetryExporter>, Vec<String>) {
+    let setup = read_settings(&settings.variables);
     let mut warnings = setup.warnings;
-    let Some(settings) = setup.settings else { return (None, warnings) };
-    for secret in settings.secrets() {
-        job.shared.secrets.add(secret);
+    let Some(collectors) = setup.settings else { return (None, warnings) };
+    for secret in collectors.secrets() {
+        shared.secrets.add(secret);
     }
-    let endpoint = &job.settings.endpoint;
-    let ca_files: Vec<_> = endpoint
-        .ca_files
-        .iter()
-        .cloned()
-        .chain(settings.certificate.clone().map(Into::into))
-        .collect();
+    let mut terms = settings.endpoint.connection.clone();
+    terms.ca_files.extend(collectors.certificate.clone().map(Into::into));
     // All collectors of a run are reached in the same way.
-    let url = settings.urls().next().unwrap_or_default().to_owned();
-    let (timers, identity) = (RequestTimers::default(), endpoint.identity.as_ref());
-    let client = http_client(&url, timers, &ca_files, identity, &endpoint.proxies);
-    let exporter = match client {
+    let url = collectors.urls().next().unwrap_or_default().to_owned();
+    let exporter = match http_client(&url, RequestTimers::default(), &terms) {
         Ok(client) => {
-            let redactor = Arc::clone(&job.shared.redactor);
-            Some(TelemetryExporter::start(settings, client, redactor, job.clock))
+            let redactor = Arc::clone(&shared.redactor);
+            Some(TelemetryExporter::start(collectors, client, redactor, clock))
         }
         Err(error) => {
             warnings.push(format!("nothing is exported to OpenTelemetry: {error}"));
@@ -70,14 +68,14 @@ pub(super) fn start(job: &RunJob) -> (Option<TelemetryExporter>, Vec<String>) {
     (exporter, warnings)
 }
 
-/// Sends the remaining data. A failure is a warning: it does not change how the run ended.
+/// Sends the remaining data.
 pub(super) async fn finish(
-    job: &RunJob,
     exporter: TelemetryExporter,
     spans: SpanRecorder,
     facts: &RunFacts,
     exit_code: u8,
-) {
+    signals: &SignalState,
+) -> Result<(), ExportError> {
     let end = RunEnd {
         reason: facts.reason.name(),
         exit_code,
@@ -86,11 +84,6 @@ pub(super) async fn finish(
         turns: facts.turns,
         usage: facts.usage,
     };
-    let limit =
-        if job.signals.interrupt().is_some() { INTERRUPTED_FLUSH_LIMIT } else { FLUSH_LIMIT };
-    if let Err(error) = exporter.finish(spans, end, limit).await
-        && (job.host.is_none() || job.settings.output.verbosity == Some(Verbosity::Detail))
-    {
-        job.shared.warn(&format!("telemetry was not exported: {error}"));
-    }
+    let limit = if signals.interrupt().is_some() { INTERRUPTED_FLUSH_LIMIT } else { FLUSH_LIMIT };
+    exporter.finish(spans, end, limit).await
 }

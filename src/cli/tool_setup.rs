@@ -30,7 +30,7 @@ pub(super) fn tool_settings(
     let (config, rules) = (&settings.config, &settings.tools);
     let skills = settings.skill_folders();
     let egress = config.sandbox.egress.as_ref();
-    let proxy = upstream_proxy(&settings.endpoint.proxies);
+    let proxy = upstream_proxy(&settings.endpoint.connection.proxies);
     let session = host.map(|host| host.resources.egress.clone()).unwrap_or_default();
     ToolSettings {
         cwd: settings.cwd.clone(),

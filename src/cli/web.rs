@@ -14,12 +14,12 @@ use super::settings::{EndpointSettings, Settings};
 /// credentials.
 pub(super) fn settings(settings: &Settings) -> WebSettings {
     let first = &settings.endpoint;
-    let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
+    let terms = first.connection.clone();
     let RequestTimers { connect, dead_path, .. } = first.timers;
     let connect = connect.min(WEB_CONNECT);
     let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
     let client: MakeClient = Callback(Arc::new(move |url, names| {
-        let made = model::web_client(url, timers, &ca_files, &proxies, names);
+        let made = model::web_client(url, timers, &terms, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     }));
     WebSettings { fetch: settings.config.fetch.clone(), client }
@@ -30,11 +30,10 @@ const WEB_CONNECT: Duration = Duration::from_secs(10);
 
 /// Returns the factory of clients for MCP servers, with the TLS and proxy settings of an endpoint.
 pub(super) fn http_clients(endpoint: &EndpointSettings) -> Arc<HttpClientFactory> {
-    let (ca_files, proxies) = (endpoint.ca_files.clone(), endpoint.proxies.clone());
-    let identity = endpoint.identity.clone();
+    let terms = endpoint.connection.clone();
     let RequestTimers { connect, dead_path, .. } = endpoint.timers;
     Arc::new(move |url: &str| {
         let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
-        model::http_client(url, timers, &ca_files, identity.as_ref(), &proxies).map_err(Into::into)
+        model::http_client(url, timers, &terms).map_err(Into::into)
     })
 }

@@ -70,11 +70,11 @@ impl ModelClient {
         let account = AccountKey::new(&endpoint, url);
         let invalid =
             |bad: InvalidBundle| EndpointError::CaFile { file: bad.file, reason: bad.why };
-        let roots = read_roots(&endpoint.ca_files).map_err(invalid)?;
-        let identity = endpoint.identity.as_ref().map(ClientIdentity::read);
+        let roots = read_roots(&endpoint.connection.ca_files).map_err(invalid)?;
+        let identity = endpoint.connection.identity.as_ref().map(ClientIdentity::read);
         let identity = identity.transpose().map_err(invalid)?;
         let headers = fixed_headers(&endpoint)?;
-        let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
+        let (timers, proxies) = (endpoint.timers, endpoint.connection.proxies.clone());
         proxies.proxy_for(url).map_err(EndpointError::Proxy)?;
         let marks_cache = endpoint.marks_cache;
         let credentials =

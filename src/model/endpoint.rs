@@ -7,10 +7,9 @@ use crate::secrets::KnownSecrets;
 
 use super::base_url::EndpointError;
 use super::credentials::Credential;
-use super::proxies::Proxies;
 use super::service::{ServiceKind, ServiceUrls};
 use super::timers::RequestTimers;
-use super::transport::{CaFile, IdentityFiles};
+use super::transport::ConnectionTerms;
 
 /// The address of the service, with its credential and connection settings.
 #[derive(Clone, Debug)]
@@ -26,11 +25,7 @@ pub struct ModelService {
     /// Headers that are sent with every request; they override the default headers.
     pub extra_headers: Vec<(String, String)>,
     pub timers: RequestTimers,
-    /// PEM files with certificates to trust besides the system's.
-    pub ca_files: Vec<CaFile>,
-    /// The certificate for services that demand one.
-    pub identity: Option<IdentityFiles>,
-    pub proxies: Proxies,
+    pub connection: ConnectionTerms,
     /// Collects the credentials that are fetched during the run, for redaction.
     pub secrets: KnownSecrets,
     /// Starts the `apiKeyHelper` command.
@@ -49,9 +44,7 @@ impl ModelService {
             marks_cache: true,
             extra_headers: Vec::new(),
             timers: RequestTimers::default(),
-            ca_files: Vec::new(),
-            identity: None,
-            proxies: Proxies::default(),
+            connection: ConnectionTerms::default(),
             secrets: KnownSecrets::default(),
             supervisor: Supervisor::with_own_binary(),
         }

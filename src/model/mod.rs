@@ -56,7 +56,7 @@ pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{EndWords, StopKind};
 pub use timers::RequestTimers;
 pub use transport::{
-    CaFile, HttpClientError, IdentityFiles, InvalidBundle, SHORTEST_PROBING, http_client,
-    web_client,
+    CaFile, ConnectionTerms, HttpClientError, IdentityFiles, InvalidBundle, SHORTEST_PROBING,
+    http_client, web_client,
 };
 pub use web_search::WebSearch;

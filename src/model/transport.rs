@@ -80,6 +80,16 @@ pub struct IdentityFiles {
     pub key: CaFile,
 }
 
+/// The proxies of connections, and the certificates that they trust and present.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionTerms {
+    /// PEM files with certificates to trust besides the system's.
+    pub ca_files: Vec<CaFile>,
+    /// The certificate for services that demand one.
+    pub identity: Option<IdentityFiles>,
+    pub proxies: Proxies,
+}
+
 /// A client certificate with its chain, and its key.
 #[derive(Debug)]
 pub(super) struct ClientIdentity {
@@ -321,32 +331,29 @@ impl ClientConfig {
 pub fn http_client(
     url: &str,
     timers: RequestTimers,
-    ca_files: &[CaFile],
-    identity: Option<&IdentityFiles>,
-    proxies: &Proxies,
+    terms: &ConnectionTerms,
 ) -> Result<reqwest::Client, HttpClientError> {
     let url = Url::parse(url).map_err(|error| HttpClientError::InvalidUrl(error.to_string()))?;
-    let roots = read_roots(ca_files)?;
-    let transport = HttpTransport::new(&url, timers, roots, proxies);
-    let identity = identity.map(ClientIdentity::read).transpose()?;
+    let roots = read_roots(&terms.ca_files)?;
+    let transport = HttpTransport::new(&url, timers, roots, &terms.proxies);
+    let identity = terms.identity.as_ref().map(ClientIdentity::read).transpose()?;
     transport.with_identity(identity).client(ConnectionChoice::Pooled).cloned()
 }
 
-/// Builds a client for web pages, with the same rules and without a connection pool, which does not
-/// decompress them. `names` resolves host names, unless a proxy does. The returned flag is true if
-/// a proxy is used.
+/// Builds a client for web pages, with the same rules and without a connection pool or a
+/// certificate of its own, which does not decompress them. `names` resolves host names, unless a
+/// proxy does. The returned flag is true if a proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.
 pub fn web_client(
     url: &Url,
     timers: RequestTimers,
-    ca_files: &[CaFile],
-    proxies: &Proxies,
+    terms: &ConnectionTerms,
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), HttpClientError> {
-    let roots = read_roots(ca_files)?;
-    let mut transport = HttpTransport::new(url, timers, roots, proxies);
+    let roots = read_roots(&terms.ca_files)?;
+    let mut transport = HttpTransport::new(url, timers, roots, &terms.proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.
     transport.config.names = (!is_proxied).then_some(NameLookup(names));

@@ -309,7 +309,7 @@ fn every_secret_of_the_chain_is_known_and_none_is_shown() {
     let harmless = ["a night job", "a-team"];
     assert!(!secrets.iter().any(|known| harmless.contains(&known.reveal())));
     let shown = format!("{:?}", settings.chain.endpoints[1].credential)
-        + &format!("{:?}", settings.endpoint.proxies);
+        + &format!("{:?}", settings.endpoint.connection.proxies);
     assert!(!shown.contains(OTHER) && !shown.contains("word"), "{shown}");
 }
 

@@ -82,7 +82,11 @@ fn an_untrusted_repository_can_only_add_denials() {
     assert!(!is_trusted(&settings));
     assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
     assert_eq!(settings.endpoint.base_url, "https://api.anthropic.com");
-    assert!(settings.endpoint.ca_files.is_empty(), "{:?}", settings.endpoint.ca_files);
+    assert!(
+        settings.endpoint.connection.ca_files.is_empty(),
+        "{:?}",
+        settings.endpoint.connection.ca_files
+    );
     assert_eq!(settings.config.permissions.mode.name(), "default");
     assert!(
         settings.config.permissions.additional_directories.is_empty()

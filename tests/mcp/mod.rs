@@ -21,7 +21,7 @@ use outlast::mcp::{
     CallReply, ContentPart, LoginEnvironment, McpTimers, ServerAddress, ServerConfig,
     ServerEnvironment, ServerStatus, Servers,
 };
-use outlast::model::{Proxies, RequestTimers, http_client};
+use outlast::model::{ConnectionTerms, RequestTimers, http_client};
 use outlast::secrets::{KnownSecrets, Redactor};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
@@ -80,8 +80,8 @@ fn server_environment(folder: &Path) -> ServerEnvironment {
         login: LoginEnvironment {
             config_dir: folder.to_path_buf(),
             http: Arc::new(|url| {
-                let (timers, proxies) = (RequestTimers::default(), Proxies::default());
-                http_client(url, timers, &[], None, &proxies).map_err(Into::into)
+                let terms = ConnectionTerms::default();
+                http_client(url, RequestTimers::default(), &terms).map_err(Into::into)
             }),
             redactor: Redactor::new(secrets.clone()),
             secrets,

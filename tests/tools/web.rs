@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use outlast::model::{Proxies, RequestTimers, web_client};
+use outlast::model::{ConnectionTerms, Proxies, RequestTimers, web_client};
 use outlast::tools::{
     DomainLists, Effect, Egress, EgressOptions, FetchSettings, MakeClient, PermissionMode,
     SandboxMode, ToolOutcome, ToolRefusal, ToolSettings, WebClient, WebSettings,
@@ -30,8 +30,9 @@ pub(crate) fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
 }
 
 fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSettings {
+    let terms = ConnectionTerms { proxies, ..ConnectionTerms::default() };
     let client: MakeClient = Callback(Arc::new(move |url, names| {
-        let made = web_client(url, RequestTimers::default(), &[], &proxies, names);
+        let made = web_client(url, RequestTimers::default(), &terms, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied }).map_err(Into::into)
     }));
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();

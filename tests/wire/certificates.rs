@@ -48,7 +48,7 @@ async fn class_of(
 }
 
 fn trust_the_test_authority(endpoint: &mut ModelService) {
-    endpoint.ca_files = vec![data("tls/authority.pem").into()];
+    endpoint.connection.ca_files = vec![data("tls/authority.pem").into()];
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_server_is_trusted_by_its_own_certificate_for_its_own_name() {
         let session = session_as("self-signed");
         let (url, serving) = serve_session(session, stream(&recorded("streams/text.sse")));
         let mut endpoint = endpoint(&url.replace("localhost", host));
-        endpoint.ca_files = vec![ca_file.clone().into()];
+        endpoint.connection.ca_files = vec![ca_file.clone().into()];
         let client = ModelClient::new(endpoint).expect("the endpoint is right");
         let class = ask(&client, STREAMING).await.err().map(|fault| classify(&fault).class);
         serving.join().expect("the server ended well");
@@ -126,7 +126,7 @@ async fn a_server_that_demands_a_client_certificate_gets_that_of_the_user() {
     let client = |url: &str, identity: Option<IdentityFiles>| {
         let mut endpoint = endpoint(url);
         trust_the_test_authority(&mut endpoint);
-        endpoint.identity = identity;
+        endpoint.connection.identity = identity;
         ModelClient::new(endpoint)
     };
     for (identity, works) in

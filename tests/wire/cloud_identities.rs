@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use outlast::model::{
-    AwsIdentity, CloudIdentity, Credential, EntraIdentity, GoogleIdentity, ModelClient,
-    ModelService, Proxies, Renewal, ServiceKind,
+    AwsIdentity, CloudIdentity, ConnectionTerms, Credential, EntraIdentity, GoogleIdentity,
+    ModelClient, ModelService, Proxies, Renewal, ServiceKind,
 };
 use outlast::recovery::{ErrorClass, classify};
 use outlast::secrets::{KnownSecrets, Variables};
@@ -358,7 +358,10 @@ async fn the_issuer_of_an_identity_is_asked_through_the_proxy_if_it_is_on_the_in
             kind: ServiceKind::Vertex { region: "global".into(), project: "p".into() },
             credential: Credential::Cloud(Box::new(CloudIdentity::Google(google))),
             supervisor: supervisor(),
-            proxies: Proxies::from_variables(variable),
+            connection: ConnectionTerms {
+                proxies: Proxies::from_variables(variable),
+                ..ConnectionTerms::default()
+            },
             ..endpoint("https://vertex.example")
         };
         let client = ModelClient::new(service).expect("the endpoint is right");

@@ -220,11 +220,12 @@ fn an_endpoint_that_cannot_be_right_is_refused_at_once() {
         assert!(matches!(ModelClient::new(endpoint), Err(EndpointError::Credential)));
     }
     assert!(matches!(
-        wrong(|endpoint| endpoint.ca_files = vec![PathBuf::from("/no/such/file.pem").into()]),
+        wrong(|endpoint| endpoint.connection.ca_files =
+            vec![PathBuf::from("/no/such/file.pem").into()]),
         Some(EndpointError::CaFile { .. })
     ));
     assert!(matches!(
-        wrong(|endpoint| endpoint.ca_files = vec![PathBuf::from("/dev/null").into()]),
+        wrong(|endpoint| endpoint.connection.ca_files = vec![PathBuf::from("/dev/null").into()]),
         Some(EndpointError::CaFile { .. })
     ));
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{Credential, LoginFile, ModelClient, ModelService, Renewal};
+use outlast::model::{ConnectionTerms, Credential, LoginFile, ModelClient, ModelService, Renewal};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, classify};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -499,7 +499,10 @@ async fn the_token_endpoint_is_trusted_by_the_same_authorities() {
     let file = LoginFile::within(stage.folder.path());
     let endpoint = ModelService {
         credential: Credential::OAuth(file),
-        ca_files: vec![data("tls/authority.pem").into()],
+        connection: ConnectionTerms {
+            ca_files: vec![data("tls/authority.pem").into()],
+            ..ConnectionTerms::default()
+        },
         ..endpoint(&stage.model.url)
     };
     let client = ModelClient::new(endpoint).expect("the endpoint is right");

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use outlast::model::{ModelClient, ModelService, Proxies};
+use outlast::model::{ConnectionTerms, ModelClient, ModelService, Proxies};
 use outlast::recovery::{ErrorBody, ErrorClass, FailureStage, Fault, classify};
 
 use super::server::{Server, stream};
@@ -31,8 +31,8 @@ fn manners(wants: Option<&'static str>) -> ProxyBehavior {
 /// A client of a service that only the proxy at this address can reach.
 fn through(scheme: &str, proxy: &str) -> ModelClient {
     let mut endpoint: ModelService = endpoint(&format!("{scheme}://{HOST}"));
-    endpoint.proxies = proxies(&[("ALL_PROXY", proxy)]);
-    endpoint.ca_files = vec![tls("proxy.pem").into()];
+    endpoint.connection.proxies = proxies(&[("ALL_PROXY", proxy)]);
+    endpoint.connection.ca_files = vec![tls("proxy.pem").into()];
     ModelClient::new(endpoint).expect("the endpoint is right")
 }
 
@@ -156,7 +156,7 @@ async fn a_dead_proxy_is_named_beside_the_host() {
 async fn a_proxy_that_looks_inside_is_trusted_by_its_certificate_alone() {
     let proxy = Proxy::start(manners(None));
     let mut endpoint = endpoint(&format!("https://{HOST}"));
-    endpoint.proxies = proxies(&[("https_proxy", &proxy.address.to_string())]);
+    endpoint.connection.proxies = proxies(&[("https_proxy", &proxy.address.to_string())]);
     let fault = ask(&ModelClient::new(endpoint).expect("it is right"), STREAMING).await;
     let fault = fault.expect_err("the proxy's certificate is not trusted");
     assert_eq!(classify(&fault).class, ErrorClass::SslCertError, "{fault:?}");
@@ -168,7 +168,7 @@ async fn a_proxy_that_looks_inside_is_trusted_by_its_certificate_alone() {
 async fn this_machine_is_reached_without_a_proxy() {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
     let mut endpoint = endpoint(&server.url);
-    endpoint.proxies = proxies(&[("ALL_PROXY", "http://127.0.0.1:9")]);
+    endpoint.connection.proxies = proxies(&[("ALL_PROXY", "http://127.0.0.1:9")]);
     ask(&ModelClient::new(endpoint).expect("it is right"), STREAMING).await.expect("a reply");
 }
 
@@ -245,7 +245,10 @@ fn a_variable_that_names_no_proxy_is_refused_without_quoting_it_where_it_is_used
             assert!(!format!("{proxies:?}").contains("hush"), "{proxies:?}");
             let is_secret = proxies.secrets().contains(&"hush".to_owned());
             assert_eq!(is_secret, value.contains("hush") && variables.len() < 3, "{value}");
-            let client = ModelClient::new(ModelService { proxies, ..service.clone() });
+            let client = ModelClient::new(ModelService {
+                connection: ConnectionTerms { proxies, ..ConnectionTerms::default() },
+                ..service.clone()
+            });
             let error = client.err().map(|error| error.to_string());
             assert_eq!(error.is_some(), is_used, "{variables:?}: {error:?}");
             let error = error.unwrap_or_default();

@@ -166,7 +166,7 @@ fn doctor_input(
             .map(|(kind, source)| ((*kind).to_owned(), source.clone()))
             .collect(),
         needs_credential: survey.needs_credential,
-        ca_files: survey.endpoint.ca_files.clone(),
+        ca_files: survey.endpoint.connection.ca_files.clone(),
         endpoints: vec![first_endpoint(&survey, secrets)],
         broken: broken(&survey.files),
         heartbeat: survey.config.limits.heartbeat,

@@ -113,7 +113,9 @@ impl ModelChain {
             [Some(whole), token.filter(|token| *token != whole)].into_iter().flatten()
         });
         let mut secrets: Vec<String> = credentials.chain(headers).map(str::to_owned).collect();
-        secrets.extend(self.endpoints.iter().flat_map(|endpoint| endpoint.proxies.secrets()));
+        secrets.extend(
+            self.endpoints.iter().flat_map(|endpoint| endpoint.connection.proxies.secrets()),
+        );
         secrets.extend(self.endpoints.iter().flat_map(EndpointSettings::login_secrets));
         secrets.into_iter()
     }

@@ -13,7 +13,7 @@ use crate::config::clouds::{CloudEndpoint, CloudSources};
 use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{BaseUrl, CaFile, IdentityFiles, ServiceKind};
+use crate::model::{BaseUrl, CaFile, ConnectionTerms, IdentityFiles, ServiceKind};
 
 /// The header that enables features which the service has not released.
 const BETA: &str = "anthropic-beta";
@@ -83,9 +83,11 @@ impl<'a> EndpointSources<'a> {
             credential,
             headers: with_betas(env.custom_headers.clone(), &config.betas),
             marks_cache: config.prompt_caching,
-            ca_files: ca_files(args, env),
-            identity: identity_files(env),
-            proxies: env.proxies.clone(),
+            connection: ConnectionTerms {
+                ca_files: ca_files(args, env),
+                identity: identity_files(env),
+                proxies: env.proxies.clone(),
+            },
             timers: config.timers,
         }
     }

@@ -47,7 +47,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, CaFile, IdentityFiles, Proxies, RequestTimers, Secret, ServiceKind};
+use crate::model::{BaseUrl, ConnectionTerms, RequestTimers, Secret, ServiceKind};
 use crate::secrets::KnownSecrets;
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
@@ -195,11 +195,7 @@ pub struct EndpointSettings {
     pub headers: Vec<(String, String)>,
     /// True if requests mark the parts that the prompt cache may keep.
     pub marks_cache: bool,
-    /// Certificates to trust in addition to the system's.
-    pub ca_files: Vec<CaFile>,
-    /// The certificate for servers that demand one.
-    pub identity: Option<IdentityFiles>,
-    pub proxies: Proxies,
+    pub connection: ConnectionTerms,
     pub timers: RequestTimers,
 }
 
@@ -240,7 +236,7 @@ impl fmt::Debug for EndpointSettings {
             .field("origin", &origin)
             .field("credential", &self.credential)
             .field("headers", &headers)
-            .field("proxies", &self.proxies)
+            .field("proxies", &self.connection.proxies)
             .finish_non_exhaustive()
     }
 }

@@ -176,7 +176,7 @@ impl SettingsSurvey {
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = crate::tools::secret_values(&self.variables, Some(&self.config.commands));
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
-        secrets.extend(self.endpoint.proxies.secrets());
+        secrets.extend(self.endpoint.connection.proxies.secrets());
         secrets.extend(self.endpoint.login_secrets());
         let headers = self.endpoint.headers.iter();
         secrets.extend(headers.map(|(_, value)| value.clone()).filter(|value| value.len() > 15));

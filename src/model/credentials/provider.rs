@@ -69,7 +69,9 @@ impl CredentialProvider {
     /// system's certificates when a login is renewed. Fetched credentials are added to the
     /// endpoint's secrets.
     pub(crate) fn new(endpoint: ModelService, roots: &[CertificateDer<'static>]) -> Option<Self> {
-        let ModelService { kind, credential, proxies, secrets: known, supervisor, .. } = endpoint;
+        let ModelService { kind, credential, connection, secrets: known, supervisor, .. } =
+            endpoint;
+        let proxies = connection.proxies;
         Some(Self(match credential {
             Credential::None => ProviderKind::None,
             Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
