@@ -28,7 +28,7 @@ impl RunJob {
     pub(super) fn debug_log(&self) -> Result<Option<DebugLog>, UsageError> {
         let output = &self.settings.output;
         let Some(filter) = &output.library_log else { return Ok(None) };
-        let Some(place) = &output.debug_file else {
+        let Some(place) = &output.files.debug else {
             log_libraries(self.shared.stderr.clone(), filter);
             return Ok(None);
         };
@@ -53,7 +53,7 @@ impl RunJob {
             return Box::new(NoProgress);
         }
         let is_quiet = output.verbosity == Some(Verbosity::Waits);
-        let is_shared = output.library_log.is_some() && output.debug_file.is_none();
+        let is_shared = output.library_log.is_some() && output.files.debug.is_none();
         let is_plain = output.dumb_terminal || is_quiet || is_shared;
         let has_status = io::stderr().is_terminal() && !is_plain;
         let medium = if has_status { LineMedium::Terminal } else { LineMedium::Log };

@@ -111,7 +111,7 @@ impl RunJob {
         let (job, subject) = (self.clone(), subject.clone());
         let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
         Box::new(move |why| {
-            let Some(file) = &job.settings.output.result_file else { return };
+            let Some(file) = &job.settings.output.files.result else { return };
             // If even this fails, there is no further way.
             let _ = file.remove();
             let by = match why {
@@ -415,7 +415,7 @@ impl RunJob {
     /// Writes the result file. If another process has taken the session over, it is left to that
     /// process.
     async fn write_result_file(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
-        if self.settings.output.result_file.is_some() {
+        if self.settings.output.files.result.is_some() {
             check_ownership(report, "the result file")?;
         }
         self.write_result_in_time(self.object(report), ResultRetention::Synced).await
@@ -424,7 +424,7 @@ impl RunJob {
     /// Writes the answer to the file of `--last-message-file`, within a time limit for slow disks.
     /// If another process has taken the session over, it is left to that process.
     async fn write_last_message(&self, report: &ResultReport<'_>) -> anyhow::Result<()> {
-        let Some(file) = self.settings.output.last_message_file.clone() else { return Ok(()) };
+        let Some(file) = self.settings.output.files.last_message.clone() else { return Ok(()) };
         check_ownership(report, "--last-message-file")?;
         let path = file.path().display().to_string();
         let text = self.shared.redactor.redact(&report.answer());
@@ -445,7 +445,7 @@ impl RunJob {
         object: ResultObject,
         how: ResultRetention,
     ) -> anyhow::Result<()> {
-        let Some(file) = self.settings.output.result_file.clone() else { return Ok(()) };
+        let Some(file) = self.settings.output.files.result.clone() else { return Ok(()) };
         let (job, claim) = (self.clone(), WriteClaim::default());
         let writer = claim.clone();
         let writing = tokio::task::spawn_blocking(move || job.write_result(&object, how, &writer));
@@ -480,7 +480,7 @@ impl RunJob {
         how: ResultRetention,
         claim: &WriteClaim,
     ) -> anyhow::Result<()> {
-        let Some(file) = &self.settings.output.result_file else { return Ok(()) };
+        let Some(file) = &self.settings.output.files.result else { return Ok(()) };
         let mut object = object.to_value();
         self.shared.redactor.redact_json(&mut object);
         let staged = file.stage(&to_line(&object), how);

@@ -133,7 +133,7 @@ pub(super) async fn prepare_and_begin(
 /// Removes the result file of an earlier run, before the first long wait: if this process is killed
 /// during one, the file must not be taken for the result of this run.
 fn remove_older_result(output: &settings::OutputSettings) -> Result<(), UsageError> {
-    let Some(file) = &output.result_file else { return Ok(()) };
+    let Some(file) = &output.files.result else { return Ok(()) };
     let place = || format!("--result-file {}", file.path().display());
     Ok(file.remove().with_context(place)?)
 }
@@ -376,7 +376,7 @@ impl RunJob {
         if let Some(debug) = debug {
             // The result does not depend on this file.
             if let (Err(error), Some(place)) =
-                (debug.finish(SharedOutput::STDERR_LIMIT).await, &settings.output.debug_file)
+                (debug.finish(SharedOutput::STDERR_LIMIT).await, &settings.output.files.debug)
             {
                 let path = place.path().display();
                 self.shared.warn(&format!("--debug-file {path} is not complete: {error}"));
@@ -474,7 +474,7 @@ impl RunJob {
             let place = || format!("--heartbeat-file {}", file.path().display());
             HeartbeatFile::create(file).with_context(place)
         };
-        let probe = settings.output.heartbeat_file.as_ref().map(create).transpose()?;
+        let probe = settings.output.files.heartbeat.as_ref().map(create).transpose()?;
         Ok((setup, resumption, probe))
     }
 

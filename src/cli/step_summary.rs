@@ -79,7 +79,7 @@ impl RunJob {
     /// Returns the summary file of a step of GitHub Actions, if the run reports to one. A host
     /// reports on its turns itself.
     fn reports_to_step(&self) -> Option<&StepSummaryFile> {
-        self.settings.output.step_summary.as_ref().filter(|_| self.host.is_none())
+        self.settings.output.files.step_summary.as_ref().filter(|_| self.host.is_none())
     }
 
     /// Annotates a failed run, for the list of errors of the job.

@@ -148,12 +148,7 @@ pub struct OutputSettings {
     pub subagent_text: bool,
     /// The fields of the result on standard output. Empty: all fields.
     pub fields: Vec<String>,
-    pub result_file: Option<OutputFile>,
-    /// The file for the answer as text.
-    pub last_message_file: Option<OutputFile>,
-    pub heartbeat_file: Option<OutputFile>,
-    /// The file for the details of the run.
-    pub debug_file: Option<OutputFile>,
+    pub files: OutputFiles,
     /// Filter for the log messages of libraries. `None`: they are not shown.
     pub library_log: Option<LogFilter>,
     /// True if the terminal cannot move its cursor.
@@ -161,6 +156,17 @@ pub struct OutputSettings {
     pub colors: ColorChoice,
     /// True if this is a CI job, whose log users read.
     pub is_ci: bool,
+}
+
+/// The files that a run writes besides its output.
+#[derive(Clone, Debug, Default)]
+pub struct OutputFiles {
+    pub result: Option<OutputFile>,
+    /// The file for the answer as text.
+    pub last_message: Option<OutputFile>,
+    pub heartbeat: Option<OutputFile>,
+    /// The file for the details of the run.
+    pub debug: Option<OutputFile>,
     /// The summary file of a step of GitHub Actions, unless summaries are switched off.
     pub step_summary: Option<StepSummaryFile>,
 }

@@ -10,9 +10,9 @@ use super::credential;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::{
-    CredentialSource, EndpointSettings, OutputSettings, PromptSource, Settings, ToolRules,
-    acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits, sandbox, servers,
-    system,
+    CredentialSource, EndpointSettings, OutputFiles, OutputSettings, PromptSource, Settings,
+    ToolRules, acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits,
+    sandbox, servers, system,
 };
 use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
 use crate::cli::chosen_session::session_dir;
@@ -260,7 +260,7 @@ fn output(
             return Err(UsageError::new(line));
         }
     }
-    let settings = OutputSettings {
+    Ok(OutputSettings {
         format,
         verbose: output.verbose,
         verbosity,
@@ -268,44 +268,40 @@ fn output(
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
         fields: output.output_fields.clone(),
-        result_file: output_file("--result-file", output.result_file.as_deref())?,
-        last_message_file: output_file("--last-message-file", output.last_message_file.as_deref())?,
-        heartbeat_file: output_file("--heartbeat-file", output.heartbeat_file.as_deref())?,
-        debug_file: output_file("--debug-file", args.compatibility.debug_file.as_deref())?,
+        files: output_files(args, step_summary)?,
         library_log: args.compatibility.library_log(),
         dumb_terminal: env.dumb_terminal,
         colors: env.colors,
         is_ci: env.is_ci,
-        step_summary,
-    };
-    check_output_files(&settings)?;
-    Ok(settings)
+    })
 }
 
-/// Rejects a file that two flags name: one output would replace the other.
-fn check_output_files(settings: &OutputSettings) -> Result<(), UsageError> {
-    let files = [
-        ("--result-file", &settings.result_file),
-        ("--last-message-file", &settings.last_message_file),
-        ("--heartbeat-file", &settings.heartbeat_file),
-        ("--debug-file", &settings.debug_file),
-    ];
-    let files = files.map(|(flag, file)| file.as_ref().map(|file| (flag, file)));
-    let files: Vec<(&str, &OutputFile)> = files.into_iter().flatten().collect();
-    for (index, (flag, file)) in files.iter().enumerate() {
-        if let Some((other, _)) = files[..index].iter().find(|(_, other)| file.is_same(other)) {
-            let path = file.path().display();
-            let what = format!("{other} and {flag} both name {path}; give each a file of its own");
+/// Opens the folders of the files, and checks existing files. Rejects a file that two flags name:
+/// one output would replace the other.
+fn output_files(
+    args: &RunArgs,
+    step_summary: Option<StepSummaryFile>,
+) -> Result<OutputFiles, UsageError> {
+    let mut opened: Vec<(&str, OutputFile)> = Vec::new();
+    let mut open = |flag, path: Option<&Path>| -> Result<_, UsageError> {
+        let Some(path) = path else { return Ok(None) };
+        let shown = path.display();
+        let file = OutputFile::open(path).with_context(|| format!("{flag} {shown}"))?;
+        if let Some((other, _)) = opened.iter().find(|(_, other)| file.is_same(other)) {
+            let shown = file.path().display();
+            let what = format!("{other} and {flag} both name {shown}; give each a file of its own");
             return Err(UsageError::new(what));
         }
-    }
-    Ok(())
-}
-
-/// Opens the folder of a file for output, and checks an existing file.
-fn output_file(flag: &str, path: Option<&Path>) -> Result<Option<OutputFile>, UsageError> {
-    let Some(path) = path else { return Ok(None) };
-    Ok(Some(OutputFile::open(path).with_context(|| format!("{flag} {}", path.display()))?))
+        opened.push((flag, file.clone()));
+        Ok(Some(file))
+    };
+    Ok(OutputFiles {
+        result: open("--result-file", args.output.result_file.as_deref())?,
+        last_message: open("--last-message-file", args.output.last_message_file.as_deref())?,
+        heartbeat: open("--heartbeat-file", args.output.heartbeat_file.as_deref())?,
+        debug: open("--debug-file", args.compatibility.debug_file.as_deref())?,
+        step_summary,
+    })
 }
 
 /// Returns the variables that commands see: with `bypassPermissions` all but the model's
