@@ -17,7 +17,7 @@ use super::messages::is_error;
 use super::run_event::{RunEvent, WaitingFor};
 use super::run_monitor::CancelReason;
 use super::tool_runner::{CompletedCall, ToolRunner};
-use super::world::RunWorld;
+use super::world::{InternalError, RunWorld};
 
 /// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.
 const FILE_MAX: u64 = 8_000_000;
@@ -67,7 +67,7 @@ impl RunWorld<'_> {
         let checking = Box::pin(toolbox.run_requirement(cancel.clone()));
         let waiting_for = WaitingFor::Tool { name: "--require".to_owned(), id: String::new() };
         let Some(check) = self.run_cancellable(waiting_for, &cancel, checking).await? else {
-            return Ok(self.internal_error("a `--require` check was planned without a command"));
+            return Ok(self.internal_error(InternalError::NoRequirement));
         };
         let passed = check.passed();
         let verified = self.tools.toolbox().acceptance().requirement;

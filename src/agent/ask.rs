@@ -24,7 +24,7 @@ use super::model_caller::ModelCaller;
 use super::run_event::{Heartbeat, RunEvent, WaitingFor};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
-use super::world::RunWorld;
+use super::world::{InternalError, RunWorld};
 
 /// The warning that citations were left out.
 const UNEVEN_CITATIONS: &str = "no citations are asked for: a request has them for all documents or \
@@ -69,7 +69,7 @@ impl RunWorld<'_> {
         self.caller.accounting.record_repairs(repairs);
         let worst_case = self.context_view().worst_case(&call);
         if !self.caller.accounting.reserve(worst_case) {
-            return Ok(self.internal_error("the budget changed after the cost check"));
+            return Ok(self.internal_error(InternalError::BudgetChanged));
         }
         if let CallPurpose::Summary(trigger) = call.purpose
             && let Err(event) = self.before_compaction(trigger).await
@@ -229,8 +229,8 @@ impl RunWorld<'_> {
         Event::Failed(failure)
     }
 
-    pub(super) fn internal_error(&mut self, what: &str) -> Event {
-        self.broken = Some(what.to_owned());
+    pub(super) fn internal_error(&mut self, error: InternalError) -> Event {
+        self.broken = Some(error);
         Event::InternalError
     }
 }

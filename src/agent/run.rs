@@ -25,7 +25,7 @@ use super::setup::{
 use super::shared_ledger::SharedLedger;
 use super::signals::InterruptReceiver;
 use super::tool_runner::ToolRunner;
-use super::world::RunWorld;
+use super::world::{InternalError, RunWorld};
 
 /// Time limit at the end of a run for work that serves other runs only: a login that is being
 /// renewed, a notice of a rate limit.
@@ -102,15 +102,6 @@ async fn settle_shared_work(world: &mut RunWorld<'_>) {
     let _ = tokio::time::timeout(limit, settling).await;
 }
 
-/// A defect of this program that ended the run.
-#[derive(Debug, thiserror::Error)]
-enum InternalError {
-    #[error(transparent)]
-    Panic(#[from] Panic),
-    #[error(transparent)]
-    InvalidEvent(#[from] InvalidEvent),
-}
-
 /// Flattens a panic or an invalid event into an internal error.
 fn flatten_result(
     driven: Result<Result<StopReason, InvalidEvent>, Panic>,
@@ -125,7 +116,7 @@ fn close(world: &mut RunWorld<'_>, driven: Result<StopReason, InternalError>) ->
         Ok(reason)
     });
     closed.unwrap_or_else(|error| {
-        world.broken = Some(error.to_string());
+        world.broken = Some(error);
         // The same panic may happen again; the outcome is still needed.
         let _ = catch_panic(|| world.close(StopReason::InternalError));
         StopReason::InternalError
@@ -362,7 +353,7 @@ impl RunWorld<'_> {
             agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
-            broken: self.broken.clone(),
+            broken: self.broken.as_ref().map(ToString::to_string),
             acceptance: self.acceptance(),
             servers: self.tools.servers().stats(),
             ..RunOutcome::new(reason, recorded, stats)

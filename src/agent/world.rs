@@ -1,10 +1,11 @@
 //! The world of a run: performs the machine's actions, one arm per action.
 
-use crate::journal::{Journal, UndoneCalls};
 use serde_json::Value;
 
+use crate::journal::{Journal, UndoneCalls};
+use crate::process::Panic;
 use crate::recovery::{
-    Action, CallPurpose, Event, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
+    Action, CallPurpose, Event, InvalidEvent, Limits, Moment, Nudge, RecoveryPlan, RecoveryRecord,
     ReplyDisposition, ReplyKind, StopReason, Transition, Trim,
 };
 use crate::secrets::Redactor;
@@ -23,6 +24,19 @@ use super::model_caller::ModelCaller;
 use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::tool_runner::ToolRunner;
+
+/// A defect of this program that ended the run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InternalError {
+    #[error(transparent)]
+    Panic(#[from] Panic),
+    #[error(transparent)]
+    InvalidEvent(#[from] InvalidEvent),
+    #[error("the budget changed after the cost check")]
+    BudgetChanged,
+    #[error("a `--require` check was planned without a command")]
+    NoRequirement,
+}
 
 /// Maximum length of the recorded message of an error, in characters.
 const END_ERROR_MAX: usize = 500;
@@ -48,8 +62,7 @@ pub(super) struct RunWorld<'a> {
     /// The position of this run among the agents.
     pub(super) context: AgentContext,
     pub(super) limits: Limits,
-    /// The message of an internal error.
-    pub(super) broken: Option<String>,
+    pub(super) broken: Option<InternalError>,
     /// The turn whose outcome was reported before the run waited for sub-agents.
     pub(super) yielded_in_turn: Option<u32>,
 }
@@ -346,7 +359,8 @@ impl RunWorld<'_> {
     /// Returns the message of the service or of the defect that ended the run, for reports.
     pub(super) fn end_error(&self, reason: StopReason) -> Option<String> {
         let last = self.caller.last_failure().filter(|_| reason.info().reports_last_fault);
-        let error = last.map(|last| last.fault.summary()).or_else(|| self.broken.clone());
+        let error = last.map(|last| last.fault.summary());
+        let error = error.or_else(|| Some(self.broken.as_ref()?.to_string()));
         // Redacted before it is cut: a part of a secret would not be recognized.
         let redactor = Redactor::new(self.context.deps.secrets.clone());
         let error = redactor.redact(&error.filter(|error| !error.is_empty())?);

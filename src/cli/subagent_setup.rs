@@ -64,7 +64,7 @@ fn models(settings: &Settings) -> ModelLookup {
             facts = facts.with_context_window(window);
         }
         if let Some(own) = names.iter().find_map(|name| known.get(*name)) {
-            facts.prices = Some(prices(own).map_err(|error| UnusableModel(error.to_string()))?);
+            facts.prices = Some(prices(own).map_err(|error| UnusableModel(error.into()))?);
         }
         Ok(facts)
     })

@@ -35,5 +35,5 @@ pub(super) enum SpawnError {
 
 /// The reason that a model cannot be used.
 #[derive(Debug, Error)]
-#[error("{0}")]
-pub struct UnusableModel(pub String);
+#[error(transparent)]
+pub struct UnusableModel(#[from] pub Box<dyn std::error::Error + Send + Sync>);

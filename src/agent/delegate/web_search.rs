@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::journal::Journal;
 use crate::model::{Reasoning, WebSearch};
-use crate::process::catch_async_panic;
+use crate::process::{Panic, catch_async_panic};
 use crate::recovery::{Fault, Interrupt, StopReason};
 use crate::tools::{AgentDefinition, SubagentToolsError, WebSearchInput};
 use crate::transcript::{Block, Message, Role, with_error_tags};
@@ -25,6 +25,7 @@ use super::super::run_event::{Observer, RunEvent};
 use super::super::run_monitor::RunMonitor;
 use super::super::setup::ModelStats;
 use super::super::signals::{InterruptReceiver, interrupt};
+use super::super::world::InternalError;
 use super::report::failed_outcome;
 use super::spawner::PendingSubagent;
 use super::subagent_run::{AgentContext, ParentRun, limits};
@@ -74,9 +75,12 @@ struct SearchFindings {
 enum SearchFailure {
     #[error(transparent)]
     Tools(#[from] SubagentToolsError),
-    /// The fault of a request, or a panic.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{}", .0.summary())]
+    Panicked(Panic),
+    #[error(transparent)]
+    Defective(#[from] InternalError),
+    #[error("{}", .0.summary())]
+    Refused(Box<Fault>),
     #[error("it ended as {}", .0.name())]
     Ended(StopReason),
 }
@@ -103,7 +107,7 @@ impl ParentRun {
                     work.await
                 }
             };
-            match found.unwrap_or_else(|panic| Err(SearchFailure::Failed(panic.summary()))) {
+            match found.unwrap_or_else(|panic| Err(SearchFailure::Panicked(panic))) {
                 Ok(found) => {
                     let took = began.until(clock.now());
                     let (text, detail) = (found.describe(&input), found.detail(&input, took));
@@ -154,10 +158,10 @@ async fn run(
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.messages()));
     }
-    let fault = world.caller.last_fault().map(Fault::summary);
-    Err(match world.broken.take().or(fault) {
-        Some(detail) => SearchFailure::Failed(detail),
-        None => SearchFailure::Ended(reason),
+    Err(match (world.broken.take(), world.caller.last_fault()) {
+        (Some(defect), _) => defect.into(),
+        (None, Some(fault)) => SearchFailure::Refused(Box::new(fault.clone())),
+        (None, None) => SearchFailure::Ended(reason),
     })
 }
 
