@@ -3,6 +3,9 @@
 
 use crate::json;
 
+/// The maximum size of a settings file, in bytes.
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// Rewrites the text of a user as strict JSON. The positions of values stay the same, counted from
 /// after a byte order mark. Invalid JSON is returned unrepaired.
 pub fn written_json(text: &str) -> String {

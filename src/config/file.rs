@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::ConfigError;
 pub use super::check::ForeignMistakes;
 use super::check::{self, FileValue, ValidSettings};
-use super::comments::{is_inline, written_json};
-use super::managed;
+use super::comments::{FILE_BYTES_MAX, is_inline, written_json};
 use super::rule_names;
 use super::setting::Untrusted;
 use super::spans;
@@ -20,8 +19,9 @@ use crate::json;
 use crate::process::file_reads;
 use crate::tools::{RuleList, absolute_rule, anchor_rule, rule_below};
 
-/// The maximum size of a settings file, in bytes.
-pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The paths of the managed files, lowest precedence first.
+pub(super) const MANAGED_FILES: [&str; 2] =
+    ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
 
 /// A valid settings file, parsed.
 #[derive(Clone, Debug)]
@@ -143,6 +143,12 @@ pub fn read_file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     read_content(path)?.map(|bytes| parse_bytes(&shown, &bytes)).transpose()
 }
 
+/// Returns true if a path is in a folder of managed files.
+fn is_managed(path: &Path) -> bool {
+    let folders = MANAGED_FILES.iter().filter_map(|file| Path::new(file).parent());
+    folders.into_iter().any(|folder| path.starts_with(folder))
+}
+
 /// Reads the bytes of one file. `None`: it is missing. Does not block on a pipe.
 ///
 /// # Errors
@@ -154,17 +160,19 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
         Err(error) => {
             // No other home folder would help with managed files.
             let closed = file_reads::closed_part(path, geteuid());
-            let why = closed.filter(|_| !managed::is_in_folder(path)).unwrap_or_else(|| {
-                match dangling_link(path).filter(|_| is_missing(&error)) {
-                    Some(link) => {
-                        let it = if link == path { "it".into() } else { link.to_string_lossy() };
-                        format!(
-                            "{it} is a symbolic link to what does not exist; make that available, \
+            let why = closed.filter(|_| !is_managed(path)).unwrap_or_else(|| match dangling_link(
+                path,
+            )
+            .filter(|_| is_missing(&error))
+            {
+                Some(link) => {
+                    let it = if link == path { "it".into() } else { link.to_string_lossy() };
+                    format!(
+                        "{it} is a symbolic link to what does not exist; make that available, \
                              or take the link away"
-                        )
-                    }
-                    None => format!("{error}; make it a readable file, or take it away"),
+                    )
                 }
+                None => format!("{error}; make it a readable file, or take it away"),
             });
             Err(vec![format!("{}: cannot be read: {why}", path.display())])
         }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::file::{self, ParsedSettings};
+use super::file::{self, MANAGED_FILES, ParsedSettings};
 use super::flags::SettingFlags;
 use super::fold::Fold;
 use super::registry;
@@ -14,19 +14,9 @@ use super::setting::Setting;
 use crate::hooks::{HookHandler, HookSettings};
 use crate::secrets::Variables;
 
-/// The paths of the managed files, lowest precedence first.
-pub const MANAGED_FILES: [&str; 2] =
-    ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
-
 /// Returns the paths of the managed files of this machine.
 pub fn files() -> Vec<PathBuf> {
     MANAGED_FILES.iter().map(PathBuf::from).collect()
-}
-
-/// Returns true if a path is in a folder of managed files.
-pub(super) fn is_in_folder(path: &Path) -> bool {
-    let folders = MANAGED_FILES.iter().filter_map(|file| Path::new(file).parent());
-    folders.into_iter().any(|folder| path.starts_with(folder))
 }
 
 /// Returns a managed file and the `*.json` files in the folder of the same name that ends in `.d`,

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::comments::written_json;
-use super::file::{FILE_BYTES_MAX, ParsedSettings, is_missing};
+use super::comments::{FILE_BYTES_MAX, written_json};
+use super::file::{ParsedSettings, is_missing};
 use super::registry;
 use super::setting::{Setting, Untrusted};
 use super::trust::{Trust, UntrustedScript, root};

@@ -15,8 +15,7 @@ use crate::process::{checkout_root, file_reads};
 use crate::text::{hex, in_home};
 use crate::tools::check_glob;
 
-use super::comments::written_json;
-use super::file::FILE_BYTES_MAX;
+use super::comments::{FILE_BYTES_MAX, written_json};
 use super::kinds::{SettingValue, TextOrObject, kinds};
 use super::named_scripts::named_scripts;
 use super::schema_parts::{list, nullable};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -13,7 +13,6 @@ use crate::json;
 use crate::process::{Job, ProgramTerms, timeout_while_running};
 
 use super::environment::ServerEnvironment;
-use super::server_client::header_map;
 
 /// The time limit of the command.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -96,7 +95,7 @@ impl HeadersHelper {
         };
         let pairs = fields.iter().map(|(name, value)| Some((name.as_str(), value.as_str()?)));
         let pairs: Option<Vec<(&str, &str)>> = pairs.collect();
-        let headers = pairs.and_then(|pairs| header_map(pairs).ok()).ok_or_else(invalid)?;
+        let headers = pairs.and_then(header_map).ok_or_else(invalid)?;
         for word in fields.values().filter_map(Value::as_str).flat_map(str::split_whitespace) {
             if word.len() >= SECRET_BYTES_MIN {
                 self.environment.login.secrets.add(word);
@@ -114,4 +113,20 @@ impl HeadersHelper {
         let failed = || HelperError(format!("failed ({})", ended.status));
         if ended.status.success() { Ok(ended.stdout) } else { Err(failed()) }
     }
+}
+
+/// Builds headers from names and values. `None`: one of them is invalid.
+pub(super) fn header_map<'a>(
+    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        // Values from files and secret stores end with a line feed.
+        let value = HeaderValue::try_from(value.trim()).ok()?;
+        headers.insert(HeaderName::try_from(name).ok()?, value);
+    }
+    // Many configurations set them, and the protocol has its own values.
+    headers.remove(CONTENT_TYPE);
+    headers.remove(ACCEPT);
+    Some(headers)
 }

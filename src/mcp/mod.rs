@@ -24,6 +24,7 @@ mod http;
 mod oauth;
 mod peer;
 mod prompts;
+mod remote_prompt;
 mod remote_tool;
 mod request_headers;
 mod required;

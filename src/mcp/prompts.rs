@@ -3,27 +3,15 @@
 use std::slice;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::calls::ServerRequest;
 use super::content::{ContentPart, convert_item};
-use super::remote_tool::{call_prefixes, sanitize_name, tool_name_prefix};
+use super::remote_prompt::RemotePrompt;
 use super::server_task::ServerTask;
 use super::servers::Servers;
 use crate::transcript::Block;
-
-const MOST_PROMPTS: usize = 500;
-
-#[derive(Debug, PartialEq)]
-pub(super) struct RemotePrompt {
-    /// The server's own name for it.
-    name: String,
-    /// The name of its command.
-    command: String,
-    /// The names of its arguments, in order.
-    arguments: Vec<String>,
-}
 
 /// The reason that a prompt cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -32,51 +20,6 @@ pub enum PromptError {
     Unknown { command: String, known: Vec<String> },
     #[error("the MCP server {server:?} does not give the prompt: {why}")]
     Refused { server: String, why: String },
-}
-
-/// Converts a listing. Entries without a name are left out.
-pub(super) fn convert_prompts(server: &str, listed: &[Value]) -> Vec<RemotePrompt> {
-    let prefix = tool_name_prefix(server);
-    let prompt = |prompt: &Value| {
-        let name = prompt["name"].as_str().filter(|name| !name.is_empty())?;
-        let arguments = prompt["arguments"].as_array().into_iter().flatten();
-        let arguments = arguments.filter_map(|argument| argument["name"].as_str());
-        Some(RemotePrompt {
-            name: name.to_owned(),
-            command: format!("{prefix}{}", sanitize_name(name)),
-            arguments: arguments.map(ToOwned::to_owned).collect(),
-        })
-    };
-    listed.iter().take(MOST_PROMPTS).filter_map(prompt).collect()
-}
-
-impl RemotePrompt {
-    /// Returns true if a call names the prompt by the server's own name for it, with its special
-    /// characters.
-    fn has_own_command(&self, server: &str, is_called: impl Fn(&str) -> bool) -> bool {
-        call_prefixes(server).iter().any(|prefix| is_called(&format!("{prefix}{}", self.name)))
-    }
-
-    /// Assigns the words of a call to the named arguments. Surplus words belong to the last
-    /// argument, if there is one.
-    fn assign(&self, words: &[String]) -> Value {
-        let mut assigned = Map::new();
-        for (index, name) in self.arguments.iter().enumerate().take(words.len()) {
-            let is_last = index + 1 == self.arguments.len();
-            let value = if is_last { words[index..].join(" ") } else { words[index].clone() };
-            assigned.insert(name.clone(), value.into());
-        }
-        assigned.into()
-    }
-
-    /// Appends the words of a call to the text of a prompt that takes no arguments.
-    fn with_surplus(&self, text: String, words: &[String]) -> String {
-        if self.arguments.is_empty() && !words.is_empty() {
-            format!("{text}\n\n{}", words.join(" "))
-        } else {
-            text
-        }
-    }
 }
 
 impl Servers {
@@ -165,32 +108,6 @@ fn text_of(result: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_words_of_a_call_are_the_arguments_in_order() {
-        let listed = [
-            json!({ "name": "re view", "arguments": [{ "name": "file" }, { "name": "focus" }] }),
-            json!({ "description": "no name" }),
-            json!({ "name": "plain" }),
-        ];
-        let prompts = convert_prompts("my server", &listed);
-        let names: Vec<&str> = prompts.iter().map(|prompt| prompt.command.as_str()).collect();
-        assert_eq!(names, ["mcp__my_server__re_view", "mcp__my_server__plain"]);
-        for (words, wanted) in [
-            (&[][..], json!({})),
-            (&["a"], json!({ "file": "a" })),
-            (&["a", "b", "c d"], json!({ "file": "a", "focus": "b c d" })),
-        ] {
-            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-            assert_eq!(prompts[0].assign(&words), wanted);
-            assert_eq!(prompts[1].assign(&words), json!({}));
-            let text = |prompt: &RemotePrompt| prompt.with_surplus("Look.".to_owned(), &words);
-            assert_eq!(text(&prompts[0]), "Look.");
-            let rest =
-                if words.is_empty() { String::new() } else { format!("\n\n{}", words.join(" ")) };
-            assert_eq!(text(&prompts[1]), format!("Look.{rest}"));
-        }
-    }
 
     #[test]
     fn the_messages_of_a_prompt_become_one_text() {

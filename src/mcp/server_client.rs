@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
-    WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
@@ -17,7 +16,7 @@ use super::call_error::{
     describe_missing_scope,
 };
 use super::environment::{HttpClientFactory, HttpClientFailure};
-use super::headers_helper::{HeadersHelper, HelperHeaders};
+use super::headers_helper::{HeadersHelper, HelperHeaders, header_map};
 use super::oauth::{AccessTokens, BearerToken, OAuthFault, demanded_scope};
 use super::rpc::ClientMessage;
 use super::sanitize::sanitize_start;
@@ -98,7 +97,7 @@ impl ServerClient {
         redactor: Redactor,
     ) -> Result<Self, HeaderError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = header_map(pairs)?;
+        let headers = header_map(pairs).ok_or(HeaderError::Invalid)?;
         let own = [SESSION_ID, LAST_EVENT_ID];
         if let Some(name) = own.into_iter().find(|name| headers.contains_key(name)) {
             return Err(HeaderError::OfProtocol(name.as_str().to_owned()));
@@ -299,24 +298,6 @@ impl Refusal {
     pub(super) fn is_before_begin(&self) -> bool {
         self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
     }
-}
-
-/// Builds headers from names and values.
-pub(super) fn header_map<'a>(
-    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Result<HeaderMap, HeaderError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in pairs {
-        // Values from files and secret stores end with a line feed.
-        let value = HeaderValue::try_from(value.trim());
-        let pair = HeaderName::try_from(name).ok().zip(value.ok());
-        let (name, value) = pair.ok_or(HeaderError::Invalid)?;
-        headers.insert(name, value);
-    }
-    // Many configurations set them, and the protocol has its own values.
-    headers.remove(CONTENT_TYPE);
-    headers.remove(ACCEPT);
-    Ok(headers)
 }
 
 fn needs_login(response: &Response) -> bool {

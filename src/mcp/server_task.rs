@@ -19,7 +19,7 @@ use super::config::{ServerAddress, ServerConfig};
 use super::connection::{self, Connection, ConnectionHandle, Listing};
 use super::environment::{McpTimers, ServerEnvironment};
 use super::handshake::ServerInfo;
-use super::prompts::{RemotePrompt, convert_prompts};
+use super::remote_prompt::{RemotePrompt, convert_prompts};
 use super::remote_tool::{RemoteTool, convert_tools};
 use super::request_headers::has_valid_headers;
 use super::sanitize::sanitize_start;

@@ -6,13 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::transcript::ToolDefinition;
 
+use super::command_settings::CommandSettings;
 use super::input_fields::{
     FieldType::{Choice, Flag, Name, Names, Text, Todos, Whole, WholeUpTo},
     InputField, optional, required,
 };
 use super::outcome::Effect;
-use super::settings::CommandSettings;
-use super::tool_search;
 
 /// The name of the tool that starts sub-agents, as the model sees it.
 pub const AGENT: &str = "Agent";
@@ -167,7 +166,9 @@ built_in_tools! {
         optional("allowed_domains", Names, "only results from these"),
         optional("blocked_domains", Names, "no results from these");
     ToolSearch => Notes,
-        tool_search::DESCRIPTION,
+        "Finds tools of MCP servers that are not offered yet, and offers them from your next reply \
+         on. The query is words that name or describe what the tool does (+word: it must be there), \
+         or select:NAME,NAME for tools that you know by name.",
         required("query", Name, ""),
         optional("max_results", Whole(1), "default 5, at most 50");
     TodoWrite => Notes,
@@ -208,8 +209,13 @@ impl BuiltinTool {
         }
     }
 
+    /// The description for the model, before the names in braces are replaced.
+    pub(super) fn description(self) -> &'static str {
+        self.info().description
+    }
+
     fn describe(self, commands: &CommandSettings, machine: &[String]) -> String {
-        let mut text = self.info().description.to_string();
+        let mut text = self.description().to_string();
         for (name, duration) in [
             ("{timeout}", commands.timeout),
             ("{longest}", commands.longest()),

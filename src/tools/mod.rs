@@ -17,6 +17,7 @@ mod catalog;
 mod coercion;
 mod command;
 mod command_report;
+mod command_settings;
 mod confinement;
 mod credentials;
 mod domain;
@@ -88,6 +89,7 @@ pub use background::{
     BackgroundTasks, KeptCommands, NoSuchTask, StoppableTask, TaskStops,
 };
 pub use catalog::{AGENT, TASK, WEB_SEARCH, built_in_names, is_agent_tool};
+pub use command_settings::{CommandSettings, InvalidCommand};
 pub use confinement::Confinement;
 pub use domain::InvalidHost;
 pub use encoding::decode_text;
@@ -108,7 +110,7 @@ pub use permission::{
 };
 pub use permit::{DelegatedCall, Permit};
 pub use prepared_call::PreparedCall;
-pub use requirement::{Requirement, RequirementCheck, RequirementEnd, RequirementReport};
+pub use requirement::{RequirementCheck, RequirementEnd, RequirementReport};
 pub use sandbox::{
     ChooseProxy, DomainLists, Egress, EgressGap, EgressOptions, Enforced, InvalidEntry,
     ProbeFailure, ProxyScheme, SandboxError, SandboxGaps, SandboxSettings, SandboxState,
@@ -118,9 +120,9 @@ pub use sandbox::{
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;
 pub use settings::{
-    BadSettings, CommandSettings, Offered, PermissionSettings, ResultLimits, ToolSettings,
+    BadSettings, Offered, PermissionSettings, Requirement, ResultLimits, ToolSettings,
 };
-pub use shell::{InvalidCommand, STARTED_IN_BACKGROUND};
+pub use shell::STARTED_IN_BACKGROUND;
 pub use shell_program::ShellProgram;
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use text::{NUL_SIGN, is_binary};

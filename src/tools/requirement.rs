@@ -20,21 +20,15 @@ use crate::secrets::Redactor;
 use crate::text::last_lines;
 
 use super::command::{CommandEnd, EndedCommand};
-use super::shell::{self, InvalidCommand, ShellSession};
+use super::command_settings::{InvalidCommand, check_command};
+use super::settings::Requirement;
+use super::shell::ShellSession;
 
 /// The limits of the output of a failed check in the result, in lines and in bytes.
 const TAIL_LINES_MAX: usize = 20;
 const TAIL_BYTES_MAX: usize = 4000;
 
 const CUT_OFF: &str = "was stopped because the run was to end";
-
-/// A command that must pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
-    pub command: String,
-    /// The maximum running time.
-    pub timeout: Duration,
-}
 
 /// The result of one run of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +142,7 @@ pub struct RequirementReport {
 impl RequirementState {
     /// Creates the state before the first check.
     pub(super) fn new(requirement: Requirement) -> Result<Self, InvalidCommand> {
-        shell::check_command(&requirement.command)?;
+        check_command(&requirement.command)?;
         let verified = Mutex::new(RequirementReport {
             command: requirement.command.clone(),
             attempts: 0,

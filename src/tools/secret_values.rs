@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::types::ChildEnvironment;
 
+use super::command_settings::CommandSettings;
 use super::environment::{is_credential, is_essential, is_name_of_key, is_telling, looks_secret};
-use super::settings::CommandSettings;
 use crate::secrets::is_distinctive;
 
 /// The minimum length of a password in an address that is looked for elsewhere, in bytes.

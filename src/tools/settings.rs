@@ -10,17 +10,16 @@ use crate::secrets::KnownSecrets;
 
 use super::background::{KeptCommands, TaskStops};
 use super::catalog::{BuiltinTool, is_agent_tool};
+use super::command_settings::{CommandSettings, InvalidCommand};
 use super::domain::InvalidHost;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::offered_name::MCP;
 use super::permission::{LivePermissions, RuleError};
-use super::requirement::Requirement;
 use super::sandbox::{SandboxError, SandboxSettings};
 use super::schema::AnswerSchema;
-use super::shell::InvalidCommand;
 use super::web::WebSettings;
-use crate::types::{ChildEnvironment, OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode};
+use crate::types::{OnDenied, PermissionMode, PermissionPrompt, ToolSearchMode};
 
 /// The built-in tools that the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,41 +98,12 @@ pub struct PermissionSettings {
     pub additional_directories: Vec<PathBuf>,
 }
 
-/// The limits and the environment of commands.
-#[derive(Clone, Debug)]
-pub struct CommandSettings {
-    /// The timeout of a command for which the call names none.
+/// A command that must pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    pub command: String,
+    /// The maximum running time.
     pub timeout: Duration,
-    /// The longest timeout that a call may name, unless `timeout` is longer.
-    pub max_timeout: Duration,
-    /// The default and the maximum lifetime of a background command.
-    pub background_lifetime: Duration,
-    /// The maximum memory of all commands together, in bytes. `None`: no limit.
-    pub memory: Option<u64>,
-    pub child_environment: ChildEnvironment,
-    /// Names of variables that commands see although they look like secrets. Never the model's
-    /// credentials.
-    pub pass_env: Vec<String>,
-}
-
-impl CommandSettings {
-    /// Returns the longest timeout of a command.
-    pub(super) fn longest(&self) -> Duration {
-        self.max_timeout.max(self.timeout)
-    }
-}
-
-impl Default for CommandSettings {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_mins(2),
-            max_timeout: Duration::from_mins(10),
-            background_lifetime: Duration::from_hours(1),
-            memory: None,
-            child_environment: ChildEnvironment::Scrub,
-            pass_env: Vec::new(),
-        }
-    }
 }
 
 /// The usual length of a text of the Read tool, in bytes.

@@ -19,6 +19,7 @@ use super::background::{BackgroundTasks, CommandKeeper, TaskStart};
 use super::capture::{CapturedOutput, OutputCapture, OutputFolder};
 use super::command::{AwaitedEnd, EndedCommand, wait_for_end};
 use super::command_report::CommandReport;
+use super::command_settings::CommandSettings;
 use super::credentials::CredentialSet;
 use super::environment::CommandEnv;
 use super::final_cwd::{CwdReport, FinalCwd};
@@ -28,13 +29,10 @@ use super::input::{BashInput, lowered};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{WorkFolders, resolve};
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
-use super::settings::{CommandSettings, ToolSettings};
+use super::settings::ToolSettings;
 use super::shell_program::ShellProgram;
 use super::toolbox_setup::background_tasks;
 use super::withheld::{FailedCommand, WithheldNotes, names};
-
-/// The maximum length of a command, in bytes: the kernel accepts no argument longer than 128 KiB.
-const COMMAND_BYTES_MAX: usize = 120_000;
 
 /// The environment variable in which a shell receives the command. It unsets it.
 const TEXT_VARIABLE: &str = "OUTLAST_COMMAND";
@@ -469,33 +467,6 @@ impl ShellSession {
                 self.cwd().display()
             )),
         }
-    }
-}
-
-/// The reason that no shell could run a command.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidCommand {
-    #[error("the command is empty")]
-    Empty,
-    #[error("the command contains a NUL character")]
-    ContainsNul,
-    #[error(
-        "the command is {bytes} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file and \
-         run that."
-    )]
-    TooLong { bytes: usize },
-}
-
-/// Rejects a command that no shell could run.
-pub(super) fn check_command(command: &str) -> Result<(), InvalidCommand> {
-    if command.trim().is_empty() {
-        Err(InvalidCommand::Empty)
-    } else if command.contains('\0') {
-        Err(InvalidCommand::ContainsNul)
-    } else if command.len() > COMMAND_BYTES_MAX {
-        Err(InvalidCommand::TooLong { bytes: command.len() })
-    } else {
-        Ok(())
     }
 }
 

@@ -35,11 +35,6 @@ const RESULTS_MAX: usize = 50;
 /// The maximum length of a description in a result, in characters.
 const SUMMARY_CHARS: usize = 200;
 
-/// The description of the search for the model, before the names of the tools.
-pub(super) const DESCRIPTION: &str = "Finds tools of MCP servers that are not offered yet, and \
-    offers them from your next reply on. The query is words that name or describe what the tool \
-    does (+word: it must be there), or select:NAME,NAME for tools that you know by name.";
-
 /// The deferred tools of one agent.
 #[derive(Debug)]
 pub struct DeferredTools {
@@ -155,10 +150,11 @@ impl DeferredTools {
     }
 
     fn define(&self) -> ToolDefinition {
+        let tool = BuiltinTool::ToolSearch;
         ToolDefinition {
             name: TOOL_SEARCH.to_owned(),
-            description: format!("{DESCRIPTION} These are there: {}", self.names()),
-            input_schema: BuiltinTool::ToolSearch.schema().clone(),
+            description: format!("{} These are there: {}", tool.description(), self.names()),
+            input_schema: tool.schema().clone(),
         }
     }
 

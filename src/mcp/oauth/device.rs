@@ -20,7 +20,7 @@ use rmcp::transport::auth::{
 };
 
 use super::exchange::TokenSource;
-use super::login::LoginError;
+use super::fault::LoginError;
 use super::token_http::TokenHttp;
 use crate::mcp::sanitize::sanitize_start;
 

@@ -17,6 +17,23 @@ pub(in crate::mcp) enum OAuthFault {
     Permanent(String),
 }
 
+/// The reason that there is no login.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoginError(String);
+
+impl LoginError {
+    pub fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
+impl From<OAuthFault> for LoginError {
+    fn from(fault: OAuthFault) -> Self {
+        Self(fault.to_string())
+    }
+}
+
 /// Describes an error of the protocol with its causes.
 pub(super) fn describe(error: &AuthError, redactor: &Redactor) -> String {
     let mut text = String::new();

@@ -14,33 +14,17 @@ use serde_json::json;
 use super::super::call_error::classify_client_error;
 use super::super::config::HttpAddress;
 use super::super::environment::LoginEnvironment;
+use super::super::headers_helper::header_map;
 use super::super::sanitize::sanitize_start;
-use super::super::server_client::{EVENTS, JSON, SESSION_ID, challenge, header_map};
+use super::super::server_client::{EVENTS, HeaderError, JSON, SESSION_ID, challenge};
 use super::device::DeviceLogin;
 use super::exchange::{KnownAuthority, TokenSource, add_scopes};
-use super::fault::OAuthFault;
+use super::fault::LoginError;
 use super::redirect::{RedirectListener, Redirected};
 use super::token_file::{GrantKind, LOCK_TIMEOUT, SavedLogin};
 
 /// The time limit of the request that finds out whether the server demands a login.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The reason that there is no login.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LoginError(String);
-
-impl LoginError {
-    pub fn new(why: String) -> Self {
-        Self(why)
-    }
-}
-
-impl From<OAuthFault> for LoginError {
-    fn from(fault: OAuthFault) -> Self {
-        Self(fault.to_string())
-    }
-}
 
 /// The method of the user's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +65,7 @@ pub async fn begin_login(
     way: LoginWay,
     environment: &LoginEnvironment,
 ) -> Result<PendingLogin, LoginError> {
-    let url = Url::parse(&address.url).map_err(|error| LoginError(error.to_string()))?;
+    let url = Url::parse(&address.url).map_err(|error| LoginError::new(error.to_string()))?;
     let challenge = ask_for_challenge(&url, address, environment).await?;
     let source =
         TokenSource::new(server, url, address.oauth.clone().unwrap_or_default(), environment);
@@ -93,7 +77,7 @@ pub async fn begin_login(
     let port = source.settings.callback_port;
     let listener = RedirectListener::bind(port).await.map_err(|error| {
         let port = port.map_or_else(String::new, |port| format!(" {port}"));
-        LoginError(format!("the port{port} for the way back cannot be opened: {error}"))
+        LoginError::new(format!("the port{port} for the way back cannot be opened: {error}"))
     })?;
     let redirect = listener.address.as_str();
     let client = client(&source, &mut manager, &metadata, before, (redirect, &scopes)).await?;
@@ -102,14 +86,14 @@ pub async fn begin_login(
         // In metadata without a page for logins, the token endpoint stands for it.
         LoginWay::Browser if metadata.authorization_endpoint == metadata.token_endpoint => {
             let why = "its authorization server offers no login in a browser; try --device";
-            return Err(LoginError(why.to_owned()));
+            return Err(LoginError::new(why.to_owned()));
         }
         LoginWay::Browser => {
             let store = InMemoryCredentialStore::new();
             manager.set_credential_store(store.clone());
             let failed = |error: AuthError| source.fault(NO_LOGIN, &error);
             let url = manager.get_authorization_url(&scopes).await.map_err(failed)?;
-            let url = Url::parse(&url).map_err(|error| LoginError(error.to_string()))?;
+            let url = Url::parse(&url).map_err(|error| LoginError::new(error.to_string()))?;
             PendingExchange::Browser(Box::new(BrowserLogin { manager, store, listener, url }))
         }
         LoginWay::Device => {
@@ -165,7 +149,7 @@ async fn client(
         return Ok(client);
     }
     if metadata.registration_endpoint.is_none() {
-        return Err(LoginError(
+        return Err(LoginError::new(
             "its authorization server registers no clients by itself: register outlast there, with \
              the redirect address http://localhost:PORT/callback, and write \"oauth\": \
              {\"clientId\": ..., \"callbackPort\": PORT} into its entry"
@@ -220,13 +204,14 @@ impl BrowserLogin {
         let state = self.url.query_pairs().find(|(name, _)| name == "state");
         let state = state.map(|(_, value)| value.into_owned()).unwrap_or_default();
         let redirected = self.listener.receive(&state).await;
-        let redirected = redirected
-            .map_err(|error| LoginError(format!("the way back from the browser broke: {error}")))?;
+        let redirected = redirected.map_err(|error| {
+            LoginError::new(format!("the way back from the browser broke: {error}"))
+        })?;
         let url = match redirected {
             Redirected::Granted(url) => url,
             Redirected::Refused(why) => {
                 let why = sanitize_start(&why, &source.redactor);
-                return Err(LoginError(format!("the login was refused ({why})")));
+                return Err(LoginError::new(format!("the login was refused ({why})")));
             }
         };
         let failed = |error: AuthError| source.fault("the login is not completed", &error);
@@ -249,7 +234,7 @@ async fn save(source: &TokenSource, login: &SavedLogin) -> Result<(), LoginError
     // renewal hangs, and the login is saved without the lock.
     let _lock = source.file.lock(LOCK_TIMEOUT).await;
     let saved = source.file.prepare().and_then(|new| source.file.commit(new, login));
-    saved.map_err(|error| LoginError(format!("the login cannot be saved in {path}: {error}")))
+    saved.map_err(|error| LoginError::new(format!("the login cannot be saved in {path}: {error}")))
 }
 
 /// Requests the challenge of the server, which names the authorization server and the scopes. Some
@@ -260,10 +245,10 @@ async fn ask_for_challenge(
     address: &HttpAddress,
     environment: &LoginEnvironment,
 ) -> Result<Option<String>, LoginError> {
-    let failed = |why: String| LoginError(format!("the server cannot be asked: {why}"));
+    let failed = |why: String| LoginError::new(format!("the server cannot be asked: {why}"));
     let client = (environment.http)(url.as_str()).map_err(|error| failed(error.to_string()))?;
     let pairs = address.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let headers = header_map(pairs).map_err(|error| failed(error.to_string()))?;
+    let headers = header_map(pairs).ok_or_else(|| failed(HeaderError::Invalid.to_string()))?;
     let client_info = json!({ "name": "outlast", "version": env!("CARGO_PKG_VERSION") });
     let first =
         json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info });

@@ -21,7 +21,8 @@ mod token_http;
 
 pub(super) use access_tokens::{AccessTokens, BearerToken};
 pub(super) use exchange::{demanded_scope, is_metadata_address};
+pub use fault::LoginError;
 pub(super) use fault::OAuthFault;
-pub use login::{LoginError, LoginWay, PendingLogin, begin_login};
+pub use login::{LoginWay, PendingLogin, begin_login};
 pub use settings::{OAuthSettings, unknown_oauth_keys};
 pub use token_file::{LoginFolder, LoginState};
