@@ -250,7 +250,7 @@ fn user_prompt(text: &str, host: Option<&HostTurn>) -> Prompt {
 fn describe_damage(damage: &Damage) -> String {
     let Damage { line, what, dropped_records, kept_in } = damage;
     let location = match kept_in {
-        Some(path) => format!("they are kept in {}", path.display()),
+        Some(path) => format!("they are kept in {path}"),
         None => "they stay in that file".to_owned(),
     };
     format!(

@@ -251,7 +251,7 @@ pub struct Damage {
     /// Number of lines that were left out, including intact ones.
     pub dropped_records: u32,
     /// The file that they were moved to. `None`: they are still in place.
-    pub kept_in: Option<PathBuf>,
+    pub kept_in: Option<String>,
 }
 
 /// A tool call that is about to run. Its input is in the reply, unless a hook or a permission

@@ -147,7 +147,7 @@ impl LockedSession {
             }
         };
         if let Some(damage) = &mut restored.contract.damage {
-            damage.kept_in = kept_in;
+            damage.kept_in = kept_in.map(|file| file.display().to_string());
         }
         if end.lacks_newline {
             journal.end_line();

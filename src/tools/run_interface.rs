@@ -13,6 +13,7 @@ use crate::secrets::KnownSecrets;
 use super::acceptance::Acceptance;
 use super::background::{BackgroundTasks, TaskStops};
 use super::external::truncated;
+use super::file_names;
 use super::permission::{PermissionUpdate, UpdateError};
 use super::requirement::{RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
@@ -181,16 +182,16 @@ impl Toolbox {
     }
 
     /// Returns the folder in which the next command starts, if it is another one than at the last
-    /// call.
+    /// call: as text, which journals can hold and [`Self::go_on_in`] reads.
     pub fn take_new_folder(&self) -> Option<PathBuf> {
-        self.tools.shell.take_new_cwd()
+        self.tools.shell.take_new_cwd().map(|folder| file_names::shown(&folder).into())
     }
 
     /// Starts the next command in `folder`. If it is gone or the run may not work there, returns
     /// the folder in which the next command starts instead.
     pub fn go_on_in(&self, folder: &Path) -> Option<PathBuf> {
         let ToolSet { shell, places, .. } = &*self.tools;
-        (!shell.go_on_in(folder, places)).then(|| shell.cwd())
+        (!shell.go_on_in(&file_names::find(folder), places)).then(|| shell.cwd())
     }
 
     /// Adds variables exported by the user's hooks to the environment of later commands. Returns

@@ -384,6 +384,10 @@ async fn commands_go_on_in_the_folder_of_an_earlier_process() {
     assert_eq!(bench.toolbox.take_new_folder(), None);
     bench.bash("cd ..").await;
     assert_eq!(bench.toolbox.take_new_folder(), Some(bench.cwd.clone()));
+    bench.bash(r"mkdir $'odd\xff' && cd $'odd\xff'").await;
+    let odd = bench.toolbox.take_new_folder().expect("a new folder");
+    assert_eq!(odd, bench.cwd.join(r"odd\xFF"));
+    assert_eq!(bench.toolbox.go_on_in(&odd), None);
     assert_eq!(bench.toolbox.go_on_in(&sub), None);
     assert_eq!(text(&bench.bash("pwd").await), sub.display().to_string());
     for folder in [bench.cwd.join("missing"), bench.outside()] {
