@@ -7,7 +7,7 @@ use outlast_core::recovery::{
     AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger, CutKind,
     EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Incomplete, Limits, Moment,
     Persistence, Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource,
-    RetryHint, Run, StopReason, plan,
+    RetryHint, Run, StopReason, Streaming, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -308,7 +308,10 @@ fn by_what_is_called() -> String {
         Case { run: refreshing, ..Case::under("the next elsewhere", away) },
         Case::of("poor", refreshing).with(POOR),
     ];
-    let whole: Change = |run| Run { unstreamed_turns: 5, ..run };
+    let whole: Change = |run| {
+        let streaming = Streaming { unstreamed_turns: 5, ..run.streaming };
+        Run { streaming, ..run }
+    };
     let unstreamed = [
         Case::of("rich", whole),
         Case { failure: rounds, ..Case::of("with all remedies", whole) },

@@ -3,7 +3,7 @@
 use super::backoff::retry_after_jitter;
 use super::event::{ConnectionChoice, ReplyDisposition, Trim};
 use super::recovery_table::{plan, retry_cost};
-use super::state::{Call, Compaction, Fast, Pause, Run};
+use super::state::{Call, Compaction, Fast, Pause, Run, Streaming};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
     Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Persistence, RecoveryCause,
@@ -60,9 +60,13 @@ impl Run {
             P::DropCacheMarks => without(Trim::CacheMarks),
             P::Trim => without(Trim::OldestRounds),
             P::DropStreaming => {
-                again(Self { streaming_refused: true, ..run }, call).trimming(Trim::Streaming)
+                let streaming = Streaming { is_refused: true, ..run.streaming };
+                again(Self { streaming, ..run }, call).trimming(Trim::Streaming)
             }
-            P::ResumeStreaming => again(Self { unstreamed_turns: 0, ..run }, call),
+            P::ResumeStreaming => {
+                let streaming = Streaming { unstreamed_turns: 0, ..run.streaming };
+                again(Self { streaming, ..run }, call)
+            }
             P::CompactReactively => again(run.compacting(context), Call::OVERFLOW_SUMMARY),
             P::SkipCompaction => again(run.skip_compaction(), Call::REPLY),
             P::CompactUnsummarised => {
@@ -163,7 +167,7 @@ impl Run {
         match call {
             Call::Ask(_) => {
                 let overloads = self.count_overloads(failure, context.limits);
-                Self { overloads, ..run.count_torn(failure, context.limits) }
+                Self { overloads, streaming: run.streaming.after(failure, context.limits), ..run }
             }
             Call::Refresh(_) => run,
         }
@@ -177,15 +181,26 @@ impl Run {
         let most = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0)).max(2);
         self.overloads.saturating_add(1).min(most)
     }
+}
+
+impl Streaming {
+    /// True if the current turn does without streaming.
+    pub(super) fn is_avoided(self, limits: &Limits) -> bool {
+        self.is_refused || self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
+    }
+
+    /// An answer without streaming does not show that streams work.
+    pub(super) fn after_answer(self, limits: &Limits) -> Self {
+        if self.is_avoided(limits) { self } else { Self { torn_streams: 0, ..self } }
+    }
 
     /// Counts broken streams. After enough of them in a row, early or late, this turn and
     /// the next ones do not stream. If a call without streaming fails, too, the next one streams
     /// again, and one more torn stream is then enough.
-    fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
-        if self.avoids_streaming(limits) {
-            let whole_turns =
-                if failure.may_be_of_whole_reply() { 0 } else { self.unstreamed_turns };
-            return Self { unstreamed_turns: whole_turns, ..self };
+    fn after(self, failure: Failure, limits: &Limits) -> Self {
+        if self.is_avoided(limits) {
+            let is_over = failure.may_be_of_whole_reply();
+            return if is_over { Self { unstreamed_turns: 0, ..self } } else { self };
         }
         if !failure.has_streamed() {
             return self;
@@ -194,11 +209,10 @@ impl Run {
         if torn == 0 || torn < limits.torn_streams_per_whole {
             return Self { torn_streams: torn, ..self };
         }
-        // The current turn counts as well.
-        let whole_turns = limits.whole_turns.saturating_add(1);
         Self {
             torn_streams: limits.torn_streams_per_whole.saturating_sub(1),
-            unstreamed_turns: whole_turns,
+            // The current turn counts as well.
+            unstreamed_turns: limits.whole_turns.saturating_add(1),
             ..self
         }
     }

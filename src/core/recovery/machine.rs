@@ -7,7 +7,7 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyMode, TokenEstimate,
 };
-use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run, Streaming};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason, plan,
@@ -115,8 +115,7 @@ impl Run {
     /// Resets the counters for a new process, in which no call has failed yet.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by(Renewal::Beginning, &context.limits.budgets);
-        let run = Self { torn_streams: 0, unstreamed_turns: 0, streaming_refused: false, ..self };
-        Self { budgets, failures: 0, overloads: 0, ..run }
+        Self { budgets, failures: 0, overloads: 0, streaming: Streaming::default(), ..self }
     }
 
     fn on_tools_done(self, loop_status: LoopStatus, context: StepContext<'_>) -> StepOutcome {
@@ -157,7 +156,8 @@ impl Run {
             return Err(StopReason::Deadline);
         }
         let budgets = self.budgets.spend(Budget::Turn).ok_or(StopReason::MaxTurns)?;
-        Ok(Self { budgets, unstreamed_turns: self.unstreamed_turns.saturating_sub(1), ..self })
+        let unstreamed_turns = self.streaming.unstreamed_turns.saturating_sub(1);
+        Ok(Self { budgets, streaming: Streaming { unstreamed_turns, ..self.streaming }, ..self })
     }
 
     /// The notice for the model before this turn.
@@ -197,7 +197,7 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         let caps = &context.limits.caps;
-        let is_whole = estimate.needs_whole_reply || self.avoids_streaming(context.limits);
+        let is_whole = estimate.needs_whole_reply || self.streaming.is_avoided(context.limits);
         let (mode, most) = if is_whole {
             (ReplyMode::Whole, caps.whole)
         } else {
@@ -322,11 +322,10 @@ impl Run {
         Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(context) }
     }
 
-    /// Records that the service was reached. An answer without streaming does not show that streams
-    /// work.
+    /// Records that the service was reached.
     pub(super) fn record_service_reached(self, context: StepContext<'_>) -> Self {
-        let torn = if self.avoids_streaming(context.limits) { self.torn_streams } else { 0 };
-        Self { overloads: 0, torn_streams: torn, connection: ConnectionChoice::Pooled, ..self }
+        let streaming = self.streaming.after_answer(context.limits);
+        Self { overloads: 0, streaming, connection: ConnectionChoice::Pooled, ..self }
     }
 
     /// Records that the reply ended normally.
@@ -353,11 +352,6 @@ impl Run {
     pub fn gave_up_compacting(self) -> bool {
         self.useless_compactions >= USELESS_MAX
             && self.phase == Phase::Stopped(StopReason::PromptTooLong)
-    }
-
-    /// True if the current turn does without streaming.
-    pub(super) fn avoids_streaming(self, limits: &Limits) -> bool {
-        self.streaming_refused || self.unstreamed_turns > 0 || limits.torn_streams_per_whole == 0
     }
 
     /// True if the reply that was just paid for is the last one.

@@ -2,7 +2,7 @@
 
 use super::budget::Renewal;
 use super::event::CallPurpose;
-use super::state::{Call, Fast, Pause, Run};
+use super::state::{Call, Fast, Pause, Run, Streaming};
 use super::step::{StepContext, StepOutcome};
 use super::{Budget, Budgets, ErrorClass, Failure, Moment};
 
@@ -40,12 +40,12 @@ impl Run {
     /// Changes the model index. The stream statistics belong to the endpoint, not to the model; a
     /// refusal of streaming is about the model.
     fn moving_to(self, model_index: u8, context: StepContext<'_>) -> Self {
-        let run = Self { model_index, streaming_refused: false, ..self };
-        if context.limits.share_endpoint(self.model_index, model_index) {
-            run
+        let streaming = if context.limits.share_endpoint(self.model_index, model_index) {
+            Streaming { is_refused: false, ..self.streaming }
         } else {
-            Self { torn_streams: 0, unstreamed_turns: 0, ..run }
-        }
+            Streaming::default()
+        };
+        Self { model_index, streaming, ..self }
     }
 
     /// Tries the preferred model again if that is due (`--fallback-return`). Returns true if so.

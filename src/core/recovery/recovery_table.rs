@@ -182,7 +182,7 @@ fn retry_implausible_overflow(failure: Failure, distance: RetryDistance) -> Opti
 /// Repeats with streaming a request that was refused as invalid without it, before anything is
 /// removed from it. Streaming was accepted before; streams broke.
 fn resume_streaming(failure: Failure, run: &Run, distance: RetryDistance) -> Option<RecoveryPlan> {
-    let is_without = run.unstreamed_turns > 0 && !run.streaming_refused;
+    let is_without = run.streaming.unstreamed_turns > 0 && !run.streaming.is_refused;
     let is_refused = failure.class == ErrorClass::InvalidRequest && !is_refreshing(run);
     (is_without && is_refused && distance == RetryDistance::Near)
         .then_some(RecoveryPlan::ResumeStreaming)

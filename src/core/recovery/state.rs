@@ -37,13 +37,7 @@ pub struct Run {
     pub failures: u8,
     /// Consecutive overloads; enough of them cause a change of model.
     pub overloads: u8,
-    /// Consecutive broken streams, whether they broke early or late.
-    pub torn_streams: u8,
-    /// Turns without streaming because streams broke, the current one included.
-    pub unstreamed_turns: u8,
-    /// True if the service refuses streaming for this model.
-    #[serde(default)]
-    pub streaming_refused: bool,
+    pub streaming: Streaming,
     /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
     /// Time before which this model is not called: the server's retry-after.
@@ -192,6 +186,17 @@ impl Call {
             Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
         }
     }
+}
+
+/// The experience with streams, by which calls do without streaming.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Streaming {
+    /// Consecutive broken streams, whether they broke early or late.
+    pub torn_streams: u8,
+    /// Turns without streaming because streams broke, the current one included.
+    pub unstreamed_turns: u8,
+    /// True if the service refuses streaming for this model.
+    pub is_refused: bool,
 }
 
 /// The state of fast mode.
