@@ -6,11 +6,11 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CutKind, EndpointStatus,
-    ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete, Interrupt, InvalidEvent,
-    KeptAnswer, LeftOff, Limits, LoopStatus, Moment, Money, Pause, Persistence, Phase, Probed,
-    RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run, StopHookDecision, StopReason,
-    TokenEstimate, Transition, WorkStatus,
+    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CompactionState, CutKind,
+    EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete,
+    Interrupt, InvalidEvent, KeptAnswer, LeftOff, Limits, LoopStatus, Moment, Money, Pause,
+    Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run,
+    StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -277,7 +277,7 @@ fn without_times(run: Run, now: Moment) -> Run {
         Phase::Estimating(_)
         | Phase::Calling(_)
         | Phase::Pausing { .. }
-        | Phase::Probing { .. } => run.size,
+        | Phase::Probing { .. } => run.compaction.size,
         Phase::Ready
         | Phase::Working
         | Phase::RunningStopHooks
@@ -295,7 +295,7 @@ fn without_times(run: Run, now: Moment) -> Run {
         preferred_retry_at,
         fast,
         failures,
-        size,
+        compaction: CompactionState { size, ..run.compaction },
         ..run
     }
 }

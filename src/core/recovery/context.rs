@@ -4,12 +4,12 @@ use super::budget::Renewal;
 use super::event::{
     CallPurpose, CompactionTrigger, CutKind, ReplyDisposition, ReplyKind, TokenEstimate, Trim,
 };
-use super::state::{Call, Compaction, Run};
+use super::state::{Call, Compaction, CompactionState, Run};
 use super::step::{StepContext, StepOutcome};
 use super::{AvailableMitigations, Budget, Limits, RecoveryCause, RecoveryPlan, StopReason};
 
 /// Consecutive compactions without progress after which the run ends.
-pub(super) const USELESS_MAX: u8 = 2;
+const USELESS_MAX: u8 = 2;
 /// A compaction that leaves the conversation above its threshold is progress if it removes at least
 /// one part in this many.
 const PART_REMOVED: u32 = 4;
@@ -26,8 +26,8 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         let crowded = estimate.is_crowded(context.limits);
-        let run = self.check_compaction(crowded, estimate.size);
-        if run.useless_compactions >= USELESS_MAX {
+        let run = Self { compaction: self.compaction.judged(crowded, estimate.size), ..self };
+        if run.compaction.is_useless() {
             return run.stop(StopReason::PromptTooLong);
         }
         if crowded && run.may_compact(estimate.mitigations, context.limits) {
@@ -60,24 +60,10 @@ impl Run {
         outcome.by(chosen)
     }
 
-    /// Judges a compaction once, by the first request that follows it, which has `size` tokens.
-    fn check_compaction(self, crowded: bool, size: u32) -> Self {
-        let run = Self { size, ..self };
-        match self.compaction {
-            Compaction::Idle | Compaction::Spent => run,
-            Compaction::Done => {
-                let shrank = size <= self.size - self.size / PART_REMOVED;
-                let useless =
-                    if crowded && !shrank { self.useless_compactions.saturating_add(1) } else { 0 };
-                Self { compaction: Compaction::Spent, useless_compactions: useless, ..run }
-            }
-        }
-    }
-
     /// True if the conversation may be compacted ahead of need. False for a call that has already
     /// failed.
     fn may_compact(self, mitigations: AvailableMitigations, limits: &Limits) -> bool {
-        self.compaction == Compaction::Idle
+        self.compaction.stage == Compaction::Idle
             && self.failures == 0
             && self.compacts_ahead(limits)
             && mitigations.rounds
@@ -122,7 +108,7 @@ impl Run {
 
     /// Replaces the older part of the conversation and goes on.
     pub(super) fn compact(self, context: StepContext<'_>) -> StepOutcome {
-        let run = Self { compaction: Compaction::Done, ..self };
+        let run = Self { compaction: self.compaction.at(Compaction::Done), ..self };
         run.call(Call::REPLY, context).with(ReplyDisposition::Summary)
     }
 
@@ -139,6 +125,29 @@ impl Run {
 
     /// Continues without the failed summary.
     pub(super) fn skip_compaction(self) -> Self {
-        Self { compaction: Compaction::Spent, failures: 0, ..self }
+        Self { compaction: self.compaction.at(Compaction::Spent), failures: 0, ..self }
+    }
+}
+
+impl CompactionState {
+    pub(super) fn at(self, stage: Compaction) -> Self {
+        Self { stage, ..self }
+    }
+
+    /// True if compaction no longer helps.
+    pub(super) fn is_useless(self) -> bool {
+        self.useless >= USELESS_MAX
+    }
+
+    /// Judges a compaction once, by the first request that follows it, which has `size` tokens.
+    fn judged(self, crowded: bool, size: u32) -> Self {
+        match self.stage {
+            Compaction::Idle | Compaction::Spent => Self { size, ..self },
+            Compaction::Done => {
+                let shrank = size <= self.size - self.size / PART_REMOVED;
+                let useless = if crowded && !shrank { self.useless.saturating_add(1) } else { 0 };
+                Self { stage: Compaction::Spent, useless, size }
+            }
+        }
     }
 }

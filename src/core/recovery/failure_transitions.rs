@@ -70,7 +70,8 @@ impl Run {
             P::CompactReactively => again(run.compacting(context), Call::OVERFLOW_SUMMARY),
             P::SkipCompaction => again(run.skip_compaction(), Call::REPLY),
             P::CompactUnsummarised => {
-                let outcome = again(Self { compaction: Compaction::Done, ..run }, Call::REPLY);
+                let compaction = run.compaction.at(Compaction::Done);
+                let outcome = again(Self { compaction, ..run }, Call::REPLY);
                 return outcome.with(ReplyDisposition::Summary).by(chosen);
             }
             P::CoolDown => run.cool_down(self, failure, purpose, context),

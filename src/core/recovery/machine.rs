@@ -2,7 +2,6 @@
 
 use super::budget::Renewal;
 use super::capacity_probe::{CapacityWait, SentProbe};
-use super::context::USELESS_MAX;
 use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyMode, TokenEstimate,
@@ -136,7 +135,8 @@ impl Run {
             Err(reason) => self.stop(reason),
             Ok(run) => {
                 let (run, notice) = run.resume_fast_mode(context).notice(context);
-                let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
+                let compaction = run.compaction.at(Compaction::Idle);
+                let run = Self { cap: Cap::First, compaction, ..run };
                 run.call(Call::REPLY, context).noticing(notice)
             }
         }
@@ -350,8 +350,7 @@ impl Run {
 
     /// True if the run ended because compaction no longer helped.
     pub fn gave_up_compacting(self) -> bool {
-        self.useless_compactions >= USELESS_MAX
-            && self.phase == Phase::Stopped(StopReason::PromptTooLong)
+        self.compaction.is_useless() && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
     /// True if the reply that was just paid for is the last one.

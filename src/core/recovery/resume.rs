@@ -1,7 +1,7 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{Compaction, Fast, Phase, Run};
+use super::state::{CompactionState, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
@@ -17,9 +17,7 @@ impl Run {
             preferred_model_after: Moment::default(),
             preferred_retry_at: self.preferred_retry_at.map(|_| Moment::default()),
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
-            compaction: Compaction::Idle,
-            useless_compactions: 0,
-            size: 0,
+            compaction: CompactionState::default(),
             asked_about_work: false,
             wrapping_up: false,
             quota_ended: false,

@@ -24,14 +24,7 @@ pub struct Run {
     /// with which the run left it. `None` while it is in use, or if it refused permanently.
     pub preferred_retry_at: Option<Moment>,
     pub fast: Fast,
-    /// The stage of this turn's compaction.
-    pub compaction: Compaction,
-    /// Consecutive compactions without progress: they neither brought the conversation under its
-    /// threshold nor made it much smaller.
-    pub useless_compactions: u8,
-    /// The size of the last request for a reply, in tokens, by which a compaction is judged.
-    #[serde(default)]
-    pub size: u32,
+    pub compaction: CompactionState,
     pub cap: Cap,
     /// Consecutive failures of the current call: the exponent of the back-off. Has an upper bound.
     pub failures: u8,
@@ -245,6 +238,17 @@ impl KeptAnswer {
             ) => Self::None,
         }
     }
+}
+
+/// The compaction of this turn, and the use of those before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CompactionState {
+    pub stage: Compaction,
+    /// Consecutive compactions without progress: they neither brought the conversation under its
+    /// threshold nor made it much smaller.
+    pub useless: u8,
+    /// The size of the last request for a reply, in tokens, by which a compaction is judged.
+    pub size: u32,
 }
 
 /// The stage of a turn's compaction.

@@ -185,7 +185,7 @@ fn two_ineffective_compactions_in_one_turn_count_as_consecutive() {
 #[test]
 fn an_effective_compaction_resets_the_ineffective_count() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(ROOMY);
-    assert_eq!(story.run.useless_compactions, 0);
+    assert_eq!(story.run.compaction.useless, 0);
     let story = story.works(CROWDED).sums_up(CROWDED);
     story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
@@ -196,7 +196,7 @@ fn a_compaction_is_measured_once_by_the_first_request_after_it() {
     let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     let story = story.fails(ErrorClass::ServerError).wakes().then(cut).then(cut);
-    assert_eq!(story.run.useless_compactions, 1);
+    assert_eq!(story.run.compaction.useless, 1);
     story.asks_for(CallPurpose::Reply);
 }
 
@@ -205,7 +205,7 @@ fn a_resumed_run_starts_with_no_ineffective_compactions() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(CROWDED);
     let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
     story.asks_for(CallPurpose::Reply);
-    assert_eq!(story.run.useless_compactions, 0);
+    assert_eq!(story.run.compaction.useless, 0);
     story.works(CROWDED).asks_for(AHEAD);
 }
 
@@ -250,7 +250,7 @@ fn a_compaction_that_removes_a_quarter_is_progress_even_above_the_threshold() {
         story.asks_for(AHEAD);
         story = story.sums_up(sized(120_000));
         story.asks_for(CallPurpose::Reply);
-        assert_eq!(story.run.useless_compactions, 0);
+        assert_eq!(story.run.compaction.useless, 0);
         story = story.works(sized(160_000));
     }
     let story = story.sums_up(sized(120_001)).works(sized(160_000)).sums_up(sized(120_001));
