@@ -6,8 +6,8 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    Action, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CompactionState, CutKind,
-    EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete,
+    Action, Attempts, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CompactionState,
+    CutKind, EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete,
     Interrupt, InvalidEvent, KeptAnswer, LeftOff, Limits, LoopStatus, Moment, Money, Pause,
     Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run,
     StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
@@ -264,14 +264,15 @@ fn without_times(run: Run, now: Moment) -> Run {
         run.phase
     };
     let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(CallPurpose::Reply));
-    let (not_before, away_until) = (Moment::default(), Moment::default());
+    let away_until = Moment::default();
     let preferred_retry_at = run.preferred_retry_at.map(|_| Moment::default());
     let fast = if let Fast::Cooling { .. } = run.fast {
         Fast::Cooling { until: Moment::default() }
     } else {
         run.fast
     };
-    let failures = run.failures.min(1);
+    let failures = run.attempts.failures.min(1);
+    let attempts = Attempts { failures, not_before: Moment::default(), ..run.attempts };
     // Between a reply and the next request, nothing depends on the size of the last one.
     let size = match phase {
         Phase::Estimating(_)
@@ -289,12 +290,11 @@ fn without_times(run: Run, now: Moment) -> Run {
     Run {
         phase,
         may_escalate,
-        not_before,
         shared_wait_until: yields_until,
         preferred_model_after: away_until,
         preferred_retry_at,
         fast,
-        failures,
+        attempts,
         compaction: CompactionState { size, ..run.compaction },
         ..run
     }
@@ -543,7 +543,10 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         step.action,
         Action::Estimate { .. } | Action::Ask(_) | Action::Refresh | Action::Probe { .. }
     );
-    assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
+    assert!(
+        !calls || next.attempts.not_before <= step.at,
+        "the server did not allow it yet: {step:?}"
+    );
     let answered = matches!(step.event, Event::Replied(_) | Event::Failed(_));
     assert_eq!(step.edit.reply == ReplyDisposition::Absent, !answered, "{step:?}");
     let silent = step.edit.say.is_none() && step.edit.notice.is_none();

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    AccountKind, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger, CutKind,
-    EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Incomplete, Limits, Moment,
-    Persistence, Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter, RetryAfterSource,
-    RetryHint, Run, StopReason, Streaming, plan,
+    AccountKind, Attempts, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger,
+    CutKind, EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Incomplete, Limits,
+    Moment, Persistence, Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter,
+    RetryAfterSource, RetryHint, Run, StopReason, Streaming, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -19,6 +19,11 @@ const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
 
 /// What differs about the run.
 type Change = fn(Run) -> Run;
+
+/// As many overloads in a row.
+fn failed(times: u8) -> Attempts {
+    Attempts { failures: times, overloads: times, ..Attempts::default() }
+}
 
 /// One column of the table: what differs from an ordinary call that fails for the first time.
 struct Case {
@@ -53,7 +58,7 @@ impl Case {
     fn plan_for(&self, class: ErrorClass) -> String {
         let begun = Run::new(7, &self.limits);
         let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
-        let run = (self.run)(Run { phase, failures: 1, overloads: 1, ..begun });
+        let run = (self.run)(Run { phase, attempts: failed(1), ..begun });
         let setback = RecoveryCause::Failed((self.failure)(failure(class)));
         let plan = plan(setback, &run, Moment::default(), &self.limits);
         assert_ne!(plan, RecoveryPlan::Stop(StopReason::InternalError), "{class}: no plan applies");
@@ -147,7 +152,7 @@ const ORDINARY: &str = "An ordinary day";
 
 fn in_every_mode() -> String {
     let plain = limits();
-    let third: Change = |run| Run { failures: 3, overloads: 3, ..run };
+    let third: Change = |run| Run { attempts: failed(3), ..run };
     let mut text = failures(
         ORDINARY,
         &[

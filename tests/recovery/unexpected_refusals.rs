@@ -1,9 +1,9 @@
 //! Refusals that are none of the API, after the endpoint has given a good reply.
 
 use outlast_core::recovery::{
-    Call, CallPurpose, EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, Fault,
-    FaultKind, Limits, Moment, Persistence, Phase, RecoveryCause, RecoveryPlan, Run, StopReason,
-    classify, plan,
+    Attempts, Call, CallPurpose, EndpointStatus, ErrorBody, ErrorClass, Event, Failure,
+    FailureStage, Fault, FaultKind, Limits, Moment, Persistence, Phase, RecoveryCause,
+    RecoveryPlan, Run, StopReason, classify, plan,
 };
 
 use super::{Story, TOOL_CALLS, TOOLS_DONE, limits};
@@ -66,7 +66,8 @@ fn an_html_page_counts_as_an_outage() {
     let all = Limits { persistence: Persistence::All, ..limits() };
     let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
     let planned = |limits: &Limits| {
-        let run = Run { phase, failures: 1, ..Run::new(7, limits) };
+        let attempts = Attempts { failures: 1, ..Attempts::default() };
+        let run = Run { phase, attempts, ..Run::new(7, limits) };
         plan(RecoveryCause::Failed(failure), &run, Moment::default(), limits)
     };
     assert_eq!(planned(&all), RecoveryPlan::WaitForCapacity);

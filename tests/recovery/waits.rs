@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    Backoff, Budgets, Call, ErrorClass, Event, Failure, FastMode, Limits, Moment, Persistence,
-    Phase, RetryAfter, RetryAfterSource, RetryHint, Run,
+    Attempts, Backoff, Budgets, Call, ErrorClass, Event, Failure, FastMode, Limits, Moment,
+    Persistence, Phase, RetryAfter, RetryAfterSource, RetryHint, Run,
 };
 
 use super::{ANYTHING, FREE, failure, failure_with_retry_after, limits, secs};
@@ -16,7 +16,7 @@ fn pause(seed: u64, earlier: u8, failure: Failure, limits: &Limits) -> u64 {
     let at = Moment::from_millis(1_000_000);
     let step = |run: Run, event| run.step(at, event, limits).expect("the event fits").next;
     let asked = step(step(Run::new(seed, limits), Event::Begin), Event::Estimated(FREE));
-    let run = Run { failures: earlier, ..asked };
+    let run = Run { attempts: Attempts { failures: earlier, ..asked.attempts }, ..asked };
     let failed = step(run, Event::Failed(failure));
     let Phase::Pausing { until, .. } = failed.phase else { panic!("no pause but {failed:?}") };
     until.as_millis() - at.as_millis()

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use outlast::model::fault::fault_of_response;
 use outlast::recovery::{
-    Call, CallPurpose, EndpointStatus, ErrorBody, Failure, Limits, Moment, Phase, RecoveryCause,
-    RecoveryPlan, RetryHint, Run, classify, plan,
+    Attempts, Call, CallPurpose, EndpointStatus, ErrorBody, Failure, Limits, Moment, Phase,
+    RecoveryCause, RecoveryPlan, RetryHint, Run, classify, plan,
 };
 use reqwest::header::HeaderMap;
 
@@ -38,7 +38,8 @@ fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Me
 
 fn met(failure: Failure, limits: &Limits) -> Met {
     let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
-    let run = Run { phase, failures: 1, overloads: 1, ..Run::new(7, limits) };
+    let attempts = Attempts { failures: 1, overloads: 1, ..Attempts::default() };
+    let run = Run { phase, attempts, ..Run::new(7, limits) };
     let plan = plan(RecoveryCause::Failed(failure), &run, Moment::default(), limits);
     let met = [
         (matches!(plan, RecoveryPlan::Retry { .. }), Met::Retried),

@@ -153,7 +153,7 @@ impl StepOutcome {
     pub(super) fn keeping_answer(self, context: StepContext<'_>) -> Self {
         let Action::Finish(reason) = self.action else { return self };
         let is_final = !(context.limits.stop_hooks || context.limits.requirement);
-        let may_go_on = is_final || self.run.not_before <= context.at;
+        let may_go_on = is_final || self.run.attempts.not_before <= context.at;
         let has_answer = self.run.kept_answer != KeptAnswer::None;
         if !(has_answer && reason.info().answer_may_stand && may_go_on) {
             return self;

@@ -19,7 +19,7 @@ use super::backoff::part;
 use super::event::{Action, Probed, ReplyDisposition};
 use super::failure_transitions::allowed_from;
 use super::recovery_table::{RetryDistance, distance};
-use super::state::{Call, Pause, Phase, Run};
+use super::state::{Attempts, Call, Pause, Phase, Run};
 use super::step::{StepContext, StepOutcome, WAIT_MIN};
 use super::{Budgets, Failure, Limits, Moment, RecoveryCause, RecoveryPlan, RetryHint, StopReason};
 use crate::types::ProbeFinding;
@@ -57,7 +57,9 @@ impl Run {
     /// retry-after. `None` without probes and for a credential: a probe is a request to the model.
     pub(super) fn first_probe(self, then: Call, context: StepContext<'_>) -> Option<Moment> {
         match then {
-            Call::Ask(_) => Some(self.next_probe(context.at, context.limits)?.max(self.not_before)),
+            Call::Ask(_) => {
+                Some(self.next_probe(context.at, context.limits)?.max(self.attempts.not_before))
+            }
             Call::Refresh(_) => None,
         }
     }
@@ -169,11 +171,11 @@ impl Run {
         since: Moment,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let earliest = allowed_from(failure, self.seed, self.failures, context);
+        let earliest = allowed_from(failure, self.seed, self.attempts.failures, context);
         let preferred_retry_at = failure.is_temporary().then_some(earliest);
         let run = Self { preferred_retry_at, ..self };
         let next = run.next_probe(since, context.limits);
-        run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), context)
+        run.wait_with_probes(wait, next.map(|next| next.max(run.attempts.not_before)), context)
     }
 
     fn probe_failed(
@@ -188,9 +190,10 @@ impl Run {
             let calling = self.enter(Phase::Calling(wait.then));
             return calling.on_failure(wait.then, failure, context).with(ReplyDisposition::Absent);
         }
-        let allowed = allowed_from(failure, self.seed, self.failures, context);
-        let run = Self { not_before: self.not_before.max(allowed), ..self };
-        let wait = CapacityWait { until: wait.until.max(run.not_before), ..wait };
+        let allowed = allowed_from(failure, self.seed, self.attempts.failures, context);
+        let not_before = self.attempts.not_before.max(allowed);
+        let run = Self { attempts: Attempts { not_before, ..self.attempts }, ..self };
+        let wait = CapacityWait { until: wait.until.max(not_before), ..wait };
         match classify_probe_failure(failure) {
             ProbeFinding::Answers => run.return_early(context.at, run.model_index, wait, context),
             ProbeFinding::RefusesProbes => {
@@ -199,7 +202,11 @@ impl Run {
             }
             ProbeFinding::StillOut => {
                 let next = run.next_probe(since, context.limits);
-                run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), context)
+                run.wait_with_probes(
+                    wait,
+                    next.map(|next| next.max(run.attempts.not_before)),
+                    context,
+                )
             }
         }
     }

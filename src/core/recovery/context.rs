@@ -49,7 +49,7 @@ impl Run {
         let outcome = if chosen == RecoveryPlan::CommitFolds {
             run.call(Call::REPLY, context).trimming(Trim::Folds)
         } else if chosen == RecoveryPlan::CompactReactively {
-            Self { failures: 0, ..run }.compacting(context).call(Call::OVERFLOW_SUMMARY, context)
+            run.with_failures(0).compacting(context).call(Call::OVERFLOW_SUMMARY, context)
         } else if !run.compacts_ahead(context.limits) {
             run.stop(StopReason::BlockingLimit)
         } else if estimate.counted {
@@ -64,7 +64,7 @@ impl Run {
     /// failed.
     fn may_compact(self, mitigations: AvailableMitigations, limits: &Limits) -> bool {
         self.compaction.stage == Compaction::Idle
-            && self.failures == 0
+            && self.attempts.failures == 0
             && self.compacts_ahead(limits)
             && mitigations.rounds
             && self.budgets.spend(Budget::Compaction).is_some()
@@ -125,7 +125,7 @@ impl Run {
 
     /// Continues without the failed summary.
     pub(super) fn skip_compaction(self) -> Self {
-        Self { compaction: self.compaction.at(Compaction::Spent), failures: 0, ..self }
+        Self { compaction: self.compaction.at(Compaction::Spent), ..self.with_failures(0) }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::backoff::retry_after_jitter;
 use super::event::{ConnectionChoice, ReplyDisposition, Trim};
 use super::recovery_table::{plan, retry_cost};
-use super::state::{Call, Compaction, Fast, Pause, Run, Streaming};
+use super::state::{Attempts, Call, Compaction, Fast, Pause, Run, Streaming};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
     Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Persistence, RecoveryCause,
@@ -113,7 +113,7 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let why = Pause { class, retry: 1, of: None };
-        Self { failures: 0, ..self }.call_from(context.at, why, call, context)
+        self.with_failures(0).call_from(context.at, why, call, context)
     }
 
     /// Waits without counting attempts, and pays from the bucket as long as it lasts.
@@ -127,7 +127,7 @@ impl Run {
         let (budgets, tokens) =
             self.budgets.take_tokens(cost).map_or((self.budgets, 0), |paid| (paid, cost));
         let run = Self { budgets, ..self };
-        let why = Pause { class: failure.class, retry: run.failures, of: None };
+        let why = Pause { class: failure.class, retry: run.attempts.failures, of: None };
         let longest = context.limits.longest_capacity_wait;
         let backoff = Backoff { longest, ..context.limits.backoff };
         let until = run.back_off(backoff, tokens, failure, context);
@@ -146,34 +146,42 @@ impl Run {
     ) -> Moment {
         let longest = context.limits.longest_capacity_wait;
         let pause = if tokens == 0 {
-            Backoff { first: longest, longest }.pause(self.seed, self.failures)
+            Backoff { first: longest, longest }.pause(self.seed, self.attempts.failures)
         } else if failure.retry_after.is_some() {
             return context.at;
         } else {
-            backoff.within(context.limits.max_retry_wait).pause(self.seed, self.failures)
+            backoff.within(context.limits.max_retry_wait).pause(self.seed, self.attempts.failures)
         };
         context.at.after(pause)
     }
 
     fn count(self, call: Call, failure: Failure, context: StepContext<'_>) -> Self {
-        let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
+        let failures = self.attempts.failures.saturating_add(1).min(FAILURES_MAX);
         let allowed = allowed_from(failure, self.seed, failures, context);
         let connection = if failure.suspects_connection() {
             ConnectionChoice::Fresh
         } else {
             ConnectionChoice::Pooled
         };
-        let not_before = self.not_before.max(allowed);
-        let run = Self { failures, connection, not_before, ..self };
-        match call {
-            Call::Ask(_) => {
-                let overloads = self.count_overloads(failure, context.limits);
-                Self { overloads, streaming: run.streaming.after(failure, context.limits), ..run }
-            }
-            Call::Refresh(_) => run,
-        }
+        let not_before = self.attempts.not_before.max(allowed);
+        let (overloads, streaming) = match call {
+            Call::Ask(_) => (
+                self.attempts.count_overloads(failure, context.limits),
+                self.streaming.after(failure, context.limits),
+            ),
+            Call::Refresh(_) => (self.attempts.overloads, self.streaming),
+        };
+        let attempts = Attempts { failures, overloads, not_before };
+        Self { attempts, connection, streaming, ..self }
     }
 
+    /// Sets the number of failures of the current call.
+    pub(super) fn with_failures(self, failures: u8) -> Self {
+        Self { attempts: Attempts { failures, ..self.attempts }, ..self }
+    }
+}
+
+impl Attempts {
     /// Counts consecutive overloads, up to the largest number that matters.
     fn count_overloads(self, failure: Failure, limits: &Limits) -> u8 {
         if failure.class != ErrorClass::ServerOverload {

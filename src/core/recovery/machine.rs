@@ -6,7 +6,7 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyMode, TokenEstimate,
 };
-use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run, Streaming};
+use super::state::{Attempts, Call, Cap, Compaction, Fast, Pause, Phase, Run, Streaming};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason, plan,
@@ -114,7 +114,8 @@ impl Run {
     /// Resets the counters for a new process, in which no call has failed yet.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by(Renewal::Beginning, &context.limits.budgets);
-        Self { budgets, failures: 0, overloads: 0, streaming: Streaming::default(), ..self }
+        let attempts = Attempts { not_before: self.attempts.not_before, ..Attempts::default() };
+        Self { budgets, attempts, streaming: Streaming::default(), ..self }
     }
 
     fn on_tools_done(self, loop_status: LoopStatus, context: StepContext<'_>) -> StepOutcome {
@@ -221,7 +222,7 @@ impl Run {
             cap,
             mode,
             connection: self.connection,
-            attempt: self.failures.saturating_add(1),
+            attempt: self.attempts.failures.saturating_add(1),
             fast: self.fast == Fast::On,
             may_wait_for_shared_limit: self.may_wait_for_shared_limit(),
         };
@@ -250,7 +251,7 @@ impl Run {
         call: Call,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let until = earliest.max(self.not_before);
+        let until = earliest.max(self.attempts.not_before);
         if context.at >= until {
             return self.call(call, context);
         }
@@ -315,17 +316,19 @@ impl Run {
     /// Records that the call was answered. If the preferred model answered, the model chain starts
     /// over.
     pub(super) fn settle(self, context: StepContext<'_>) -> Self {
-        let (first_try, full) = (self.failures == 0, &context.limits.budgets);
+        let (first_try, full) = (self.attempts.failures == 0, &context.limits.budgets);
         let budgets = self.budgets.renewed_by_success(full, first_try);
         let budgets =
             if self.model_index == 0 { budgets.renewed_by(Renewal::Return, full) } else { budgets };
-        Self { budgets, failures: 0, fallback_from: None, ..self.record_service_reached(context) }
+        let run = self.record_service_reached(context).with_failures(0);
+        Self { budgets, fallback_from: None, ..run }
     }
 
     /// Records that the service was reached.
     pub(super) fn record_service_reached(self, context: StepContext<'_>) -> Self {
         let streaming = self.streaming.after_answer(context.limits);
-        Self { overloads: 0, streaming, connection: ConnectionChoice::Pooled, ..self }
+        let attempts = Attempts { overloads: 0, ..self.attempts };
+        Self { attempts, streaming, connection: ConnectionChoice::Pooled, ..self }
     }
 
     /// Records that the reply ended normally.

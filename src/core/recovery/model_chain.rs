@@ -2,9 +2,9 @@
 
 use super::budget::Renewal;
 use super::event::CallPurpose;
-use super::state::{Call, Fast, Pause, Run, Streaming};
+use super::state::{Attempts, Call, Fast, Pause, Run, Streaming};
 use super::step::{StepContext, StepOutcome};
-use super::{Budget, Budgets, ErrorClass, Failure, Moment};
+use super::{Budget, Budgets, ErrorClass, Failure};
 
 impl Run {
     /// Changes to another model and resets the state of the last one: its overloads and its
@@ -22,7 +22,7 @@ impl Run {
         let budgets = Budgets { early_returns, ..renewed };
         let is_temporary = failure.is_none_or(Failure::is_temporary);
         let preferred_retry_at = match self.model_index {
-            0 => is_temporary.then_some(self.not_before),
+            0 => is_temporary.then_some(self.attempts.not_before),
             _ => self.preferred_retry_at,
         };
         Self {
@@ -30,9 +30,7 @@ impl Run {
             preferred_model_after: away_until.unwrap_or_default(),
             preferred_retry_at,
             budgets,
-            failures: 0,
-            overloads: 0,
-            not_before: Moment::default(),
+            attempts: Attempts::default(),
             ..self.moving_to(next, context)
         }
     }
@@ -66,9 +64,7 @@ impl Run {
         Self {
             fallback_from: Some(self.model_index),
             budgets: self.budgets.renewed_by(Renewal::Return, &context.limits.budgets),
-            failures: 0,
-            overloads: 0,
-            not_before: Moment::default(),
+            attempts: Attempts::default(),
             ..self.moving_to(0, context)
         }
     }
@@ -82,9 +78,10 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let not_before = self.preferred_retry_at.unwrap_or_default();
+        let attempts = Attempts { not_before, ..self.attempts };
         let budgets = Budgets { switches: 0, ..self.budgets };
         let run =
-            Self { preferred_retry_at: None, not_before, budgets, ..self.moving_to(0, context) };
+            Self { preferred_retry_at: None, attempts, budgets, ..self.moving_to(0, context) };
         run.call_after_pause(Pause::once(class), Call::Ask(purpose), context)
     }
 
@@ -121,13 +118,6 @@ impl Run {
         purpose: CallPurpose,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let run = Self {
-            fast,
-            failures: before.failures,
-            overloads: before.overloads,
-            not_before: before.not_before,
-            ..self
-        };
-        run.call(Call::Ask(purpose), context)
+        Self { fast, attempts: before.attempts, ..self }.call(Call::Ask(purpose), context)
     }
 }

@@ -239,7 +239,7 @@ fn plans_for_class(failure: Failure, run: &Run, limits: &Limits) -> [Option<Reco
         },
         C::ServerOverload => match limits.source {
             QuerySource::Background => [None; 4],
-            QuerySource::Foreground if run.overloads >= limits.overloads_per_switch => {
+            QuerySource::Foreground if run.attempts.overloads >= limits.overloads_per_switch => {
                 [switch, wait_out, None, None]
             }
             QuerySource::Foreground => [wait_out, switch, None, None],
@@ -404,7 +404,7 @@ fn summarising(run: &Run) -> Option<CompactionTrigger> {
 /// True if the run may not wait out further overloads. Persistent mode does not count them.
 fn exceeds_overload_limit(run: &Run, limits: &Limits) -> bool {
     limits.persistence == Persistence::Off
-        && limits.overload_limit.is_some_and(|limit| run.overloads >= limit)
+        && limits.overload_limit.is_some_and(|limit| run.attempts.overloads >= limit)
 }
 
 /// The retry cost, in bucket tokens: a timeout has already cost more than most failures.
@@ -444,7 +444,7 @@ pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDi
 
 /// The stop reason for a failure. Repeated overloads have a class of their own.
 fn stop_reason(failure: Failure, run: &Run) -> StopReason {
-    if failure.class == ErrorClass::ServerOverload && run.overloads > 1 {
+    if failure.class == ErrorClass::ServerOverload && run.attempts.overloads > 1 {
         return StopReason::ModelError(ErrorClass::Repeated529);
     }
     if failure.is_request_failure() && summarising(run).is_some() {

@@ -37,10 +37,8 @@ impl Run {
 
     /// Counts an unusable reply as a failed attempt over a working connection.
     fn count_unusable_reply(self, context: StepContext<'_>) -> Self {
-        Self {
-            failures: self.failures.saturating_add(1).min(FAILURES_MAX),
-            ..self.record_service_reached(context)
-        }
+        let failures = self.attempts.failures.saturating_add(1).min(FAILURES_MAX);
+        self.record_service_reached(context).with_failures(failures)
     }
 
     fn work(self, context: StepContext<'_>) -> StepOutcome {
@@ -82,7 +80,7 @@ impl Run {
             // this is the last reply.
             (P::Resume, _) => run.request_reply(context).with(Keep),
             (P::RequestCompletion, C::Incomplete(why)) => {
-                Self { failures: 0, ..run }.request_completion(why, context).with(Keep)
+                run.with_failures(0).request_completion(why, context).with(Keep)
             }
             (P::RetryIncomplete, _) => {
                 let left = run.budgets.incomplete_retries;

@@ -1,7 +1,7 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{CompactionState, Fast, Phase, Run};
+use super::state::{Attempts, CompactionState, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
@@ -11,7 +11,7 @@ impl Run {
         Self {
             phase: Phase::Ready,
             connection: ConnectionChoice::Pooled,
-            not_before: Moment::default(),
+            attempts: Attempts { not_before: Moment::default(), ..self.attempts },
             shared_wait_until: Moment::default(),
             fallback_from: None,
             preferred_model_after: Moment::default(),

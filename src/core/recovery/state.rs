@@ -26,15 +26,10 @@ pub struct Run {
     pub fast: Fast,
     pub compaction: CompactionState,
     pub cap: Cap,
-    /// Consecutive failures of the current call: the exponent of the back-off. Has an upper bound.
-    pub failures: u8,
-    /// Consecutive overloads; enough of them cause a change of model.
-    pub overloads: u8,
+    pub attempts: Attempts,
     pub streaming: Streaming,
     /// The kind of connection of the next attempt.
     pub connection: ConnectionChoice,
-    /// Time before which this model is not called: the server's retry-after.
-    pub not_before: Moment,
     /// The end of all waits for shared rate limits of the current call.
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
@@ -179,6 +174,17 @@ impl Call {
             Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
         }
     }
+}
+
+/// The attempts at the current call, which begin again with another model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Attempts {
+    /// Consecutive failures of the current call: the exponent of the back-off. Has an upper bound.
+    pub failures: u8,
+    /// Consecutive overloads; enough of them cause a change of model.
+    pub overloads: u8,
+    /// Time before which this model is not called: the server's retry-after.
+    pub not_before: Moment,
 }
 
 /// The experience with streams, by which calls do without streaming.

@@ -161,7 +161,7 @@ fn persistent_mode_waits_out_an_overload_of_a_day() {
     }
     assert!((300_000..=310_000).contains(&longest), "five minutes and jitter, not {longest} ms");
     assert!(story.requests() < 500, "{} requests a day is no storm", story.requests());
-    assert_eq!(story.run.failures, 30, "the counter stays clamped");
+    assert_eq!(story.run.attempts.failures, 30, "the counter stays clamped");
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 

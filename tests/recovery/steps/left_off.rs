@@ -1,8 +1,8 @@
 //! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
 
 use outlast_core::recovery::{
-    Action, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits, NewDemands,
-    Nudge, ReplyKind, Run, StopHookDecision, StopReason, WorkStatus,
+    Action, Attempts, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits,
+    NewDemands, Nudge, ReplyKind, Run, StopHookDecision, StopReason, WorkStatus,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, limits, with_budgets};
@@ -193,14 +193,15 @@ fn a_new_prompt_and_a_reopened_one_keep_what_the_session_has_used_up() {
         turns: Some(1),
         ..begun.budgets
     };
-    let before = Run { budgets: spent, fast: Fast::Off, failures: 3, ..begun };
+    let attempts = Attempts { failures: 3, ..begun.attempts };
+    let before = Run { budgets: spent, fast: Fast::Off, attempts, ..begun };
     let more = with_budgets(Budgets { compactions: Some(2), ..Budgets::DEFAULT });
     let ways: [Continuation; 2] = [Run::for_new_prompt, Run::reopened];
     for (after, turns) in ways.into_iter().zip([None, Some(1)]) {
         let same = after(before, Some(&rules), &rules);
         assert_eq!((same.budgets.compactions, same.budgets.turns), (Some(0), turns));
         assert_eq!((same.budgets.cool_downs, same.budgets.fast_mode), (2, 0));
-        assert_eq!((same.fast, same.failures), (Fast::Off, 0));
+        assert_eq!((same.fast, same.attempts.failures), (Fast::Off, 0));
         assert_eq!(after(before, Some(&rules), &more).budgets.compactions, Some(2));
         let untouched = after(begun, Some(&rules), &rules);
         assert_eq!((untouched.budgets.compactions, untouched.fast), (Some(1), Fast::On));

@@ -66,7 +66,7 @@ fn a_failed_probe_does_not_change_the_wait() {
     }
     assert_eq!((probes, story.now), (13, until));
     assert_eq!(story.requests(), 1);
-    assert_eq!(story.run.failures, before.failures);
+    assert_eq!(story.run.attempts.failures, before.attempts.failures);
     assert_eq!(story.run.budgets.capacity_probes, before.budgets.capacity_probes - 13);
 }
 
