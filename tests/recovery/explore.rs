@@ -9,8 +9,8 @@ use outlast_core::recovery::{
     Action, Attempts, AvailableMitigations, Budget, Budgets, Call, CallPurpose, CompactionState,
     CutKind, EndpointStatus, ErrorBody, ErrorClass, Event, Failure, FailureStage, Fast, Incomplete,
     Interrupt, InvalidEvent, KeptAnswer, LeftOff, Limits, LoopStatus, Moment, Money, Pause,
-    Persistence, Phase, Probed, RecoveryPlan, ReplyDisposition, ReplyKind, RetryHint, Run,
-    StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
+    Persistence, Phase, PreferredModel, Probed, RecoveryPlan, ReplyDisposition, ReplyKind,
+    RetryHint, Run, StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
 };
 
 use super::explored_limits::{failing, replying, settings, small, unbounded_summaries};
@@ -264,8 +264,8 @@ fn without_times(run: Run, now: Moment) -> Run {
         run.phase
     };
     let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(CallPurpose::Reply));
-    let away_until = Moment::default();
-    let preferred_retry_at = run.preferred_retry_at.map(|_| Moment::default());
+    let retry_at = run.preferred.retry_at.map(|_| Moment::default());
+    let preferred = PreferredModel { not_before: Moment::default(), retry_at, ..run.preferred };
     let fast = if let Fast::Cooling { .. } = run.fast {
         Fast::Cooling { until: Moment::default() }
     } else {
@@ -291,8 +291,7 @@ fn without_times(run: Run, now: Moment) -> Run {
         phase,
         may_escalate,
         shared_wait_until: yields_until,
-        preferred_model_after: away_until,
-        preferred_retry_at,
+        preferred,
         fast,
         attempts,
         compaction: CompactionState { size, ..run.compaction },
@@ -636,7 +635,7 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
                 && (tokens >= 5 || free)
         }
         Some(Budget::Switch) => {
-            let to = run.fallback_from.unwrap_or(run.model_index + 1);
+            let to = run.preferred.fallback_from.unwrap_or(run.model_index + 1);
             after.switches + 1 == before.switches && step.next.model_index == to
         }
         Some(Budget::Probe) => {

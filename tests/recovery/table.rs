@@ -6,8 +6,8 @@ use std::time::Duration;
 use outlast_core::recovery::{
     AccountKind, Attempts, AvailableMitigations, Budgets, Call, CallPurpose, CompactionTrigger,
     CutKind, EndpointStatus, ErrorBody, ErrorClass, Failure, Fast, FastMode, Incomplete, Limits,
-    Moment, Persistence, Phase, QuerySource, RecoveryCause, RecoveryPlan, RetryAfter,
-    RetryAfterSource, RetryHint, Run, StopReason, Streaming, plan,
+    Moment, Persistence, Phase, PreferredModel, QuerySource, RecoveryCause, RecoveryPlan,
+    RetryAfter, RetryAfterSource, RetryHint, Run, StopReason, Streaming, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -16,6 +16,9 @@ use crate::support::golden;
 /// A chain of two models and everything else in full.
 const RICH: Budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
 const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
+
+const TRIED_AGAIN: PreferredModel =
+    PreferredModel { fallback_from: Some(1), not_before: Moment::from_millis(0), retry_at: None };
 
 /// What differs about the run.
 type Change = fn(Run) -> Run;
@@ -336,7 +339,7 @@ fn by_who_is_asked() -> String {
         Case::named("same place, tries spent").with(spent),
         Case::under("none, tries spent", away).with(Budgets { switches: 0, ..spent }),
     ];
-    let tried_again: Change = |run| Run { fallback_from: Some(1), ..run };
+    let tried_again: Change = |run| Run { preferred: TRIED_AGAIN, ..run };
     let mendable: fn(Failure) -> Failure = |failure| Failure { mitigations: ANYTHING, ..failure };
     let again = [
         Case::of("rich", tried_again),
@@ -344,8 +347,13 @@ fn by_who_is_asked() -> String {
     ];
     let last: Change = |run| {
         let budgets = Budgets { switches: 0, ..run.budgets };
-        let preferred_retry_at = Some(Moment::default());
-        Run { model_index: 1, preferred_retry_at, budgets, ..run }
+        let retry_at = Some(Moment::default());
+        Run {
+            model_index: 1,
+            preferred: PreferredModel { retry_at, ..run.preferred },
+            budgets,
+            ..run
+        }
     };
     let gone = Budgets { preferred_retries: 0, ..spent };
     let at_the_end = [
@@ -405,7 +413,7 @@ fn proven(failure: Failure, body: ErrorBody) -> Failure {
 /// Events that are not failed calls.
 fn other_setbacks() -> String {
     let room = |run: Run| run;
-    let home: Change = |run| Run { fallback_from: Some(1), ..run };
+    let home: Change = |run| Run { preferred: TRIED_AGAIN, ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
     let asked_again: Change =

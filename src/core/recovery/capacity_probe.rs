@@ -19,7 +19,7 @@ use super::backoff::part;
 use super::event::{Action, Probed, ReplyDisposition};
 use super::failure_transitions::allowed_from;
 use super::recovery_table::{RetryDistance, distance};
-use super::state::{Attempts, Call, Pause, Phase, Run};
+use super::state::{Attempts, Call, Pause, Phase, PreferredModel, Run};
 use super::step::{StepContext, StepOutcome, WAIT_MIN};
 use super::{Budgets, Failure, Limits, Moment, RecoveryCause, RecoveryPlan, RetryHint, StopReason};
 use crate::types::ProbeFinding;
@@ -101,7 +101,7 @@ impl Run {
 
     /// The model in use or, every second time, the preferred one, which may be back first.
     fn model_to_probe(self, at: Moment) -> u8 {
-        let may_return = self.preferred_retry_at.is_some_and(|earliest| earliest <= at);
+        let may_return = self.preferred.retry_at.is_some_and(|earliest| earliest <= at);
         let is_second = self.budgets.capacity_probes.is_multiple_of(2);
         if may_return && is_second { 0 } else { self.model_index }
     }
@@ -172,8 +172,8 @@ impl Run {
         context: StepContext<'_>,
     ) -> StepOutcome {
         let earliest = allowed_from(failure, self.seed, self.attempts.failures, context);
-        let preferred_retry_at = failure.is_temporary().then_some(earliest);
-        let run = Self { preferred_retry_at, ..self };
+        let retry_at = failure.is_temporary().then_some(earliest);
+        let run = Self { preferred: PreferredModel { retry_at, ..self.preferred }, ..self };
         let next = run.next_probe(since, context.limits);
         run.wait_with_probes(wait, next.map(|next| next.max(run.attempts.not_before)), context)
     }

@@ -6,7 +6,9 @@ use super::event::{
     Action, CallPurpose, CompactionTrigger, ConnectionChoice, Event, HistoryEdit, ModelCall,
     ReplyMode, TokenEstimate,
 };
-use super::state::{Attempts, Call, Cap, Compaction, Fast, Pause, Phase, Run, Streaming};
+use super::state::{
+    Attempts, Call, Cap, Compaction, Fast, Pause, Phase, PreferredModel, Run, Streaming,
+};
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
     Budget, Limits, LoopStatus, Moment, Nudge, RecoveryCause, RecoveryPlan, StopReason, plan,
@@ -321,7 +323,8 @@ impl Run {
         let budgets =
             if self.model_index == 0 { budgets.renewed_by(Renewal::Return, full) } else { budgets };
         let run = self.record_service_reached(context).with_failures(0);
-        Self { budgets, fallback_from: None, ..run }
+        let preferred = PreferredModel { fallback_from: None, ..run.preferred };
+        Self { budgets, preferred, ..run }
     }
 
     /// Records that the service was reached.

@@ -72,8 +72,8 @@ pub use recovery_record::{RecoveryCounts, RecoveryRecord, failure_class};
 pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
 pub use state::{
-    Attempts, Call, Cap, Compaction, CompactionState, Fast, KeptAnswer, Pause, Phase, Run,
-    Streaming,
+    Attempts, Call, Cap, Compaction, CompactionState, Fast, KeptAnswer, Pause, Phase,
+    PreferredModel, Run, Streaming,
 };
 pub use step::{InvalidEvent, Transition};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

@@ -2,7 +2,7 @@
 
 use super::budget::Renewal;
 use super::event::CallPurpose;
-use super::state::{Attempts, Call, Fast, Pause, Run, Streaming};
+use super::state::{Attempts, Call, Fast, Pause, PreferredModel, Run, Streaming};
 use super::step::{StepContext, StepOutcome};
 use super::{Budget, Budgets, ErrorClass, Failure};
 
@@ -12,23 +12,22 @@ impl Run {
     /// the preferred one was tried again. `failure` is the cause, unless it was a reply.
     pub(super) fn change_model(self, failure: Option<Failure>, context: StepContext<'_>) -> Self {
         let away_until = context.limits.fallback_return.map(|pause| context.at.after(pause));
-        let next = self.fallback_from.unwrap_or(self.model_index.saturating_add(1));
+        let next = self.preferred.fallback_from.unwrap_or(self.model_index.saturating_add(1));
         let renewed = self.budgets.renewed_by(Renewal::Switch, &context.limits.budgets);
         // Limits the returns to a model that answers probes but refuses calls.
-        let early_returns = match self.fallback_from {
+        let early_returns = match self.preferred.fallback_from {
             Some(_) => self.budgets.early_returns,
             None => renewed.early_returns,
         };
         let budgets = Budgets { early_returns, ..renewed };
         let is_temporary = failure.is_none_or(Failure::is_temporary);
-        let preferred_retry_at = match self.model_index {
+        let retry_at = match self.model_index {
             0 => is_temporary.then_some(self.attempts.not_before),
-            _ => self.preferred_retry_at,
+            _ => self.preferred.retry_at,
         };
+        let not_before = away_until.unwrap_or_default();
         Self {
-            fallback_from: None,
-            preferred_model_after: away_until.unwrap_or_default(),
-            preferred_retry_at,
+            preferred: PreferredModel { fallback_from: None, not_before, retry_at },
             budgets,
             attempts: Attempts::default(),
             ..self.moving_to(next, context)
@@ -50,7 +49,7 @@ impl Run {
     pub(super) fn try_preferred_model(self, context: StepContext<'_>) -> (Self, bool) {
         let due = self.model_index > 0
             && context.limits.fallback_return.is_some()
-            && context.at >= self.preferred_model_after
+            && context.at >= self.preferred.not_before
             && self.budgets.turns != Some(0)
             && !context.is_late();
         let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
@@ -62,7 +61,7 @@ impl Run {
     /// Goes back to the preferred model, and leaves it again at once if it still fails.
     pub(super) fn trying_preferred_model(self, context: StepContext<'_>) -> Self {
         Self {
-            fallback_from: Some(self.model_index),
+            preferred: PreferredModel { fallback_from: Some(self.model_index), ..self.preferred },
             budgets: self.budgets.renewed_by(Renewal::Return, &context.limits.budgets),
             attempts: Attempts::default(),
             ..self.moving_to(0, context)
@@ -77,11 +76,11 @@ impl Run {
         purpose: CallPurpose,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let not_before = self.preferred_retry_at.unwrap_or_default();
+        let not_before = self.preferred.retry_at.unwrap_or_default();
         let attempts = Attempts { not_before, ..self.attempts };
+        let preferred = PreferredModel { retry_at: None, ..self.preferred };
         let budgets = Budgets { switches: 0, ..self.budgets };
-        let run =
-            Self { preferred_retry_at: None, attempts, budgets, ..self.moving_to(0, context) };
+        let run = Self { preferred, attempts, budgets, ..self.moving_to(0, context) };
         run.call_after_pause(Pause::once(class), Call::Ask(purpose), context)
     }
 

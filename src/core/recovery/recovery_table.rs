@@ -21,7 +21,7 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
         RecoveryCause::CutShort(_) => (&[P::Continue], StopReason::MaxOutputTokens),
-        RecoveryCause::Empty if run.fallback_from.is_some() => {
+        RecoveryCause::Empty if run.preferred.fallback_from.is_some() => {
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
         RecoveryCause::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
@@ -83,7 +83,7 @@ fn plans_for_incomplete(why: Incomplete, run: &Run, limits: &Limits) -> &'static
         // The model gets the notice once.
         let is_first = run.budgets.completions >= limits.budgets.completions;
         if is_first { &[P::RequestCompletion] } else { &[] }
-    } else if run.fallback_from.is_some() {
+    } else if run.preferred.fallback_from.is_some() {
         &[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion]
     } else {
         &[P::RetryIncomplete, P::RequestCompletion]
@@ -166,7 +166,7 @@ fn plan_normal_speed(
 
 /// Switches back at once when the preferred model, which was only tried again, still fails.
 fn switch_back(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
-    (run.fallback_from.is_some() && !failure.is_request_failure())
+    (run.preferred.fallback_from.is_some() && !failure.is_request_failure())
         .then_some(RecoveryPlan::SwitchModel)
 }
 
@@ -369,7 +369,7 @@ fn retry_preferred_model(
 
 /// True if a fallback model is in use, and the preferred one may be asked again in time.
 fn may_retry_preferred_model(run: &Run, at: Moment, limits: &Limits) -> bool {
-    let Some(earliest) = run.preferred_retry_at.filter(|_| run.model_index > 0) else {
+    let Some(earliest) = run.preferred.retry_at.filter(|_| run.model_index > 0) else {
         return false;
     };
     let until = earliest.max(at.after(limits.backoff.pause(run.seed, 1)));

@@ -1,7 +1,7 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{Attempts, CompactionState, Fast, Phase, Run};
+use super::state::{Attempts, CompactionState, Fast, Phase, PreferredModel, Run};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
@@ -13,9 +13,10 @@ impl Run {
             connection: ConnectionChoice::Pooled,
             attempts: Attempts { not_before: Moment::default(), ..self.attempts },
             shared_wait_until: Moment::default(),
-            fallback_from: None,
-            preferred_model_after: Moment::default(),
-            preferred_retry_at: self.preferred_retry_at.map(|_| Moment::default()),
+            preferred: PreferredModel {
+                retry_at: self.preferred.retry_at.map(|_| Moment::default()),
+                ..PreferredModel::default()
+            },
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
             compaction: CompactionState::default(),
             asked_about_work: false,

@@ -16,13 +16,7 @@ pub struct Run {
     pub budgets: Budgets,
     /// The index of the model in use, counted from the preferred one.
     pub model_index: u8,
-    /// The model to return to if the preferred one, tried again, still fails.
-    pub fallback_from: Option<u8>,
-    /// Time before which the preferred model is not tried again.
-    pub preferred_model_after: Moment,
-    /// Time from which the preferred model may be asked once more before the end: the retry-after
-    /// with which the run left it. `None` while it is in use, or if it refused permanently.
-    pub preferred_retry_at: Option<Moment>,
+    pub preferred: PreferredModel,
     pub fast: Fast,
     pub compaction: CompactionState,
     pub cap: Cap,
@@ -174,6 +168,18 @@ impl Call {
             Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
         }
     }
+}
+
+/// The terms of a return to the preferred model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PreferredModel {
+    /// The model to return to if the preferred one, tried again, still fails.
+    pub fallback_from: Option<u8>,
+    /// Time before which it is not tried again.
+    pub not_before: Moment,
+    /// Time from which it may be asked once more before the end: the retry-after with which the
+    /// run left it. `None` while it is in use, or if it refused permanently.
+    pub retry_at: Option<Moment>,
 }
 
 /// The attempts at the current call, which begin again with another model.

@@ -386,7 +386,7 @@ fn any_reply_of_the_preferred_model_counts_as_its_return() {
     for reply in replies {
         let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
         let story = story.then(Event::Replied(reply));
-        assert_eq!(story.run.fallback_from, None, "{reply:?}");
+        assert_eq!(story.run.preferred.fallback_from, None, "{reply:?}");
     }
 }
 
@@ -411,7 +411,7 @@ fn a_summary_request_can_try_the_preferred_model_again() {
     assert_eq!(story.asked().model_index, 1);
     assert_ne!(story.asked().purpose, CallPurpose::Reply, "the summary is still wanted");
     let story = back().measure_with(FREE).then(ANSWER);
-    assert_eq!((story.asked().model_index, story.run.fallback_from), (0, None));
+    assert_eq!((story.asked().model_index, story.run.preferred.fallback_from), (0, None));
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn a_resumed_run_keeps_its_model_and_returns_at_its_first_turn() {
     assert_eq!(story.takes_a_turn().asked().model_index, 0);
     let back = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
     let story = Story::unasked(returning(1)).goes_on_from(&back);
-    assert_eq!((story.asked().model_index, story.run.fallback_from), (0, None));
+    assert_eq!((story.asked().model_index, story.run.preferred.fallback_from), (0, None));
     assert!(story.fails(ErrorClass::ServerError).is_pausing(), "it has its attempts");
 }
 

@@ -292,7 +292,7 @@ fn a_preferred_model_that_answers_probes_only_is_left_at_once_and_not_returned_t
             | Action::AwaitWork { .. }
             | Action::Finish(_)) => panic!("{action:?}"),
         };
-        let left = story.run.model_index == 1 || story.run.fallback_from == Some(1);
+        let left = story.run.model_index == 1 || story.run.preferred.fallback_from == Some(1);
         assert!(left, "the model in use is kept");
     }
     assert_eq!(returns, 3);
