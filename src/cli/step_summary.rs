@@ -165,8 +165,8 @@ fn of_outcome(outcome: &RunOutcome, subject: SessionSubject) -> SessionReport {
         turns: stats.turns,
         time: TimeSpent {
             worked: stats.duration,
-            retries: recovery.waited.saturating_sub(recovery.shared_limit_waited),
-            shared_limits: recovery.shared_limit_waited,
+            retries: recovery.waited.saturating_sub(recovery.shared_limits.waited),
+            shared_limits: recovery.shared_limits.waited,
             background: Duration::ZERO,
         },
         spending: SpendSummary::new(spent, outcome.costs.unsettled, models.collect()),

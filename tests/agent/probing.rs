@@ -114,9 +114,13 @@ async fn capacity_probes_end_a_wait_before_the_backoff_does() {
         assert_eq!(probe["model"], seen[0].1["model"]);
     }
     let totals = played.ending.stats.recovery.totals();
-    assert_eq!((totals.requests, totals.probes), (7, 5), "each request on the wire is counted");
+    assert_eq!(
+        (totals.requests, totals.probes.count),
+        (7, 5),
+        "each request on the wire is counted"
+    );
     assert_eq!(totals.strategies.of("early_return"), 1);
-    let probes_cost = totals.probes_cost.total().expect("a price is known");
+    let probes_cost = totals.probes.cost.total().expect("a price is known");
     assert!(probes_cost > Money::ZERO, "the answered one is paid for");
     assert!(probes_cost < played.ending.costs.spent.amount);
     assert_eq!(played.ending.stats.usage.input_tokens, 20, "usage has both answers");

@@ -255,12 +255,12 @@ fn recovery(stats: &RunStats) -> RecoverySummary {
         strategies: totals.strategies.clone(),
         waited_ms: millis(totals.waited),
         shared_limits: SharedLimitTotals {
-            waits: totals.shared_limit_waits,
-            waited_ms: millis(totals.shared_limit_waited),
+            waits: totals.shared_limits.count,
+            waited_ms: millis(totals.shared_limits.waited),
         },
         probes: ProbeTotals {
-            sent: totals.probes,
-            cost_usd: totals.probes_cost.total().map(Money::as_dollars),
+            sent: totals.probes.count,
+            cost_usd: totals.probes.cost.total().map(Money::as_dollars),
         },
         repairs: stats.repairs,
         compactions: totals.compactions,

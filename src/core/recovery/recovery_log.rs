@@ -44,6 +44,20 @@ pub struct RecoveryLog {
     bill: RecoveryBill,
 }
 
+/// The pauses for rate limits that were known on this host. They are among all pauses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedLimitWaits {
+    pub count: u32,
+    pub waited: Duration,
+}
+
+/// The probes for capacity that were sent. They are among the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentProbes {
+    pub count: u32,
+    pub cost: Spending,
+}
+
 /// Totals over all recoveries, open ones included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTotals {
@@ -55,14 +69,8 @@ pub struct RecoveryTotals {
     pub strategies: RecoveryCounts,
     /// Time spent in pauses that are over.
     pub waited: Duration,
-    /// Pauses for a rate limit that was known on this host.
-    pub shared_limit_waits: u32,
-    /// The part of `waited` spent in these pauses.
-    pub shared_limit_waited: Duration,
-    /// Probes for capacity that were sent. They are among the requests.
-    pub probes: u32,
-    /// The cost of these probes.
-    pub probes_cost: Spending,
+    pub shared_limits: SharedLimitWaits,
+    pub probes: SentProbes,
     /// Summaries that replaced an older part of the conversation.
     pub compactions: u32,
     /// Changes from one model to another because of a failure.
@@ -120,7 +128,7 @@ impl RecoveryLog {
             open.record.attempts = open.record.attempts.saturating_sub(1);
         }
         if matches!(step.event, Event::Probed(_)) {
-            self.totals.probes_cost += bill.cost;
+            self.totals.probes.cost += bill.cost;
         }
         let kept = step.edit.reply == ReplyDisposition::Keep;
         if kept {
@@ -187,8 +195,8 @@ impl RecoveryLog {
         let waited = since.until(self.now);
         self.totals.waited += waited;
         if for_others {
-            self.totals.shared_limit_waits += 1;
-            self.totals.shared_limit_waited += waited;
+            self.totals.shared_limits.count += 1;
+            self.totals.shared_limits.waited += waited;
         }
         if let Some(open) = self.open_call_recovery() {
             open.record.waited += waited;
@@ -199,10 +207,10 @@ impl RecoveryLog {
         let totals = &mut self.totals;
         let probing = u32::from(matches!(step.action, Action::Probe { .. }));
         totals.requests += probing + u32::from(matches!(step.action, Action::Ask(_)));
-        totals.probes += probing;
+        totals.probes.count += probing;
         // A request that was not sent was counted when it was planned.
         let unsent = u32::from(step.event.says_unsent_probe());
-        totals.probes -= unsent.min(totals.probes);
+        totals.probes.count -= unsent.min(totals.probes.count);
         let unsent = unsent + u32::from(step.event.replaces_request());
         totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);

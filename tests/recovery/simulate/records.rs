@@ -110,7 +110,7 @@ impl Records {
         assert_eq!(totals.saved, sum(|one| u32::from(one.saved)), "seed {seed}");
         assert_eq!(totals.lost, sum(|one| u32::from(!one.saved)), "seed {seed}");
         assert_eq!(totals.requests, self.requests, "seed {seed}");
-        assert_eq!(totals.probes, self.probes, "seed {seed}");
+        assert_eq!(totals.probes.count, self.probes, "seed {seed}");
         for (name, times) in &self.tried {
             assert_eq!(totals.strategies.of(name), *times, "seed {seed}: {name}");
             let told: u32 = self.ended.iter().map(|one| one.strategies.of(name)).sum();

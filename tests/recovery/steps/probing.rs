@@ -99,7 +99,7 @@ fn a_recovery_seen_by_another_run_ends_the_wait_without_a_probe() {
     for step in &story.told {
         chronicle.observe(step, 0);
     }
-    assert_eq!((chronicle.totals().probes, chronicle.totals().requests), (0, 1));
+    assert_eq!((chronicle.totals().probes.count, chronicle.totals().requests), (0, 1));
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn a_request_held_back_by_a_shared_limit_is_not_counted() {
     }
     let totals = chronicle.totals();
     assert_eq!(
-        (totals.requests, totals.shared_limit_waits, totals.shared_limit_waited),
+        (totals.requests, totals.shared_limits.count, totals.shared_limits.waited),
         (1, 1, secs(40))
     );
     assert_eq!(totals.waited, secs(40));
