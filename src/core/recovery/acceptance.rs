@@ -2,7 +2,7 @@
 
 use super::budget::Renewal;
 use super::event::{Action, Nudge, ReplyDisposition, StopHookDecision};
-use super::state::{KeptAnswer, Phase, Run};
+use super::state::{KeptAnswer, Phase, RequiredEffort, Run};
 use super::step::{StepContext, StepOutcome};
 use super::{RecoveryCause, RecoveryPlan, StopReason};
 
@@ -102,12 +102,13 @@ impl Run {
 
     /// Continues when no Stop hook objects.
     fn continue_without_objection(self, context: StepContext<'_>) -> StepOutcome {
-        if self.effort_left == 0 {
+        if self.effort.left == 0 {
             return self.conclude(context);
         }
         let (run, chosen) = self.choose_plan(RecoveryCause::Idle, context);
         if chosen == RecoveryPlan::Nudge {
-            let run = Self { since_nudge: 0, kept_answer: KeptAnswer::ThroughWork, ..run };
+            let effort = RequiredEffort { since_nudge: 0, ..run.effort };
+            let run = Self { effort, kept_answer: KeptAnswer::ThroughWork, ..run };
             run.next_turn(context).saying(Nudge::MoreEffort).by(chosen)
         } else {
             run.conclude(context)
@@ -160,7 +161,9 @@ impl StepOutcome {
         }
         let reply = self.edit.reply;
         let reply = if reply == ReplyDisposition::Keep { ReplyDisposition::Drop } else { reply };
-        Run { quota_ended: false, effort_left: 0, ..self.run }.done(context).with(reply)
+        Run { quota_ended: false, effort: RequiredEffort::default(), ..self.run }
+            .done(context)
+            .with(reply)
     }
 }
 

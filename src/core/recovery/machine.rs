@@ -7,7 +7,8 @@ use super::event::{
     ReplyMode, TokenEstimate,
 };
 use super::state::{
-    Attempts, Call, Cap, Compaction, Fast, Pause, Phase, PreferredModel, Run, Streaming,
+    Attempts, Call, Cap, Compaction, Fast, Pause, Phase, PreferredModel, RequiredEffort, Run,
+    Streaming,
 };
 use super::step::{InvalidEvent, StepContext, StepOutcome, Transition};
 use super::{
@@ -22,7 +23,10 @@ impl Run {
         Self {
             budgets: limits.budgets,
             fast: if limits.fast.is_some() { Fast::On } else { Fast::Off },
-            effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
+            effort: RequiredEffort {
+                left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
+                since_nudge: 0,
+            },
             seed,
             ..Self::default()
         }
@@ -342,12 +346,12 @@ impl Run {
 
     /// Counts output tokens towards the token budget. Enough of them renew the nudges.
     pub(super) fn count_output_tokens(self, tokens: u32, context: StepContext<'_>) -> Self {
-        if self.effort_left == 0 {
+        if self.effort.left == 0 {
             return self;
         }
-        let since_nudge = self.since_nudge.saturating_add(tokens).min(NUDGE_WORTH);
-        let effort_left = self.effort_left.saturating_sub(tokens);
-        let run = Self { effort_left, since_nudge, ..self };
+        let since_nudge = self.effort.since_nudge.saturating_add(tokens).min(NUDGE_WORTH);
+        let left = self.effort.left.saturating_sub(tokens);
+        let run = Self { effort: RequiredEffort { left, since_nudge }, ..self };
         if since_nudge < NUDGE_WORTH {
             return run;
         }

@@ -73,7 +73,7 @@ pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
 pub use state::{
     Attempts, Call, Cap, Compaction, CompactionState, Fast, KeptAnswer, Pause, Phase,
-    PreferredModel, Run, Streaming,
+    PreferredModel, RequiredEffort, Run, Streaming,
 };
 pub use step::{InvalidEvent, Transition};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};

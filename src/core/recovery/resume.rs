@@ -43,8 +43,8 @@ impl Run {
             reminders: self.budgets.reminders,
             ..fresh.budgets
         };
-        let Self { cap, effort_left, since_nudge, kept_answer, has_output, .. } = self;
-        Self { budgets, cap, effort_left, since_nudge, kept_answer, has_output, ..fresh }
+        let Self { cap, effort, kept_answer, has_output, .. } = self;
+        Self { budgets, cap, effort, kept_answer, has_output, ..fresh }
     }
 
     /// A run for a new prompt of the same session: budgets of the session stay spent, and fast mode

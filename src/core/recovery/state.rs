@@ -28,10 +28,7 @@ pub struct Run {
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
     pub may_escalate: bool,
-    /// Output tokens that the token budget still requires.
-    pub effort_left: u32,
-    /// Output tokens since the last nudge, up to the largest number that matters.
-    pub since_nudge: u32,
+    pub effort: RequiredEffort,
     /// True if the model got the notice that the run waits for running commands, since the last
     /// change of background work.
     pub asked_about_work: bool,
@@ -215,6 +212,15 @@ pub enum Fast {
     Cooling {
         until: Moment,
     },
+}
+
+/// The output tokens that the token budget requires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RequiredEffort {
+    /// The tokens that are still required.
+    pub left: u32,
+    /// The tokens since the last nudge, up to the largest number that matters.
+    pub since_nudge: u32,
 }
 
 /// The answer before a nudge, which may stand if the work that the nudge asked for fails.
