@@ -117,11 +117,10 @@ impl Run {
 
     // --- towards the next call -------------------------------------------------------------------
 
-    /// Resets the counters for a new process, in which no call has failed yet.
+    /// Renews the budgets of a process.
     fn begin_in_new_process(self, context: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by(Renewal::Beginning, &context.limits.budgets);
-        let attempts = Attempts { not_before: self.attempts.not_before, ..Attempts::default() };
-        Self { budgets, attempts, streaming: Streaming::default(), ..self }
+        Self { budgets, ..self }
     }
 
     fn on_tools_done(self, loop_status: LoopStatus, context: StepContext<'_>) -> StepOutcome {

@@ -1,17 +1,19 @@
 //! Resumes a run in a new process.
 
 use super::event::ConnectionChoice;
-use super::state::{Attempts, CompactionState, Fast, Phase, PreferredModel, Run};
+use super::state::{Attempts, CompactionState, Fast, Phase, PreferredModel, Run, Streaming};
 use super::{Budgets, Limits, Moment};
 
 impl Run {
     /// A run that continues in a new process: spent budgets stay spent, and an awaited reply is
-    /// requested again. Moments start again at zero, so an earlier retry-after is void.
+    /// requested again. No call has failed in it yet, and moments start again at zero, so an
+    /// earlier retry-after is void.
     pub fn resumed(self) -> Self {
         Self {
             phase: Phase::Ready,
             connection: ConnectionChoice::Pooled,
-            attempts: Attempts { not_before: Moment::default(), ..self.attempts },
+            attempts: Attempts::default(),
+            streaming: Streaming::default(),
             shared_wait_until: Moment::default(),
             preferred: PreferredModel {
                 retry_at: self.preferred.retry_at.map(|_| Moment::default()),
