@@ -108,8 +108,12 @@ impl Run {
 
     /// Replaces the older part of the conversation and goes on.
     pub(super) fn compact(self, context: StepContext<'_>) -> StepOutcome {
-        let run = Self { compaction: self.compaction.at(Compaction::Done), ..self };
-        run.call(Call::REPLY, context).with(ReplyDisposition::Summary)
+        self.compacted().call(Call::REPLY, context).with(ReplyDisposition::Summary)
+    }
+
+    /// The run after a compaction, whose effect is not measured yet.
+    pub(super) fn compacted(self) -> Self {
+        Self { compaction: self.compaction.at(Compaction::Done), ..self }
     }
 
     /// Handles a summary that failed or cannot be paid for.

@@ -3,7 +3,7 @@
 use super::backoff::retry_after_jitter;
 use super::event::{ConnectionChoice, ReplyDisposition, Trim};
 use super::recovery_table::{plan, retry_cost};
-use super::state::{Attempts, Call, Compaction, Fast, Pause, Run, Streaming};
+use super::state::{Attempts, Call, Fast, Pause, Run, Streaming};
 use super::step::{FAILURES_MAX, StepContext, StepOutcome};
 use super::{
     Backoff, Budgets, ErrorClass, Failure, Limits, Moment, Persistence, RecoveryCause,
@@ -59,19 +59,12 @@ impl Run {
             P::DropThinking => without(Trim::ThinkingParameter),
             P::DropCacheMarks => without(Trim::CacheMarks),
             P::Trim => without(Trim::OldestRounds),
-            P::DropStreaming => {
-                let streaming = Streaming { is_refused: true, ..run.streaming };
-                again(Self { streaming, ..run }, call).trimming(Trim::Streaming)
-            }
-            P::ResumeStreaming => {
-                let streaming = Streaming { unstreamed_turns: 0, ..run.streaming };
-                again(Self { streaming, ..run }, call)
-            }
+            P::DropStreaming => again(run.without_streams(), call).trimming(Trim::Streaming),
+            P::ResumeStreaming => again(run.streaming_again(), call),
             P::CompactReactively => again(run.compacting(context), Call::OVERFLOW_SUMMARY),
             P::SkipCompaction => again(run.skip_compaction(), Call::REPLY),
             P::CompactUnsummarised => {
-                let compaction = run.compaction.at(Compaction::Done);
-                let outcome = again(Self { compaction, ..run }, Call::REPLY);
+                let outcome = again(run.compacted(), Call::REPLY);
                 return outcome.with(ReplyDisposition::Summary).by(chosen);
             }
             P::CoolDown => run.cool_down(self, failure, purpose, context),
@@ -173,6 +166,16 @@ impl Run {
         };
         let attempts = Attempts { failures, overloads, not_before };
         Self { attempts, connection, streaming, ..self }
+    }
+
+    /// The run after the service has refused to stream for this model.
+    fn without_streams(self) -> Self {
+        Self { streaming: Streaming { is_refused: true, ..self.streaming }, ..self }
+    }
+
+    /// The run after a call without streaming has failed, too.
+    fn streaming_again(self) -> Self {
+        Self { streaming: Streaming { unstreamed_turns: 0, ..self.streaming }, ..self }
     }
 
     /// Sets the number of failures of the current call.
