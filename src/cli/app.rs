@@ -23,7 +23,7 @@ use super::args::{
     split_directory, wanted_colors,
 };
 use super::batch;
-use super::checkouts::enter_worktree;
+use super::checkouts::{enter_worktree, remove_result_before_worktree};
 use super::chosen_session::use_folder_of_session;
 use super::completions;
 use super::config;
@@ -201,6 +201,7 @@ fn perform(request: CliRequest, surroundings: Surroundings<'_>) -> Result<u8, Us
             prepare_context(&args, &mut context);
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
+                remove_result_before_worktree(&args, &context).await?;
                 let context = enter_worktree(&args, context).await?;
                 if let Some(prompt) = &args.session.rewind_files {
                     return host::rewind_files(&args, context, prompt).await;

@@ -15,7 +15,7 @@ use crate::config::environment::Variables;
 use super::args::RunArgs;
 use super::error_report::mask_of;
 use super::output::{TerminalFilter, is_stderr_stdout, one_line};
-use super::run::ProcessContext;
+use super::run::{ProcessContext, panic_error, remove_older_result};
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 
@@ -38,7 +38,7 @@ pub(super) async fn enter_worktree(
     let Some(name) = worktree_name(args)? else { return Ok(context) };
     let opening = Worktree::open(&name, &context.cwd, &context.variables);
     let Worktree { path, added } =
-        wait_for_git("adding the worktree", (args, &context), opening).await?;
+        wait_for_checkout("adding the worktree", (args, &context), opening).await?;
     env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
         let branch = added.map_or_else(String::new, |AddedBranch { name, is_new, base }| {
@@ -58,6 +58,24 @@ pub(super) async fn enter_worktree(
     Ok(context)
 }
 
+/// Removes the result file of an earlier run, if a worktree is going to be made. A relative path
+/// leads into the worktree.
+///
+/// # Errors
+/// It cannot be removed, an interrupt, or the time limit.
+pub(super) async fn remove_result_before_worktree(
+    args: &RunArgs,
+    context: &ProcessContext,
+) -> Result<(), UsageError> {
+    let older = args.output.result_file.clone().filter(|path| path.is_absolute());
+    let Some(older) = older.filter(|_| args.compatibility.worktree.is_some()) else {
+        return Ok(());
+    };
+    let removal = tokio::task::spawn_blocking(move || remove_older_result(Some(&older)));
+    let removal = async { removal.await.unwrap_or_else(|_panic| Err(panic_error())) };
+    wait_for_checkout("removing the older result", (args, context), removal).await
+}
+
 /// Returns the name of the worktree of a run, a new one if the flag has no value.
 ///
 /// # Errors
@@ -74,11 +92,11 @@ pub(super) fn worktree_name(args: &RunArgs) -> Result<Option<WorktreeName>, Usag
 /// Waits for `work`, which is called `name` in messages, within the time limit of the run.
 ///
 /// # Errors
-/// An error of git, an interrupt, or the time limit.
-pub(super) async fn wait_for_git<T>(
+/// An error of the work, an interrupt, or the time limit.
+pub(super) async fn wait_for_checkout<T, E: Into<UsageError>>(
     name: &str,
     (args, context): (&RunArgs, &ProcessContext),
-    work: impl Future<Output = Result<T, GitError>>,
+    work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, UsageError> {
     let began = Instant::now();
     let limit = args.time_limit().map(|limit| limit.saturating_sub(context.began.elapsed()));
@@ -88,9 +106,7 @@ pub(super) async fn wait_for_git<T>(
         tokio::select! {
             biased;
             interrupt = context.signals.first() => return Err(UsageError::interrupted(interrupt)),
-            done = &mut work => {
-                return done.map_err(|error| UsageError::of(failure_kind(&error), error.to_string()));
-            }
+            done = &mut work => return done.map_err(E::into),
             () = &mut end => {
                 let what = format!("{name} took longer than {}", format_duration(limit));
                 return Err(UsageError::of(UsageErrorKind::Late, what));
@@ -99,6 +115,12 @@ pub(super) async fn wait_for_git<T>(
                 report(name, began, &context.variables);
             },
         }
+    }
+}
+
+impl From<GitError> for UsageError {
+    fn from(error: GitError) -> Self {
+        Self::of(failure_kind(&error), error.to_string())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -90,14 +90,15 @@ pub(super) async fn prepare_and_begin(
     let environment = (variables.clone(), cwd.clone());
     let steps = StartupSteps::new(&signals, &shared.stderr, limit);
     let (args_copy, (variables_copy, cwd_copy)) = (args.clone(), environment.clone());
-    let choose = move || SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock();
+    let choose = move || {
+        let session = SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock()?;
+        // Not before: the result may be that of another worker of a batch, which has the session.
+        remove_older_result(args_copy.output.result_file.as_deref())?;
+        Ok(session)
+    };
     let session = steps.step("reading the session", choose).await?;
     let (args_copy, terms) = (args.clone(), session.terms());
-    let resolve = move || {
-        let settings = settings::resolve(&args_copy, variables, cwd, &terms)?;
-        remove_older_result(&settings.output)?;
-        Ok(settings)
-    };
+    let resolve = move || settings::resolve(&args_copy, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;
     settings.add_secrets(&shared.secrets);
     if let Some(deadline) = settings.config.limits.deadline {
@@ -132,10 +133,13 @@ pub(super) async fn prepare_and_begin(
 
 /// Removes the result file of an earlier run, before the first long wait: if this process is killed
 /// during one, the file must not be taken for the result of this run.
-fn remove_older_result(output: &settings::OutputSettings) -> Result<(), UsageError> {
-    let Some(file) = &output.files.result else { return Ok(()) };
-    let place = || format!("--result-file {}", file.path().display());
-    Ok(file.remove().with_context(place)?)
+///
+/// # Errors
+/// It cannot be removed.
+pub(super) fn remove_older_result(path: Option<&Path>) -> Result<(), UsageError> {
+    let Some(path) = path else { return Ok(()) };
+    let removed = OutputFile::open(path).and_then(|file| file.remove());
+    Ok(removed.with_context(|| format!("--result-file {}", path.display()))?)
 }
 
 /// Returns the framing of messages on standard output.

@@ -118,11 +118,16 @@ fn fill(mut pipe: &std::fs::File) {
 
 // --- before the run ----------------------------------------------------------------------------
 
-/// After ten seconds of silence the file is named, and in the end as well.
+/// After ten seconds of silence the file is named, and in the end as well. An older result is gone
+/// by then.
 async fn names_its_file(trial: RunBuilder, step: &str, file: &str) {
-    let mut running = trial.args(["--max-duration", "16s", "go"]).start();
+    let older = trial.work().join("result.json");
+    std::fs::write(&older, "{}").expect("a file");
+    let trial = trial.args(["--result-file", "result.json", "--max-duration", "16s", "go"]);
+    let mut running = trial.start();
     running.wait_for_stderr(&format!("outlast: still {step} (reading ")).await;
     running.wait_for_stderr(&format!("{file}), 10s so far")).await;
+    assert!(!older.exists(), "{step}");
     let ended = running.end().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let why = agrees(&ended)["errors"][0].as_str().expect("a reason").to_owned();
@@ -167,6 +172,16 @@ async fn a_pipe_with_a_writer_is_read() {
     let writing = tokio::task::spawn_blocking(move || std::fs::write(pipe, r#"{"maxTurns": 7}"#));
     with_time_limit("a reader", writing).await.expect("no panic").expect("it is read");
     let ended = running.end().await;
+    assert_eq!(agrees(&ended)["result"], "Done.");
+}
+
+#[tokio::test]
+async fn a_pipe_in_place_of_the_settings_of_git_blocks_no_search() {
+    let server = serve(Scenario::new().tool("Grep", json!({ "pattern": "x" })).reply("Done."));
+    let trial = RunBuilder::against(&server).args(["--max-duration", "60s", "go"]);
+    let home = trial.work();
+    pipe_at(&home.join(".gitconfig"));
+    let ended = trial.env("HOME", &home.display().to_string()).run().await;
     assert_eq!(agrees(&ended)["result"], "Done.");
 }
 

@@ -57,19 +57,22 @@ async fn is_kept(folder: &Path) {
 #[tokio::test]
 async fn an_older_result_is_gone_while_standard_input_is_waited_for() {
     let server = serve(Scenario::new());
-    let trial = RunBuilder::against(&server).stdin(Stdio::piped());
-    let file = trial.work().join("result.json");
-    std::fs::write(&file, "{\"exit_code\":0}\n").expect("the folder is ours");
-    let running = trial.args(["--stdin", "--result-file", "result.json"]).start();
-    let gone = async {
-        while file.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    with_time_limit("the removal", gone).await;
-    running.signal(Signal::SIGKILL);
-    running.end().await;
-    assert!(!file.exists(), "a killed run leaves no result");
+    let of_host = ["--input-format", "stream-json", "--output-format", "stream-json"];
+    for flags in [&["--stdin"][..], &of_host] {
+        let trial = RunBuilder::against(&server).stdin(Stdio::piped());
+        let file = trial.work().join("result.json");
+        std::fs::write(&file, "{\"exit_code\":0}\n").expect("the folder is ours");
+        let running = trial.args(flags).args(["--result-file", "result.json"]).start();
+        let gone = async {
+            while file.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        with_time_limit("the removal", gone).await;
+        running.signal(Signal::SIGKILL);
+        running.end().await;
+        assert!(!file.exists(), "a killed run leaves no result");
+    }
 }
 
 #[tokio::test]

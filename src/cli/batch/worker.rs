@@ -13,7 +13,7 @@ use crate::batch::{
 };
 use crate::checkout::check_out;
 use crate::cli::args::{self, BatchWorkerArgs, OutputFormat, RequestedOutput, RunArgs};
-use crate::cli::checkouts::{enter_worktree, wait_for_git};
+use crate::cli::checkouts::{enter_worktree, wait_for_checkout};
 use crate::cli::error_report::report_usage_error;
 use crate::cli::run::{self, ExitCheck, ProcessContext, not_started_error};
 use crate::cli::stdout::print_report;
@@ -192,7 +192,7 @@ impl WorkerTask<'_> {
         let work = self.files.work();
         if let Some(GitSource { repository, reference }) = &self.task.git {
             let cloning = check_out(repository, reference.as_deref(), &work, &context.variables);
-            wait_for_git(&format!("cloning {repository}"), (run, context), cloning).await?;
+            wait_for_checkout(&format!("cloning {repository}"), (run, context), cloning).await?;
             return Ok(work);
         }
         if let Some(cwd) = self.task.cwd.as_ref().or(self.plan.cwd.as_ref()) {

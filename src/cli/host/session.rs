@@ -22,6 +22,7 @@ use crate::cli::output::{
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::signals::SignalState;
+use crate::cli::startup::StartupSteps;
 use crate::cli::stdin::StdinReader;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::host::{
@@ -77,6 +78,12 @@ pub(in crate::cli) async fn drive(
     run::prepare_process(&context.variables);
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let (shared, stderr_drain) = SharedOutput::open(&context)?;
+    // The wait for the first prompt has no limit.
+    if let Some(older) = args.output.result_file.clone() {
+        StartupSteps::new(&context.signals, &shared.stderr, args.time_limit())
+            .step("removing the older result", move || run::remove_older_result(Some(&older)))
+            .await?;
+    }
     let closes = context.signals.stdout_closes();
     let redactor = Arc::clone(&shared.redactor);
     let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), redactor, closes)
