@@ -2,6 +2,8 @@
 //! time.
 
 use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
@@ -263,8 +265,9 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     let is_readable = root.ancestors().all(has_readable_ignore_files);
     // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
-    let is_global_readable =
-        is_filtered && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
+    let is_global_readable = is_filtered
+        && git_settings(env::home_dir(), env::var_os("XDG_CONFIG_HOME")).all(|path| has_end(&path))
+        && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
     let (passed, hides) = (passed.cloned(), scope.hides.clone());
     let mut builder = WalkBuilder::new(root);
     builder
@@ -346,15 +349,28 @@ fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
     Some(git.join(common))
 }
 
-/// True if a folder's ignore files can be read without blocking (a pipe waits for a writer, a
-/// device never ends) and parsed within bounds.
+/// Returns the files of the user that `gitconfig_excludes_path` reads, if they exist.
+fn git_settings(home: Option<PathBuf>, config: Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let config = config.filter(|path| !path.is_empty()).map(PathBuf::from);
+    let config = config.or_else(|| Some(home.as_ref()?.join(".config")));
+    [home.map(|home| home.join(".gitconfig")), config.map(|config| config.join("git/config"))]
+        .into_iter()
+        .flatten()
+}
+
+/// True if reading a file ends within bounds, or if there is none: a pipe waits for a writer, a
+/// device never ends.
+fn has_end(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |facts| facts.is_file() && facts.len() <= IGNORE_FILE_BYTES_MAX)
+}
+
+/// True if a folder's ignore files can be read without blocking, and parsed within bounds.
 fn has_readable_ignore_files(folder: &Path) -> bool {
     [".gitignore", ".ignore"].iter().all(|name| is_readable_ignore_file(&folder.join(name)))
 }
 
 fn is_readable_ignore_file(path: &Path) -> bool {
-    let Ok(facts) = fs::metadata(path) else { return true };
-    if !facts.is_file() || facts.len() > IGNORE_FILE_BYTES_MAX {
+    if !has_end(path) {
         return false;
     }
     // It may have been replaced since by a pipe, or may be a link, which the walk follows too.
