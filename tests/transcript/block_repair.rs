@@ -370,6 +370,29 @@ fn add(message: &mut Message, block: usize, kind: u8) {
     }
 }
 
+/// A turn that was paused in a search of the service, and then left for a new prompt.
+#[test]
+fn a_search_without_its_result_is_removed_wherever_its_message_is_blamed() {
+    let search = || Block::Other(json!({ "type": "server_tool_use", "id": "s", "input": {} }));
+    let found = || Block::Other(json!({ "type": "web_search_tool_result", "tool_use_id": "s" }));
+    let talk = |reply: Vec<Block>| {
+        let prompt = |text: &str| Message::user(vec![Block::text(text)]);
+        vec![prompt("go"), Message::assistant(reply), prompt("next")]
+    };
+    for (why, spot) in
+        [(RejectedBlock::Block, 1), (RejectedBlock::Pairs, 1), (RejectedBlock::Pairs, 2)]
+    {
+        let open = talk(vec![Block::text("Looking."), search(), Block::text("So.")]);
+        let mut messages = open.clone();
+        let outcome = healed(&mut messages, whole(spot), why);
+        assert_eq!(outcome, Some(RepairOutcome::BlockReplaced), "{why:?}");
+        assert!(differs_only_in(&open, &messages, 1, 1), "{messages:?}");
+        assert_eq!(healed(&mut messages, whole(spot), why), None, "once");
+        let mut messages = talk(vec![Block::text("Looking."), search(), found()]);
+        assert_eq!(healed(&mut messages, whole(spot), why), None, "it has its result");
+    }
+}
+
 proptest! {
     #![proptest_config(property_cases(150))]
 

@@ -247,7 +247,28 @@ fn repair_of_pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
         Role::Assistant => spot.message,
         Role::User => spot.message.checked_sub(1)?,
     };
-    calls(&messages[reply]).next().map(|_| BlockRepair::Untie(reply))
+    let is_whole = spot.block.is_none();
+    is_whole
+        .then(|| open_server_calls(reply, &messages[reply]))
+        .flatten()
+        .or_else(|| calls(&messages[reply]).next().map(|_| BlockRepair::Untie(reply)))
+}
+
+/// Plans the removal of calls of the service's own tools, such as a search, that have no result in
+/// their message: the turn was paused in them, and then left.
+fn open_server_calls(index: usize, message: &Message) -> Option<BlockRepair> {
+    let others = message.content.iter().enumerate().filter_map(|(at, block)| {
+        if let Block::Other(value) = block { Some((at, value)) } else { None }
+    });
+    let is_open = |call: &Value| {
+        let answers = |(_, other): (usize, &Value)| other.get("tool_use_id") == call.get("id");
+        let kind = call.get("type").and_then(Value::as_str).unwrap_or_default();
+        kind.ends_with("_tool_use") && !others.clone().any(answers)
+    };
+    let open = others.clone().filter(|(_, call)| is_open(call));
+    let open: Vec<BlockPath> =
+        open.map(|(at, _)| BlockPath { message: index, block: Some(at), inner: None }).collect();
+    (!open.is_empty()).then_some(BlockRepair::Replace(open))
 }
 
 /// Plans the repair of one block, whatever its fault.
@@ -256,7 +277,8 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     let at = match spot.block {
         Some(at) => at,
         // In a message of one block the position is unambiguous.
-        None => (message.content.len() == 1).then_some(0)?,
+        None if message.content.len() == 1 => 0,
+        None => return open_server_calls(spot.message, message),
     };
     let block = message.content.get(at)?;
     let parts = if let Block::ToolResult { content, .. } = block { content.len() } else { 0 };
