@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
@@ -96,8 +96,7 @@ impl SessionLease {
             Ok(claim) => claim,
             Err(held @ LeaseRefusal::Held(_)) => return Err(held),
             Err(LeaseRefusal::Unavailable) => {
-                let present = Present::Here(SystemTime::now());
-                check_age(&path, previous.as_ref(), present, request)?;
+                check_age(&path, previous.as_ref(), Present::beside(&path), request)?;
                 return Err(LeaseRefusal::Unavailable);
             }
         };
@@ -261,7 +260,9 @@ fn check_age(
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::time::SystemTime;
 
+    use super::super::lease_record::is_held_elsewhere;
     use super::*;
 
     fn machine(name: &str) -> MachineId {
@@ -320,7 +321,9 @@ mod tests {
         let (first, _) = acquire(&journal, "one").expect("free");
         set_heartbeat(&journal, SystemTime::now() + Duration::from_secs(10));
         assert!(matches!(acquire(&journal, "two"), Err(LeaseRefusal::Held(Some(_)))));
+        assert!(is_held_elsewhere(&journal));
         set_heartbeat(&journal, SystemTime::now() + Duration::from_hours(1));
+        assert!(!is_held_elsewhere(&journal));
         let (_second, takeover) = acquire(&journal, "two").expect("its owner is gone");
         assert_eq!(takeover, Takeover::Presumed);
         assert!(first.fence().check().is_err(), "and may not write");

@@ -89,6 +89,6 @@ fn live_claim(link: &Path, machine: &MachineId) -> Option<LeaseRefusal> {
     if record.as_ref().map(|record| record.process(machine)) == Some(HolderProcess::Dead) {
         return None;
     }
-    let left = time_left(link, Present::Here(SystemTime::now()))?;
+    let left = time_left(link, Present::beside(link))?;
     Some(LeaseRefusal::Held(record.map(|record| record.holder(Some(left)))))
 }

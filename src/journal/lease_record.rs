@@ -102,6 +102,15 @@ pub(super) enum Present {
     Here(SystemTime),
 }
 
+impl Present {
+    /// Reads the clock that sets the times of files in the folder of a lease.
+    pub(super) fn beside(lease: &Path) -> Self {
+        let folder = lease.parent().unwrap_or(Path::new("."));
+        let made = tempfile::tempfile_in(folder).and_then(|file| file.metadata()?.modified());
+        made.map_or_else(|_read_only| Self::Here(SystemTime::now()), Self::OfFileServer)
+    }
+}
+
 /// Returns the time until a lease expires without a heartbeat. `None`: it has expired, or is gone.
 pub(super) fn time_left(path: &Path, present: Present) -> Option<Duration> {
     let renewed = fs::symlink_metadata(path).ok()?.modified().ok()?;
@@ -123,7 +132,7 @@ pub(super) fn is_held_elsewhere(journal: &Path) -> bool {
     let Ok(Some(content)) = read_lease(&path) else { return false };
     let here = MachineId::this();
     LeaseRecord::parse(&content).is_some_and(|record| record.boot_id != here.boot_id)
-        && time_left(&path, Present::Here(SystemTime::now())).is_some()
+        && time_left(&path, Present::beside(&path)).is_some()
 }
 
 /// Returns the path of the lease of a session's file.
