@@ -301,6 +301,7 @@ impl ProgressReceiver<'_, '_> {
     fn receive(&mut self, progress: StreamProgress) {
         if matches!(progress, StreamProgress::Sending) {
             self.is_sent = true;
+            self.monitor.emit(&RunEvent::RequestSent);
             return;
         }
         self.last_byte = Some(self.monitor.now());

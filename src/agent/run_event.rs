@@ -28,6 +28,8 @@ pub enum RunEvent {
     Init(Box<Init>),
     /// The machine took a step. `fault` has the facts of the failure that it handled, if any.
     Step { transition: Box<Transition>, fault: Option<Box<Fault>> },
+    /// A request is sent to the model.
+    RequestSent,
     /// A wait begins. Reported exactly once for each.
     WaitBegins {
         pause: Pause,

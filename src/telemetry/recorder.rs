@@ -5,7 +5,7 @@ use std::mem;
 use std::time::SystemTime;
 
 use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent};
-use crate::recovery::{Action, Pause, RecoveryRecord, StopReason, Transition};
+use crate::recovery::{Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
 use super::metrics::{RunMetrics, chat_attributes};
@@ -124,22 +124,20 @@ impl SpanRecorder {
         })
     }
 
-    /// Ends the span of the request in progress, if that was sent, and begins the next one if the
-    /// step requests it.
+    fn request_begins(&mut self) {
+        let (title, parent) = (format!("chat {}", self.model), Some(self.run.span.id));
+        let (now, attributes) = (self.clock.date(), chat_attributes(&self.model));
+        self.request = Some(Span::begin(title, SpanKind::Client, parent, now, attributes));
+    }
+
+    /// Ends the span of the request in progress.
     fn step(&mut self, transition: &Transition) {
+        let Some(request) = self.request.take() else { return };
         let now = self.clock.date();
         let error = transition.event.failure().map(|failure| failure.class.name());
-        let (ended, model) = (self.request.take(), self.model.clone());
-        if let Action::Ask(_) = transition.action {
-            let (title, parent) = (format!("chat {model}"), Some(self.run.span.id));
-            let attributes = chat_attributes(&model);
-            self.request = Some(Span::begin(title, SpanKind::Client, parent, now, attributes));
-        }
-        if let Some(request) = ended.filter(|_| !transition.event.says_unsent_request()) {
-            let took = now.duration_since(request.start).unwrap_or_default();
-            self.metrics.request(&model, took, error);
-            self.send(request, now, error);
-        }
+        let took = now.duration_since(request.start).unwrap_or_default();
+        self.metrics.request(&self.model, took, error);
+        self.send(request, now, error);
     }
 
     fn reply(
@@ -229,6 +227,8 @@ impl SpanRecorder {
             self.begin_run(init);
         } else if let RunEvent::Step { transition, .. } = event {
             self.step(transition);
+        } else if matches!(event, RunEvent::RequestSent) && identity.is_none() {
+            self.request_begins();
         } else if let RunEvent::WaitBegins { pause, .. } = event {
             self.wait_begins(identity, *pause);
         } else if matches!(event, RunEvent::WaitEnds { .. }) {
@@ -284,7 +284,8 @@ mod tests {
 
     use super::*;
     use crate::recovery::{
-        AvailableMitigations, Event, Limits, Moment, Money, ReplyKind, Run, TokenEstimate,
+        AvailableMitigations, Event, Interrupt, Limits, Moment, Money, ReplyKind, Run,
+        TokenEstimate,
     };
 
     /// A free request that fits.
@@ -302,28 +303,43 @@ mod tests {
     };
 
     #[test]
-    fn a_request_that_waits_for_a_shared_rate_limit_has_one_span() {
-        let (queue, mut spans) = mpsc::channel(16);
-        let sender = SpanSender { queue, dropped: Arc::default() };
-        let mut recorder = SpanRecorder::new(sender, None, Clock::start(1.0));
+    fn a_request_has_one_span_once_it_is_sent() {
         let limits = Limits::default();
         let (begin, end) = (Moment::default(), Moment::default().after(Duration::from_secs(40)));
-        let mut run = Run::new(7, &limits);
-        for (at, event) in [
+        let waited = [
             (begin, Event::Begin),
             (begin, Event::Estimated(ESTIMATE)),
             (begin, Event::SharedLimitMet { until: end }),
             (end, Event::WaitEnded),
             (end, Event::Estimated(ESTIMATE)),
-            (end, Event::Replied(ReplyKind::Answer { tokens: 1 })),
-        ] {
-            let transition = run.step(at, event, &limits).expect("the run awaits it");
-            run = transition.next;
-            recorder.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
+        ];
+        let answer = Event::Replied(ReplyKind::Answer { tokens: 1 });
+        let cut = Event::Interrupted(Interrupt::Sigterm);
+        for (is_sent, last, count) in [(true, answer, 1), (true, cut, 1), (false, cut, 0)] {
+            let (queue, mut spans) = mpsc::channel(16);
+            let sender = SpanSender { queue, dropped: Arc::default() };
+            let mut recorder = SpanRecorder::new(sender, None, Clock::start(1.0));
+            let mut run = Run::new(7, &limits);
+            let mut step = |recorder: &mut SpanRecorder, at, event| {
+                let transition = run.step(at, event, &limits).expect("the run awaits it");
+                run = transition.next;
+                recorder.observe(&RunEvent::Step { transition: Box::new(transition), fault: None });
+            };
+            for (at, event) in waited {
+                step(&mut recorder, at, event);
+            }
+            if is_sent {
+                recorder.observe(&RunEvent::RequestSent);
+            }
+            step(&mut recorder, end, last);
+            let sent = std::iter::from_fn(|| spans.try_recv().ok());
+            assert_eq!(
+                sent.filter(|span| span.name.starts_with("chat")).count(),
+                count,
+                "{last:?}"
+            );
+            let requests = recorder.metrics.distributions.iter();
+            assert_eq!(requests.map(|requests| requests.count).sum::<u64>(), count as u64);
         }
-        let sent = std::iter::from_fn(|| spans.try_recv().ok());
-        assert_eq!(sent.filter(|span| span.name.starts_with("chat")).count(), 1);
-        let requests = recorder.metrics.distributions.iter();
-        assert_eq!(requests.map(|requests| requests.count).sum::<u64>(), 1);
     }
 }

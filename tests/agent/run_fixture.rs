@@ -71,7 +71,8 @@ impl ObservedEvent {
                 WaitingFor::Servers { names } => format!("servers {}", names.join(", ")),
                 WaitingFor::Permission { tool, .. } => format!("permission for {tool}"),
             }),
-            RunEvent::AwaitsAgents(_)
+            RunEvent::RequestSent
+            | RunEvent::AwaitsAgents(_)
             | RunEvent::ToolEnds(_)
             | RunEvent::RequirementEnds { .. }
             | RunEvent::StreamEvent(_)

@@ -91,6 +91,7 @@ fn is_forwarded(event: &RunEvent) -> bool {
         event,
         RunEvent::Init(_)
             | RunEvent::Step { .. }
+            | RunEvent::RequestSent
             | RunEvent::Heartbeat(_)
             | RunEvent::AwaitsAgents(_)
             | RunEvent::ToolEnds(_)

@@ -193,7 +193,8 @@ impl ProgressLines {
                 let limits = self.style.limits;
                 self.at(Verbosity::Calls, || first_line(init, limits))
             }
-            RunEvent::AwaitsAgents(_)
+            RunEvent::RequestSent
+            | RunEvent::AwaitsAgents(_)
             | RunEvent::StreamEvent(_)
             | RunEvent::Block { .. }
             | RunEvent::BlocksDropped { .. }

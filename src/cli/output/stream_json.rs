@@ -475,7 +475,8 @@ impl Observer for StreamJson {
             RunEvent::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(*pause, millis(now.until(*until)), fault.as_deref());
             }
-            RunEvent::WaitEnds { .. }
+            RunEvent::RequestSent
+            | RunEvent::WaitEnds { .. }
             | RunEvent::ToolEnds(_)
             | RunEvent::RequirementEnds { .. } => {}
             RunEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat),

@@ -99,11 +99,6 @@ impl Event {
         if let Self::Failed(failure) = self { Some(failure) } else { None }
     }
 
-    /// True if the request that was due, if one was, was not sent.
-    pub fn says_unsent_request(self) -> bool {
-        self.replaces_request() || self == Self::HookStopped
-    }
-
     /// True if the event came in place of a request that was due.
     pub(super) fn replaces_request(self) -> bool {
         matches!(self, Self::SharedLimitMet { .. } | Self::SummaryPrevented)
