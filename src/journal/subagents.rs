@@ -7,7 +7,7 @@
 //! <session id>/subagents/agent-a1.meta.json  its type and parent, and the process that started it
 //! ```
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -124,6 +124,13 @@ impl Journal {
         };
         journal.open(&opening, &Terms::default(), JournalStart::new(1));
         journal
+    }
+
+    /// Removes the files of a journal that came too late for its sub-agent.
+    pub fn discard_subagent(self) {
+        // Files that stay are those of a sub-agent without requests.
+        let _stays = fs::remove_file(&self.path);
+        let _stays = fs::remove_file(self.path.with_extension("meta.json"));
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -251,7 +252,8 @@ async fn create_journal(
     };
     let path = location.file(&task.identity.id).display().to_string();
     let (task, secrets) = (task.clone(), parent.deps.secrets.clone());
-    let creating = spawn_blocking(move || {
+    let (sender, created) = oneshot::channel();
+    spawn_blocking(move || {
         let header = SubagentHeader {
             id: &task.identity.id,
             call: &task.identity.call,
@@ -264,11 +266,13 @@ async fn create_journal(
             limits: &limits,
             secrets,
         };
-        Journal::create_subagent(&location, &header)
+        if let Err(too_late) = sender.send(Journal::create_subagent(&location, &header)) {
+            too_late.discard_subagent();
+        }
     });
     let unwritable = |why: &str| Journal::unwritable(format!("cannot write {path}: {why}"));
     let waiting_for = WaitingFor::Journal { path: path.clone() };
-    let created = timeout(ANSWER_MAX, creating);
+    let created = timeout(ANSWER_MAX, created);
     let created = monitor.wait_as(waiting_for, ProgressSnapshot::default(), created).await?;
     Ok(match created {
         Ok(Ok(journal)) => journal,
