@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,10 @@ pub enum ProgramChange {
     Changed(PathBuf),
     #[error("{} was removed after the run began", .0.display())]
     Removed(PathBuf),
+    #[error("{} could not be read when the run began, so it does not count", .0.display())]
+    Unread(PathBuf),
+    #[error("{} cannot be compared with its state when the run began: {why}", .path.display())]
+    Unreadable { path: PathBuf, why: String },
     #[error("{} was not there when the run began, so it is not run", .0.display())]
     Appeared(PathBuf),
 }
@@ -32,7 +37,8 @@ pub(super) enum KnownEntry {
         /// The file that the path led to.
         real: PathBuf,
         length: u64,
-        sha256: Vec<u8>,
+        /// `None` if the file could not be read.
+        sha256: Option<Vec<u8>>,
     },
     /// A file that is not run, and may change.
     Data,
@@ -64,8 +70,7 @@ impl KnownEntry {
         if !is_program {
             return Some(Self::Data);
         }
-        // A file that cannot be read now never equals its later state.
-        let sha256 = hash_regular(&real).unwrap_or_default();
+        let sha256 = hash_regular(&real).ok();
         Some(Self::Program { real, length: facts.len(), sha256 })
     }
 }
@@ -76,14 +81,28 @@ pub(super) fn compare(
     path: &Path,
     was: &Path,
     length: u64,
-    sha256: &[u8],
+    sha256: Option<&[u8]>,
 ) -> Result<FileMark, ProgramChange> {
-    let real = fs::canonicalize(path).map_err(|_| ProgramChange::Removed(path.to_owned()))?;
+    let real = fs::canonicalize(path).map_err(|error| ProgramChange::unreadable(path, &error))?;
     let changed = || ProgramChange::Changed(path.to_owned());
     let mark = FileMark::of(&real).ok_or_else(changed)?;
-    let is_same =
-        real == was && mark.length == length && hash_regular(&real).is_ok_and(|now| now == sha256);
-    if is_same { Ok(mark) } else { Err(changed()) }
+    if real != was || mark.length != length {
+        return Err(changed());
+    }
+    let sha256 = sha256.ok_or_else(|| ProgramChange::Unread(path.to_owned()))?;
+    let now = hash_regular(&real).map_err(|error| ProgramChange::unreadable(path, &error))?;
+    if now == sha256 { Ok(mark) } else { Err(changed()) }
+}
+
+impl ProgramChange {
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        let path = path.to_owned();
+        if error.kind() == io::ErrorKind::NotFound {
+            Self::Removed(path)
+        } else {
+            Self::Unreadable { path, why: error.to_string() }
+        }
+    }
 }
 
 impl UsedFiles {
@@ -120,4 +139,34 @@ pub(super) fn is_runnable(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str);
     let is_script = extension.is_some_and(|extension| SCRIPTS.contains(&extension));
     facts.is_file() && (is_script || facts.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_called_changed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [program, gone, circle] =
+            ["program", "gone", "circle"].map(|name| folder.path().join(name));
+        fs::write(&program, "x").expect("a file");
+        std::os::unix::fs::symlink(&circle, &circle).expect("a link");
+        let program = fs::canonicalize(&program).expect("a path");
+        let sha256 = hash_regular(&program).expect("a file");
+        for (path, known, error) in [
+            (&program, Some(&sha256[..]), None),
+            (&program, Some(&[0; 32][..]), Some("was changed after the run began")),
+            (&program, None, Some("could not be read when the run began")),
+            (&gone, None, Some("was removed after the run began")),
+            (&circle, None, Some("cannot be compared with its state when the run began: ")),
+        ] {
+            let compared = compare(path, path, 1, known).map_err(|why| why.to_string()).err();
+            let is_as_expected = match (&compared, error) {
+                (Some(why), Some(error)) => why.contains(error),
+                (why, error) => why.is_none() && error.is_none(),
+            };
+            assert!(is_as_expected, "{compared:?}, expected {error:?}");
+        }
+    }
 }

@@ -141,7 +141,8 @@ impl UserPrograms {
             match known.get(&path) {
                 Some(KnownEntry::Data | KnownEntry::Folder) => {}
                 Some(KnownEntry::Program { real, length, sha256 }) => {
-                    let mark = compare(&path, real, *length, sha256).map_err(io::Error::other)?;
+                    let mark = compare(&path, real, *length, sha256.as_deref())
+                        .map_err(io::Error::other)?;
                     files.0.push((path, mark));
                 }
                 None if is_runnable(&path) || (run.contains(&path) && path.is_file()) => {

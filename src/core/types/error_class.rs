@@ -129,7 +129,8 @@ error_classes! {
     /// DNS, refused, reset, broken pipe, unexpected end.
     ConnectionError => "connection_error", "server_error", TEMPORARY, Connection, StillOut, Busy:
         "the service could not be reached, or broke the connection",
-        "Check ANTHROPIC_BASE_URL, DNS, proxy variables and the runner's network; then try again.";
+        "Check ANTHROPIC_BASE_URL, DNS, proxy variables, the runner's network and its limit of open \
+         files (ulimit -n); then try again.";
     /// The server's certificate was not accepted, or one side refused the TLS handshake.
     SslCertError => "ssl_cert_error", "unknown", FAILED, Certificate, StillOut, Locked:
         "no TLS connection was made: a certificate or the handshake was not accepted",
