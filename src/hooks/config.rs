@@ -466,8 +466,16 @@ impl HookHandler {
         self
     }
 
+    /// The tools that its matcher lists by their names.
+    pub fn named_tools(&self) -> &[String] {
+        match &self.matcher {
+            HookMatcher::Names(names) if self.event.is_tool_event() => names,
+            HookMatcher::All | HookMatcher::Names(_) | HookMatcher::Pattern(_) => &[],
+        }
+    }
+
     /// Returns true if its failure denies the action that it guards.
-    pub(super) fn is_guard(&self) -> bool {
+    pub fn is_guard(&self) -> bool {
         self.fail_closed && self.event.can_be_guarded()
     }
 

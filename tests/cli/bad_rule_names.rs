@@ -89,6 +89,31 @@ fn a_typo_in_a_blocking_hook_setting_stops_the_run_before_it_starts() {
 }
 
 #[test]
+fn a_misspelt_tool_in_a_matcher_of_hooks_is_reported() {
+    let with = |event: &str, matcher: &str, more: &str| {
+        let hook = format!(
+            r#"{{"hooks": {{"{event}": [{{"matcher": "{matcher}", "hooks": [
+                {{"type": "command", "command": "x"{more}}},
+                {{"type": "command", "command": "y"}}]}}]}}}}"#
+        );
+        resolve(&["hi"], &[], &hook)
+    };
+    let wanted = "hooks.PreToolUse[0].matcher: \"bash\" names no tool; did you mean \"Bash\"?";
+    let warnings = with("PreToolUse", "Edit|bash", "").expect("a warning").warnings;
+    assert!(warnings.len() == 1 && warnings[0].ends_with(wanted), "{warnings:?}");
+    let error = with("PreToolUse", "bash", ", \"failClosed\": true").unwrap_err();
+    assert!(error.contains(wanted) && error.contains("is a guard"), "{error}");
+    for (event, matcher) in [
+        ("PreToolUse", "Bash, Write|mcp__x__y|Agent|Teleport"),
+        ("PostToolUse", "^bash"),
+        ("SessionStart", "bash"),
+    ] {
+        let warnings = with(event, matcher, "").expect("no mistake").warnings;
+        assert_eq!(warnings, [""; 0], "{event} {matcher}");
+    }
+}
+
+#[test]
 fn mcp_servers_under_a_mistyped_key_are_reported() {
     for key in ["mcpServer", "mcpservers", "mcp_servers"] {
         let given = format!("{{\"{key}\": {{\"a\": {{\"command\": \"x\"}}}}}}");

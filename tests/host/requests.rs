@@ -385,16 +385,20 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
     host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws", "late"],
         "sdkMcpServerConfigs": { "ws": { "tools": policies, "timeout": "soon" },
             "late": { "timeout": 1 } },
-        "toolAliases": { "Bash": "mcp__ws__bash", "mcp__ws__bash": "Bash" } }))
+        "toolAliases": { "bash": "mcp__ws__bash", "mcp__ws__bash": "Bash", "Glob": "mcp__wz__a" } }))
         .await;
     answer_until(&mut host, "control_response").await;
     host.prompt("go").await;
     let (called, asked) = answer_until(&mut host, "result").await;
     assert_eq!((called, asked), (vec![json!("bash"), json!("hang")], vec![json!("mcp__ws__asks")]));
     assert!(!host.process.work().join("here").exists(), "the command ran here");
-    let warning = "\"ws\\\" is not a number of milliseconds above 0";
-    let is_warned = |frame: &Value| frame["warnings"].to_string().contains(warning);
-    assert!(host.frames.iter().any(is_warned), "{:#?}", host.frames.last());
+    for warning in [
+        "\"ws\\\" is not a number of milliseconds above 0",
+        "so calls of Glob fail; did you mean \\\"mcp__ws\\\"?",
+    ] {
+        let is_warned = |frame: &Value| frame["warnings"].to_string().contains(warning);
+        assert!(host.frames.iter().any(is_warned), "{:#?}", host.frames.last());
+    }
     let last = server.requests().last().expect("a request").body.to_string();
     assert!(last.contains("ran in the host") && last.contains("did not answer within"), "{last}");
     host.end().await;

@@ -108,6 +108,8 @@ pub fn resolve_resumed(
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
     warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
+    let hooks = hooks(&inputs);
+    warnings.extend(rule_names::check_hook_matchers(&hooks)?);
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {
@@ -129,7 +131,7 @@ pub fn resolve_resumed(
         system,
         tools,
         mcp,
-        hooks: hooks(&inputs),
+        hooks,
         agents: inputs.sources.library.definitions(),
         demands: acceptance_checks::resolve(args, &config, &cwd)?,
         subagent_prompt: args.model.append_subagent_system_prompt.clone(),
@@ -360,7 +362,7 @@ fn tools(inputs: &Inputs) -> Result<ToolRules, UsageError> {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
         profile: args.tools.profile,
         prompt_tool: prompt_tool::resolve(args)?,
-        aliases: args.tools.aliases.clone(),
+        aliases: rule_names::tool_aliases(&args.tools.aliases)?,
     })
 }
 

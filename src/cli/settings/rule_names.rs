@@ -1,5 +1,7 @@
 //! Checks the tool names in the rules of flags and agents, and the servers that rules name.
 
+use std::collections::BTreeMap;
+
 use strsim::osa_distance;
 
 use super::{McpServers, ModelChain};
@@ -7,6 +9,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::rule_names::{ALLOWS_NOTHING, BadRuleName, check_rule_name};
 use crate::config::values;
+use crate::hooks::HookHandler;
 use crate::mcp;
 use crate::tools::{
     AgentDefinition, PermissionSettings, ToolName, WEB_SEARCH, built_in_names, classify_tool_name,
@@ -44,7 +47,79 @@ pub(super) fn check_run_rules(
     let allowed =
         check_flag_rules("--allowedTools", flags.texts("allowed-tools"), RulePurpose::Allows)?;
     let search = Vec::from_iter(search_warning(args, chain));
-    Ok([offered, denied, allowed, search, missing_server_warnings(rules, servers)].concat())
+    let aliases = alias_warnings(&args.tools.aliases, servers);
+    let missing = missing_server_warnings(rules, servers);
+    Ok([offered, denied, allowed, search, aliases, missing].concat())
+}
+
+/// Corrects the capitalization of the names in `toolAliases`.
+///
+/// # Errors
+/// A name is a likely typo of a tool, which would run in its own place.
+pub(super) fn tool_aliases(
+    given: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, UsageError> {
+    let exact = |name: &str| match classify_tool_name(name) {
+        ToolName::Misspelled(meant) => meant,
+        ToolName::Known | ToolName::McpServer(_) | ToolName::Unknown(_) => name.to_owned(),
+    };
+    let pair = |(name, target): (&String, &String)| {
+        let name = exact(name);
+        match check_rule_name(&name) {
+            Some(bad) if bad.is_near => {
+                Err(UsageError::new(format!("toolAliases: \"{name}\" {}", bad.why)))
+            }
+            Some(_) | None => Ok((name, exact(target))),
+        }
+    };
+    given.iter().map(pair).collect()
+}
+
+/// Warns about names in `toolAliases` that no tool has.
+fn alias_warnings(aliases: &BTreeMap<String, String>, servers: &McpServers) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (name, target) in aliases {
+        if let ToolName::Unknown(name) = classify_tool_name(name) {
+            warnings.push(format!("toolAliases: \"{name}\" names no tool, and has no effect"));
+        }
+        let hint = match classify_tool_name(target) {
+            ToolName::Known | ToolName::Misspelled(_) => continue,
+            ToolName::Unknown(_) => String::new(),
+            ToolName::McpServer(rest) => match hint_at_server(rest, servers) {
+                Some(hint) => hint,
+                None => continue,
+            },
+        };
+        warnings.push(format!(
+            "toolAliases: \"{target}\" names no tool of this run, so calls of {name} fail{hint}"
+        ));
+    }
+    warnings.truncate(NAMED_MAX);
+    warnings
+}
+
+/// Warns about matchers of hooks with the misspelt name of a tool: such a hook never runs for it.
+///
+/// # Errors
+/// The hook is a guard.
+pub(super) fn check_hook_matchers(hooks: &[HookHandler]) -> Result<Vec<String>, UsageError> {
+    let mut warnings = Vec::new();
+    for hook in hooks {
+        for name in hook.named_tools() {
+            let Some(bad) = check_rule_name(name).filter(|bad| bad.is_near) else { continue };
+            let group = hook.place.split(".hooks[").next().unwrap_or_default();
+            let warning = format!("{}: {group}.matcher: \"{name}\" {}", hook.source, bad.why);
+            if hook.is_guard() {
+                let why = format!("{warning} One of its hooks is a guard (failClosed, onFailure)");
+                return Err(UsageError::new(why));
+            }
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    warnings.truncate(NAMED_MAX);
+    Ok(warnings)
 }
 
 /// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
@@ -126,44 +201,47 @@ fn search_warning(args: &RunArgs, chain: &ModelChain) -> Option<String> {
 }
 
 fn missing_server_warnings(rules: &PermissionSettings, servers: &McpServers) -> Vec<String> {
-    let known: Vec<String> =
-        servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
     let lists = [("deny", &rules.deny), ("ask", &rules.ask)];
     let mut warnings = Vec::new();
     for (list, rule) in
         lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
     {
         let ToolName::McpServer(rest) = classify_tool_name(rule) else { continue };
-        let name = offered_name(&format!("mcp__{rest}"));
-        let rest = &name["mcp__".len()..];
-        let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
-        let head = format!("mcp__{head}");
-        let fits = |prefix: &String| {
-            head.starts_with(prefix.as_str())
-                || prefix.trim_end_matches('_') == head.trim_end_matches('_')
-                || is_open && prefix.starts_with(&head)
-        };
-        // A wildcard for the server may match servers that are added later.
-        let may_match_later = is_open && !head["mcp__".len()..].contains("__");
-        if may_match_later || known.iter().any(fits) {
-            continue;
-        }
-        let server = rest.split("__").next().unwrap_or_default();
-        let near = servers
-            .servers
-            .iter()
-            .map(|known| (osa_distance(server, &known.name), known))
-            .min_by_key(|(far, _)| *far);
-        let hint = near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
-            format!(
-                "; did you mean \"{}\"?",
-                mcp::tool_name_prefix(&known.name).trim_end_matches('_')
-            )
-        });
+        let Some(hint) = hint_at_server(rest, servers) else { continue };
         warnings.push(format!(
             "the {list} rule \"{rule}\" names no MCP server of this run, and has no effect{hint}"
         ));
     }
     warnings.truncate(NAMED_MAX);
     warnings
+}
+
+/// If no MCP server of the run has tools of this name (the text after `mcp__`), returns a hint at
+/// the server that is probably meant, or an empty text.
+fn hint_at_server(rest: &str, servers: &McpServers) -> Option<String> {
+    let known: Vec<String> =
+        servers.servers.iter().map(|server| mcp::tool_name_prefix(&server.name)).collect();
+    let name = offered_name(&format!("mcp__{rest}"));
+    let rest = &name["mcp__".len()..];
+    let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
+    let head = format!("mcp__{head}");
+    let fits = |prefix: &String| {
+        head.starts_with(prefix.as_str())
+            || prefix.trim_end_matches('_') == head.trim_end_matches('_')
+            || is_open && prefix.starts_with(&head)
+    };
+    // A wildcard for the server may match servers that are added later.
+    let may_match_later = is_open && !head["mcp__".len()..].contains("__");
+    if may_match_later || known.iter().any(fits) {
+        return None;
+    }
+    let server = rest.split("__").next().unwrap_or_default();
+    let near = servers
+        .servers
+        .iter()
+        .map(|known| (osa_distance(server, &known.name), known))
+        .min_by_key(|(far, _)| *far);
+    Some(near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
+        format!("; did you mean \"{}\"?", mcp::tool_name_prefix(&known.name).trim_end_matches('_'))
+    }))
 }
