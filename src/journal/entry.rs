@@ -87,14 +87,6 @@ pub enum ContentForm {
     Text,
 }
 
-impl ContentForm {
-    /// The form of a copied message, of which nothing shows whether blocks were added. Readers of
-    /// transcripts look for prompts that are a text.
-    pub(super) fn of_copy(content: &[Block]) -> Self {
-        if let [Block::Text { .. }] = content { Self::Text } else { Self::Blocks }
-    }
-}
-
 /// One of our own records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

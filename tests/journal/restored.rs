@@ -222,6 +222,28 @@ fn a_fork_copies_the_messages_and_leaves_its_source_unchanged() {
 }
 
 #[test]
+fn a_fork_has_prompts_as_texts_without_what_was_added_to_them() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &MessageMeta::default());
+    journal.message(&user("This is your last reply."), &MessageMeta::default());
+    drop(journal);
+    let (forked, source) = (SessionId::generate(), sandbox.read(&id));
+    assert_eq!(source.conversation.messages.len(), 1, "they are one message");
+    drop(Journal::fork(&sandbox.place, &forked, &opening(), (&id, &source)).expect("a fork"));
+    assert_eq!(sandbox.read(&forked).conversation.messages, source.conversation.messages);
+    let bytes = sandbox.bytes(&forked);
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines = lines.map(|line| serde_json::from_slice::<Value>(line).expect("JSON"));
+    let contents: Vec<Value> = lines
+        .filter(|line| line["type"] == "user")
+        .map(|line| line["message"]["content"].clone())
+        .collect();
+    let added = json!([{ "type": "text", "text": "This is your last reply." }]);
+    assert_eq!(contents, [json!("go"), added]);
+}
+
+#[test]
 fn a_fork_keeps_the_image_of_a_prompt_in_its_message() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
