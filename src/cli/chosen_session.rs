@@ -317,7 +317,6 @@ pub(super) fn session_dir(args: &RunArgs, config_dir: &Path) -> PathBuf {
 fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
     let session = &args.session;
     let is_resumed = session.resume.is_some() || session.go_on;
-    let trimmed = |uuid: &String| uuid.trim().to_owned();
     let point = match (&session.resume_session_at, &session.resume_drops_turn) {
         (None, None) => None,
         (None, Some(_)) => {
@@ -327,13 +326,19 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
         }
         (Some(_), _) if !is_resumed => return Err(needs_resume("--resume-session-at")),
         (Some(message), turn) => Some(ResumePoint {
-            message: trimmed(message),
-            dropped_turn: turn.as_ref().map(trimmed),
+            message: message_id(message),
+            dropped_turn: turn.as_deref().map(message_id),
         }),
     };
     let intact = session.to_last_intact;
     let on_damage = if intact { OnDamage::UseIntactPart } else { OnDamage::Refuse };
     Ok(ReadRequest { on_damage, point })
+}
+
+/// Returns the id of a message as it is recorded. Other programs write it in upper case, too.
+fn message_id(given: &str) -> String {
+    let given = given.trim();
+    Uuid::try_parse(given).map_or_else(|_| given.to_owned(), |uuid| uuid.to_string())
 }
 
 /// Finds the session that `--resume` names: by its id or the beginning of its id, by its name, or
@@ -388,5 +393,19 @@ pub(super) fn journal_error(error: JournalError) -> UsageError {
         | JournalError::Unreadable { .. }
         | JournalError::Damaged { .. }
         | JournalError::Newer { .. } => UsageError::new(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_found_by_its_id_in_any_case() {
+        let id = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        for given in [id, &id.to_uppercase(), &format!(" {id}\n")] {
+            assert_eq!(message_id(given), id);
+        }
+        assert_eq!(message_id("msg_A1"), "msg_A1", "ids of other programs stay");
     }
 }

@@ -67,6 +67,8 @@ pub struct ProcessEnv {
     pub api_key_helper_ttl: Option<Duration>,
     pub base_url: Option<String>,
     pub custom_headers: Vec<(String, String)>,
+    /// The program that uses an SDK.
+    pub client_app: Option<String>,
     /// The variables that name files of certificates, with those files.
     pub ca_files: Vec<(&'static str, PathBuf)>,
     /// The variable that names the file of the client certificate, with that file.
@@ -305,6 +307,7 @@ impl ProcessEnv {
                 .parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis_or_none)?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
+            client_app: vars.text("CLAUDE_AGENT_SDK_CLIENT_APP")?,
             ca_files: ["SSL_CERT_FILE", EXTRA_CERTIFICATES].into_iter().filter_map(file).collect(),
             client_certificate: file("CLAUDE_CODE_CLIENT_CERT"),
             client_key: file("CLAUDE_CODE_CLIENT_KEY"),

@@ -50,6 +50,7 @@ const OTHERS: &[(&str, &str)] = &[
         yes or on: a gateway authenticates the requests to that cloud; only apiKeyHelper, \
         ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS are sent."),
     ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" per line."),
+    ("CLAUDE_AGENT_SDK_CLIENT_APP", "The program that uses an SDK, for the User-Agent of requests."),
     ("ANTHROPIC_DEFAULT_OPUS_MODEL", "The model of the alias opus."),
     ("ANTHROPIC_DEFAULT_SONNET_MODEL", "The model of the alias sonnet."),
     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "The model of the alias haiku."),

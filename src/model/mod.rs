@@ -57,6 +57,6 @@ pub use stop_reason::{EndWords, StopKind};
 pub use timers::RequestTimers;
 pub use transport::{
     CaFile, ConnectionTerms, HttpClientError, IdentityFiles, InvalidBundle, SHORTEST_PROBING,
-    http_client, web_client,
+    USER_AGENT, http_client, web_client,
 };
 pub use web_search::WebSearch;

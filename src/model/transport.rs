@@ -23,6 +23,10 @@ use super::timers::RequestTimers;
 
 /// Number of keep-alive probes that may go unanswered.
 const PROBES: u32 = 3;
+
+/// The name of outlast in requests.
+pub const USER_AGENT: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"));
+
 /// The shortest dead-path timeout: the kernel measures the time between probes in whole seconds.
 pub const SHORTEST_PROBING: Duration = Duration::from_secs(11);
 /// Maximum idle time of a pooled connection: servers and middleboxes commonly drop idle connections
@@ -302,7 +306,7 @@ impl ClientConfig {
         // The idle time and the probes add up to the dead-path timeout.
         let dead = self.timers.dead_path.max(SHORTEST_PROBING);
         let builder = reqwest::Client::builder()
-            .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             // One attempt is one request: retries are decided elsewhere.
             .retry(reqwest::retry::never())
             .redirect(self.redirects.policy())

@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
+
+use crate::text::millis;
 
 use super::file_names;
 use super::glob_limits::check_glob;
@@ -77,12 +79,12 @@ pub(super) fn run(
     base: &Path,
     bounds: &SearchBounds,
 ) -> Result<ToolOutcome, ToolError> {
-    let root = &scope.root;
+    let (root, began) = (&scope.root, Instant::now());
     if !root.is_dir() {
         return match &scope.missing_folder {
             Some(note) => Ok(ToolOutcome::text(
                 format!("No files found\n{note}"),
-                json!({ "filenames": [], "numFiles": 0, "truncated": false }),
+                json!({ "filenames": [], "numFiles": 0, "truncated": false, "durationMs": 0 }),
             )),
             None => Err(format!("{} is not a folder", root.display()).into()),
         };
@@ -120,7 +122,12 @@ pub(super) fn run(
         .map(|Reverse((_, Reverse(path)))| place.shown(path, base))
         .collect();
     let truncated = total > found.len();
-    let detail = json!({ "filenames": found, "numFiles": total, "truncated": truncated });
+    let detail = json!({
+        "filenames": found,
+        "numFiles": total,
+        "truncated": truncated,
+        "durationMs": millis(began.elapsed()),
+    });
     let more = total - found.len();
     let is_empty = found.is_empty();
     let mut parts = found;

@@ -122,6 +122,10 @@ impl SearchResults {
 
     /// Formats the results. `why` explains an empty result.
     pub(super) fn outcome(self, bounds: &SearchBounds, why: Option<String>) -> ToolOutcome {
+        let filenames = match self.mode {
+            GrepMode::FilesWithMatches => self.lines.clone(),
+            GrepMode::Content | GrepMode::Count => Vec::new(),
+        };
         let mut parts = self.lines;
         if parts.is_empty() && self.binaries.is_empty() {
             let none = if self.files == 0 { "No matches found" } else { "No more matches" };
@@ -156,6 +160,7 @@ impl SearchResults {
         parts.extend(why);
         let detail = json!({
             "mode": self.mode,
+            "filenames": filenames,
             "numFiles": self.files,
             "numMatches": self.matches,
             "truncated": self.more,

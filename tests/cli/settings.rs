@@ -408,6 +408,20 @@ fn a_settings_file_may_start_with_a_byte_order_mark_and_has_a_size_limit() {
 }
 
 #[test]
+fn the_program_that_uses_an_sdk_is_named_in_the_user_agent() {
+    let with = |app: &str, headers: &str| {
+        let variables =
+            [("CLAUDE_AGENT_SDK_CLIENT_APP", app), ("ANTHROPIC_CUSTOM_HEADERS", headers)];
+        resolve(&["hi"], &variables, "{}").unwrap().chain.endpoints[0].headers.clone()
+    };
+    let header = |name: &str, value: String| vec![(name.to_owned(), value)];
+    let both = format!("outlast/{} my-app/1.0.0", env!("CARGO_PKG_VERSION"));
+    assert_eq!(with("my-app/1.0.0", ""), header("user-agent", both));
+    assert_eq!(with("my-app/1.0.0", "User-Agent: x"), header("User-Agent", "x".to_owned()));
+    assert_eq!(with("no\theader", ""), []);
+}
+
+#[test]
 fn debug_output_of_settings_holds_no_secret() {
     let file = r#"{"env": {"A_KEY": "hush-1"}, "mcpServers": {
         "a": {"command": "x", "args": ["hush-2"], "env": {"T": "hush-3"}},

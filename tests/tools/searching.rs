@@ -94,6 +94,7 @@ async fn the_newest_hundred_files_are_shown() {
     assert_eq!((lines[0], lines[99]), ("f000", "f099"));
     assert_eq!(lines[100..], ["[50 more files match; use a narrower pattern]"]);
     assert_eq!(outcome.detail["numFiles"], 150);
+    assert!(outcome.detail["durationMs"].is_u64(), "{}", outcome.detail);
 }
 
 #[tokio::test]
@@ -104,6 +105,12 @@ async fn grep_has_three_output_modes() {
         text(&grep(json!({ "pattern": "run" })).await),
         ".github/ci.yml\ndata.bin\nsrc/lib/run.rs\nsrc/main.rs\nweb/app.ts"
     );
+    for (mode, names) in
+        [("files_with_matches", json!(["src/lib/run.rs", "src/main.rs"])), ("count", json!([]))]
+    {
+        let input = json!({ "pattern": "run", "output_mode": mode, "path": "src" });
+        assert_eq!(grep(input).await.detail["filenames"], names);
+    }
     assert_eq!(
         text(&grep(json!({ "pattern": "run", "output_mode": "content", "path": "src" })).await),
         "src/lib/run.rs:1:pub fn run() {}\nsrc/main.rs:2:    run();"

@@ -175,8 +175,8 @@ pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
 }
 
 /// Returns the structured result, for programs.
-pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
-    let usage = &task.usage;
+pub(super) fn detail(task: &AgentTask, report: &SubagentReport, text: &str) -> Value {
+    let (usage, tokens) = (&task.usage, report.stats.usage);
     json!({
         "status": task.status,
         "agentId": task.identity.id,
@@ -188,6 +188,18 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "totalDurationMs": millis(usage.took),
         "totalTokens": usage.tokens,
         "totalToolUseCount": usage.tool_calls,
+        "usage": {
+            "input_tokens": tokens.input_tokens,
+            "output_tokens": tokens.output_tokens,
+            "cache_creation_input_tokens": tokens.cache_creation_input_tokens,
+            "cache_read_input_tokens": tokens.cache_read_input_tokens,
+            "cache_creation": null,
+            "server_tool_use": {
+                "web_search_requests": tokens.web_search_requests,
+                "web_fetch_requests": 0,
+            },
+            "service_tier": null,
+        },
         "totalTurns": usage.turns,
         "totalCostUsd": usage.cost.total().map(Money::as_dollars),
         "unsettledUsd": usage.unsettled.as_dollars(),
@@ -204,6 +216,7 @@ pub(super) async fn failed_outcome(toolbox: &Toolbox, why: &str) -> ToolOutcome 
 mod tests {
     use super::super::task::{AgentIdentity, AgentStatus};
     use super::*;
+    use crate::transcript::Usage;
 
     fn task(reason: StopReason) -> AgentTask {
         AgentTask {
@@ -270,6 +283,14 @@ mod tests {
             let advice = reason.info().subagent_advice;
             assert!(advice.ends_with('.') && advice.len() > 20, "{reason:?}");
         }
+    }
+
+    #[test]
+    fn the_structured_result_has_all_tokens_apart() {
+        let mut ended = report(StopReason::Completed);
+        ended.stats.usage = Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() };
+        let usage = &detail(&task(StopReason::Completed), &ended, "Done.")["usage"];
+        assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(3), &json!(4)));
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl ParentRun {
         let SubagentOutcome { task, report } = ended;
         let completed = task.status == AgentStatus::Completed;
         let text = if completed { report::answer(report) } else { report::failure(task, report) };
-        let detail = report::detail(task, &text);
+        let detail = report::detail(task, report, &text);
         let text = if completed { text } else { with_error_tags(&text) };
         self.toolbox.agent_outcome(text, !completed, detail).await
     }

@@ -13,10 +13,13 @@ use crate::config::clouds::{CloudEndpoint, CloudSources};
 use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{BaseUrl, CaFile, ConnectionTerms, IdentityFiles, ServiceKind};
+use crate::model::{BaseUrl, CaFile, ConnectionTerms, IdentityFiles, ServiceKind, USER_AGENT};
 
 /// The header that enables features which the service has not released.
 const BETA: &str = "anthropic-beta";
+
+/// The header that names the programs which send a request.
+const AGENT: &str = "user-agent";
 
 /// The sources of an endpoint.
 #[derive(Clone, Copy)]
@@ -81,7 +84,10 @@ impl<'a> EndpointSources<'a> {
             service,
             base_url,
             credential,
-            headers: with_betas(env.custom_headers.clone(), &config.betas),
+            headers: with_client_app(
+                with_betas(env.custom_headers.clone(), &config.betas),
+                env.client_app.as_deref(),
+            ),
             marks_cache: config.prompt_caching,
             connection: ConnectionTerms {
                 ca_files: ca_files(args, env),
@@ -156,5 +162,15 @@ fn with_betas(mut headers: Vec<(String, String)>, betas: &[String]) -> Vec<(Stri
     let given = given.map(|index| headers.swap_remove(index).1);
     let all: Vec<String> = given.into_iter().chain(betas.iter().cloned()).collect();
     headers.push((BETA.to_owned(), all.join(",")));
+    headers
+}
+
+/// Adds the program that uses an SDK to the User-Agent, unless the user sets that header.
+fn with_client_app(mut headers: Vec<(String, String)>, app: Option<&str>) -> Vec<(String, String)> {
+    let is_value = |app: &&str| app.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let is_given = headers.iter().any(|(name, _)| name.trim().eq_ignore_ascii_case(AGENT));
+    if let Some(app) = app.filter(is_value).filter(|_| !is_given) {
+        headers.push((AGENT.to_owned(), format!("{USER_AGENT} {app}")));
+    }
     headers
 }
