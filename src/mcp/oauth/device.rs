@@ -50,8 +50,12 @@ pub(super) struct DeviceLogin {
 struct DeviceHttp(Arc<TokenHttp>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct DeviceHttpError(OAuthHttpClientError);
+enum DeviceHttpError {
+    #[error(transparent)]
+    Client(OAuthHttpClientError),
+    #[error("{0}")]
+    Temporary(String),
+}
 
 impl<'c> AsyncHttpClient<'c> for DeviceHttp {
     type Error = DeviceHttpError;
@@ -60,7 +64,11 @@ impl<'c> AsyncHttpClient<'c> for DeviceHttp {
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(async move {
             let answer = self.0.answer(request, OAuthHttpRedirectPolicy::Stop).await;
-            answer.map_err(DeviceHttpError)
+            let answer = answer.map_err(DeviceHttpError::Client)?;
+            // The crate repeats requests that have no answer.
+            self.0
+                .temporary_failure()
+                .map_or(Ok(answer), |why| Err(DeviceHttpError::Temporary(why)))
         })
     }
 }
@@ -104,7 +112,8 @@ impl DeviceLogin {
         let http = DeviceHttp(Arc::clone(&source.http));
         let details: StandardDeviceAuthorizationResponse =
             request.request_async(&http).await.map_err(|error| {
-                failed("its authorization server gives no code", &error.to_string())
+                let why = source.http.temporary_failure().unwrap_or_else(|| error.to_string());
+                failed("its authorization server gives no code", &why)
             })?;
         let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
         Ok(Self { client, details, resource, issuer: metadata.issuer.clone(), scopes })

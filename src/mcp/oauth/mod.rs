@@ -10,6 +10,7 @@
 //! ```
 
 mod access_tokens;
+mod client_secret;
 mod device;
 mod exchange;
 mod fault;

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use oauth2::{HttpRequest, HttpResponse};
 use parking_lot::Mutex;
-use reqwest::{Request, Response, Url};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Request, Response, StatusCode, Url};
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy,
     OAuthHttpRequest,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::json;
 use crate::secrets::Redactor;
 
 use super::super::call_error::classify_client_error;
 use super::super::environment::HttpClientFactory;
-use super::super::server_client::{EVENTS, content_type, read, redirect_target};
+use super::super::server_client::{EVENTS, JSON, content_type, read, redirect_target};
+use super::client_secret::in_other_form;
 
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,16 +106,46 @@ impl TokenHttp {
         }
     }
 
-    /// Returns the whole answer to a request of the protocol.
+    /// Returns the whole answer to a request of the protocol. If the client is refused, the request
+    /// is repeated once with its secret in the other form.
     pub(super) async fn answer(
+        &self,
+        request: HttpRequest,
+        redirects: OAuthHttpRedirectPolicy,
+    ) -> Result<HttpResponse, OAuthHttpClientError> {
+        let answer = self.first_answer(request.clone(), redirects).await?;
+        let is_refused = error_code(answer.body()).is_some_and(|code| code == "invalid_client");
+        let Some(request) = in_other_form(request).filter(|_| is_refused) else {
+            return Ok(answer);
+        };
+        let second = self.first_answer(request, redirects).await;
+        Ok(second.ok().filter(|second| second.status().is_success()).unwrap_or(answer))
+    }
+
+    async fn first_answer(
         &self,
         request: HttpRequest,
         redirects: OAuthHttpRedirectPolicy,
     ) -> Result<HttpResponse, OAuthHttpClientError> {
         let request = Request::try_from(request.map(reqwest::Body::from))?;
         let response = self.send(request, redirects).await?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let mut answer = HttpResponse::new(self.body(response).await?);
+        let host = response.url().host_str().unwrap_or_default().to_owned();
+        let (mut status, mut headers) = (response.status(), response.headers().clone());
+        let body = self.body(response).await?;
+        if let Some(code) = error_code(&body) {
+            if matches!(&*code, "temporarily_unavailable" | "server_error") {
+                let failure = format!("its authorization server ({host}) answered {code}");
+                *self.temporary_failure.lock() = Some(failure);
+            }
+            // GitHub reports errors with status 200.
+            if status.is_success() {
+                status = StatusCode::BAD_REQUEST;
+            }
+        }
+        if read_object(&body).is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        }
+        let mut answer = HttpResponse::new(body);
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
     }
@@ -143,21 +175,48 @@ impl OAuthHttpClient for TokenHttp {
     }
 }
 
+/// The error code in an answer.
+fn error_code(body: &[u8]) -> Option<String> {
+    let code = read_object(body)?.get("error")?.as_str()?.to_owned();
+    Some(code).filter(|code| !code.is_empty())
+}
+
+fn read_object(body: &[u8]) -> Option<Map<String, Value>> {
+    json::read(body).ok()
+}
+
 /// Rewrites answers that differ from the protocol in form only.
 fn normalize(body: Vec<u8>, server: &Url) -> Vec<u8> {
-    let Ok(Value::Object(mut members)) = json::read(&body) else { return body };
-    if members.contains_key("access_token") {
-        let lifetime = match members.remove("expires_in") {
+    let Some(mut members) = read_object(&body) else { return body };
+    for name in ["expires_in", "interval"] {
+        let seconds = match members.remove(name) {
             Some(Value::String(text)) => text.trim().parse().ok(),
-            lifetime => lifetime.and_then(|value| value.as_f64()),
+            seconds => seconds.and_then(|value| value.as_f64()),
         };
-        let lifetime = lifetime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        if let Some(lifetime) = lifetime {
-            members.insert("expires_in".to_owned(), lifetime.as_secs().into());
+        let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        if let Some(seconds) = seconds {
+            members.insert(name.to_owned(), seconds.as_secs().into());
         }
-        if !members.get("token_type").is_some_and(Value::is_string) {
-            members.insert("token_type".to_owned(), "Bearer".into());
-        }
+    }
+    if members.contains_key("access_token")
+        && !members.get("token_type").is_some_and(Value::is_string)
+    {
+        members.insert("token_type".to_owned(), "Bearer".into());
+    }
+    if let Some(Value::Array(scopes)) = members.get("scope") {
+        let scopes: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
+        let scopes = scopes.join(" ");
+        members.insert("scope".to_owned(), scopes.into());
+    }
+    // The former name, which some servers send as well.
+    if members.contains_key("verification_uri") {
+        members.remove("verification_url");
+    }
+    // A registration may leave out what was requested.
+    if members.contains_key("client_id")
+        && !members.get("redirect_uris").is_some_and(Value::is_array)
+    {
+        members.insert("redirect_uris".to_owned(), Value::Array(Vec::new()));
     }
     let is_server =
         |resource: &str| resource.trim_end_matches('/') == server.as_str().trim_end_matches('/');
@@ -209,6 +268,20 @@ mod tests {
                 json!({ "resource": "https://x.test/mcp/" }),
                 json!({ "resource": "https://x.test/mcp" }),
             ),
+            (
+                json!({ "access_token": "a", "token_type": "bearer", "scope": ["b", "c"] }),
+                json!({ "access_token": "a", "token_type": "bearer", "scope": "b c" }),
+            ),
+            (
+                json!({ "device_code": "d", "expires_in": "600", "interval": "5" }),
+                json!({ "device_code": "d", "expires_in": 600, "interval": 5 }),
+            ),
+            (
+                json!({ "verification_uri": "u", "verification_url": "v" }),
+                json!({ "verification_uri": "u" }),
+            ),
+            (json!({ "verification_url": "v" }), json!({ "verification_url": "v" })),
+            (json!({ "client_id": "c" }), json!({ "client_id": "c", "redirect_uris": [] })),
             (json!({ "resource": "https://x.test/" }), json!({ "resource": "https://x.test/" })),
             (
                 json!({ "token_endpoint": "t" }),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -244,7 +246,7 @@ impl Shared {
                 let issuer = wrong.unwrap_or_else(|| url.clone());
                 if grants.is_sloppy {
                     let tokens = format!("{url}/token");
-                    let methods = ["client_secret_post"];
+                    let methods = ["client_secret_post", "client_secret_basic"];
                     return plain(
                         200,
                         &json!({
@@ -268,7 +270,16 @@ impl Shared {
             }
             ("POST", "/token") => {
                 let form = reqwest::Url::parse(&format!("http://form/?{body}")).expect("a form");
-                let pairs: Vec<(String, String)> = form.query_pairs().into_owned().collect();
+                let mut pairs: Vec<(String, String)> = form.query_pairs().into_owned().collect();
+                if grants.is_sloppy {
+                    // The secret only in the header, and errors with status 200.
+                    let words = STANDARD.encode(format!("{CLIENT_ID}:{CLIENT_SECRET}"));
+                    if token != Some(&format!("Basic {words}")) {
+                        return plain(200, &json!({ "error": "invalid_client" }));
+                    }
+                    let client = [("client_id", CLIENT_ID), ("client_secret", CLIENT_SECRET)];
+                    pairs.extend(client.map(|(name, value)| (name.to_owned(), value.to_owned())));
+                }
                 let (status, answer) = grants.grant(&pairs);
                 plain(status, &answer)
             }
