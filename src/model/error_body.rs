@@ -88,6 +88,10 @@ impl ErrorFields {
         let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
         let mut parsed = Self { message, number: parse_status(&value["code"]), ..Self::default() };
         parsed.unwrap_quotes(value, depth);
+        // OAuth: the text is the code.
+        if parsed.label.is_empty() && error.chars().all(|it| it.is_ascii_lowercase() || it == '_') {
+            error.clone_into(&mut parsed.label);
+        }
         parsed
     }
 

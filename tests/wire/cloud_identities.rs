@@ -229,6 +229,30 @@ async fn a_metadata_server_that_refuses_is_not_one_that_is_missing() {
 }
 
 #[tokio::test]
+async fn a_token_service_that_throttles_is_not_one_that_refuses() {
+    for (code, wanted) in [
+        ("Throttling", ErrorClass::RateLimit),
+        ("IDPCommunicationError", ErrorClass::ServerError),
+        ("AccessDenied", ErrorClass::InvalidApiKey),
+    ] {
+        let body = format!("<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>");
+        let sts = Responder::start(move |_, _| Some((400, body.clone()))).await;
+        let home = home(
+            "[default]\nrole_arn = arn:aws:iam::1:role/ci\nsource_profile = base\n\
+             [profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = s83017\n",
+        );
+        let identity = aws(home.path(), &[("AWS_ENDPOINT_URL_STS", &sts.url)]);
+        let (class, detail) = at_bedrock(identity).await.expect_err("it gives no keys");
+        assert_eq!(class, wanted, "{code}: {detail}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let body = json!({ "error": "temporarily_unavailable", "error_description": "later" });
+    let busy = Responder::start(move |_, _| Some((400, body.to_string()))).await;
+    let found = at_vertex(google(folder.path(), &busy.url)).await;
+    assert_eq!(found.expect_err("it gives no token").0, ErrorClass::ServerError);
+}
+
+#[tokio::test]
 async fn a_login_command_runs_when_there_are_no_keys() {
     let home = home("");
     let file = home.path().join(".aws/credentials");

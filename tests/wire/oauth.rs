@@ -280,6 +280,13 @@ async fn each_failure_of_the_endpoint_has_its_class() {
         (400, "nonsense", ErrorClass::InvalidApiKey, "(HTTP 400); check its address"),
         (404, "", ErrorClass::InvalidApiKey, "(HTTP 404); check its address"),
         (302, "", ErrorClass::InvalidApiKey, "(HTTP 302); check its address"),
+        (403, "<html>log in</html>", ErrorClass::AuthError, "said: "),
+        (
+            400,
+            r#"{"error":"temporarily_unavailable"}"#,
+            ErrorClass::ServerError,
+            "said: temporarily_unavailable",
+        ),
         (401, r#"{"error":"invalid_client"}"#, ErrorClass::InvalidApiKey, "(HTTP 401, invalid_cl"),
     ];
     for (status, body, class, says) in cases {

@@ -149,6 +149,9 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
 fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
     Some(match name {
         "ThrottlingException"
+        // STS, with status 400.
+        | "Throttling"
+        | "RequestLimitExceeded"
         | "TooManyRequestsException"
         | "ServiceQuotaExceededException"
         | "RESOURCE_EXHAUSTED"
@@ -166,6 +169,9 @@ fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
         | "DEADLINE_EXCEEDED"
         | "INTERNAL"
         | "UNAVAILABLE"
+        // STS, whose identity provider did not answer, and OAuth.
+        | "IDPCommunicationError"
+        | "temporarily_unavailable"
         // Between Foundry and what is behind it: the caller was accepted.
         | "invalid_model_endpoint_authentication" => ErrorClass::ServerError,
         "ResourceNotFoundException" | "DeploymentNotFound" => ErrorClass::InvalidModel,

@@ -17,7 +17,7 @@ use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
 use super::super::timers::RequestTimers;
 use super::super::transport::{HttpTransport, read_body};
-use super::fault::{issuer_unreachable, missing_credential};
+use super::fault::{is_temporary, issuer_unreachable, missing_credential};
 use super::login::Login;
 use super::secret::Secret;
 
@@ -155,12 +155,10 @@ impl TokenRequest {
             read.map_err(|error| self.fault_without_response(error))?;
             return self.parse_grant(&body);
         }
-        let may_pass = status.is_server_error()
-            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        if !may_pass {
+        let mut fault = fault::fault_of_response(status.as_u16(), &headers, &body, wall_clock());
+        if !status.is_server_error() && !is_temporary(&fault) {
             return Err(self.refusal_fault(status, &body));
         }
-        let mut fault = fault::fault_of_response(status.as_u16(), &headers, &body, wall_clock());
         fault.stage = FailureStage::Unsent;
         if let FaultKind::Refused { message, .. } = &mut fault.kind {
             *message = format!("{} said: {message}", self.destination);

@@ -107,10 +107,11 @@ fn read_text(path: &Path) -> Result<String, Box<Fault>> {
     }
 }
 
-/// The kind of a section and its name, which follows the kind if there is one.
+/// The kind of a section and its name, which follows the kind if there is one. A name with blanks is
+/// quoted.
 fn words(title: &str) -> (&str, Option<&str>) {
     match title.split_once(char::is_whitespace) {
-        Some((kind, name)) => (kind, Some(name.trim())),
+        Some((kind, name)) => (kind, Some(name.trim().trim_matches(['"', '\'']))),
         None => (title, None),
     }
 }
@@ -166,5 +167,6 @@ mod tests {
         assert_eq!(found[0].1["s3.max"], "3");
         assert_eq!(found[1].1["role_arn"], "arn:aws:iam::1:role/ci");
         assert_eq!(found[2].1["a"], "b=c");
+        assert_eq!(words("profile \"my team\""), ("profile", Some("my team")));
     }
 }

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::super::fault::{issuer_unreachable, missing_credential};
+use super::super::fault::{is_temporary, issuer_unreachable, missing_credential};
 use super::super::grant::{parse_token_endpoint, url_encoded};
 use crate::json;
 use crate::model::endpoint::host;
@@ -18,7 +18,7 @@ use crate::model::proxies::Proxies;
 use crate::model::timers::RequestTimers;
 use crate::model::transport::{HttpTransport, read_body};
 use crate::process::Supervisor;
-use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
+use crate::recovery::{ConnectionChoice, ErrorBody, FailureStage, Fault, FaultKind};
 use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
@@ -149,9 +149,17 @@ impl TokenHttp {
             if status.is_success() {
                 return read.map(|()| body).map_err(|error| unreachable(error, &destination));
             }
-            if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
-                let now = wall_clock();
-                let mut fault = fault_of_response(status.as_u16(), &headers, &body, now);
+            let mut fault = fault_of_response(status.as_u16(), &headers, &body, wall_clock());
+            // STS reports errors in XML, and that it throttles with status 400.
+            let text = String::from_utf8_lossy(&body);
+            if let FaultKind::Refused { label, message, .. } = &mut fault.kind
+                && let Some(code) = xml_text(&text, "Code")
+            {
+                fault.body = ErrorBody::Api;
+                code.clone_into(label);
+                xml_text(&text, "Message").unwrap_or_default().clone_into(message);
+            }
+            if status.is_server_error() || is_temporary(&fault) {
                 fault.stage = FailureStage::Unsent;
                 return Err(Box::new(fault));
             }
