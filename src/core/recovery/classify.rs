@@ -276,12 +276,30 @@ fn classify_bad_request(message: &str) -> ErrorClass {
         &["organization has been disabled", "credential is only authorized for use with"],
     ) {
         ErrorClass::AuthError
-    } else if contains_any(message, &["model has crashed", "model unloaded"]) {
-        // LM Studio, which loads it again.
+    } else if says_it_passes(message) && !is_about_money(message) {
         ErrorClass::ServerError
     } else {
         ErrorClass::InvalidRequest
     }
+}
+
+/// True if the message says that the failure is temporary. Some gateways report a failed upstream
+/// with status 400.
+fn says_it_passes(message: &str) -> bool {
+    let phrases = [
+        "try again later",
+        "temporarily unavailable",
+        " is busy",
+        "upstream request timeout",
+        "upstream connect error",
+        // LM Studio, which loads it again.
+        "model has crashed",
+        "model unloaded",
+        // "Busy" and "later" of Chinese services.
+        "\u{7e41}\u{5fd9}",
+        "\u{7a0d}\u{540e}",
+    ];
+    contains_any(message, &phrases)
 }
 
 // Bedrock, whose "too many tokens" are those per minute and not those of a prompt; Vertex; LiteLLM,
