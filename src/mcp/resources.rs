@@ -69,7 +69,7 @@ impl Servers {
     }
 
     /// The servers with resources that an input selects: the one that it names, by the configured
-    /// name or as in the names of tools, or all.
+    /// name or as in the names of tools, in any case, or all.
     fn selected_servers(&self, input: &Value) -> Vec<Arc<ServerTask>> {
         let all: Vec<Arc<ServerTask>> = self.with_resources().collect();
         let Some(wanted) = input["server"].as_str().filter(|name| !name.is_empty()) else {
@@ -78,9 +78,11 @@ impl Servers {
         if let Some(exact) = all.iter().find(|member| member.config.name == wanted) {
             return vec![Arc::clone(exact)];
         }
+        let wanted = wanted.strip_prefix("mcp__").unwrap_or(wanted).trim_end_matches("__");
         let prefix = tool_name_prefix(wanted);
-        let is_selected =
-            |member: &Arc<ServerTask>| tool_name_prefix(&member.config.name) == prefix;
+        let is_selected = |member: &Arc<ServerTask>| {
+            tool_name_prefix(&member.config.name).eq_ignore_ascii_case(&prefix)
+        };
         all.into_iter().filter(is_selected).collect()
     }
 

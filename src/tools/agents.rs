@@ -118,6 +118,15 @@ pub struct AgentCall {
 const FIELDS: [&str; 6] =
     ["description", "prompt", "subagent_type", "model", "run_in_background", "on_failure"];
 
+/// Names that models give to fields, and the field that is meant.
+const ALIASES: [(&str, &str); 5] = [
+    ("agent_type", "subagent_type"),
+    ("agent", "subagent_type"),
+    ("subagent", "subagent_type"),
+    ("task", "prompt"),
+    ("instructions", "prompt"),
+];
+
 fn general_purpose() -> String {
     GENERAL_PURPOSE.to_owned()
 }
@@ -156,8 +165,15 @@ impl AgentCall {
     }
 }
 
-/// Adds a description, and spells the kind as it is offered.
+/// Renames fields, adds a description, and spells the kind as it is offered.
 fn complete(fields: &mut Map<String, Value>, kinds: &[&str]) {
+    for (alias, field) in ALIASES {
+        if !fields.contains_key(field)
+            && let Some(value) = fields.remove(alias)
+        {
+            fields.insert(field.to_owned(), value);
+        }
+    }
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
     for name in ["description", "subagent_type"] {
         if fields.get(name).is_some_and(is_blank) {
@@ -368,6 +384,13 @@ mod tests {
             assert_eq!(call.subagent_type, wanted);
             assert_eq!(call.description, "count the files of src,");
             assert_eq!(input["description"], "count the files of src,", "as hooks see it");
+        }
+        for input in [
+            json!({ "task": "p", "agent_type": "Explore" }),
+            json!({ "prompt": "p", "agent": "explore" }),
+        ] {
+            let (call, _) = parse(input).expect("a call");
+            assert_eq!((&*call.prompt, &*call.subagent_type, call.note()), ("p", "Explore", None));
         }
         assert!(parse(json!({ "description": "x" })).is_err(), "the prompt is missing");
     }

@@ -9,6 +9,8 @@ use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use crate::json;
+
 use super::bash_forms;
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
@@ -238,6 +240,23 @@ pub(super) struct ParsedInput {
     pub(super) notes: Vec<String>,
 }
 
+/// Unwraps an input that is the only field of another object, as models write it that see calls in
+/// this form.
+fn unwrap_input(input: &mut Value, schema: &Value) {
+    const WRAPPERS: [&str; 5] = ["input", "parameters", "params", "arguments", "args"];
+
+    let mut fields = input.as_object().into_iter().flatten();
+    let (Some((name, value)), None) = (fields.next(), fields.next()) else { return };
+    if !WRAPPERS.contains(&name.as_str()) || schema["properties"].get(name).is_some() {
+        return;
+    }
+    let parsed = value.as_str().and_then(|text| json::read_str(text).ok());
+    let inner: Value = parsed.unwrap_or_else(|| value.clone());
+    if inner.is_object() {
+        *input = inner;
+    }
+}
+
 /// Validates and parses a call's input for `tool`. Mistakes with only one meaning are repaired:
 /// fields with another name or of the wrong type and `null` for an omitted field in `input` itself,
 /// unknown fields and numbers above the maximum in the request only. `absolute` makes a path
@@ -248,6 +267,7 @@ pub(super) fn parse(
     absolute: impl Fn(&str) -> String,
 ) -> Result<ParsedInput, ToolError> {
     let schema = tool.schema();
+    unwrap_input(input, schema);
     rename_fields(input, schema);
     adapt_values(tool, input, schema);
     coerce(input, schema);

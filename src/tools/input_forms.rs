@@ -13,7 +13,7 @@ use super::glob_readings::split_folder;
 /// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the
 /// first one that the tool has.
 #[rustfmt::skip]
-const ALIASES: [(&[&str], &[&str]); 24] = [
+const ALIASES: [(&[&str], &[&str]); 25] = [
     (&["path"], &["file_path", "notebook_path"]),
     (&["absolutepath"], &["file_path", "notebook_path", "path"]),
     (&["file", "filename", "targetfile"], &["file_path", "notebook_path"]),
@@ -21,7 +21,7 @@ const ALIASES: [(&[&str], &[&str]); 24] = [
     (&["source", "cellsource"], &["new_source"]),
     (&["cell", "cellnumber", "cellindex"], &["cell_id"]),
     (&["directory", "dir", "folder", "directorypath", "dirpath"], &["path"]),
-    (&["cmd"], &["command"]),
+    (&["cmd", "script"], &["command"]),
     (&["isbackground", "background"], &["run_in_background"]),
     (&["oldstr", "oldtext", "search", "find"], &["old_string"]),
     (&["newstr", "newtext", "replace", "replacement"], &["new_string"]),
@@ -34,6 +34,7 @@ const ALIASES: [(&[&str], &[&str]); 24] = [
     (&["include", "includes", "includepattern"], &["glob"]),
     (&["filepattern", "glob", "globpattern"], &["glob", "pattern"]),
     (&["query", "regex", "regexpattern"], &["pattern"]),
+    (&["q", "queries", "keywords", "searchquery", "toolname"], &["query"]),
     (&["startline", "startlineoneindexed"], &["offset"]),
     (&["items", "plan", "tasks", "todolist"], &["todos"]),
     (&["step", "task"], &["content"]),
@@ -153,6 +154,9 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
             remove_placeholder_path(fields);
             split_pattern_path(fields);
         }
+        BuiltinTool::ToolSearch => {
+            adapt(fields, "query", |value| words(value).map(|words| words.join(" ")));
+        }
         BuiltinTool::WebSearch => {
             for name in ["allowed_domains", "blocked_domains"] {
                 if let Some(value) = fields.get_mut(name)
@@ -167,8 +171,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         BuiltinTool::BashOutput
         | BuiltinTool::KillShell
         | BuiltinTool::Write
-        | BuiltinTool::WebFetch
-        | BuiltinTool::ToolSearch => {}
+        | BuiltinTool::WebFetch => {}
     }
 }
 

@@ -142,7 +142,7 @@ impl DeferredTools {
             let known = wanted.filter(|name| self.definition(name).is_some());
             return known.map(str::to_owned).collect();
         }
-        let words: Vec<String> = input.query.split_whitespace().map(str::to_lowercase).collect();
+        let words = query_words(&input.query);
         let scored = self.known.iter().map(|tool| (score(tool, &words), &tool.name));
         let mut scored: Vec<(u32, &String)> = scored.filter(|(score, _)| *score > 0).collect();
         scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
@@ -180,24 +180,35 @@ impl DeferredTools {
     }
 }
 
+/// A word of a query in lower case, and whether a tool must match it.
+type QueryWord = (String, bool);
+
+/// The words of a query, which may be quoted, or be written as a pattern.
+fn query_words(query: &str) -> Vec<QueryWord> {
+    let words = query.split(|it: char| it.is_whitespace() || "|*()[],;".contains(it));
+    let words = words.map(|word| {
+        let plain = word.trim_matches(|it: char| !it.is_alphanumeric());
+        (plain.to_lowercase(), word.starts_with('+'))
+    });
+    words.filter(|(word, is_required)| *is_required || !word.is_empty()).collect()
+}
+
 /// Scores how well a tool matches the words of a query; 0: not at all.
-fn score(tool: &ToolDefinition, words: &[String]) -> u32 {
+fn score(tool: &ToolDefinition, words: &[QueryWord]) -> u32 {
     let (name, description) = (tool.name.to_lowercase(), tool.description.to_lowercase());
     let parts: Vec<&str> = name.split(['_', '-', '.']).filter(|part| !part.is_empty()).collect();
     let mut total = 0;
-    for word in words {
-        let (word, is_required) =
-            word.strip_prefix('+').map_or((word.as_str(), false), |word| (word, true));
+    for (word, is_required) in words {
         let found = if word.is_empty() {
             0
-        } else if parts.contains(&word) {
+        } else if parts.contains(&word.as_str()) {
             10
-        } else if name.contains(word) {
+        } else if name.contains(word.as_str()) {
             5
         } else {
-            u32::from(description.contains(word)) * 2
+            u32::from(description.contains(word.as_str())) * 2
         };
-        if is_required && found == 0 {
+        if *is_required && found == 0 {
             return 0;
         }
         total += found;
@@ -294,6 +305,10 @@ mod tests {
             ),
             ("ISSUE +mail", &["mcp__mail__send"]),
             ("tickets", &["mcp__git_hub__list_issues"]),
+            ("\"tickets\"?", &["mcp__git_hub__list_issues"]),
+            ("mcp__mail__*", &["mcp__mail__send"]),
+            ("list.*repos|sends?", &["mcp__git_hub__list_issues", "mcp__mail__send"]),
+            ("+\"mail\", issue", &["mcp__mail__send"]),
             ("+tickets +send", &[]),
             (
                 "select:mcp__mail__send, mcp__x__y,mcp__git_hub__create_issue",
@@ -305,6 +320,8 @@ mod tests {
         }
         let one = query(&json!({ "query": "issue", "max_results": 1 }));
         assert_eq!(deferring().matches(&one).len(), 1);
+        let list = query(&json!({ "queries": ["tickets", "send"] }));
+        assert_eq!(deferring().matches(&list).len(), 2);
         assert!(parse(&json!({})).is_none());
         let none = deferring().search(&query(&json!({ "query": "weather" }))).visible_text();
         assert!(none.contains("mcp__git_hub (2 tools), mcp__mail (1 tools)"), "{none}");

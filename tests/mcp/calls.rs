@@ -163,9 +163,11 @@ async fn resources_are_listed_and_read() {
         let reply = bench.servers.call("ReadMcpResource", &read(server, uri), &cancel).await;
         assert!(reply.is_error, "{reply:?}");
     }
-    let only = json!({ "uri": "x://notes" });
-    let reply = bench.servers.call("ReadMcpResource", &only, &cancel).await;
-    assert_eq!(words(&reply), "[x://notes]\nread it", "it is the only server");
+    // It is the only server, and the name is that in the names of its tools.
+    for input in [json!({ "uri": "x://notes" }), read("mcp__TEST", "x://notes")] {
+        let reply = bench.servers.call("ReadMcpResource", &input, &cancel).await;
+        assert_eq!(words(&reply), "[x://notes]\nread it");
+    }
     let nothing = bench.servers.call("ReadMcpResource", &json!({}), &cancel).await;
     assert!(nothing.is_error, "{nothing:?}");
     assert!(bench.servers.instructions().contains("## mcp__test__\nEcho first."));
