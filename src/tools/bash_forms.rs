@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::text::quoted_word;
 
-use super::input_forms::bare;
+use super::input_names::bare;
 use super::shell_lexer;
 
 /// The field with the folder of a command, once an input is adapted. The command then begins by

@@ -19,8 +19,8 @@ pub(super) const PLACEHOLDERS: [&str; 3] = ["undefined", "null", "None"];
 /// - text that states a number, a flag, a list or an object, where the schema takes that and no
 ///   text;
 /// - a whole number or a flag, where it takes text only;
-/// - 0 and 1, where it takes a flag;
-/// - one object, where it takes a list of objects;
+/// - 0 and 1, or `yes` and `no`, `on` and `off`, where it takes a flag;
+/// - one object, number or text, where it takes a list of those;
 /// - `null`, or text that means it, in an optional field that does not take `null`: removed;
 /// - a required field that is missing and has a default: added.
 pub(super) fn coerce(input: &mut Value, schema: &Value) {
@@ -128,9 +128,22 @@ impl Alternative<'_> {
         }
     }
 
+    /// True for the only item of a list. Text that may be a list in another form is none.
+    fn is_item(&self, value: &Value) -> bool {
+        let schema = &self.schema["items"];
+        let name = schema["type"].as_str().unwrap_or_default();
+        let is_single = value.as_str().is_none_or(|text| {
+            !text.trim().is_empty() && !text.contains([',', ';', '\n', '[', '{'])
+        });
+        is_single && Alternative { name, schema }.accepts(value)
+    }
+
     /// Takes a text for a value of this type, or a value for a text. A fraction has other digits
     /// than the text that it was made of.
     fn parse(&self, value: &Value) -> Option<Value> {
+        if self.name == "array" && self.is_item(value) {
+            return Some(Value::Array(vec![value.clone()]));
+        }
         let text = match value {
             Value::String(text) => text.trim(),
             Value::Number(number) if self.name == "string" && !number.is_f64() => {
@@ -144,18 +157,17 @@ impl Alternative<'_> {
                     Some(_) | None => None,
                 };
             }
-            Value::Object(_)
-                if self.name == "array" && self.schema["items"]["type"] == "object" =>
-            {
-                return Some(Value::Array(vec![value.clone()]));
-            }
             Value::Null | Value::Bool(_) | Value::Number(_) => return None,
             Value::Array(_) | Value::Object(_) => return None,
         };
         match self.name {
             "integer" | "number" => parse_number(text).filter(|value| self.accepts(value)),
-            "boolean" if text.eq_ignore_ascii_case("true") => Some(Value::Bool(true)),
-            "boolean" if text.eq_ignore_ascii_case("false") => Some(Value::Bool(false)),
+            "boolean" => {
+                let is_any =
+                    |words: [&str; 3]| words.iter().any(|it| text.eq_ignore_ascii_case(it));
+                let (yes, no) = (["true", "yes", "on"], ["false", "no", "off"]);
+                (is_any(yes) || is_any(no)).then(|| Value::Bool(is_any(yes)))
+            }
             "array" | "object" => serde_json::from_str(text).ok().filter(|it| self.accepts(it)),
             _ => None,
         }
@@ -243,6 +255,14 @@ mod tests {
             (&number, json!("2e3"), json!(2e3)),
             (&flag, json!("false"), json!(false)),
             (&flag, json!("True"), json!(true)),
+            (&flag, json!("yes"), json!(true)),
+            (&flag, json!("Off"), json!(false)),
+            (&list, json!(5), json!([5])),
+            (
+                &json!({ "type": "array", "items": { "type": "string" } }),
+                json!("src/a.c"),
+                json!(["src/a.c"]),
+            ),
             (&json!({ "type": "string" }), json!(404), json!("404")),
             (&json!({ "type": "string" }), json!(false), json!("false")),
             (&integer, json!(""), Value::Null),
@@ -284,7 +304,8 @@ mod tests {
             (&integer, json!(1.5)),
             (&integer, json!(true)),
             (&json!({ "type": "number" }), json!("inf")),
-            (&json!({ "type": "boolean" }), json!("yes")),
+            (&json!({ "type": "boolean" }), json!("y")),
+            (&json!({ "type": "array", "items": { "type": "string" } }), json!("a, b")),
             (&json!({ "type": "boolean" }), json!(2)),
             (&json!({ "type": ["boolean", "integer"] }), json!(1)),
             (&json!({ "type": "string" }), json!("null")),

@@ -39,9 +39,14 @@ const THREADS_MAX: usize = 4;
 /// one pattern take a gigabyte.
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
-/// Compiles the regular expression.
+/// Compiles the regular expression, or else a search for plain text.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
-    compile_as(&input.pattern, input).map_err(|why| {
+    let compiled = if is_plain(input) {
+        build(builder(input).fixed_strings(true), &input.pattern)
+    } else {
+        compile_as(&input.pattern, input)
+    };
+    compiled.map_err(|why| {
         format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
             .into()
     })
@@ -49,12 +54,23 @@ pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
 
 /// Compiles a pattern for the kind of search of a call.
 fn compile_as(pattern: &str, input: &GrepInput) -> Result<RegexMatcher, PatternError> {
+    build(&builder(input), pattern)
+}
+
+fn builder(input: &GrepInput) -> RegexMatcherBuilder {
     let mut builder = line_regex();
     builder.case_insensitive(input.ignore_case);
     if input.multiline {
         builder.line_terminator(None).dot_matches_new_line(true);
     }
-    build(&builder, pattern)
+    builder
+}
+
+/// True if the pattern is not a valid regular expression, and has no syntax of one that is only
+/// unknown here: `interface{}`, `call(`.
+fn is_plain(input: &GrepInput) -> bool {
+    let has_syntax = input.pattern.contains('\\') || input.pattern.contains("(?");
+    !has_syntax && matches!(compile_as(&input.pattern, input), Err(PatternError::Invalid(_)))
 }
 
 /// The characters that are special with a backslash in the patterns of GNU grep, and plain here.
@@ -171,9 +187,13 @@ pub(super) fn run(
         let found = job.run(files(scope, bounds.clone()).filter(is_regular), all);
         if bounds.is_cancelled() { Err(ToolError::interrupted()) } else { Ok(found) }
     };
+    let plain = is_plain(input).then(|| {
+        "[the pattern is not a valid regular expression: it was searched for as plain text]"
+            .to_owned()
+    });
     let found = search(matcher)?;
     if !found.is_empty() {
-        return Ok(found.outcome(bounds, None));
+        return Ok(found.outcome(bounds, plain));
     }
     for reading in gnu_readings(&input.pattern) {
         let Ok(matcher) = compile_as(&reading, input) else { continue };
@@ -192,7 +212,7 @@ pub(super) fn run(
     });
     let is_unfit = found.searched == 0 && (input.glob.is_some() || input.kind.is_some());
     let unfit = is_unfit.then(|| "[no file fits the glob or the type]".to_owned());
-    let notes = [unfit, syntax, explain_nothing_found(scope, base, bounds)];
+    let notes = [plain, unfit, syntax, explain_nothing_found(scope, base, bounds)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     Ok(found.outcome(bounds, Some(notes.join("\n")).filter(|notes| !notes.is_empty())))
 }

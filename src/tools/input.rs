@@ -14,7 +14,8 @@ use crate::json;
 use super::bash_forms;
 use super::catalog::BuiltinTool;
 use super::coercion::coerce;
-use super::input_forms::{adapt_values, has_unknown_form, rename_fields};
+use super::input_forms::{adapt_values, has_unknown_form};
+use super::input_names::rename_fields;
 use super::outcome::ToolError;
 use super::text::truncated;
 

@@ -1,6 +1,7 @@
 //! Changes inputs of built-in tools that are written in the forms of other programs to those of the
-//! schema: names of fields, lists for texts and the reverse, choices in other spelling. Pure.
+//! schema: lists for texts and the reverse, durations, ranges. Pure.
 
+use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use crate::json;
@@ -9,47 +10,7 @@ use crate::text::quoted_command;
 use super::catalog::BuiltinTool;
 use super::coercion::PLACEHOLDERS;
 use super::glob_readings::split_folder;
-
-/// Names that models give to fields, as [`bare`] writes them, and the field that is meant: the
-/// first one that the tool has.
-#[rustfmt::skip]
-const ALIASES: [(&[&str], &[&str]); 25] = [
-    (&["path"], &["file_path", "notebook_path"]),
-    (&["absolutepath"], &["file_path", "notebook_path", "path"]),
-    (&["file", "filename", "targetfile"], &["file_path", "notebook_path"]),
-    (&["filepath"], &["notebook_path"]),
-    (&["source", "cellsource"], &["new_source"]),
-    (&["cell", "cellnumber", "cellindex"], &["cell_id"]),
-    (&["directory", "dir", "folder", "directorypath", "dirpath"], &["path"]),
-    (&["cmd", "script"], &["command"]),
-    (&["isbackground", "background"], &["run_in_background"]),
-    (&["oldstr", "oldtext", "search", "find"], &["old_string"]),
-    (&["newstr", "newtext", "replace", "replacement"], &["new_string"]),
-    (&["contents", "text", "filetext", "filecontent", "filecontents"], &["content"]),
-    (&["bashid"], &["shell_id"]),
-    (&["shellid"], &["bash_id"]),
-    (&["taskid"], &["bash_id", "shell_id"]),
-    (&["context"], &["-C"]),
-    (&["ignorecase", "caseinsensitive"], &["-i"]),
-    (&["include", "includes", "includepattern"], &["glob"]),
-    (&["filepattern", "glob", "globpattern"], &["glob", "pattern"]),
-    (&["query", "regex", "regexpattern"], &["pattern"]),
-    (&["q", "queries", "keywords", "searchquery", "toolname"], &["query"]),
-    (&["startline", "startlineoneindexed"], &["offset"]),
-    (&["items", "plan", "tasks", "todolist"], &["todos"]),
-    (&["step", "task"], &["content"]),
-    (&["state"], &["status"]),
-];
-
-/// The names among these that say that the value is a number, which may be written as text.
-const NUMBERS: [&str; 2] = ["cellnumber", "cellindex"];
-
-/// Names that models give to choices, as [`bare`] writes them, and the choice that is meant.
-const CHOICES: [(&[&str], &str); 3] = [
-    (&["done", "complete", "finished"], "completed"),
-    (&["notstarted", "todo", "open"], "pending"),
-    (&["active", "started", "doing"], "in_progress"),
-];
+use super::input_names::{bare, rename_fields, spell_choices};
 
 /// States of cancelled items.
 const CANCELLED: [&str; 3] = ["cancelled", "canceled", "skipped"];
@@ -66,59 +27,8 @@ const KINDS: [(&str, &str); 8] = [
     ("bash", "sh"),
 ];
 
-/// Renames the fields that an object of the schema does not have to those that are meant, unless
-/// these are there.
-pub(super) fn rename_fields(value: &mut Value, schema: &Value) {
-    match value {
-        Value::Object(fields) => {
-            let Some(known) = schema["properties"].as_object() else { return };
-            for given in fields.keys().cloned().collect::<Vec<_>>() {
-                let meant = meant_field(&given, known);
-                let is_free = |name: &&str| fields.get(*name).is_none_or(Value::is_null);
-                if let Some(meant) = meant.filter(is_free)
-                    && let Some(value) = fields.remove(&given)
-                {
-                    let is_number = NUMBERS.contains(&bare(&given).as_str());
-                    let value = if is_number { unquoted(value) } else { value };
-                    fields.insert(meant.to_owned(), value);
-                }
-            }
-            for (name, field) in fields {
-                rename_fields(field, &schema["properties"][name.as_str()]);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                rename_fields(item, &schema["items"]);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// A number that is written as text. Other values stay.
-fn unquoted(value: Value) -> Value {
-    let number = value.as_str().and_then(|text| text.trim().parse::<u64>().ok());
-    number.map_or(value, Value::from)
-}
-
-/// The field of a tool that is meant by an unknown name.
-fn meant_field<'a>(given: &str, known: &'a Map<String, Value>) -> Option<&'a str> {
-    if known.contains_key(given) {
-        return None;
-    }
-    let given = bare(given);
-    let same = known.keys().find(|name| bare(name) == given);
-    let meant = ALIASES.iter().find(|(aliases, _)| aliases.contains(&given.as_str()));
-    let alias =
-        || meant?.1.iter().find_map(|name| known.get_key_value(*name).map(|(name, _)| name));
-    same.or_else(alias).map(String::as_str)
-}
-
-/// A name as spellings are compared: in lower case, without `_`, `-` and blanks.
-pub(super) fn bare(name: &str) -> String {
-    name.to_lowercase().replace(['_', '-', ' '], "")
-}
+/// Fields that hold one text, for which models give a list of one.
+const SINGLE: [&str; 6] = ["file_path", "notebook_path", "path", "type", "query", "url"];
 
 /// Adapts the values of an input whose fields are renamed already.
 pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value) {
@@ -126,8 +36,15 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
     rename_fields(input, schema);
     spell_choices(input, schema);
     let Some(fields) = input.as_object_mut() else { return };
+    for name in SINGLE {
+        adapt(fields, name, |value| match words(value)?[..] {
+            [only] => Some(only.to_owned()),
+            _ => None,
+        });
+    }
     match tool {
         BuiltinTool::Bash => {
+            adapt_timeout(fields);
             adapt(fields, "command", |value| words_of(value).map(|words| command_of(&words)));
         }
         BuiltinTool::Edit => {
@@ -142,6 +59,9 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         BuiltinTool::Glob => {
             adapt(fields, "pattern", pattern_of);
             remove_placeholder_path(fields);
+            if !fields.contains_key("pattern") {
+                split_pattern_path(fields, "pattern");
+            }
         }
         BuiltinTool::Grep => {
             adapt(fields, "glob", pattern_of);
@@ -152,7 +72,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
             });
             invert_case(fields);
             remove_placeholder_path(fields);
-            split_pattern_path(fields);
+            split_pattern_path(fields, "glob");
         }
         BuiltinTool::ToolSearch => {
             adapt(fields, "query", |value| words(value).map(|words| words.join(" ")));
@@ -168,10 +88,8 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         }
         BuiltinTool::Read => adapt_range(fields),
         BuiltinTool::TodoWrite => adapt_todos(fields),
-        BuiltinTool::BashOutput
-        | BuiltinTool::KillShell
-        | BuiltinTool::Write
-        | BuiltinTool::WebFetch => {}
+        BuiltinTool::BashOutput => adapt_timeout(fields),
+        BuiltinTool::KillShell | BuiltinTool::Write | BuiltinTool::WebFetch => {}
     }
 }
 
@@ -202,35 +120,6 @@ fn adapt(
         && let Some(text) = change(value)
     {
         *value = Value::String(text);
-    }
-}
-
-/// Spells the choices of a schema as it does: `in-progress` is `in_progress`.
-fn spell_choices(value: &mut Value, schema: &Value) {
-    match value {
-        Value::String(text) => {
-            let choices = || schema["enum"].as_array().into_iter().flatten();
-            let is_known = choices().any(|choice| choice == &**text);
-            let given = bare(text);
-            let alias = CHOICES.iter().find(|(others, _)| others.contains(&given.as_str()));
-            let meant = choices().filter_map(Value::as_str).find(|choice| {
-                bare(choice) == given || alias.is_some_and(|(_, meant)| meant == choice)
-            });
-            if let Some(meant) = meant.filter(|_| !is_known) {
-                meant.clone_into(text);
-            }
-        }
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                spell_choices(field, &schema["properties"][name.as_str()]);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                spell_choices(item, &schema["items"]);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -313,7 +202,18 @@ fn adapt_range(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Turns items that are only a text into pending ones, and removes cancelled items.
+/// Rewrites a duration with a unit, such as `10s`, in milliseconds.
+fn adapt_timeout(fields: &mut Map<String, Value>) {
+    if let Some(timeout) = fields.get_mut("timeout")
+        && let Some(Ok(duration)) = timeout.as_str().map(str::parse::<SignedDuration>)
+        && let Ok(milliseconds) = u64::try_from(duration.as_millis())
+    {
+        *timeout = milliseconds.into();
+    }
+}
+
+/// Turns items that are only a text, or have no state, into pending ones, and removes cancelled
+/// items.
 fn adapt_todos(fields: &mut Map<String, Value>) {
     let Some(Value::Array(items)) = fields.get_mut("todos") else { return };
     items.retain(|item| {
@@ -321,7 +221,16 @@ fn adapt_todos(fields: &mut Map<String, Value>) {
         status.is_none_or(|status| !CANCELLED.contains(&status.as_str()))
     });
     for item in items.iter_mut().filter(|item| item.is_string()) {
-        *item = json!({ "content": item.take(), "status": "pending" });
+        *item = json!({ "content": item.take() });
+    }
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        let other = ["title", "name", "description"].into_iter().find(|it| item.contains_key(*it));
+        if !item.contains_key("content")
+            && let Some(text) = other.and_then(|name| item.remove(name))
+        {
+            item.insert("content".to_owned(), text);
+        }
+        item.entry("status").or_insert("pending".into());
     }
 }
 
@@ -394,12 +303,12 @@ fn remove_placeholder_path(fields: &mut Map<String, Value>) {
 }
 
 /// Makes a path with wildcards the pattern of a search.
-fn split_pattern_path(fields: &mut Map<String, Value>) {
+fn split_pattern_path(fields: &mut Map<String, Value>, pattern: &str) {
     let path = fields.get("path").and_then(Value::as_str).filter(|path| path.contains('*'));
     let Some(path) = path.map(str::to_owned) else { return };
-    if fields.get("glob").is_none_or(Value::is_null) {
+    if fields.get(pattern).is_none_or(Value::is_null) {
         fields.remove("path");
-        fields.insert("glob".to_owned(), path.into());
+        fields.insert(pattern.to_owned(), path.into());
         return;
     }
     let (folder, rest) = split_folder(&path);
@@ -432,6 +341,12 @@ mod tests {
             ),
             (BuiltinTool::NotebookEdit, json!({ "path": "a" }), json!({ "notebook_path": "a" })),
             (BuiltinTool::Glob, json!({ "path": "a" }), json!({ "path": "a" })),
+            (BuiltinTool::Glob, json!({ "path": "a/*.c" }), json!({ "pattern": "a/*.c" })),
+            (BuiltinTool::Read, json!({ "file_paths": ["a"] }), json!({ "file_path": "a" })),
+            (BuiltinTool::Grep, json!({ "paths": ["a", "b"] }), json!({ "path": ["a", "b"] })),
+            (BuiltinTool::Bash, json!({ "timeout": "90s" }), json!({ "timeout": 90_000 })),
+            (BuiltinTool::Bash, json!({ "timeout": "2 min" }), json!({ "timeout": 120_000 })),
+            (BuiltinTool::Bash, json!({ "timeout": "90" }), json!({ "timeout": "90" })),
             (
                 BuiltinTool::Edit,
                 json!({ "old_str": "a", "newString": null }),
@@ -489,6 +404,11 @@ mod tests {
         assert_changed([
             (
                 BuiltinTool::Grep,
+                json!({ "search": "a", "output_mode": "files" }),
+                json!({ "pattern": "a", "output_mode": "files_with_matches" }),
+            ),
+            (
+                BuiltinTool::Grep,
                 json!({ "query": "a", "include": "*.c", "directory": "d", "case_sensitive": false }),
                 json!({ "pattern": "a", "glob": "*.c", "path": "d", "-i": true }),
             ),
@@ -513,6 +433,16 @@ mod tests {
             (BuiltinTool::Read, json!({ "lines": "2-2" }), json!({ "offset": 2, "limit": 1 })),
             (BuiltinTool::Read, json!({ "lines": 5 }), json!({ "lines": 5 })),
             (BuiltinTool::Write, json!({ "file_text": "a" }), json!({ "content": "a" })),
+            (
+                BuiltinTool::TodoWrite,
+                json!({ "todo": [{ "title": "a" }] }),
+                json!({ "todos": [{ "content": "a", "status": "pending" }] }),
+            ),
+            (
+                BuiltinTool::Edit,
+                json!({ "before": "a", "after": "b" }),
+                json!({ "old_string": "a", "new_string": "b" }),
+            ),
             (
                 BuiltinTool::Edit,
                 json!({ "search": "a", "replace": "b" }),

@@ -41,6 +41,7 @@ mod hook_index;
 mod input;
 mod input_fields;
 mod input_forms;
+mod input_names;
 mod line_diff;
 mod line_end_reader;
 mod media;

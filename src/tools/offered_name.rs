@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::transcript::is_name_letter;
 
-use super::input_forms::bare;
+use super::input_names::bare;
 
 /// The prefix of MCP tool names.
 pub(super) const MCP: &str = "mcp__";

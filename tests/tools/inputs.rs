@@ -122,7 +122,7 @@ fn constraints_beyond_the_schema_are_checked_too() {
         ("Edit", edit("x", "x"), "the same"),
         ("Glob", json!({ "pattern": "\\a{b" }), "pattern is wrong"),
         ("Edit", edit("", ""), "the same"),
-        ("Grep", json!({ "pattern": "a(" }), "pattern is wrong"),
+        ("Grep", json!({ "pattern": "a(?<=b)" }), "pattern is wrong"),
         ("Grep", json!({ "pattern": "a", "type": "klingon" }), "no file type `klingon`"),
     ];
     for (name, input, part) in table {
@@ -145,6 +145,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
     bench.file("a", "1\n2\n3\n");
     bench.file("b", "2\n2\n");
     bench.file("b:2", "named so\n");
+    bench.file("plain", "interface{}\n");
     bench.file("e", "xyz\n");
     bench.file("m.tsx", "x\n");
     let todo = r#"[{"content": "a", "status": "pending", "id": "1", "priority": "high"}]"#;
@@ -190,6 +191,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
             json!({ "command": "echo x", "timeout": 30 }),
             "(`timeout` is in milliseconds: 30 was",
         ),
+        ("Grep", json!({ "pattern": "interface{}" }), "plain\n[the pattern is not a valid regular"),
         ("Read", json!({ "file_path": "e" }), "xyz"),
         ("Edit", json!({ "filePath": "e", "oldString": "x", "new_str": null }), "yz"),
         ("Bash", json!({ "cmd": ["bash", "-lc", "echo y"] }), "y"),
