@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::agent::MovedFolder;
 use crate::host::UserPrompt;
 use crate::journal::{
-    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RecordedPrompt,
-    RestoredSession, SessionId, SessionTotals, prompt_title,
+    CarryOver, FirstPrompt, Journal, JournalError, JournalMirror, ProcessOpening, RestoredSession,
+    SessionId, SessionTotals, prompt_title,
 };
 use crate::recovery::{Fast, LeftOff, Limits, LoopDetector, Moment, NewDemands, Run, StopReason};
 use crate::secrets::{KnownSecrets, REDACTED};
@@ -238,12 +238,8 @@ impl FoundSession {
                 (begun(forked)?, Some(*restored))
             }
             SessionOrigin::Forked(_, source) | SessionOrigin::ReadOnly(source) => {
-                let mut recorded = match carry {
-                    CarryOver::On => source.conversation.recorded.clone(),
-                    CarryOver::Fresh => RecordedPrompt::default(),
-                };
-                recorded.demand(self.new_demands);
-                (Journal::disabled().with_recorded(recorded), Some(*source))
+                let recorded = source.conversation.recorded.clone();
+                (Journal::without_file(recorded, &opening), Some(*source))
             }
         };
         let mut restored = restored.unwrap_or_default();

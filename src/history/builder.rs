@@ -132,7 +132,7 @@ impl HistoryBuilder {
         self.flush_spending(None);
         self.end_process();
         self.history.calls = mem::take(&mut self.requests).finish();
-        self.history.recorded = mem::take(&mut self.prompt).recorded();
+        self.history.recorded = self.prompt.recorded().clone();
         // A killed process leaves one incomplete line, and nothing after it.
         if let [_cut_off] = &self.torn[..] {
             self.history.is_torn = true;

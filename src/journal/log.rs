@@ -25,6 +25,7 @@ use super::lock::lock_session;
 use super::mirror::JournalMirror;
 use super::output::JournalOutput;
 use super::past_background::PastBackground;
+use super::prompt_fold::PromptFold;
 use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
 use super::redact::Redaction;
 use super::restore::RestoredSession;
@@ -59,8 +60,8 @@ pub struct Journal {
     /// True for the journal of a sub-agent.
     pub(super) is_sidechain: bool,
     pub(super) mirror: Option<JournalMirror>,
-    /// The state of the prompt, folded from its records.
-    pub(super) recorded: RecordedPrompt,
+    /// The state of the prompt: a reader folds the same lines to the same state.
+    pub(super) fold: PromptFold,
     /// The lines of the step that is being written.
     pub(super) step: Option<StepLines>,
 }
@@ -69,6 +70,13 @@ impl Journal {
     /// A disabled journal.
     pub fn disabled() -> Self {
         Self::with_sink(JournalSink::Off)
+    }
+
+    /// A disabled journal that continues a prompt from its recorded state.
+    pub fn without_file(recorded: RecordedPrompt, opening: &ProcessOpening) -> Self {
+        let mut journal = Self { fold: PromptFold::of(recorded), ..Self::disabled() };
+        journal.open(opening, &Terms::default(), JournalStart::new(1));
+        journal
     }
 
     /// A journal that could not be written.
@@ -123,10 +131,9 @@ impl Journal {
         let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), start);
         if opening.carry == CarryOver::On {
-            journal.recorded = conversation.recorded.clone();
-            journal.recorded.forget_calls();
-            journal.recorded.demand(opening.new_demands);
-            let recorded = Box::new(journal.recorded.clone());
+            let mut recorded = Box::new(conversation.recorded.clone());
+            recorded.forget_calls();
+            recorded.demand(opening.new_demands);
             journal.record(&JournalRecord::Forked(recorded), Sync::Later);
         }
         if work.background != PastBackground::default() {
@@ -180,16 +187,6 @@ impl Journal {
             mirror: sessions.mirror().cloned(),
             ..Self::disabled()
         }
-    }
-
-    /// Continues after line `seq` and the messages of the previous process.
-    pub(super) fn continuing(
-        self,
-        path: PathBuf,
-        seq: u64,
-        (leaf, earlier_ids): (Option<String>, HashSet<String>),
-    ) -> Self {
-        Self { path, seq, leaf, earlier_ids, ..self }
     }
 
     /// Removes the file if a line could not be written.
@@ -255,12 +252,8 @@ impl Journal {
     ///
     /// A reply with tool calls is synced together with their intents; everything else at once.
     pub fn message(&mut self, message: &Message, meta: &MessageMeta<'_>) -> Vec<Uuid> {
-        match message.role {
-            Role::Assistant => {
-                self.answered.clear();
-                self.recorded.reply(&message.content, meta.stop_reason);
-            }
-            Role::User => self.recorded.add_user_message(&message.content, None),
+        if message.role == Role::Assistant {
+            self.answered.clear();
         }
         let parts = message.parts();
         let is_free = |id: &Uuid| !self.earlier_ids.contains(&id.to_string());
@@ -297,8 +290,6 @@ impl Journal {
         }
         let detail = (!detail.is_null()).then_some(detail);
         let message = Message::user(vec![result.clone()]);
-        self.recorded
-            .add_user_message(&message.content, detail.and_then(|detail| detail.get(STRUCTURED)));
         let meta = MessageMeta { detail, ..MessageMeta::default() };
         self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Soon);
         id
@@ -327,9 +318,6 @@ impl Journal {
     /// Appends the intent to run tools. Each call comes with whether its input was changed. The
     /// tools may start only once it is flushed.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
-        for (call, _) in calls {
-            self.recorded.started(&call.id, &call.name);
-        }
         let calls = calls.iter().map(ToolStarted::of).collect();
         self.record(&JournalRecord::Intent { calls }, Sync::Now);
     }
@@ -393,7 +381,6 @@ impl Journal {
     /// Appends the calls that end without having done their work, before their results.
     pub fn undone_calls(&mut self, calls: UndoneCalls) {
         if calls != UndoneCalls::default() {
-            self.recorded.undone(&calls);
             self.record(&JournalRecord::UndoneCalls(calls), Sync::Later);
         }
     }
@@ -437,7 +424,6 @@ impl Journal {
     pub fn end(&mut self, reason: StopReason, error: Option<String>) {
         // Writes the lines of an unfinished step.
         self.end_step();
-        self.recorded.end(reason);
         self.record(&JournalRecord::End { reason, error }, Sync::Now);
     }
 
@@ -445,11 +431,6 @@ impl Journal {
     /// one in `known`.
     pub(super) fn open(&mut self, opening: &ProcessOpening, known: &Terms, start: JournalStart) {
         let JournalStart { epoch, dropped, damage, forked_from } = start;
-        match opening.carry {
-            CarryOver::Fresh => self.recorded = RecordedPrompt::default(),
-            CarryOver::On => {}
-        }
-        self.recorded.demand(opening.new_demands);
         let lease_epoch = match &self.output {
             JournalOutput::Direct(JournalSink::File(writer)) => writer.epoch(),
             JournalOutput::Direct(_) | JournalOutput::Thread(_) => None,
@@ -486,7 +467,7 @@ impl Journal {
         // Nothing happens between these lines, so they are written and synced at once.
         let mut objects = Vec::new();
         for record in records.iter().flatten() {
-            match self.record_json(record) {
+            match self.fold_record(record) {
                 Ok(json) => objects.push(self.redaction.mask(json)),
                 Err(error) => self.fail(&error.into()),
             }
@@ -519,8 +500,10 @@ impl Journal {
         sync: Sync,
     ) {
         let is_group = message.role == Role::Assistant && parts.len() > 1;
+        let output = meta.detail.and_then(|detail| detail.get(STRUCTURED));
         let mut lines = Vec::new();
         for (index, (id, content)) in parts.iter().enumerate() {
+            self.fold.add_part(message.role, content, meta.stop_reason, output);
             let uuid = id.to_string();
             let (wire, added_content) = WireMessage::split(message, content, meta);
             let line = MessageLine {
@@ -551,10 +534,13 @@ impl Journal {
     }
 
     pub(super) fn record(&mut self, record: &JournalRecord, sync: Sync) {
-        self.write_json(self.record_json(record), sync);
+        let json = self.fold_record(record);
+        self.write_json(json, sync);
     }
 
-    fn record_json(&self, record: &JournalRecord) -> serde_json::Result<Vec<u8>> {
+    /// Applies the next record to the state of the prompt, and converts it to JSON.
+    fn fold_record(&mut self, record: &JournalRecord) -> serde_json::Result<Vec<u8>> {
+        record.show(&mut self.fold);
         let timestamp = timestamp();
         let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
         serde_json::to_vec(&RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record })

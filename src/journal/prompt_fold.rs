@@ -1,7 +1,10 @@
-//! Folds the lines of a journal to the state of the last prompt, for a resume and for reports.
+//! Folds the lines of a journal to the state of the last prompt: for the process that writes them,
+//! for a resume and for reports.
+
+use serde_json::Value;
 
 use crate::recovery::{StopReason, Transition};
-use crate::transcript::{Message, Role};
+use crate::transcript::{Block, Message, Role};
 
 use super::ended_calls::UndoneCalls;
 use super::entry::{CarryOver, OpenRecord, SpendRecord, ToolStarted};
@@ -18,9 +21,30 @@ pub struct PromptFold {
 }
 
 impl PromptFold {
+    /// Continues from the state of a prompt that has not ended in this process.
+    pub(super) fn of(recorded: RecordedPrompt) -> Self {
+        Self { recorded, has_ended: false }
+    }
+
     /// Returns the state of the last prompt after the entries so far.
-    pub fn recorded(self) -> RecordedPrompt {
-        self.recorded
+    pub fn recorded(&self) -> &RecordedPrompt {
+        &self.recorded
+    }
+
+    /// Adds a message of which outlast writes a line, or a part of one that has several lines.
+    /// `output` is the structured output that the line accepts.
+    pub(super) fn add_part(
+        &mut self,
+        role: Role,
+        blocks: &[Block],
+        stop_reason: Option<&str>,
+        output: Option<&Value>,
+    ) {
+        self.begin_after_end();
+        match role {
+            Role::Assistant => self.recorded.reply(blocks, stop_reason),
+            Role::User => self.recorded.add_user_message(blocks, output),
+        }
     }
 
     fn begin_after_end(&mut self) {
@@ -33,13 +57,10 @@ impl PromptFold {
 impl JournalView<'_> for PromptFold {
     fn message(&mut self, entry: &MessageEntry) {
         self.begin_after_end();
-        if !entry.ours {
-            return;
-        }
-        let blocks = &entry.message.content;
-        match entry.message.role {
-            Role::Assistant => self.recorded.reply(blocks, entry.stop_reason.as_deref()),
-            Role::User => self.recorded.add_user_message(blocks, entry.structured.as_ref()),
+        if entry.ours {
+            let Message { role, content } = &entry.message;
+            let (stop_reason, output) = (entry.stop_reason.as_deref(), entry.structured.as_ref());
+            self.add_part(*role, content, stop_reason, output);
         }
     }
 

@@ -156,6 +156,8 @@ pub(super) struct RestoreRemarks {
     pub(super) answers: Vec<Block>,
     /// The ids of all messages of the file.
     pub(super) ids: HashSet<String>,
+    /// The state of the last prompt after the lines of the file.
+    pub(super) fold: PromptFold,
 }
 
 /// A session's file, with the journals of its sub-agents.
@@ -215,7 +217,8 @@ pub(super) fn restore(
     let (mut messages, repairs) = repair_history(messages, describe);
     let last_usage = replay.last_usage(&chain).filter(|_| repairs.is_empty());
     messages.extend(deferred_message);
-    let mut recorded = mem::take(&mut replay.fold).recorded();
+    let fold = mem::take(&mut replay.fold);
+    let mut recorded = fold.recorded().clone();
     if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
         recorded.add_user_message(std::slice::from_ref(&note), None);
         append_to_user(&mut messages, note);
@@ -255,7 +258,7 @@ pub(super) fn restore(
     };
     let learned_facts = replay.learned_facts;
     let restored = RestoredSession { conversation, totals, learned_facts, work, contract };
-    Ok((restored, RestoreRemarks { leaf, answers, ids }))
+    Ok((restored, RestoreRemarks { leaf, answers, ids, fold }))
 }
 
 /// The state while entries are replayed in order.

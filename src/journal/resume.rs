@@ -136,9 +136,9 @@ impl LockedSession {
         record_move(&path, &sessions.recorded_cwd(), &sessions.folder());
         let lease = lease.map(|(lease, _)| lease);
         let writer = JournalWriter::new(file, end.bytes).with_lease(lease);
-        let mut journal = Journal::on_writer(writer, sessions, &id, opening)
-            .continuing(path, end.seq, (remarks.leaf, remarks.ids))
-            .with_recorded(restored.conversation.recorded.clone());
+        let RestoreRemarks { leaf, answers, ids, fold } = remarks;
+        let journal = Journal::on_writer(writer, sessions, &id, opening);
+        let mut journal = Journal { path, seq: end.seq, leaf, earlier_ids: ids, fold, ..journal };
         let kept_in = match cut {
             Ok(kept_in) => kept_in,
             Err(cause) => {
@@ -166,10 +166,10 @@ impl LockedSession {
         let epoch = restored.contract.opened.as_ref().map_or(0, |open| open.epoch) + 1;
         let start = JournalStart { dropped, damage, ..JournalStart::new(epoch) };
         journal.open(opening, &restored.contract.terms, start);
-        let abandoned = remarks.answers.iter().filter_map(Block::answered_call);
+        let abandoned = answers.iter().filter_map(Block::answered_call);
         let abandoned = abandoned.map(str::to_owned).collect();
         journal.undone_calls(UndoneCalls { abandoned, ..UndoneCalls::default() });
-        for answer in &remarks.answers {
+        for answer in &answers {
             journal.outcome(answer, &Value::Null);
         }
         if let Some(rest) = &rest {

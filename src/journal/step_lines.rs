@@ -39,16 +39,10 @@ impl StepLines {
 }
 
 impl Journal {
-    /// Continues a prompt from its recorded state, without its file.
-    #[must_use]
-    pub fn with_recorded(self, recorded: RecordedPrompt) -> Self {
-        Self { recorded, ..self }
-    }
-
     /// Returns the state of the prompt, folded from its records, including those that could not be
     /// written.
     pub fn recorded(&self) -> &RecordedPrompt {
-        &self.recorded
+        self.fold.recorded()
     }
 
     /// Begins a step of the state machine: the lines up to its transition are valid only together.
@@ -59,7 +53,6 @@ impl Journal {
 
     /// Appends a step of the state machine, after its changes to the conversation.
     pub fn transition(&mut self, transition: &Transition) {
-        self.recorded.step(transition);
         self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
         self.end_step();
     }

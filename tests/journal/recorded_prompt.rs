@@ -1,12 +1,20 @@
 //! What the records of a prompt add up to: the texts that make its answer.
 
-use outlast::journal::{Denial, RecordedPrompt, ToolStats, UndoneCalls};
-use outlast::recovery::{
-    Action, CutKind, Event, HistoryEdit, Incomplete, LeftOff, Limits, Moment, Nudge, Phase,
-    ReplyDisposition, ReplyKind, Run, StopHookDecision, StopReason, Transition,
+use outlast::journal::{
+    BackgroundChanges, CarryOver, Contract, Denial, FailedCheck, FirstPrompt, Journal,
+    JournalRecord, LockedSession, MessageMeta, OnDamage, ProcessOpening, RecordedPrompt, SessionId,
+    ToolStats, UndoneCalls,
 };
-use outlast::transcript::Block;
+use outlast::recovery::{
+    Action, CallEffect, CutKind, Event, HistoryEdit, Incomplete, LeftOff, Limits, Moment,
+    NewDemands, Nudge, OptionalField, Phase, RecoveryRecord, RefusedField, ReplyDisposition,
+    ReplyKind, Run, StopHookDecision, StopReason, ToolCallRecord, Transition,
+};
+use outlast::transcript::{Block, HistoryRepair, Message, RepairStep, ToolCall, Usage};
+use outlast::types::ReadFile;
 use serde_json::{Value, json};
+
+use super::session_fixture::{MODEL, Sandbox, opening, reply, says, user};
 
 const ANSWER: ReplyKind = ReplyKind::Answer { tokens: 3 };
 const TOOLS: ReplyKind = ReplyKind::ToolCalls { tokens: 3 };
@@ -187,15 +195,18 @@ fn result(id: &str, is_error: bool) -> Block {
     Block::ToolResult { tool_use_id: id.to_owned(), content: vec![Block::text("x")], is_error }
 }
 
-/// Every call counts once, when its result comes, by what was recorded of it before.
-#[test]
-fn calls_are_counted_by_their_outcome() {
-    let denial = |id: &str| Denial {
+fn denial(id: &str) -> Denial {
+    Denial {
         tool_name: "Bash".to_owned(),
         tool_use_id: id.to_owned(),
         tool_input: json!({}),
         reason: "not allowed".to_owned(),
-    };
+    }
+}
+
+/// Every call counts once, when its result comes, by what was recorded of it before.
+#[test]
+fn calls_are_counted_by_their_outcome() {
     let mut prompt = RecordedPrompt::default();
     let names = ["done", "failed", "denied", "abandoned", "open"];
     prompt.reply(&names.map(|name| call(name, "Bash")), Some("tool_use"));
@@ -254,4 +265,145 @@ fn a_structured_output_counts_with_the_calls_beside_it() {
     let mut prompt = RecordedPrompt::default();
     prompt.end(StopReason::Completed);
     assert_eq!(prompt.structured(), None);
+}
+
+fn write_message(journal: &mut Journal, message: &Message) {
+    journal.message(message, &MessageMeta::default());
+}
+
+fn write_reply(journal: &mut Journal, blocks: Vec<Block>, kind: ReplyKind) {
+    journal.begin_step();
+    journal.message(&Message::assistant(blocks), &reply());
+    journal.transition(&step(Event::Replied(kind), ReplyDisposition::Keep, None));
+}
+
+/// Records of every kind, in an order in which each that a prompt depends on changes its state.
+const WRITES: &[(&str, fn(&mut Journal))] = &[
+    ("prompt", |journal| write_message(journal, &user("Go."))),
+    ("begin", |journal| {
+        journal.transition(&step(Event::Begin, ReplyDisposition::Absent, None));
+    }),
+    ("spending", |journal| journal.spend(None, &Usage::default(), MODEL)),
+    ("undecided reply", |journal| _ = journal.message(&says("So "), &reply())),
+    ("kept reply", |journal| {
+        journal.transition(&step(Event::Replied(CUT), ReplyDisposition::Keep, Some(GO_ON)));
+    }),
+    ("calls", |journal| {
+        let calls = [call("one", "Bash"), call("two", "StructuredOutput"), call("three", "Bash")];
+        write_reply(journal, [&[Block::text("far.")], &calls[..]].concat(), TOOLS);
+    }),
+    ("tool calls", |journal| {
+        journal.tool_calls(&[ToolCallRecord::new("Bash", b"a", b"b", CallEffect::ReadOnly)]);
+    }),
+    ("intent of a deferred call", |journal| {
+        let input = json!({});
+        let call = ToolCall { id: "zero".to_owned(), name: "Bash".to_owned(), input };
+        journal.intent(&[(call, true)]);
+    }),
+    ("undone calls", |journal| {
+        let (denied, abandoned) = (vec![denial("three")], vec!["four".to_owned()]);
+        journal.undone_calls(UndoneCalls { denied, of_agents: Vec::new(), abandoned });
+    }),
+    ("structured output", |journal| {
+        journal.outcome(&result("two", false), &json!({ "structured_output": { "a": 1 } }));
+    }),
+    ("results and a text", |journal| {
+        let results = ["one", "two", "three", "zero"].map(|id| result(id, false));
+        let text = [Block::text("By the way: work has ended.")];
+        write_message(journal, &Message::user([&results[..], &text].concat()));
+    }),
+    ("delivery", |journal| {
+        journal.transition(&step(Event::Delivered, ReplyDisposition::Absent, None));
+    }),
+    ("check", |journal| {
+        let passed = Event::Checked { passed: true };
+        journal.transition(&step(passed, ReplyDisposition::Absent, None));
+    }),
+    ("answer", |journal| write_reply(journal, vec![Block::text("Done.")], ANSWER)),
+    ("message after the answer", |journal| write_message(journal, &user("And that?"))),
+    ("repair", |journal| {
+        journal.repairs(&[HistoryRepair { at: 0, step: RepairStep::DroppedMessage }]);
+    }),
+    ("recovery", |journal| journal.recoveries(&[RecoveryRecord::default()])),
+    ("window", |journal| journal.window(MODEL, 9_000)),
+    ("output limit", |journal| journal.output_limit(MODEL, 4_000)),
+    ("refused field", |journal| {
+        let (host, model) = ("127.0.0.1".to_owned(), MODEL.to_owned());
+        journal.refused_field(RefusedField { host, model, field: OptionalField::CacheControl });
+    }),
+    ("failed check", |journal| {
+        let [command, end, output] = ["make", "failed", "no"].map(str::to_owned);
+        journal.failed_check(FailedCheck { command, end, output });
+    }),
+    ("background", |journal| {
+        let reported = vec!["bash_1".to_owned()];
+        journal.background(BackgroundChanges { reported, ..BackgroundChanges::default() });
+    }),
+    ("files", |journal| {
+        journal.files_read(vec![ReadFile { path: "/work/a".to_owned(), stamp: None }]);
+    }),
+    ("attachment", |journal| journal.attachment("/work/a", "a")),
+    ("end", |journal| journal.end(StopReason::Completed, None)),
+    ("call of an agent after the end", |journal| {
+        let of_agents = vec![denial("a1")];
+        journal.undone_calls(UndoneCalls { of_agents, ..UndoneCalls::default() });
+    }),
+    ("spending after the end", |journal| journal.spend(None, &Usage::default(), MODEL)),
+    ("reply after the end", |journal| write_reply(journal, vec![Block::text("Now.")], ANSWER)),
+    ("second end", |journal| journal.end(StopReason::Completed, None)),
+    ("rewrite after the end", |journal| journal.rewrite(&[user("A summary.")])),
+    ("third end", |journal| journal.end(StopReason::Refusal, None)),
+    ("step after the end", |journal| {
+        journal.transition(&step(Event::Begin, ReplyDisposition::Absent, None));
+    }),
+    ("last reply", |journal| write_reply(journal, vec![Block::text("The end.")], CUT)),
+    ("last end", |journal| journal.end(StopReason::MaxTurns, None)),
+];
+
+/// The state that a process has of its prompt is the one that the next process reads, after every
+/// line, in a new session, in a resumed one, and in a fork.
+#[test]
+fn the_writer_of_a_journal_folds_its_lines_as_a_reader_does() {
+    let sandbox = Sandbox::new();
+    let agree = |id: &SessionId, journal: &Journal, name: &str| {
+        assert_eq!(journal.recorded(), &sandbox.read(id).conversation.recorded, "{name}");
+    };
+    let opening = |carry| ProcessOpening {
+        carry,
+        new_demands: NewDemands { requirement: true, schema: true },
+        contract: Some(Contract::default()),
+        prompt: Some(FirstPrompt::of("Go.")),
+        ..opening()
+    };
+    let (id, mut lines) = (SessionId::generate(), Vec::new());
+    let mut journal =
+        Journal::create(&sandbox.place, &id, &opening(CarryOver::Fresh)).expect("created");
+    for (index, (name, write)) in WRITES.iter().enumerate() {
+        write(&mut journal);
+        agree(&id, &journal, name);
+        // A process that ends here is continued, followed by another prompt, or copied.
+        let (next, write_next) = WRITES[(index + 1) % WRITES.len()];
+        for carry in [CarryOver::On, CarryOver::Fresh] {
+            let copy = sandbox.with_file(&sandbox.bytes(&id));
+            let held = LockedSession::lock_and_read(&sandbox.place, &copy, OnDamage::Refuse);
+            let (mut resumed, _) = held.expect("free").open(&sandbox.place, &opening(carry));
+            agree(&copy, &resumed, &format!("resumed after {name}, {carry:?}"));
+            write_next(&mut resumed);
+            agree(&copy, &resumed, &format!("{next} of a process after {name}, {carry:?}"));
+        }
+        let (fork, source) = (SessionId::generate(), sandbox.read(&id));
+        let opening = opening(CarryOver::On);
+        let forked = Journal::fork(&sandbox.place, &fork, &opening, (&id, &source));
+        agree(&fork, &forked.expect("a fork"), &format!("forked after {name}"));
+        lines.extend(sandbox.bytes(&fork));
+    }
+    lines.extend(sandbox.bytes(&id));
+    let text = String::from_utf8(lines).expect("JSON is UTF-8");
+    let unknown = serde_json::from_value::<JournalRecord>(json!({ "kind": "" })).unwrap_err();
+    let unknown = unknown.to_string();
+    let kinds: Vec<&str> = unknown.split('`').skip(3).step_by(2).collect();
+    assert!(kinds.len() > 10, "{unknown}");
+    for kind in kinds {
+        assert!(text.contains(&format!(r#""kind":"{kind}""#)), "no record is of the kind {kind}");
+    }
 }
