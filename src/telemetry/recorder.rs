@@ -283,24 +283,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::recovery::{
-        AvailableMitigations, Event, Interrupt, Limits, Moment, Money, ReplyKind, Run,
-        TokenEstimate,
-    };
-
-    /// A free request that fits.
-    const ESTIMATE: TokenEstimate = TokenEstimate {
-        input: Money::ZERO,
-        token: Money::ZERO,
-        left: None,
-        ceiling: u32::MAX,
-        size: 0,
-        fixed: 0,
-        window: u32::MAX,
-        counted: false,
-        needs_whole_reply: false,
-        mitigations: AvailableMitigations::NONE,
-    };
+    use crate::recovery::{Event, Interrupt, Limits, Moment, ReplyKind, Run, TokenEstimate};
 
     #[test]
     fn a_request_has_one_span_once_it_is_sent() {
@@ -308,10 +291,10 @@ mod tests {
         let (begin, end) = (Moment::default(), Moment::default().after(Duration::from_secs(40)));
         let waited = [
             (begin, Event::Begin),
-            (begin, Event::Estimated(ESTIMATE)),
+            (begin, Event::Estimated(TokenEstimate::FREE)),
             (begin, Event::SharedLimitMet { until: end }),
             (end, Event::WaitEnded),
-            (end, Event::Estimated(ESTIMATE)),
+            (end, Event::Estimated(TokenEstimate::FREE)),
         ];
         let answer = Event::Replied(ReplyKind::Answer { tokens: 1 });
         let cut = Event::Interrupted(Interrupt::Sigterm);

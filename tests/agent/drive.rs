@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use outlast::agent::{World, drive};
 use outlast::recovery::{
-    Action, AvailableMitigations, ErrorClass, Event, Failure, Interrupt, InvalidEvent, Limits,
-    LoopStatus, Moment, Money, Phase, ReplyKind, RetryAfter, RetryAfterSource, Run,
-    StopHookDecision, StopReason, TokenEstimate, Transition, WorkStatus,
+    Action, ErrorClass, Event, Failure, Interrupt, InvalidEvent, Limits, LoopStatus, Moment, Phase,
+    ReplyKind, RetryAfter, RetryAfterSource, Run, StopHookDecision, StopReason, TokenEstimate,
+    Transition, WorkStatus,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -79,18 +79,7 @@ impl World for Scripted {
             std::future::pending::<()>().await;
         }
         match action {
-            Action::Estimate { .. } => Event::Estimated(TokenEstimate {
-                input: Money::ZERO,
-                token: Money::ZERO,
-                left: None,
-                ceiling: u32::MAX,
-                size: 0,
-                fixed: 0,
-                window: u32::MAX,
-                counted: false,
-                needs_whole_reply: false,
-                mitigations: AvailableMitigations::NONE,
-            }),
+            Action::Estimate { .. } => Event::Estimated(TokenEstimate::FREE),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
             Action::Refresh => Event::Refreshed,
             Action::RunTools => Event::ToolsDone(LoopStatus::Fresh),

@@ -16,9 +16,8 @@ use outlast::cli::{advice, exit};
 use outlast::journal::{Denial, RecordedPrompt, ToolStats};
 use outlast::messages::ResultObject;
 use outlast::recovery::{
-    AvailableMitigations, ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt,
-    Limits, Moment, Money, RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer,
-    TokenEstimate, classify,
+    ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt, Limits, Moment, Money,
+    RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer, TokenEstimate, classify,
 };
 use outlast::secrets::Redactor;
 use outlast::tools::{Enforced, SandboxMode, SandboxState};
@@ -47,18 +46,8 @@ fn usage() -> Usage {
     }
 }
 
-const WEIGHED: Event = Event::Estimated(TokenEstimate {
-    input: Money::ZERO,
-    token: Money::ZERO,
-    left: None,
-    ceiling: 64_000,
-    size: 0,
-    fixed: 0,
-    window: 200_000,
-    counted: false,
-    needs_whole_reply: false,
-    mitigations: AvailableMitigations::NONE,
-});
+const WEIGHED: Event =
+    Event::Estimated(TokenEstimate { ceiling: 64_000, window: 200_000, ..TokenEstimate::FREE });
 
 /// What the machine makes of these events.
 fn recoveries(script: &[(u64, Event)]) -> RecoveryLog {

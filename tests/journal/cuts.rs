@@ -9,9 +9,9 @@ use outlast::agent::{World, drive};
 use outlast::journal::{Journal, JournalError, LockedSession, MessageMeta, OnDamage, SessionId};
 use outlast::model::{Counts, EndWords, ModelReply, classify_reply};
 use outlast::recovery::{
-    Action, AvailableMitigations, CutKind, Event, FailureStage, Fault, FaultKind, Interrupt,
-    LeftOff, Limits, LoopStatus, Moment, Money, Nudge, ReplyDisposition, Run, StopHookDecision,
-    StopReason, TokenEstimate, Transition, classify,
+    Action, CutKind, Event, FailureStage, Fault, FaultKind, Interrupt, LeftOff, Limits, LoopStatus,
+    Moment, Money, Nudge, ReplyDisposition, Run, StopHookDecision, StopReason, TokenEstimate,
+    Transition, classify,
 };
 use outlast::transcript::{Block, Message, Role, Usage, history_violations};
 use serde_json::{Value, json};
@@ -220,18 +220,7 @@ impl World for Process<'_> {
     async fn perform(&mut self, action: Action) -> Event {
         self.now = self.now.after(std::time::Duration::from_millis(1));
         match action {
-            Action::Estimate { .. } => Event::Estimated(TokenEstimate {
-                input: Money::ZERO,
-                token: Money::ZERO,
-                left: None,
-                ceiling: u32::MAX,
-                size: 0,
-                fixed: 0,
-                window: u32::MAX,
-                counted: false,
-                needs_whole_reply: false,
-                mitigations: AvailableMitigations::NONE,
-            }),
+            Action::Estimate { .. } => Event::Estimated(TokenEstimate::FREE),
             Action::Ask(_) => self.ask(),
             Action::RunTools => self.run_tools(),
             Action::RunStopHooks => {

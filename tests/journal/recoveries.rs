@@ -7,9 +7,9 @@ use outlast::journal::{
     RestoredTotals, SessionId,
 };
 use outlast::recovery::{
-    AvailableMitigations, CallEffect, EndpointStatus, ErrorBody, ErrorClass, Event, Failure,
-    FailureStage, Incomplete, LeftOff, Limits, LoopDetector, LoopStatus, Moment, RecoveryLog,
-    ReplyDisposition, ReplyKind, Run, StopReason, ToolCallRecord,
+    CallEffect, ErrorClass, Event, Failure, FailureStage, Incomplete, LeftOff, Limits,
+    LoopDetector, LoopStatus, Moment, RecoveryLog, ReplyDisposition, ReplyKind, Run, StopReason,
+    ToolCallRecord,
 };
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -19,27 +19,10 @@ use super::session_fixture::{
     weighed,
 };
 
-pub(super) const OVERLOAD: Event = Event::Failed(Failure {
-    class: ErrorClass::ServerOverload,
-    retry_after: None,
-    retry_hint: None,
-    stage: FailureStage::Status,
-    mitigations: AvailableMitigations::NONE,
-    fast_denied: false,
-    body: ErrorBody::None,
-    endpoint_status: EndpointStatus::Untried,
-    contradicted: false,
-});
+pub(super) const OVERLOAD: Event = Event::Failed(Failure::of(ErrorClass::ServerOverload));
 const LOST_STREAM: Event = Event::Failed(Failure {
-    class: ErrorClass::StreamStalled,
-    retry_after: None,
-    retry_hint: None,
     stage: FailureStage::Stream,
-    mitigations: AvailableMitigations::NONE,
-    fast_denied: false,
-    body: ErrorBody::None,
-    endpoint_status: EndpointStatus::Untried,
-    contradicted: false,
+    ..Failure::of(ErrorClass::StreamStalled)
 });
 
 /// A run that is written down as the agent does it.

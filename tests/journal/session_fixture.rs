@@ -8,8 +8,7 @@ use outlast::journal::{
     SessionFolder, SessionId,
 };
 use outlast::recovery::{
-    AvailableMitigations, Event, Limits, Moment, Money, NewDemands, ReplyKind, Run, StopReason,
-    TokenEstimate, Transition,
+    Event, Limits, Moment, Money, NewDemands, ReplyKind, Run, StopReason, TokenEstimate, Transition,
 };
 use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, ToolCall, Usage};
@@ -146,14 +145,8 @@ pub(super) fn weighed() -> Event {
     Event::Estimated(TokenEstimate {
         input: cents(1),
         token,
-        left: None,
         ceiling: 100_000,
-        size: 0,
-        fixed: 0,
-        window: u32::MAX,
-        counted: false,
-        needs_whole_reply: false,
-        mitigations: AvailableMitigations::NONE,
+        ..TokenEstimate::FREE
     })
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use outlast_core::recovery::{
     Action, AvailableMitigations, Budgets, ErrorClass, Event, Failure, FailureStage, Limits,
-    LoopStatus, ModelCall, Moment, Money, Phase, Probed, RecoveryPlan, ReplyKind, RetryAfter,
+    LoopStatus, ModelCall, Moment, Phase, Probed, RecoveryPlan, ReplyKind, RetryAfter,
     RetryAfterSource, RetryHint, Run, StopReason, TokenEstimate, Transition,
 };
 
@@ -96,18 +96,7 @@ const NOTHING: Budgets = Budgets {
 };
 
 /// A call that costs nothing, for a model that allows any output.
-const FREE: TokenEstimate = TokenEstimate {
-    input: Money::ZERO,
-    token: Money::ZERO,
-    left: None,
-    ceiling: u32::MAX,
-    size: 0,
-    fixed: 0,
-    window: u32::MAX,
-    counted: false,
-    needs_whole_reply: false,
-    mitigations: AvailableMitigations::NONE,
-};
+const FREE: TokenEstimate = TokenEstimate::FREE;
 
 const ANSWER: Event = Event::Replied(ReplyKind::Answer { tokens: 100 });
 const TOOL_CALLS: Event = Event::Replied(ReplyKind::ToolCalls { tokens: 100 });

@@ -64,18 +64,8 @@ fn a_zero_price_affords_any_number_of_tokens() {
 
 #[test]
 fn affordable_output_is_what_the_input_cost_leaves() {
-    let weight = |left| TokenEstimate {
-        input: pico(100),
-        token: pico(7),
-        left,
-        ceiling: 1,
-        size: 0,
-        fixed: 0,
-        window: u32::MAX,
-        counted: false,
-        needs_whole_reply: false,
-        mitigations: AvailableMitigations::NONE,
-    };
+    let weight =
+        |left| TokenEstimate { input: pico(100), token: pico(7), left, ceiling: 1, ..FREE };
     assert_eq!(weight(None).affordable(), u64::MAX);
     assert_eq!(weight(Some(pico(99))).affordable(), 0);
     assert_eq!(weight(Some(pico(106))).affordable(), 0);

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    AvailableMitigations, ErrorClass, Event, Failure, Limits, Moment, Money, Nudge, Phase, Run,
-    TokenEstimate,
+    ErrorClass, Event, Failure, Limits, Moment, Nudge, Phase, Run, TokenEstimate,
 };
 use outlast::rehearsal::{
     AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptedError, ScriptedFaultKind,
@@ -195,18 +194,7 @@ async fn the_retry_hint_of_the_server_wins() {
 #[test]
 fn jitter_spreads_the_retries_of_a_hundred_runs() {
     let limits = Limits::default();
-    let weight = TokenEstimate {
-        input: Money::ZERO,
-        token: Money::ZERO,
-        left: None,
-        ceiling: 64_000,
-        size: 0,
-        fixed: 0,
-        window: u32::MAX,
-        counted: false,
-        needs_whole_reply: false,
-        mitigations: AvailableMitigations::NONE,
-    };
+    let weight = TokenEstimate { ceiling: 64_000, ..TokenEstimate::FREE };
     let overload = Failure::of(ErrorClass::ServerOverload);
     let returns = |seed: u64| {
         let mut at = Moment::default();

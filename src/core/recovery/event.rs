@@ -161,6 +161,20 @@ pub struct TokenEstimate {
 }
 
 impl TokenEstimate {
+    /// The estimate of an empty request to a model without prices, limits or a known window.
+    pub const FREE: Self = Self {
+        input: Money::ZERO,
+        token: Money::ZERO,
+        left: None,
+        ceiling: u32::MAX,
+        size: 0,
+        fixed: 0,
+        window: u32::MAX,
+        counted: false,
+        needs_whole_reply: false,
+        mitigations: AvailableMitigations::NONE,
+    };
+
     /// True if the conversation is due for compaction.
     pub(super) fn is_crowded(self, limits: &Limits) -> bool {
         self.size >= limits.crowded_from(self.window, self.ceiling, self.fixed)

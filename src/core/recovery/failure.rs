@@ -126,7 +126,7 @@ pub enum FailureStage {
 
 impl Failure {
     /// A failure of this class, with nothing else known.
-    pub fn of(class: ErrorClass) -> Self {
+    pub const fn of(class: ErrorClass) -> Self {
         Self {
             class,
             retry_after: None,

@@ -96,16 +96,11 @@ impl Simulation {
             killed: dice.one_in(6).then(|| dice.between(2, 80)),
             talk,
             weight: TokenEstimate {
-                input: Money::ZERO,
                 token,
                 left: None,
                 ceiling: dice.pick(&[4_096, 64_000, 64_000]),
-                size: 0,
-                fixed: 0,
                 window,
-                counted: false,
-                needs_whole_reply: false,
-                mitigations: AvailableMitigations::NONE,
+                ..TokenEstimate::FREE
             },
             seen: Seen::default(),
             records: Records::default(),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    Action, AvailableMitigations, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus,
-    Moment, Money, Nudge, RecoveryPlan, ReplyDisposition, StopReason, TokenEstimate,
+    Action, Budgets, ErrorClass, Event, Interrupt, Limits, LoopStatus, Moment, Money, Nudge,
+    RecoveryPlan, ReplyDisposition, StopReason, TokenEstimate,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -163,12 +163,7 @@ fn weight(left: u64) -> TokenEstimate {
         token: pico(1),
         left: Some(pico(left)),
         ceiling: 64_000,
-        size: 0,
-        fixed: 0,
-        window: u32::MAX,
-        counted: false,
-        needs_whole_reply: false,
-        mitigations: AvailableMitigations::NONE,
+        ..FREE
     }
 }
 
