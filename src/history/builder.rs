@@ -22,7 +22,7 @@ use crate::journal::{
 };
 use crate::recovery::{
     Action, Event, Moment, Phase, RecoveryPlan, RecoveryRecord, ReplyDisposition, StopReason,
-    Transition, failure_class,
+    Transition,
 };
 use crate::transcript::{Block, Message, Role, Usage};
 
@@ -465,6 +465,6 @@ impl JournalView<'_> for HistoryBuilder {
 fn failure_of(step: &Transition) -> Option<FailureRecord> {
     let plan = step.plan?;
     let is_cause = !matches!(plan, RecoveryPlan::Stop(_)) || matches!(step.event, Event::Failed(_));
-    let class = failure_class(step).filter(|_| is_cause && !plan.info().done.is_empty())?;
+    let class = step.failure_class().filter(|_| is_cause && !plan.info().done.is_empty())?;
     Some(FailureRecord { class, plan, took: None })
 }

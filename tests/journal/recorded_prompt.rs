@@ -24,7 +24,7 @@ const GO_ON: Nudge = Nudge::Continue(CutKind::Text);
 fn step(event: Event, reply: ReplyDisposition, say: Option<Nudge>) -> Transition {
     let (run, action) = (Run::new(1, &Limits::default()), Action::RunTools);
     let edit = HistoryEdit { reply, say, ..HistoryEdit::default() };
-    Transition { at: Moment::default(), event, plan: None, edit, next: run, action }
+    Transition { at: Moment::default(), event, cause: None, plan: None, edit, next: run, action }
 }
 
 /// A reply that is kept, and what the model is told about it.

@@ -52,7 +52,7 @@ fn resume(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Jo
 fn step(millis: u64, event: Event) -> Transition {
     let (next, action) = (Run::new(7, &Limits::default()), Action::RunTools);
     let at = Moment::from_millis(millis);
-    Transition { at, event, plan: None, edit: HistoryEdit::default(), next, action }
+    Transition { at, event, cause: None, plan: None, edit: HistoryEdit::default(), next, action }
 }
 
 /// The sub-agent of the call `t1`, which was cut off in a call.

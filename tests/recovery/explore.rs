@@ -567,6 +567,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     } else {
         assert_ne!(step.action, Action::Finish(StopReason::InternalError), "{step:?}");
     }
+    assert_eq!(step.cause.is_some(), step.plan.is_some(), "{step:?}");
     check_recovery_charged(run, step, limits);
     let goes_on = matches!(
         step.action,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outlast_core::recovery::{
-    AvailableMitigations, Budgets, CutKind, ErrorClass, Event, Failure, Interrupt, Limits, Money,
-    RecoveryLog, RecoveryPlan, RecoveryRecord, ReplyDisposition, ReplyKind, StopHookDecision,
-    StopReason, TokenEstimate,
+    AvailableMitigations, Budgets, CutKind, ErrorClass, Event, Failure, Interrupt, LeftOff, Limits,
+    Money, RecoveryCause, RecoveryLog, RecoveryPlan, RecoveryRecord, ReplyDisposition, ReplyKind,
+    StopHookDecision, StopReason, TokenEstimate,
 };
 use serde_json::json;
 
@@ -479,4 +479,27 @@ fn a_compaction_prevented_by_a_hook_is_recorded_as_skipped() {
     let told = told(&story.then(ANSWER));
     assert_eq!(told.classes(), [("context_window", true)]);
     assert_eq!(told.chronicle.totals().requests, 1, "that for the summary was not sent");
+}
+
+/// A recovery is named after the cause of its plan, whatever event showed it.
+#[test]
+fn a_step_records_the_cause_of_its_plan() {
+    let effort = Limits { effort: Some(10_000), ..limits() };
+    let stories = [
+        (begin(CROWDED, limits()), RecoveryCause::Crowded, "context_window"),
+        (
+            begin(ROOMY, limits()).then(overflow(ROUNDS)).then(Event::Replied(ReplyKind::Empty)),
+            RecoveryCause::UnusableSummary,
+            "no_summary",
+        ),
+        (
+            Story::unasked(effort).then(Event::Resumed(LeftOff::Answered)),
+            RecoveryCause::Idle,
+            "token_budget",
+        ),
+    ];
+    for (story, cause, class) in stories {
+        let step = story.told.iter().rfind(|step| step.cause.is_some()).expect("a plan");
+        assert_eq!((step.cause, step.failure_class()), (Some(cause), Some(class)));
+    }
 }

@@ -54,7 +54,7 @@ impl Run {
                 KeptAnswer::ThroughWork => KeptAnswer::ThroughWork,
             };
             let outcome = Self { kept_answer, ..run }.next_turn(context).saying(Nudge::LeftOpen);
-            outcome.with(ReplyDisposition::Keep).by(chosen)
+            outcome.with(ReplyDisposition::Keep).by(RecoveryCause::LeftOpen, chosen)
         } else {
             run.answer(context)
         }
@@ -109,7 +109,8 @@ impl Run {
         if chosen == RecoveryPlan::Nudge {
             let effort = RequiredEffort { since_nudge: 0, ..run.effort };
             let run = Self { effort, kept_answer: KeptAnswer::ThroughWork, ..run };
-            run.next_turn(context).saying(Nudge::MoreEffort).by(chosen)
+            let outcome = run.next_turn(context).saying(Nudge::MoreEffort);
+            outcome.by(RecoveryCause::Idle, chosen)
         } else {
             run.conclude(context)
         }

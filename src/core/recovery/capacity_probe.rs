@@ -89,14 +89,15 @@ impl Run {
         if probe_at.is_none_or(|probe_at| context.at < probe_at) {
             return self.wait_with_probes(wait, probe_at, context);
         }
-        let (run, chosen) = self.choose_plan(RecoveryCause::ProbeDue, context);
+        let cause = RecoveryCause::ProbeDue;
+        let (run, chosen) = self.choose_plan(cause, context);
         if chosen != RecoveryPlan::Probe {
             return run.wait_with_probes(wait, None, context);
         }
         let CapacityWait { until, why, then } = wait;
         let model_index = run.model_to_probe(context.at);
         let probing = Phase::Probing { until, why, then, since: context.at, model_index };
-        run.enter(probing).doing(Action::Probe { model_index }).by(chosen)
+        run.enter(probing).doing(Action::Probe { model_index }).by(cause, chosen)
     }
 
     /// The model in use or, every second time, the preferred one, which may be back first.
@@ -153,13 +154,14 @@ impl Run {
         wait: CapacityWait,
         context: StepContext<'_>,
     ) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::CapacityBack, context);
+        let cause = RecoveryCause::CapacityBack;
+        let (run, chosen) = self.choose_plan(cause, context);
         if chosen != RecoveryPlan::ReturnEarly {
             return run.wait_with_probes(wait, None, context);
         }
         let run =
             if model_index == run.model_index { run } else { run.trying_preferred_model(context) };
-        run.call_from(turn.min(wait.until), wait.why, wait.then, context).by(chosen)
+        run.call_from(turn.min(wait.until), wait.why, wait.then, context).by(cause, chosen)
     }
 
     /// Handles a failed probe of the preferred model, which is not in use: it has no capacity
@@ -217,8 +219,8 @@ impl StepOutcome {
     pub(super) fn probing_from(self, probe_at: Option<Moment>, context: StepContext<'_>) -> Self {
         let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
         let wait = CapacityWait { until, why, then };
-        let Self { plan, edit, run, .. } = self;
-        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, context) }
+        let Self { recovery, edit, run, .. } = self;
+        Self { recovery, edit, ..run.wait_with_probes(wait, probe_at, context) }
     }
 }
 

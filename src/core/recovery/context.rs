@@ -45,7 +45,8 @@ impl Run {
     /// Shortens a request that fills the window, which the service would refuse. The estimate may
     /// be too high, so if nothing can be removed, the request is sent.
     fn make_room(self, estimate: TokenEstimate, context: StepContext<'_>) -> StepOutcome {
-        let (run, chosen) = self.choose_plan(RecoveryCause::Full(estimate.mitigations), context);
+        let cause = RecoveryCause::Full(estimate.mitigations);
+        let (run, chosen) = self.choose_plan(cause, context);
         let outcome = if chosen == RecoveryPlan::CommitFolds {
             run.call(Call::REPLY, context).trimming(Trim::Folds)
         } else if chosen == RecoveryPlan::CompactReactively {
@@ -57,7 +58,7 @@ impl Run {
         } else {
             return run.ask(CallPurpose::Reply, estimate, context);
         };
-        outcome.by(chosen)
+        outcome.by(cause, chosen)
     }
 
     /// True if the conversation may be compacted ahead of need. False for a call that has already

@@ -21,7 +21,8 @@ impl Run {
 
         let failure = failure.normalized_for(self.connection);
         let counted = self.count(call, failure, context);
-        let (run, chosen) = counted.choose_plan(RecoveryCause::Failed(failure), context);
+        let cause = RecoveryCause::Failed(failure);
+        let (run, chosen) = counted.choose_plan(cause, context);
         let (class, purpose, ask) = (failure.class, call.purpose(), Call::Ask(call.purpose()));
         let full = &context.limits.budgets;
         let nth_retry = Pause::counted(class, run.budgets.retries, full.retries);
@@ -65,7 +66,7 @@ impl Run {
             P::SkipCompaction => again(run.skip_compaction(), Call::REPLY),
             P::CompactUnsummarised => {
                 let outcome = again(run.compacted(), Call::REPLY);
-                return outcome.with(ReplyDisposition::Summary).by(chosen);
+                return outcome.with(ReplyDisposition::Summary).by(cause, chosen);
             }
             P::CoolDown => run.cool_down(self, failure, purpose, context),
             P::DisableFastMode => run.slow_down(Fast::Off, self, purpose, context),
@@ -87,7 +88,7 @@ impl Run {
             | P::Resume
             | P::Nudge => run.stop(StopReason::InternalError),
         };
-        outcome.with(ReplyDisposition::Drop).by(chosen)
+        outcome.with(ReplyDisposition::Drop).by(cause, chosen)
     }
 
     /// True if the failure would be retried with a full bucket.

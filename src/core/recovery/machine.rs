@@ -111,8 +111,9 @@ impl Run {
             }
             (phase, event) => return Err(InvalidEvent { phase, event }),
         };
-        let StepOutcome { run: next, plan, edit, action } = outcome.keeping_answer(context);
-        Ok(Transition { at, event, plan, edit, next, action })
+        let StepOutcome { run: next, recovery, edit, action } = outcome.keeping_answer(context);
+        let (cause, plan) = recovery.unzip();
+        Ok(Transition { at, event, cause, plan, edit, next, action })
     }
 
     // --- towards the next call -------------------------------------------------------------------
@@ -127,12 +128,17 @@ impl Run {
         if loop_status == LoopStatus::Stuck {
             return self.stop(StopReason::Stalled);
         }
-        let (run, returns) = self.try_preferred_model(context);
-        let mut outcome = run.next_turn(context);
-        if loop_status == LoopStatus::Repeating {
-            outcome = outcome.saying(Nudge::StepBack);
+        let go_on = |run: Self| {
+            let outcome = run.next_turn(context);
+            let repeats = loop_status == LoopStatus::Repeating;
+            if repeats { outcome.saying(Nudge::StepBack) } else { outcome }
+        };
+        if !self.is_preferred_model_due(context) {
+            return go_on(self);
         }
-        if returns { outcome.by(RecoveryPlan::ReturnToPreferredModel) } else { outcome }
+        self.recover(RecoveryCause::PreferredModelDue, context, |run| {
+            go_on(run.trying_preferred_model(context))
+        })
     }
 
     /// Starts a turn: at the start of the run, after tools, or when more is required.
@@ -315,7 +321,7 @@ impl Run {
         let (run, chosen) = self.choose_plan(cause, context);
         let outcome =
             if let RecoveryPlan::Stop(reason) = chosen { run.stop(reason) } else { perform(run) };
-        outcome.by(chosen)
+        outcome.by(cause, chosen)
     }
 
     /// Records that the call was answered. If the preferred model answered, the model chain starts
@@ -381,6 +387,6 @@ impl Run {
     }
 
     pub(super) fn doing(self, action: Action) -> StepOutcome {
-        StepOutcome { run: self, plan: None, edit: HistoryEdit::default(), action }
+        StepOutcome { run: self, recovery: None, edit: HistoryEdit::default(), action }
     }
 }

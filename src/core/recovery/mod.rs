@@ -68,7 +68,7 @@ pub use nudges::{
 pub use output_limit::RefusedCap;
 pub use plan::{RecoveryCause, RecoveryPlan};
 pub use recovery_log::{RecoveryLog, RecoveryTotals};
-pub use recovery_record::{RecoveryCounts, RecoveryRecord, failure_class};
+pub use recovery_record::{RecoveryCounts, RecoveryRecord};
 pub use recovery_table::plan;
 pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
 pub use state::{

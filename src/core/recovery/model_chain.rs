@@ -4,7 +4,7 @@ use super::budget::Renewal;
 use super::event::CallPurpose;
 use super::state::{Attempts, Call, Fast, Pause, PreferredModel, Run, Streaming};
 use super::step::{StepContext, StepOutcome};
-use super::{Budget, Budgets, ErrorClass, Failure};
+use super::{Budgets, ErrorClass, Failure, RecoveryPlan};
 
 impl Run {
     /// Changes to another model and resets the state of the last one: its overloads and its
@@ -45,17 +45,14 @@ impl Run {
         Self { model_index, streaming, ..self }
     }
 
-    /// Tries the preferred model again if that is due (`--fallback-return`). Returns true if so.
-    pub(super) fn try_preferred_model(self, context: StepContext<'_>) -> (Self, bool) {
-        let due = self.model_index > 0
+    /// True if the preferred model is to be tried again now (`--fallback-return`).
+    pub(super) fn is_preferred_model_due(self, context: StepContext<'_>) -> bool {
+        self.model_index > 0
             && context.limits.fallback_return.is_some()
             && context.at >= self.preferred.not_before
             && self.budgets.turns != Some(0)
-            && !context.is_late();
-        let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
-            return (self, false);
-        };
-        (Self { budgets, ..self }.trying_preferred_model(context), true)
+            && !context.is_late()
+            && self.pay(RecoveryPlan::ReturnToPreferredModel).is_some()
     }
 
     /// Goes back to the preferred model, and leaves it again at once if it still fails.

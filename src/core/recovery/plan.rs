@@ -7,7 +7,8 @@ use super::{
 };
 
 /// A condition that keeps a run from simply continuing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RecoveryCause {
     /// A call failed.
     Failed(Failure),
@@ -41,6 +42,8 @@ pub enum RecoveryCause {
     Objected,
     /// The model is done, and does not know the status of background work.
     Unreported,
+    /// A fallback model is in use, and it is time to ask the preferred one again.
+    PreferredModelDue,
     /// The service has no capacity, and a probe is due.
     ProbeDue,
     /// A probe was answered during the back-off.

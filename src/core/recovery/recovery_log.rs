@@ -19,10 +19,10 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord, failure_class};
+use super::recovery_record::{RecoveryCounts, RecoveryGoal, RecoveryRecord};
 use super::{
-    Action, Event, Moment, RecoveryPlan, ReplyDisposition, ReplyKind, Spending, StopHookDecision,
-    StopReason, Transition,
+    Action, Event, Moment, RecoveryCause, RecoveryPlan, ReplyDisposition, ReplyKind, Spending,
+    StopHookDecision, StopReason, Transition,
 };
 
 /// Maximum number of finished recoveries that are kept in full: the latest.
@@ -135,8 +135,8 @@ impl RecoveryLog {
             // The summary itself was expected, unless an earlier request for it had failed.
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
         }
-        if let Some(class) = failure_class(step) {
-            self.record_failure(class, step, turns);
+        if let Some(failure) = step.cause.and_then(RecoveryCause::as_failure) {
+            self.record_failure(failure, step, turns);
         } else if let (Some(RecoveryPlan::ReturnEarly), Some(open)) =
             (step.plan, self.open_call_recovery())
         {
@@ -224,7 +224,7 @@ impl RecoveryLog {
             step.event,
             Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_))
         );
-        if let Some(class) = failure_class(step).filter(|_| is_retry) {
+        if let Some(class) = step.failure_class().filter(|_| is_retry) {
             totals.retries_by_class.add(class);
         }
     }
@@ -234,8 +234,12 @@ impl RecoveryLog {
     }
 
     /// Records a failure. A failure without a recovery plan counts only for an open recovery.
-    fn record_failure(&mut self, class: &'static str, step: &Transition, turns: u32) {
-        let goal = RecoveryGoal::of(step);
+    fn record_failure(
+        &mut self,
+        (class, goal): (&'static str, RecoveryGoal),
+        step: &Transition,
+        turns: u32,
+    ) {
         let of_a_call = goal.is_of_a_call();
         let plan = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
         let is_same =

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{
-    Event, Money, Probed, RecoveryPlan, ReplyKind, Spending, StopHookDecision, Transition,
-};
+use super::{Money, RecoveryCause, Spending, Transition};
 
 /// A finished recovery. All failures of a call belong to one recovery, until a whole reply arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +18,7 @@ pub struct RecoveryRecord {
     pub strategy: String,
     /// The number of recovery plans that were tried, by name.
     pub strategies: RecoveryCounts,
-    /// The name of the last reason why the loop continued ([`RecoveryPlan::transition`]), if any
+    /// The name of the last reason why the loop continued ([`RecoveryPlan::transition`](super::RecoveryPlan::transition)), if any
     /// plan has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition: Option<String>,
@@ -134,85 +132,38 @@ impl RecoveryGoal {
             Self::Shape | Self::Effort | Self::Consent | Self::Acceptance => false,
         }
     }
+}
 
-    /// The goal that the failure of a step concerns.
-    pub(super) fn of(step: &Transition) -> Self {
-        let (plan, event) = (step.plan, step.event);
-        if plan == Some(RecoveryPlan::Compact) {
-            Self::Summary
-        } else if matches!(plan, Some(RecoveryPlan::Nudge | RecoveryPlan::Remind))
-            || event == Event::Consulted(StopHookDecision::Pass)
-        {
-            Self::Effort
-        } else if plan == Some(RecoveryPlan::Restructure)
-            || event == Event::SchemaMismatch
-            || matches!(event, Event::Replied(reply) if reply.is_answer())
-        {
-            Self::Shape
-        } else if plan == Some(RecoveryPlan::RetryStopHook) || matches!(event, Event::Consulted(_))
-        {
-            Self::Consent
-        } else if plan == Some(RecoveryPlan::RetryRequirement)
-            || matches!(event, Event::Checked { .. })
-        {
-            Self::Acceptance
-        } else {
-            Self::Reply
-        }
+impl RecoveryCause {
+    /// The name of the cause as a failure, and the goal of the recovery from it. `None` for a cause
+    /// that is not a failure of its own: the call that waits for capacity has failed before.
+    pub(super) fn as_failure(self) -> Option<(&'static str, RecoveryGoal)> {
+        use RecoveryGoal as G;
+
+        Some(match self {
+            Self::Failed(failure) => (failure.class.name(), G::Reply),
+            Self::CutShort(_) => ("max_output_tokens", G::Reply),
+            Self::Empty => ("empty_response", G::Reply),
+            Self::Incomplete(_) => ("incomplete_response", G::Reply),
+            Self::Paused => ("pause_turn", G::Reply),
+            Self::LeftOpen => ("left_open", G::Effort),
+            Self::Idle => ("token_budget", G::Effort),
+            Self::Crowded => ("context_window", G::Summary),
+            Self::Full(_) => ("context_window", G::Reply),
+            Self::NoSummary(_) | Self::UnusableSummary => ("no_summary", G::Reply),
+            Self::Unstructured => ("structured_output", G::Shape),
+            Self::Unmet => ("requirement", G::Acceptance),
+            Self::Objected => ("stop_hook", G::Consent),
+            Self::PreferredModelDue => ("on_fallback_model", G::Reply),
+            Self::Unreported | Self::ProbeDue | Self::CapacityBack => return None,
+        })
     }
 }
 
-/// The name of the failure that a step planned a recovery for.
-pub fn failure_class(step: &Transition) -> Option<&'static str> {
-    let (plan, event) = (step.plan?, step.event);
-    if let Event::Failed(failure) = event {
-        return Some(failure.class.name());
-    }
-    if let Event::Probed(Probed::Failed(failure)) = event {
-        // Most probes change nothing: their failure was counted when the wait began.
-        return (plan != RecoveryPlan::ReturnEarly).then(|| failure.class.name());
-    }
-    if let Event::Replied(reply) = event {
-        return Some(reply_class(reply, plan));
-    }
-    if let Event::Estimated(_) = event {
-        let makes_room =
-            [RecoveryPlan::Compact, RecoveryPlan::CommitFolds, RecoveryPlan::CompactReactively];
-        return Some(if makes_room.contains(&plan) { "context_window" } else { "no_summary" });
-    }
-    if let Event::Consulted(decision) = event {
-        let passed = decision == StopHookDecision::Pass;
-        return Some(if passed { "token_budget" } else { "stop_hook" });
-    }
-    let is_done = matches!(event, Event::Delivered | Event::BackgroundWaited(_));
-    let returns = plan == RecoveryPlan::ReturnToPreferredModel;
-    let names = [
-        (is_done && plan == RecoveryPlan::Nudge, "token_budget"),
-        (event == Event::SchemaMismatch, "structured_output"),
-        (event == Event::SummaryPrevented, "no_summary"),
-        (matches!(event, Event::Checked { .. }), "requirement"),
-        (matches!(event, Event::ToolsDone(_)) && returns, "on_fallback_model"),
-    ];
-    names.into_iter().find_map(|(applies, name)| applies.then_some(name))
-}
-
-/// The name of the failure if a reply led to a plan.
-fn reply_class(reply: ReplyKind, plan: RecoveryPlan) -> &'static str {
-    if plan == RecoveryPlan::SkipCompaction {
-        return "no_summary";
-    }
-    match reply {
-        ReplyKind::CutShort(_) => "max_output_tokens",
-        ReplyKind::Empty => "empty_response",
-        ReplyKind::Incomplete(_) => "incomplete_response",
-        ReplyKind::Paused => "pause_turn",
-        ReplyKind::LeftOpen { .. } if plan == RecoveryPlan::Remind => "left_open",
-        ReplyKind::Answer { .. } | ReplyKind::LeftOpen { .. } if plan == RecoveryPlan::Nudge => {
-            "token_budget"
-        }
-        ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::LeftOpen { .. } => {
-            "structured_output"
-        }
-        ReplyKind::ToolCalls { .. } | ReplyKind::Refusal => "no_summary",
+impl Transition {
+    /// The name of the failure that the step has a plan for: an error class, or the name of another
+    /// cause of a recovery.
+    pub fn failure_class(&self) -> Option<&'static str> {
+        self.cause?.as_failure().map(|(class, _)| class)
     }
 }

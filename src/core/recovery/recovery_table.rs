@@ -52,6 +52,9 @@ pub fn plan(cause: RecoveryCause, run: &Run, at: Moment, limits: &Limits) -> Rec
         RecoveryCause::Unmet => (&[P::RetryRequirement], StopReason::RequirementFailed),
         RecoveryCause::Objected => (&[P::RetryStopHook], StopReason::StopHookBlocked),
         RecoveryCause::Unreported => (&[P::Report], StopReason::BackgroundPending),
+        RecoveryCause::PreferredModelDue => {
+            (&[P::ReturnToPreferredModel], StopReason::InternalError)
+        }
         // Without a budget for early returns, a probe's answer would be useless.
         RecoveryCause::ProbeDue if run.budgets.early_returns > 0 => {
             (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)

@@ -126,7 +126,7 @@ impl Run {
                 _,
             ) => run.stop(StopReason::InternalError).with(Drop),
         };
-        outcome.by(chosen)
+        outcome.by(cause, chosen)
     }
 
     /// Asks again after an empty reply or an unusable summary.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Action, Event, HistoryEdit, Nudge, ReplyDisposition, Trim};
 use super::state::{Phase, Run};
-use super::{Budgets, Limits, Moment, RecoveryPlan, StopReason};
+use super::{Budgets, Limits, Moment, RecoveryCause, RecoveryPlan, StopReason};
 
 /// Upper bound of the failure count: the back-off has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -31,7 +31,8 @@ impl StepContext<'_> {
 /// The outcome of a step before it is wrapped into a [`Transition`].
 pub(super) struct StepOutcome {
     pub(super) run: Run,
-    pub(super) plan: Option<RecoveryPlan>,
+    /// The plan of the step, if there is one, with the cause for which it was chosen.
+    pub(super) recovery: Option<(RecoveryCause, RecoveryPlan)>,
     pub(super) edit: HistoryEdit,
     pub(super) action: Action,
 }
@@ -69,11 +70,11 @@ impl StepOutcome {
         Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
     }
 
-    /// Records the plan of this step. If the run ends instead, for lack of time or turns, the plan
-    /// is recorded as a stop.
-    pub(super) fn by(self, plan: RecoveryPlan) -> Self {
+    /// Records the plan of this step and its cause. If the run ends instead, for lack of time or
+    /// turns, the plan is recorded as a stop.
+    pub(super) fn by(self, cause: RecoveryCause, plan: RecoveryPlan) -> Self {
         let end = self.action.end().map(RecoveryPlan::Stop);
-        Self { plan: Some(end.unwrap_or(plan)), ..self }
+        Self { recovery: Some((cause, end.unwrap_or(plan))), ..self }
     }
 }
 
@@ -83,6 +84,9 @@ impl StepOutcome {
 pub struct Transition {
     pub at: Moment,
     pub event: Event,
+    /// The cause of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RecoveryCause>,
     pub plan: Option<RecoveryPlan>,
     pub edit: HistoryEdit,
     pub next: Run,

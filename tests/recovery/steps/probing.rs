@@ -2,7 +2,7 @@
 
 use outlast_core::recovery::{
     Action, Backoff, Budgets, ErrorClass, Event, Interrupt, Limits, Moment, Persistence, Phase,
-    Probed, RecoveryLog, RecoveryPlan, RetryHint, StopReason,
+    Probed, RecoveryCause, RecoveryLog, RecoveryPlan, RetryHint, StopReason,
 };
 
 use super::super::{
@@ -68,6 +68,25 @@ fn a_failed_probe_does_not_change_the_wait() {
     assert_eq!(story.requests(), 1);
     assert_eq!(story.run.attempts.failures, before.attempts.failures);
     assert_eq!(story.run.budgets.capacity_probes, before.budgets.capacity_probes - 13);
+}
+
+/// The call that waits has failed before: only a retry-after that ends the wait is a failure more.
+#[test]
+fn a_step_after_a_probe_records_its_cause() {
+    let probing = || Story::in_a_long_wait(persistent()).until_a_probe();
+    let far = failure_with_retry_after(OVERLOAD, persistent().max_retry_wait + secs(1));
+    for (story, cause, class) in [
+        (probing(), RecoveryCause::ProbeDue, None),
+        (probing().probed(Probed::Answered), RecoveryCause::CapacityBack, None),
+        (
+            probing().probed(Probed::Failed(far)),
+            RecoveryCause::Failed(far),
+            Some("server_overload"),
+        ),
+    ] {
+        let step = story.transition();
+        assert_eq!((step.cause, step.failure_class()), (Some(cause), class), "{step:?}");
+    }
 }
 
 #[test]
