@@ -13,8 +13,8 @@ use crate::model::{
     classify_reply,
 };
 use crate::recovery::{
-    CallPurpose, ClassifiedFault, Event, Failure, FailureStage, Fault, FaultKind, Incomplete,
-    ModelCall, Moment, ReplyKind, SUMMARISE,
+    CallPurpose, Event, FailureStage, Fault, FaultKind, Incomplete, ModelCall, Moment, ReplyKind,
+    SUMMARISE,
 };
 use crate::transcript::Message;
 
@@ -191,7 +191,7 @@ impl RunWorld<'_> {
             CallPurpose::Summary(_) => self.check_summary(&answer, reply),
         };
         if let ReplyKind::Incomplete(why) = reply {
-            let fault = ClassifiedFault::new(incomplete_reply_fault(&answer, why));
+            let fault = self.caller.classified(incomplete_reply_fault(&answer, why));
             self.caller.keep_fault(fault, self.monitor.clock());
         }
         if matches!(call.purpose, CallPurpose::Summary(_)) {
@@ -209,22 +209,20 @@ impl RunWorld<'_> {
     async fn handle_fault(&mut self, fault: Fault, call: &ModelCall) -> Event {
         self.drop_reply();
         self.caller.settle_broken(&mut self.journal, &mut self.monitor);
-        let fault = ClassifiedFault::new(fault);
+        let mut fault = self.caller.classified(fault);
         if fault.fault.is_filtered_output() {
             // The filter stopped the reply, though the service reported it as a refusal.
             self.caller.keep_fault(fault, self.monitor.clock());
             return Event::Replied(ReplyKind::Incomplete(Incomplete::Filtered));
         }
         let mut view = self.context_view();
-        let contradicted = view.contradicts(&fault, call);
-        if !contradicted {
+        fault.failure.contradicted = view.contradicts(&fault, call);
+        if !fault.failure.contradicted {
             view.learn_from_overflow(&fault, call);
         }
         view.learn_output_limit(&fault, call);
-        let mitigations = view.mitigations(&fault, call);
-        let endpoint_status = self.caller.endpoint().client.endpoint_status();
-        let failure = Failure { mitigations, endpoint_status, contradicted, ..fault.failure };
-        self.caller.keep_fault(fault, self.monitor.clock());
+        fault.failure.mitigations = view.mitigations(&fault, call);
+        let failure = self.caller.keep_fault(fault, self.monitor.clock());
         self.caller.share_rate_limit(failure, &mut self.monitor).await;
         Event::Failed(failure)
     }

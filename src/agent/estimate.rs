@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::recovery::{
-    CallPurpose, ClassifiedFault, Event, Failure, FailureStage, Fault, FaultKind, Money, Timer,
-    TokenEstimate,
+    CallPurpose, Event, FailureStage, Fault, FaultKind, Money, Timer, TokenEstimate,
 };
 
 use super::ask::summary_content;
@@ -57,11 +56,8 @@ impl RunWorld<'_> {
             Err(fault)
                 if estimate.shortfall(floor).is_some() && !exceeds_budget(estimate, floor) =>
             {
-                let endpoint_status = endpoint.client.endpoint_status();
-                let fault = ClassifiedFault::new(*fault);
-                let failure = Failure { endpoint_status, ..fault.failure };
-                self.caller.keep_fault(fault, self.monitor.clock());
-                return Err(Event::Failed(failure));
+                let fault = self.caller.classified(*fault);
+                return Err(Event::Failed(self.caller.keep_fault(fault, self.monitor.clock())));
             }
             Ok(None) | Err(_) => return Ok(estimate),
         }

@@ -309,13 +309,20 @@ impl ModelCaller {
         Reasoning { thinking, ..self.reasoning }
     }
 
+    /// Classifies a fault of the endpoint in use.
+    pub(super) fn classified(&self, fault: Fault) -> ClassifiedFault {
+        ClassifiedFault::new(fault, self.endpoint().client.endpoint_status())
+    }
+
     /// Records the fault that the run reports if it ends because of it, and the time at which the
     /// service accepts requests again. That time counts from now, however long the end takes.
-    pub(super) fn keep_fault(&mut self, fault: ClassifiedFault, clock: Clock) {
-        let now = clock.unix_seconds();
-        let hint = fault.failure.retry_after;
+    /// Returns the failure.
+    pub(super) fn keep_fault(&mut self, fault: ClassifiedFault, clock: Clock) -> Failure {
+        let (failure, now) = (fault.failure, clock.unix_seconds());
+        let hint = failure.retry_after;
         self.retry_at = hint.map(|hint| now.saturating_add(hint.wait.as_secs()));
         self.fault = Some(fault);
+        failure
     }
 
     /// Returns the last failure, unless a reply has come since.
@@ -418,22 +425,20 @@ impl ModelCaller {
         let renewal = monitor.wait_as(WaitingFor::Credentials, progress, refreshing).await?;
         // The run keeps reporting the rejection that led here, unless the new fault says more.
         let rejection = self.fault.as_ref().map(|last| last.failure);
-        let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
-        let (class, body) = (rejection.class, rejection.body);
-        let endpoint_status = client.endpoint_status();
+        let Failure { class, body, endpoint_status, .. } =
+            rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
         Ok(match renewal {
             Renewal::Replaced | Renewal::Confirmed => Event::Refreshed,
             Renewal::Unchanged => {
                 Event::Failed(Failure { body, endpoint_status, ..Failure::of(class) })
             }
             Renewal::Failed(fault) => {
-                let fault = ClassifiedFault::new(*fault);
-                let failure = fault.failure;
-                self.keep_fault(fault, monitor.clock());
+                let mut fault = self.classified(*fault);
                 // A failed credential fetch does not contradict the rejection.
-                let is_final = failure.class == ErrorClass::InvalidApiKey;
-                let class = if is_final { class } else { failure.class };
-                Event::Failed(Failure { class, endpoint_status, ..failure })
+                if fault.failure.class == ErrorClass::InvalidApiKey {
+                    fault.failure.class = class;
+                }
+                Event::Failed(self.keep_fault(fault, monitor.clock()))
             }
         })
     }

@@ -34,7 +34,7 @@ impl ContextView<'_> {
         let blocks = self.conversation.messages().iter().flat_map(|message| &message.content);
         let has_thinking = self.sends_field(OptionalField::Thinking, &self.reasoning_of(purpose))
             || blocks.into_iter().any(Block::is_thinking);
-        let is_proven = self.caller.endpoint().client.endpoint_status() == EndpointStatus::Proven;
+        let is_proven = fault.failure.endpoint_status == EndpointStatus::Proven;
         (fault.refuses(OptionalField::Thinking) && !has_thinking)
             || (is_proven && matches!(fault.fault.kind, FaultKind::Refused { .. }))
     }

@@ -1,8 +1,8 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
 use outlast_core::recovery::{
-    BlockIndex, ClassifiedFault, FailureStage, Fault, FaultKind, OptionalField, RefusedCap,
-    RejectedContent,
+    BlockIndex, ClassifiedFault, EndpointStatus, FailureStage, Fault, FaultKind, OptionalField,
+    RefusedCap, RejectedContent,
 };
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn said(status: u16, message: &str) -> ClassifiedFault {
     let label = "invalid_request_error".to_owned();
     let (code, message) = (String::new(), message.to_owned());
     let kind = FaultKind::Refused { status, label, code, message };
-    ClassifiedFault::new(Fault::new(kind, FailureStage::Status))
+    ClassifiedFault::new(Fault::new(kind, FailureStage::Status), EndpointStatus::Untried)
 }
 
 fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {

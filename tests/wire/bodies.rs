@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use outlast::model::answer::parse_message;
 use outlast::model::fault::fault_of_response;
 use outlast::recovery::{
-    BlockIndex, ClassifiedFault, ErrorClass, Fault, RejectedContent, classify,
+    BlockIndex, ClassifiedFault, EndpointStatus, ErrorClass, Fault, RejectedContent, classify,
 };
 use proptest::prelude::*;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -457,12 +457,12 @@ fn a_throttle_of_a_cloud_is_never_taken_for_anything_else() {
 #[test]
 fn every_overflow_gives_away_the_window_if_it_names_one() {
     for (name, window) in WINDOWS {
-        let fault = ClassifiedFault::new(fault(name));
+        let fault = classified(fault(name));
         assert_eq!(fault.named_window(), *window, "{name}: {fault:?}");
     }
     let others = EXPECTED_CLASSES.iter().filter(|(_, class)| *class != ErrorClass::PromptTooLong);
     for (name, _) in others {
-        let fault = ClassifiedFault::new(fault(name));
+        let fault = classified(fault(name));
         assert_eq!(fault.named_window(), None, "{name} is no overflow");
     }
 }
@@ -470,7 +470,7 @@ fn every_overflow_gives_away_the_window_if_it_names_one() {
 #[test]
 fn a_poisoned_conversation_is_told_by_what_is_wrong_and_where() {
     for (name, poison, place) in EXPECTED_POISONS {
-        let fault = ClassifiedFault::new(fault(name));
+        let fault = classified(fault(name));
         let place = place.map(|(message, block, inner)| BlockIndex { message, block, inner });
         assert_eq!(
             (fault.rejected_content(), fault.rejected_block()),
@@ -676,9 +676,13 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
+fn classified(fault: Fault) -> ClassifiedFault {
+    ClassifiedFault::new(fault, EndpointStatus::Untried)
+}
+
 /// What must hold of any answer at all.
 fn assert_classified(status: u16, body: &[u8]) -> Result<(), TestCaseError> {
-    let fault = ClassifiedFault::new(answered(status, body));
+    let fault = classified(answered(status, body));
     let class = fault.failure.class;
     prop_assert_eq!(fault.fault.status(), (status != 200).then_some(status));
     prop_assert_eq!(fault.named_window().is_some() && class != ErrorClass::PromptTooLong, false);

@@ -111,7 +111,8 @@ impl ModelCaller {
             Ok(Err(fault)) => {
                 // No progress was recorded, so nothing is charged.
                 self.accounting.settle_broken();
-                let fault = ClassifiedFault::new(*fault);
+                let status = self.endpoint_at(model_index).client.endpoint_status();
+                let fault = ClassifiedFault::new(*fault, status);
                 let failure = fault.failure;
                 if failure.retry_after.is_some() {
                     self.keep_fault(fault, monitor.clock());

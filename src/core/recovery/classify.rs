@@ -2,17 +2,17 @@
 
 use super::output_limit::refuses_output_cap;
 use super::refusal_wording::{refuses_images, refuses_signed_thinking, refuses_streaming};
-use super::{ClassifiedFault, ErrorClass, Failure, Fault, FaultKind, Timer};
+use super::{ClassifiedFault, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 use crate::text::contains_any;
 
 impl ClassifiedFault {
-    pub fn new(fault: Fault) -> Self {
-        Self { failure: classify(&fault), fault }
+    /// Classifies the fault of an endpoint.
+    pub fn new(fault: Fault, endpoint_status: EndpointStatus) -> Self {
+        Self { failure: Failure { endpoint_status, ..classify(&fault) }, fault }
     }
 }
 
-/// Classifies a fault. Total: every fault has exactly one class. The caller adds the state of the
-/// endpoint.
+/// Classifies a fault by what is known of the fault alone. Total: every fault has exactly one class.
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
         FaultKind::Refused { status, label, code, message } => classify_refusal(

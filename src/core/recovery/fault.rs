@@ -20,7 +20,8 @@ pub struct Fault {
     pub overage_disabled: Option<String>,
 }
 
-/// A fault with its classification. What its wording says depends on its class.
+/// A fault with its failure, which the shell completes by what the conversation shows. What the
+/// wording of the fault says depends on its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassifiedFault {
     pub fault: Fault,
