@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::model::{Bounds, ModelReply, WebSearch, web_search_price};
 use crate::recovery::{
     AvailableMitigations, CallPurpose, ClassifiedFault, FaultKind, Limits, ModelCall, Money, Nudge,
-    OptionalField, PROMPT_NOTES, RejectedContent, ReplyMode, SUMMARISE, TokenEstimate, Trim,
+    OptionalField, PROMPT_NOTES, ReplyMode, SUMMARISE, TokenEstimate, Trim,
 };
 use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
@@ -19,9 +19,8 @@ use crate::transcript::compaction::{
     restored_bytes,
 };
 use crate::transcript::{
-    Block, BlockPath, Contributor, History, Message, RejectedBlock, ToolCall, can_repair_rejected,
-    fixed_bytes, folding, has_media, largest_parts, repair_rejected, shorten_unanswered,
-    unanswered,
+    Block, Contributor, History, Message, ToolCall, can_repair_rejected, fixed_bytes, folding,
+    has_media, largest_parts, repair_rejected, shorten_unanswered, unanswered,
 };
 
 use super::accounting::WorstCaseCost;
@@ -227,9 +226,9 @@ impl ContextView<'_> {
             return AvailableMitigations { rounds: drops < DROPS_MAX, ..common };
         }
         let messages = self.conversation.messages();
-        let block = fault.rejected_content().is_some_and(|content| {
-            can_repair_rejected(messages, rejected_path(fault), repair_reason(content))
-        });
+        let block = fault
+            .rejected_content()
+            .is_some_and(|content| can_repair_rejected(messages, fault.rejected_block(), content));
         let for_room = self.room_mitigations();
         // Lowering the output cap does not help above the compaction threshold.
         let is_crowded = self.history().estimate() >= self.threshold();
@@ -382,10 +381,10 @@ impl ContextView<'_> {
     fn repair_block(&mut self) {
         let Some(fault) = self.caller.last_failure() else { return };
         let Some(content) = fault.rejected_content() else { return };
-        let (path, reason) = (rejected_path(fault), repair_reason(content));
+        let path = fault.rejected_block();
         let repair = self
             .conversation
-            .edit_history(self.journal, |messages| repair_rejected(messages, path, reason));
+            .edit_history(self.journal, |messages| repair_rejected(messages, path, content));
         self.conversation.record_refusal(repair);
     }
 
@@ -394,20 +393,6 @@ impl ContextView<'_> {
         let (fixed, density) = (self.caller.fixed(), self.history().density());
         let messages = self.conversation.messages();
         largest_parts(messages, &fixed.system, fixed.tools(), density, CONTRIBUTORS_MAX)
-    }
-}
-
-pub(super) fn rejected_path(fault: &ClassifiedFault) -> Option<BlockPath> {
-    let path = fault.rejected_block()?;
-    Some(BlockPath { message: path.message, block: path.block, inner: path.inner })
-}
-
-fn repair_reason(content: RejectedContent) -> RejectedBlock {
-    match content {
-        RejectedContent::Media => RejectedBlock::Media,
-        RejectedContent::Thinking => RejectedBlock::Thinking,
-        RejectedContent::Pairs => RejectedBlock::Pairs,
-        RejectedContent::Block => RejectedBlock::Block,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::recovery::{ClassifiedFault, ErrorClass, OptionalField};
 use crate::transcript::{StripTarget, strip_media};
 
-use super::compactor::{ContextView, rejected_path};
+use super::compactor::ContextView;
 
 /// Media that are kept, in bytes, after a request was too large.
 const MEDIA_LEFT: u64 = 4_000_000;
@@ -38,7 +38,7 @@ impl ContextView<'_> {
 fn which_media(refusal: &ClassifiedFault) -> StripTarget {
     let ClassifiedFault { fault, failure } = refusal;
     let most = fault.most_images();
-    match (failure.class, rejected_path(refusal)) {
+    match (failure.class, refusal.rejected_block()) {
         (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         _ if most == Some(0) => StripTarget::ImagesOfAnySize,
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {

@@ -1,7 +1,7 @@
 //! Parsing of error texts: the context window, the block index and its error.
 
 use outlast_core::recovery::{
-    BlockIndex, ClassifiedFault, EndpointStatus, FailureStage, Fault, FaultKind, OptionalField,
+    BlockPath, ClassifiedFault, EndpointStatus, FailureStage, Fault, FaultKind, OptionalField,
     RefusedCap, RejectedContent,
 };
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn said(status: u16, message: &str) -> ClassifiedFault {
 
 fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
     let place = said(400, message).rejected_block();
-    place.map(|BlockIndex { message, block, inner }| (message, block, inner))
+    place.map(|BlockPath { message, block, inner }| (message, block, inner))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Repair of blocks that the service rejects: no other block changes, and no repair repeats.
 
 use outlast_core::transcript::{
-    Block, BlockPath, Message, RejectedBlock, RepairOutcome, Role, StripTarget,
+    Block, BlockPath, Message, RejectedContent, RepairOutcome, Role, StripTarget,
     can_repair_rejected, lacks_thinking, repair_rejected, strip_media, violations,
 };
 use proptest::prelude::*;
@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 use super::arbitrary::{any_messages, valid_messages};
 use crate::support::rotation::property_cases;
 
-const COMPLAINTS: [RejectedBlock; 4] =
-    [RejectedBlock::Media, RejectedBlock::Thinking, RejectedBlock::Pairs, RejectedBlock::Block];
+const COMPLAINTS: [RejectedContent; 4] = [
+    RejectedContent::Media,
+    RejectedContent::Thinking,
+    RejectedContent::Pairs,
+    RejectedContent::Block,
+];
 
 fn image() -> Block {
     let data = json!({ "type": "base64", "media_type": "image/png", "data": "AAAA" });
@@ -75,7 +79,7 @@ fn inside(block: &Block) -> &[Block] {
 fn healed(
     messages: &mut Vec<Message>,
     spot: impl Into<Option<BlockPath>>,
-    why: RejectedBlock,
+    why: RejectedContent,
 ) -> Option<RepairOutcome> {
     let spot = spot.into();
     let before = messages.clone();
@@ -105,8 +109,8 @@ fn repair_removes_exactly_the_named_image() {
         (at(4, 0), 4, 0, "An image"),
     ];
     for (spot, message, block, noun) in cases {
-        for why in [RejectedBlock::Media, RejectedBlock::Block] {
-            if why == RejectedBlock::Block && spot == at(4, 0) {
+        for why in [RejectedContent::Media, RejectedContent::Block] {
+            if why == RejectedContent::Block && spot == at(4, 0) {
                 continue;
             }
             let mut messages = talk();
@@ -127,19 +131,19 @@ fn repair_removes_exactly_the_named_image() {
 #[test]
 fn the_repair_note_says_how_to_get_the_removed_content() {
     let mut messages = talk();
-    repair_rejected(&mut messages, Some(within(2, 0, 2)), RejectedBlock::Media);
+    repair_rejected(&mut messages, Some(within(2, 0, 2)), RejectedContent::Media);
     assert!(text_at(&inside(&messages[2].content[0])[2]).contains("or for text"));
-    repair_rejected(&mut messages, Some(at(0, 1)), RejectedBlock::Media);
+    repair_rejected(&mut messages, Some(at(0, 1)), RejectedContent::Media);
     assert!(text_at(&messages[0].content[1]).contains("unless a file holds it"));
 }
 
 #[test]
 fn repair_and_stripping_leave_the_same_replacement_text() {
     let (mut healed, mut stripped) = (talk(), talk());
-    repair_rejected(&mut healed, Some(within(2, 0, 1)), RejectedBlock::Media);
+    repair_rejected(&mut healed, Some(within(2, 0, 1)), RejectedContent::Media);
     strip_media(&mut stripped, StripTarget::At(within(2, 0, 1)));
     assert_eq!(healed, stripped);
-    for complaint in [RejectedBlock::Media, RejectedBlock::Block] {
+    for complaint in [RejectedContent::Media, RejectedContent::Block] {
         assert!(
             !can_repair_rejected(&stripped, Some(within(2, 0, 1)), complaint),
             "it is a note already"
@@ -150,26 +154,26 @@ fn repair_and_stripping_leave_the_same_replacement_text() {
 #[test]
 fn a_block_path_without_media_selects_the_nearest_media() {
     let mut in_the_block = talk();
-    let found = healed(&mut in_the_block, within(2, 0, 0), RejectedBlock::Media);
+    let found = healed(&mut in_the_block, within(2, 0, 0), RejectedContent::Media);
     assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same result");
 
     let mut in_the_message = talk();
-    let found = healed(&mut in_the_message, at(2, 1), RejectedBlock::Media);
+    let found = healed(&mut in_the_message, at(2, 1), RejectedContent::Media);
     assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same message");
     assert_eq!(in_the_message[4], talk()[4]);
 
     for nowhere in [None, Some(at(1, 0)), Some(at(99, 0))] {
         let mut messages = talk();
-        let found = healed(&mut messages, nowhere, RejectedBlock::Media);
+        let found = healed(&mut messages, nowhere, RejectedContent::Media);
         assert_eq!(
             found,
             Some(RepairOutcome::MediaRemoved { blocks: 1 }),
             "what was never sent before"
         );
         assert_eq!(messages[..4], talk()[..4]);
-        let found = healed(&mut messages, nowhere, RejectedBlock::Media);
+        let found = healed(&mut messages, nowhere, RejectedContent::Media);
         assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 3 }), "then all of it");
-        assert_eq!(healed(&mut messages, nowhere, RejectedBlock::Media), None);
+        assert_eq!(healed(&mut messages, nowhere, RejectedContent::Media), None);
     }
 }
 
@@ -177,16 +181,16 @@ fn a_block_path_without_media_selects_the_nearest_media() {
 fn rejected_foreign_thinking_is_removed_all_at_once() {
     for spot in [None, Some(at(1, 0)), Some(at(3, 0)), Some(at(99, 99))] {
         let mut messages = talk();
-        let found = healed(&mut messages, spot, RejectedBlock::Thinking);
+        let found = healed(&mut messages, spot, RejectedContent::Thinking);
         assert_eq!(found, Some(RepairOutcome::ThinkingStripped));
         let mut expected = talk();
         expected[1].content.remove(0);
         expected[3].content.remove(0);
         assert_eq!(messages, expected);
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Thinking), None);
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Thinking), None);
     }
     let mut named = talk();
-    let found = healed(&mut named, at(3, 0), RejectedBlock::Block);
+    let found = healed(&mut named, at(3, 0), RejectedContent::Block);
     assert_eq!(found, Some(RepairOutcome::ThinkingStripped), "thinking is never replaced by words");
 }
 
@@ -204,7 +208,7 @@ fn a_local_history_rule_violation_is_repaired() {
             Message::user(vec![result("x", vec![]), Block::text("and?")]),
         ],
     ];
-    for why in [RejectedBlock::Pairs, RejectedBlock::Block] {
+    for why in [RejectedContent::Pairs, RejectedContent::Block] {
         for (spot, messages) in broken.iter().flat_map(|one| [(Some(at(1, 0)), one), (None, one)]) {
             let mut messages = messages.clone();
             let found = healed(&mut messages, spot, why);
@@ -218,17 +222,17 @@ fn a_local_history_rule_violation_is_repaired() {
 fn tool_call_pairs_rejected_by_the_service_become_text() {
     for spot in [whole(1), at(1, 2), whole(2), at(2, 1)] {
         let mut messages = talk();
-        let found = healed(&mut messages, spot, RejectedBlock::Pairs);
+        let found = healed(&mut messages, spot, RejectedContent::Pairs);
         assert_eq!(found, Some(RepairOutcome::PairsUntied { calls: 2 }), "{spot:?}");
         assert_eq!(messages[3..], talk()[3..]);
         assert_eq!(messages[1].content[..2], talk()[1].content[..2]);
         assert!(text_at(&messages[1].content[2]).contains(r#"Bash with {"command":"ls"}"#));
         let answers = &messages[2].content;
         assert!(answers.contains(&image()) && answers.contains(&Block::text("done")));
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Pairs), None);
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Pairs), None);
     }
-    assert_eq!(healed(&mut talk(), None, RejectedBlock::Pairs), None);
-    assert_eq!(healed(&mut talk(), whole(0), RejectedBlock::Pairs), None);
+    assert_eq!(healed(&mut talk(), None, RejectedContent::Pairs), None);
+    assert_eq!(healed(&mut talk(), whole(0), RejectedContent::Pairs), None);
 }
 
 #[test]
@@ -242,12 +246,12 @@ fn any_other_named_block_is_replaced_and_call_pairs_stay_intact() {
     ];
     for (spot, message, block, expected) in cases {
         let mut messages = talk();
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), Some(expected), "{spot:?}");
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Block), Some(expected), "{spot:?}");
         assert!(differs_only_in(&talk(), &messages, message, block), "{spot:?}");
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?} again");
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Block), None, "{spot:?} again");
     }
     let mut messages = talk();
-    repair_rejected(&mut messages, Some(within(2, 0, 0)), RejectedBlock::Block);
+    repair_rejected(&mut messages, Some(within(2, 0, 0)), RejectedContent::Block);
     assert_eq!(inside(&messages[2].content[0])[1..], [image(), document()]);
 }
 
@@ -269,7 +273,7 @@ fn further_fields_are_removed_before_what_has_them() {
         (at(1, 0), 1, 0, RepairOutcome::IdsReplaced),
     ];
     for (spot, message, block, expected) in spots {
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), Some(expected), "{spot:?}");
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Block), Some(expected), "{spot:?}");
         assert_ne!(messages[message].content[block], was[message].content[block]);
     }
     assert!(messages[0].content[1] == Block::document(document["source"].clone()));
@@ -281,9 +285,9 @@ fn further_fields_are_removed_before_what_has_them() {
 fn repair_never_removes_the_task() {
     for spot in [at(0, 0), whole(0), whole(2), at(2, 7), at(9, 0)] {
         let mut messages = talk();
-        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?}");
+        assert_eq!(healed(&mut messages, spot, RejectedContent::Block), None, "{spot:?}");
     }
-    assert_eq!(healed(&mut talk(), None, RejectedBlock::Block), None);
+    assert_eq!(healed(&mut talk(), None, RejectedContent::Block), None);
 }
 
 #[test]
@@ -300,7 +304,7 @@ fn a_foreign_call_is_removed_with_its_result() {
         Block::text("so"),
     ]);
     let talk = vec![Message::user(vec![Block::text("go")]), reply, Message::user(vec![image()])];
-    for why in [RejectedBlock::Pairs, RejectedBlock::Block] {
+    for why in [RejectedContent::Pairs, RejectedContent::Block] {
         let mut messages = talk.clone();
         assert_eq!(healed(&mut messages, at(1, 1), why), Some(RepairOutcome::BlockReplaced));
         let content = &messages[1].content;
@@ -314,7 +318,7 @@ fn a_foreign_call_is_removed_with_its_result() {
 fn thinking_is_required_only_in_an_open_tool_round() {
     let mut messages = talk();
     assert!(!lacks_thinking(&messages));
-    repair_rejected(&mut messages, None, RejectedBlock::Thinking);
+    repair_rejected(&mut messages, None, RejectedContent::Thinking);
     assert!(lacks_thinking(&messages));
     messages.push(Message::assistant(vec![Block::text("done")]));
     messages.push(Message::user(vec![Block::text("more")]));
@@ -334,7 +338,7 @@ fn spot() -> impl Strategy<Value = Option<BlockPath>> {
     proptest::option::weighted(0.9, spot)
 }
 
-fn complaint() -> impl Strategy<Value = RejectedBlock> {
+fn complaint() -> impl Strategy<Value = RejectedContent> {
     select(COMPLAINTS.to_vec())
 }
 

@@ -154,27 +154,6 @@ fn text_documents_are_kept_and_image_documents_count_as_images() {
 }
 
 #[test]
-fn a_block_path_is_resolved_in_every_notation() {
-    let whole = BlockPath { message: 4, block: None, inner: None };
-    let table = [
-        ("messages.100.content.2.image.source.base64.data: too", Some(spot(100, 2, None))),
-        ("messages.5.content.0.tool_result.content.1.image: bad", Some(spot(5, 0, Some(1)))),
-        ("messages.5.content.0.content.1.image.source: bad", Some(spot(5, 0, Some(1)))),
-        ("400: {'loc': ('body', 'messages', 4, 'content', 0)}", Some(spot(4, 0, None))),
-        ("Invalid value at messages[3].content[12].image_url", Some(spot(3, 12, None))),
-        ("messages.4: all messages must have non-empty content", Some(whole)),
-        ("messages: at least one; see messages.4.role", Some(whole)),
-        ("your messages hold 30 images", None),
-        ("max_tokens: Field required", None),
-        ("messages.99999999999999999999999.content.1", None),
-        ("", None),
-    ];
-    for (told, expected) in table {
-        assert_eq!(BlockPath::parse(told), expected, "{told}");
-    }
-}
-
-#[test]
 fn a_block_path_that_does_not_exist_strips_nothing() {
     for which in [spot(9, 0, None), spot(0, 9, None), spot(2, 0, Some(9)), spot(1, 0, None)] {
         let mut messages = reads();

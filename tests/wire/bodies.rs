@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use outlast::model::answer::parse_message;
 use outlast::model::fault::fault_of_response;
 use outlast::recovery::{
-    BlockIndex, ClassifiedFault, EndpointStatus, ErrorClass, Fault, RejectedContent, classify,
+    BlockPath, ClassifiedFault, EndpointStatus, ErrorClass, Fault, RejectedContent, classify,
 };
 use proptest::prelude::*;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -471,7 +471,7 @@ fn every_overflow_gives_away_the_window_if_it_names_one() {
 fn a_poisoned_conversation_is_told_by_what_is_wrong_and_where() {
     for (name, poison, place) in EXPECTED_POISONS {
         let fault = classified(fault(name));
-        let place = place.map(|(message, block, inner)| BlockIndex { message, block, inner });
+        let place = place.map(|(message, block, inner)| BlockPath { message, block, inner });
         assert_eq!(
             (fault.rejected_content(), fault.rejected_block()),
             (*poison, place),

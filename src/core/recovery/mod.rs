@@ -41,7 +41,9 @@ mod state;
 mod step;
 mod tool_call_record;
 
-pub use crate::types::{AccountKind, ErrorClass, Interrupt, StopReason};
+pub use crate::types::{
+    AccountKind, BlockPath, ErrorClass, Interrupt, RejectedContent, StopReason,
+};
 pub use aimd_limiter::AimdLimiter;
 pub use backoff::Backoff;
 pub use budget::{Budget, Budgets};
@@ -70,7 +72,7 @@ pub use plan::{RecoveryCause, RecoveryPlan};
 pub use recovery_log::{RecoveryLog, RecoveryTotals};
 pub use recovery_record::{RecoveryCounts, RecoveryRecord};
 pub use recovery_table::plan;
-pub use refusal_wording::{BlockIndex, OptionalField, RefusedField, RejectedContent};
+pub use refusal_wording::{OptionalField, RefusedField};
 pub use state::{
     Attempts, Call, Cap, Compaction, CompactionState, Fast, KeptAnswer, Pause, Phase,
     PreferredModel, RequiredEffort, Run, Streaming,

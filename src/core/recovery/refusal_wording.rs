@@ -5,33 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClassifiedFault, ErrorClass, Fault, FaultKind};
+use super::{BlockPath, ClassifiedFault, ErrorClass, Fault, FaultKind, RejectedContent};
 use crate::text::contains_any;
-
-/// A position in the conversation that a refusal names, in the indices of the request's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct BlockIndex {
-    /// Index of the message, counted from 0.
-    pub message: usize,
-    /// Index of the block in that message.
-    pub block: Option<usize>,
-    /// Index of a block within that block, which is a tool result.
-    pub inner: Option<usize>,
-}
-
-/// The content that a refusal rejects, if editing the conversation may help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RejectedContent {
-    /// An image or a document is too large, broken or of the wrong kind.
-    Media,
-    /// Thinking that this model did not sign, or that was changed afterwards.
-    Thinking,
-    /// Tool calls and results that do not match.
-    Pairs,
-    /// A block that the refusal names, with any fault.
-    Block,
-}
 
 /// A part of requests that a service may refuse, and that a request can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -223,7 +198,7 @@ impl ClassifiedFault {
     }
 
     /// The position that the refusal names, if it blames the conversation.
-    pub fn rejected_block(&self) -> Option<BlockIndex> {
+    pub fn rejected_block(&self) -> Option<BlockPath> {
         let words = self.rejection_text()?;
         if contains_any(&words, &REWRITTEN) {
             return None;
@@ -374,13 +349,13 @@ fn named<'a>(words: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
 }
 
 /// Parses the path after the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
-fn parse_block_path(after: &str) -> Option<BlockIndex> {
+fn parse_block_path(after: &str) -> Option<BlockPath> {
     let (message, rest) = index_after(after)?;
     let Some(rest) = word_after(rest, "content") else {
-        return ends_here(rest).then_some(BlockIndex { message, block: None, inner: None });
+        return ends_here(rest).then_some(BlockPath { message, block: None, inner: None });
     };
     let Some((block, rest)) = index_after(rest) else {
-        return Some(BlockIndex { message, block: None, inner: None });
+        return Some(BlockPath { message, block: None, inner: None });
     };
     let path = rest.split([':', ' ']).next().unwrap_or_default();
     if path.contains("cache_control") {
@@ -390,7 +365,7 @@ fn parse_block_path(after: &str) -> Option<BlockIndex> {
     let result = ["tool_result", "toolresult"].iter().find_map(|name| word_after(rest, name));
     let result = result.unwrap_or(rest);
     let inner = word_after(result, "content").and_then(index_after).map(|(inner, _)| inner);
-    Some(BlockIndex { message, block: Some(block), inner })
+    Some(BlockPath { message, block: Some(block), inner })
 }
 
 /// Skips the separators between the steps of a path, in all notations that services use.

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::mem;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::excerpt::beginning;
@@ -15,25 +14,12 @@ use super::media::strip_one;
 use super::notes::{block_note, is_removal_note};
 use super::repair::has_unportable_calls;
 use super::validity::{calls, results, violations};
-use super::{Block, BlockPath, Message, Role, make_calls_portable, repair, strip_thinking};
-
-/// The content that the service rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RejectedBlock {
-    /// An image or a document.
-    Media,
-    /// Thinking that the model did not sign.
-    Thinking,
-    /// Tool calls and results that do not match.
-    Pairs,
-    /// The block at the reported position, for any other reason.
-    Block,
-}
+use super::{
+    Block, BlockPath, Message, RejectedContent, Role, make_calls_portable, repair, strip_thinking,
+};
 
 /// The repair that was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "healed")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairOutcome {
     /// Images and documents were replaced by a note.
     MediaRemoved { blocks: usize },
@@ -60,7 +46,7 @@ const INPUT_MAX: usize = 1_000;
 pub fn can_repair_rejected(
     messages: &[Message],
     spot: Option<BlockPath>,
-    complaint: RejectedBlock,
+    complaint: RejectedContent,
 ) -> bool {
     choose_repair(messages, spot, complaint).is_some()
 }
@@ -70,7 +56,7 @@ pub fn can_repair_rejected(
 pub fn repair_rejected(
     messages: &mut Vec<Message>,
     spot: Option<BlockPath>,
-    complaint: RejectedBlock,
+    complaint: RejectedContent,
 ) -> Option<RepairOutcome> {
     Some(match choose_repair(messages, spot, complaint)? {
         BlockRepair::Repair => {
@@ -150,21 +136,23 @@ enum BlockRepair {
 fn choose_repair(
     messages: &[Message],
     spot: Option<BlockPath>,
-    complaint: RejectedBlock,
+    complaint: RejectedContent,
 ) -> Option<BlockRepair> {
     match complaint {
-        RejectedBlock::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
-        RejectedBlock::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
+        RejectedContent::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
+        RejectedContent::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
         // Our own validity rules find the likeliest cause, wherever the service reported it.
-        RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
+        RejectedContent::Pairs | RejectedContent::Block if !violations(messages).is_empty() => {
             Some(BlockRepair::Repair)
         }
-        RejectedBlock::Pairs if has_unportable_calls(messages) => Some(BlockRepair::Rename),
-        RejectedBlock::Pairs => repair_of_pairs(messages, spot?),
-        RejectedBlock::Block if blames_call(messages, spot?) && has_unportable_calls(messages) => {
+        RejectedContent::Pairs if has_unportable_calls(messages) => Some(BlockRepair::Rename),
+        RejectedContent::Pairs => repair_of_pairs(messages, spot?),
+        RejectedContent::Block
+            if blames_call(messages, spot?) && has_unportable_calls(messages) =>
+        {
             Some(BlockRepair::Rename)
         }
-        RejectedBlock::Block => repair_of_block(messages, spot?),
+        RejectedContent::Block => repair_of_block(messages, spot?),
     }
 }
 

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::notes::media_note;
-use super::{Block, Message, Role};
+use super::{Block, BlockPath, Message, Role};
 
 /// The media to remove. At least one is removed if there is one of the kind, so that a rejected
 /// request is never repeated unchanged.
@@ -35,56 +34,14 @@ pub enum StripTarget {
     From { message: usize },
 }
 
-/// The position that an error refers to: a message, a block of it, a block inside a tool result.
-/// Counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct BlockPath {
-    pub message: usize,
-    pub block: Option<usize>,
-    pub inner: Option<usize>,
-}
-
-impl BlockPath {
-    /// Parses a position from an error text such as `messages.3.content.0.image.source: …`, with
-    /// any punctuation that gateways use.
-    pub fn parse(text: &str) -> Option<Self> {
-        let is_separator = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
-        let words: Vec<&str> = text.split(is_separator).filter(|word| !word.is_empty()).collect();
-        let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok());
-        let within = |at: usize| {
-            let at = if words.get(at) == Some(&"tool_result") { at + 1 } else { at };
-            let index = number(at + 1).filter(|_| words.get(at) == Some(&"content"))?;
-            Some((at + 2, index))
-        };
-        let is_path = |&at: &usize| words[at] == "messages" && number(at + 1).is_some();
-        let at = (0..words.len()).find(is_path)?;
-        let block = within(at + 2);
-        let inner = block.and_then(|(at, _)| within(at));
-        Some(Self {
-            message: number(at + 1)?,
-            block: block.map(|(_, index)| index),
-            inner: inner.map(|(_, index)| index),
-        })
-    }
-
-    /// True if the block at `path` is at this position, as far as the position is known.
-    pub(super) fn contains(self, path: &Self) -> bool {
-        self.message == path.message
-            && self.block.is_none_or(|block| path.block == Some(block))
-            // Only tool results have inner blocks, whatever the error text says.
-            && (self.inner.is_none() || path.inner.is_none() || self.inner == path.inner)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     Image,
     Document,
 }
 
 /// A removed image or document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrippedMedia {
     /// The position of the replacement text.
     pub spot: BlockPath,

@@ -22,10 +22,9 @@ mod unanswered;
 mod validity;
 mod whole_call;
 
+pub use crate::types::{BlockPath, RejectedContent};
 pub use added_content::AddedContent;
-pub use block_repair::{
-    RejectedBlock, RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected,
-};
+pub use block_repair::{RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected};
 pub use call_in_text::find_call_in_text;
 pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
@@ -34,7 +33,7 @@ pub use excerpt::excerpt_line;
 pub use finished::{describe_unknown_outcome, succeeded_calls, summarize_call, unanswered_calls};
 pub use measure::{History, Meter, SerializedMessage, TokenDensity, fixed_bytes, min_tokens};
 pub use media::{
-    BlockPath, Medium, StripTarget, StrippedMedia, has_images, has_media, media_bytes, strip_media,
+    Medium, StripTarget, StrippedMedia, has_images, has_media, media_bytes, strip_media,
     visible_pages,
 };
 pub use message::{

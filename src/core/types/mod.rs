@@ -9,6 +9,7 @@ mod error_class;
 mod host_channel;
 mod modes;
 mod read_file;
+mod rejected_content;
 mod stop_reason;
 
 pub use agent_limits::AgentLimits;
@@ -23,4 +24,5 @@ pub use modes::{
     ThinkingDisplay, ToolSearchMode,
 };
 pub use read_file::{FileStamp, ReadFile};
+pub use rejected_content::{BlockPath, RejectedContent};
 pub use stop_reason::{Interrupt, StopReason, StopReasonInfo};

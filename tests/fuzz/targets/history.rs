@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use outlast::transcript::{
-    Block, History, Message, RejectedBlock, Role, can_repair_rejected, folding, largest_parts,
+    Block, History, Message, RejectedContent, Role, can_repair_rejected, folding, largest_parts,
     repair, repair_history, repair_rejected, strip_thinking, violations,
 };
 use outlast_fuzz::Tape;
@@ -63,8 +63,12 @@ fuzz_target!(|data: &[u8]| {
         strip_thinking(messages);
     });
     let _ = largest_parts(&messages, "", &[], history.density(), 5);
-    let complaints =
-        [RejectedBlock::Media, RejectedBlock::Thinking, RejectedBlock::Pairs, RejectedBlock::Block];
+    let complaints = [
+        RejectedContent::Media,
+        RejectedContent::Thinking,
+        RejectedContent::Pairs,
+        RejectedContent::Block,
+    ];
     let complaint = complaints[usize::from(*mode >> 1) % complaints.len()];
     let mut cured = repaired;
     let promised = can_repair_rejected(&cured, None, complaint);
