@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Failure, FailureStage, RetryAfter, RetryHint};
 
 /// A failed call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: FaultKind,
     /// The kind of body that a refusal had.
@@ -46,8 +46,7 @@ pub enum ErrorBody {
 /// The error code of a missing credential if the helper command that prints the API key failed.
 pub const KEY_HELPER_FAILED: &str = "api_key_helper_failed";
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "fault")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The service answered with an error: on the status line, or inside a stream (then the
     /// status is 200).
@@ -77,8 +76,7 @@ pub enum FaultKind {
 }
 
 /// The timers of a call, by the names that settings, events and doctor use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
     Connect,
     FirstByte,

@@ -155,11 +155,10 @@ impl fmt::Display for Spending {
 }
 
 /// The amounts that were spent and reserved: reserve before a call, settle after it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     ceiling: Option<Money>,
     /// The spending of other runs that share the ceiling, from before this run began.
-    #[serde(default)]
     earlier: Money,
     spent: Money,
     reserved: Money,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Block, Message, Role};
 
 /// A broken rule, and the message that breaks it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Index of the message, counted from 0.
     pub at: usize,
@@ -16,8 +16,7 @@ pub struct Violation {
 }
 
 /// The rules of a message list, named after their violations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryRule {
     /// The list is empty.
     NoMessage,
