@@ -64,15 +64,17 @@ impl Conversation {
     }
 
     pub(super) fn new(secrets: KnownSecrets) -> Self {
-        Self::restore(RestoredConversation::default(), secrets, "")
+        let gauge = ContextGauge::default();
+        Self::restore(RestoredConversation::default(), secrets, "", gauge)
     }
 
     /// Continues a conversation. `model` answers next: the signed thinking of another model is
-    /// removed.
+    /// removed. `gauge` publishes the size.
     pub(super) fn restore(
         restored: RestoredConversation,
         secrets: KnownSecrets,
         model: &str,
+        gauge: ContextGauge,
     ) -> Self {
         let RestoredConversation { mut messages, left_off, signed_by, last_usage, .. } = restored;
         let last_usage = last_usage.filter(|_| signed_by.as_deref() == Some(model));
@@ -90,15 +92,10 @@ impl Conversation {
             pending: None,
             emitted_blocks: EmittedBlocks::default(),
             paused: left_off == Some(LeftOff::Paused),
-            gauge: ContextGauge::default(),
+            gauge,
             last_usage: None,
             left_open: LeftOpen::default(),
         }
-    }
-
-    /// Publishes its size to a host.
-    pub(super) fn with_gauge(self, gauge: ContextGauge) -> Self {
-        Self { gauge, ..self }
     }
 
     pub(super) fn history(&self) -> &History {

@@ -265,10 +265,9 @@ fn open(setup: Setup, interrupts: InterruptReceiver, observer: &mut dyn Observer
         .restored(totals, &learned_facts, model_index)
         .forwarding_events(stream_events);
     let model = &caller.endpoint().label;
-    let conversation = Conversation::restore(conversation, setup.secrets, model);
+    let conversation = Conversation::restore(conversation, setup.secrets, model, setup.gauge);
     let tools = ToolRunner::new(toolbox, setup.servers, work).with_moved_folder(setup.moved_folder);
     let hooks = HookRunner::new(setup.hooks, has_objection);
-    let conversation = conversation.with_gauge(setup.gauge);
     RunWorld::new(context, limits, (conversation, journal), caller, tools, hooks, monitor)
 }
 

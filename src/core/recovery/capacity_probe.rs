@@ -53,23 +53,22 @@ impl Run {
         self.enter(Phase::Pausing { until, why, then, probe_at }).wait(piece, context)
     }
 
-    /// Time of the first probe in a wait that begins now. It is never before the server's
-    /// retry-after. `None` without probes and for a credential: a probe is a request to the model.
+    /// Time of the first probe in a wait that begins now. `None` without probes and for a
+    /// credential: a probe is a request to the model.
     pub(super) fn first_probe(self, then: Call, context: StepContext<'_>) -> Option<Moment> {
         match then {
-            Call::Ask(_) => {
-                Some(self.next_probe(context.at, context.limits)?.max(self.attempts.not_before))
-            }
+            Call::Ask(_) => self.next_probe(context.at, context.limits),
             Call::Refresh(_) => None,
         }
     }
 
     /// Time of the next probe: one interval after `since`, or up to a fifth less, so that hosts
-    /// that failed together do not probe together.
+    /// that failed together do not probe together; never before the server's retry-after.
     fn next_probe(self, since: Moment, limits: &Limits) -> Option<Moment> {
         let interval = limits.probe_interval?;
         let [nth, _] = self.budgets.capacity_probes.to_le_bytes();
-        Some(since.after(interval.saturating_sub(part(interval / 5, self.seed, nth))))
+        let pause = interval.saturating_sub(part(interval / 5, self.seed, nth));
+        Some(since.after(pause).max(self.attempts.not_before))
     }
 
     /// Handles the end of one piece of a wait: makes the call, sends a probe, or begins the next
@@ -176,8 +175,7 @@ impl Run {
         let earliest = allowed_from(failure, self.seed, self.attempts.failures, context);
         let retry_at = failure.is_temporary().then_some(earliest);
         let run = Self { preferred: PreferredModel { retry_at, ..self.preferred }, ..self };
-        let next = run.next_probe(since, context.limits);
-        run.wait_with_probes(wait, next.map(|next| next.max(run.attempts.not_before)), context)
+        run.wait_with_probes(wait, run.next_probe(since, context.limits), context)
     }
 
     fn probe_failed(
@@ -203,12 +201,7 @@ impl Run {
                 Self { budgets, ..run }.wait_with_probes(wait, None, context)
             }
             ProbeFinding::StillOut => {
-                let next = run.next_probe(since, context.limits);
-                run.wait_with_probes(
-                    wait,
-                    next.map(|next| next.max(run.attempts.not_before)),
-                    context,
-                )
+                run.wait_with_probes(wait, run.next_probe(since, context.limits), context)
             }
         }
     }

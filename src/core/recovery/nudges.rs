@@ -141,11 +141,6 @@ impl Nudge {
         SERVERS_CHANGED,
     ];
 
-    /// True if the command of `--require` did not pass.
-    pub const fn is_unmet(self) -> bool {
-        matches!(self, Self::Unmet | Self::UnmetAgain | Self::UnmetLast)
-    }
-
     /// The text for the model.
     pub const fn text(self) -> &'static str {
         match self {

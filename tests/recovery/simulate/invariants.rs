@@ -162,6 +162,10 @@ impl Seen {
     }
 }
 
+fn is_unmet(nudge: Nudge) -> bool {
+    matches!(nudge, Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast)
+}
+
 /// From the window, less what a first reply takes, less the headroom; half of it at least.
 fn is_over_threshold(weight: TokenEstimate) -> bool {
     let reserved = 8_192.min(weight.ceiling) + 13_000;
@@ -547,7 +551,7 @@ impl Simulation {
         assert!(!(reminds && self.seen.answers.reminded), "seed {seed}: reminded twice");
         self.seen.answers.reminded |= reminds;
         self.seen.answers.asked_for_more |= step.edit.say == Some(Nudge::MoreEffort);
-        let objects = |nudge: Nudge| nudge == Nudge::StopHookObjection || nudge.is_unmet();
+        let objects = |nudge: Nudge| nudge == Nudge::StopHookObjection || is_unmet(nudge);
         if step.edit.say.is_some_and(objects) {
             (self.seen.answers.asked_for_more, self.seen.answers.delivered) = (false, false);
         }
@@ -585,7 +589,7 @@ impl Simulation {
             let stands = self.seen.answers.asked_for_more && step.keeps_answer();
             assert!(stalls || stands, "seed {seed}: {step:?}");
         } else if goes_on && (step.event == Event::Checked { passed: false }) {
-            assert!(step.edit.say.is_some_and(Nudge::is_unmet), "seed {seed}");
+            assert!(step.edit.say.is_some_and(is_unmet), "seed {seed}");
         }
     }
 
