@@ -1,7 +1,7 @@
 //! Walks the files below a folder for a search: skips ignored and hidden files, and is bounded in
 //! time.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,12 +16,13 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
 use ignore::{DirEntry, Match, WalkBuilder};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::checkout_root;
 
-use super::glob_limits::{check_glob, has_bounded_lines};
+use super::glob_limits::{IGNORE_WEIGHT_MAX, check_glob, ignore_weight};
 use super::glob_readings::{add_valid, alternatives, readings};
 use super::outcome::ToolError;
 use super::paths::{PATH_BYTES_MAX, display_path, open_regular, resolve};
@@ -42,8 +43,8 @@ const SUFFIX_BYTES_MAX: usize = 5;
 /// The maximum number of paths in the explanation of an empty result.
 const NAMED_MAX: usize = 5;
 
-const UNREADABLE: &str = "a .gitignore or .ignore is too large, has a line that is too long or \
-                          opens too many braces, or is not a regular file";
+const UNREADABLE: &str = "a .gitignore or .ignore is too large or has too many wildcards, has a \
+                          line that is too long or opens too many braces, or is not a regular file";
 
 /// The limits at which a search ends early.
 #[derive(Clone, Debug)]
@@ -262,7 +263,11 @@ pub(super) fn explain_nothing_found(
 fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder, bool) {
     let root = &scope.root;
     // With any of these options on, the ignore files of all parent folders are parsed.
-    let is_readable = root.ancestors().all(has_readable_ignore_files);
+    let weight = root.ancestors().map(weight_of_folder).sum::<Option<u64>>();
+    let weight = weight.filter(|weight| *weight <= IGNORE_WEIGHT_MAX);
+    let is_readable = weight.is_some();
+    // The weights that apply in the root, and in each folder below it with ignore files.
+    let weights = Mutex::new(HashMap::from([(root.clone(), weight.unwrap_or_default())]));
     // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable = is_filtered
@@ -289,7 +294,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
                 return false;
             }
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let opens = !is_folder || has_readable_ignore_files(entry.path());
+            let opens = !is_folder || is_within_weight(entry.path(), &weights);
             if let Some(passed) = &passed {
                 passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
             }
@@ -364,18 +369,43 @@ fn has_end(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |facts| facts.is_file() && facts.len() <= IGNORE_FILE_BYTES_MAX)
 }
 
-/// True if a folder's ignore files can be read without blocking, and parsed within bounds.
-fn has_readable_ignore_files(folder: &Path) -> bool {
-    [".gitignore", ".ignore"].iter().all(|name| is_readable_ignore_file(&folder.join(name)))
+/// True if the ignore files of a folder and those above it can be parsed within bounds. Keeps their
+/// weight, if the folder has any.
+fn is_within_weight(folder: &Path, weights: &Mutex<HashMap<PathBuf, u64>>) -> bool {
+    match weight_of_folder(folder) {
+        None => false,
+        Some(0) => true,
+        Some(own) => {
+            let mut weights = weights.lock();
+            let above = folder.ancestors().find_map(|above| weights.get(above)).copied();
+            let weight = own.saturating_add(above.unwrap_or_default());
+            let is_within = weight <= IGNORE_WEIGHT_MAX;
+            if is_within {
+                weights.insert(folder.to_owned(), weight);
+            }
+            is_within
+        }
+    }
+}
+
+/// Returns the weight of a folder's ignore files. `None` if they cannot be read without blocking (a
+/// pipe waits for a writer, a device never ends) and within bounds.
+fn weight_of_folder(folder: &Path) -> Option<u64> {
+    [".gitignore", ".ignore"].iter().map(|name| weight_of_file(&folder.join(name))).sum()
+}
+
+fn weight_of_file(path: &Path) -> Option<u64> {
+    let Ok(facts) = fs::metadata(path) else { return Some(0) };
+    if !facts.is_file() || facts.len() > IGNORE_FILE_BYTES_MAX {
+        return None;
+    }
+    // It may have been replaced since by a pipe, or may be a link, which the walk follows too.
+    let file = path.canonicalize().and_then(|real| open_regular(&real)).ok()?;
+    let mut content = Vec::new();
+    file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut content).ok()?;
+    ignore_weight(&content)
 }
 
 fn is_readable_ignore_file(path: &Path) -> bool {
-    if !has_end(path) {
-        return false;
-    }
-    // It may have been replaced since by a pipe, or may be a link, which the walk follows too.
-    let Ok(file) = path.canonicalize().and_then(|real| open_regular(&real)) else { return false };
-    let mut content = Vec::new();
-    let read = file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut content);
-    read.is_ok() && has_bounded_lines(&content)
+    weight_of_file(path).is_some_and(|weight| weight <= IGNORE_WEIGHT_MAX)
 }

@@ -531,3 +531,27 @@ async fn searches_skip_files_that_would_block() {
     let inside = text(&inside);
     assert!(inside.starts_with("piped/a.rs\n[ignored files were searched too"), "{inside}");
 }
+
+/// The globs of a small file may take a thousand times its size of memory.
+#[tokio::test]
+async fn folders_whose_ignore_files_have_too_many_wildcards_are_not_searched() {
+    let bench = Bench::with(|_| {});
+    let lines = |count: usize| format!("?{}\n", "a".repeat(999)).repeat(count);
+    // Together, the files of `a` and `a/b` are beyond the limit; each by itself is within it.
+    for (folder, ignored) in [
+        ("a", lines(40)),
+        ("a/b", lines(40)),
+        ("beside", lines(40)),
+        ("many", lines(80)),
+        ("names", format!("{}\n", "a".repeat(4_000)).repeat(100)),
+    ] {
+        bench.file(&format!("{folder}/kept.rs"), "run\n");
+        bench.file(&format!("{folder}/.gitignore"), ignored);
+    }
+    let shown = text(&bench.run("Glob", json!({ "pattern": "*.rs" })).await);
+    let (found, note) = shown.split_once("\n[").expect("a note");
+    assert_eq!(sorted(found), ["a/kept.rs", "beside/kept.rs", "names/kept.rs"], "{note}");
+    assert!(note.contains("too many wildcards") && note.contains(": 2;"), "{note}");
+    let inside = text(&bench.run("Glob", json!({ "pattern": "*.rs", "path": "a/b" })).await);
+    assert!(inside.starts_with("a/b/kept.rs\n[ignored files were searched too"), "{inside}");
+}
