@@ -284,12 +284,13 @@ impl RunJob {
     /// Returns the fields of the result that the user chose, in that order. Missing fields are
     /// null.
     fn chosen_fields(&self, object: &ResultObject) -> Value {
-        let mut object = object.to_value();
+        let object = object.to_value();
         let fields = &self.settings.output.fields;
         if fields.is_empty() {
             return object;
         }
-        let chosen = fields.iter().map(|field| (field.clone(), object[field.as_str()].take()));
+        // A name may be repeated, so the values are not moved out.
+        let chosen = fields.iter().map(|field| (field.clone(), object[field.as_str()].clone()));
         Value::Object(chosen.collect())
     }
 

@@ -133,7 +133,7 @@ async fn fields_are_chosen_an_image_is_shown_and_the_answer_is_in_a_file_of_the_
     fs::create_dir(&folder).expect("the folder is ours");
     // No rule allows what is outside of the working folder.
     image::RgbImage::new(2, 2).save(run.work().join("a.png")).expect("the folder is ours");
-    let fields = "result, num_turns,requirement";
+    let fields = "result, num_turns,requirement,result";
     let ended = run
         .args(["-C", "inner", "What is it?", "--image", "../a.png", "--output-format", "json"])
         .args(["--output-fields", fields, "--last-message-file", "answer.txt"])
