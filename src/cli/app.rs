@@ -39,7 +39,7 @@ use super::report;
 use super::run::{self, ExitCheck, ProcessContext, not_started_error};
 use super::sessions;
 use super::signals::{self, SignalState};
-use super::stdout::{print, print_coloured};
+use super::stdout::{print, print_report};
 use super::usage::UsageError;
 use super::version;
 use crate::config::environment::{COLOR, Variables};
@@ -190,7 +190,7 @@ fn perform(request: CliRequest, surroundings: Surroundings<'_>) -> Result<u8, Us
         CliRequest::Schema(subject) => print_schema(subject).map(|()| 0),
         CliRequest::Help(text) => {
             let is_plain = Screen::of_stdout(&surroundings.variables).styling.is_plain();
-            print_coloured(&render_help(&text, is_plain)).map(|()| 0)
+            print_report(&render_help(&text, is_plain)).map(|()| 0)
         }
         CliRequest::Manual(page) => manual::show(&page, &surroundings.variables).map(|()| 0),
         CliRequest::Run(args) => {

@@ -14,22 +14,12 @@ pub(super) fn print(text: &str) -> Result<(), UsageError> {
     unless_closed(write(TerminalFilter::new(io::stdout().lock()), text))
 }
 
-/// Like [`print()`], for outlast's own text that [`super::output::Styling`] coloured.
-///
-/// # Errors
-/// It could not be written.
-pub(super) fn print_coloured(text: &str) -> Result<(), UsageError> {
-    unless_closed(write(TerminalFilter::styled(io::stdout().lock()), text))
-}
-
-/// Prints a report, whose untrusted parts were filtered and which may be coloured.
-/// Unlike for other output, a closed pipe is an error.
+/// Like [`print()`], for text that may be coloured and whose untrusted parts were filtered.
 ///
 /// # Errors
 /// It could not be written.
 pub(super) fn print_report(text: &str) -> Result<(), UsageError> {
-    write(TerminalFilter::styled(io::stdout().lock()), text)
-        .map_err(|error| UsageError::unwritable(&error))
+    unless_closed(write(TerminalFilter::styled(io::stdout().lock()), text))
 }
 
 fn write(mut stdout: impl Write, text: &str) -> io::Result<()> {

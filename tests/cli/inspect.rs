@@ -1,7 +1,6 @@
 //! Commands about the set-up of a run.
 
 use std::io;
-use std::process::Stdio;
 
 use super::binary_fixture::BinaryFixture;
 
@@ -22,9 +21,11 @@ fn a_closed_pipe_is_no_error_of_a_list() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     let world = repository();
-    let mut command = world.command(&["agents"]);
-    let ended = command.stdout(Stdio::from(writer)).output().expect("outlast starts");
-    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    for args in [&["agents"][..], &["config", "--changed"]] {
+        let writer = writer.try_clone().expect("the pipe is ours");
+        let ended = world.command(args).stdout(writer).output().expect("outlast starts");
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{args:?}: {ended:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub(super) use topics::{contents, find, pages_naming, topic_names, unknown_topic
 use pulldown_cmark::{Event, Parser, TagEnd};
 
 use super::output::Screen;
-use super::stdout::{print, print_coloured};
+use super::stdout::{print, print_report};
 use super::usage::UsageError;
 use crate::config::environment::{self, Variables};
 
@@ -31,7 +31,7 @@ pub(super) fn show(markdown: &str, variables: &Variables) -> Result<(), UsageErr
         // If the pager cannot be started, the page is printed.
         let _ = pager::replace_by_pager(&text, environment::pager(variables), is_less_set_up);
     }
-    print_coloured(&text)
+    print_report(&text)
 }
 
 /// Removes parts for Markdown viewers: the targets of links, comments, and the languages of
