@@ -7,7 +7,7 @@ use encoding_rs::Encoding;
 use serde::de::DeserializeOwned;
 use serde_json::{Deserializer, Error, Number, Value};
 
-use super::repair::{Surrogates, repair};
+use super::repair::{Repairs, repair};
 
 /// Reads one JSON value. Beyond the standard, it accepts deviations that occur in practice: a byte
 /// order mark, invalid UTF-8 and unpaired surrogates (both are read as U+FFFD), control characters
@@ -19,7 +19,7 @@ use super::repair::{Surrogates, repair};
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     match serde_json::from_slice(bytes) {
-        Err(error) if !error.is_data() => read_repaired(&decode(bytes), Surrogates::Replaced),
+        Err(error) if !error.is_data() => read_repaired(&decode(bytes), Repairs::All),
         outcome => outcome,
     }
 }
@@ -29,7 +29,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 /// # Errors
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    read_text(text, Surrogates::Replaced)
+    read_text(text, Repairs::All)
 }
 
 /// Reads one JSON value from text like [`read_str`], but without a loss: an unpaired surrogate is
@@ -38,13 +38,13 @@ pub fn read_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 /// # Errors
 /// If the input is not JSON even with these allowances, or does not deserialize to `T`.
 pub fn read_exact<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    read_text(text, Surrogates::Kept)
+    read_text(text, Repairs::WithoutLoss)
 }
 
-fn read_text<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<T, Error> {
+fn read_text<T: DeserializeOwned>(text: &str, repairs: Repairs) -> Result<T, Error> {
     match serde_json::from_str(text) {
         Err(error) if !error.is_data() => {
-            read_repaired(text.trim_start_matches('\u{feff}'), surrogates)
+            read_repaired(text.trim_start_matches('\u{feff}'), repairs)
         }
         outcome => outcome,
     }
@@ -72,20 +72,20 @@ pub fn whole(value: &Value) -> Option<u64> {
     whole_number(value.as_number()?)?.as_u64()
 }
 
-/// Rewrites lenient JSON for strict parsers. Text that cannot be repaired is returned unchanged, so
-/// that parse errors name the right position.
+/// Rewrites the lenient JSON of users for strict parsers. Text that cannot be repaired is returned
+/// unchanged, so that parse errors name the right position.
 pub fn to_strict(text: &str) -> Cow<'_, str> {
     // `IgnoredAny` would skip some checks, so the whole value is parsed.
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
     if is_json(text) {
         return Cow::Borrowed(text);
     }
-    let repaired = repair(text.trim_start_matches('\u{feff}'), Surrogates::Replaced);
+    let repaired = repair(text.trim_start_matches('\u{feff}'), Repairs::Written);
     if is_json(&repaired) { Cow::Owned(repaired) } else { Cow::Borrowed(text) }
 }
 
-fn read_repaired<T: DeserializeOwned>(text: &str, surrogates: Surrogates) -> Result<T, Error> {
-    let repaired = repair(text, surrogates);
+fn read_repaired<T: DeserializeOwned>(text: &str, repairs: Repairs) -> Result<T, Error> {
+    let repaired = repair(text, repairs);
     let mut reader = Deserializer::from_str(&repaired);
     // The threads have enough stack for the nesting depth of the repaired text.
     reader.disable_recursion_limit();

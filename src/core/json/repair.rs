@@ -21,28 +21,32 @@ const LARGEST: &str = "1.7976931348623157e308";
 const WORDS: [(&str, &str); 3] =
     [("NaN", "null"), ("Infinity", LARGEST), ("-Infinity", "-1.7976931348623157e308")];
 
-/// The treatment of escapes of unpaired surrogates.
+/// The deviations from JSON that are repaired, besides control characters in strings, deep nesting
+/// and numbers outside the range of `f64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Surrogates {
-    /// They become U+FFFD.
-    Replaced,
-    /// They are copied unchanged.
-    Kept,
+pub(super) enum Repairs {
+    /// All: unpaired surrogates become U+FFFD, and [`WORDS`] numbers or null.
+    All,
+    /// Those without a loss: unpaired surrogates are copied unchanged.
+    WithoutLoss,
+    /// Those in JSON that users write: a word is copied unchanged, because it is a mistake there. A
+    /// limit of `NaN` must not become no limit.
+    Written,
 }
 
 /// Rewrites text as JSON, as far as its meaning is unambiguous. Other deviations from JSON are
 /// copied unchanged.
-pub(super) fn repair(text: &str, surrogates: Surrogates) -> String {
+pub(super) fn repair(text: &str, repairs: Repairs) -> String {
     let mut repaired = String::with_capacity(text.len());
     let (mut rest, mut depth) = (text, 0_usize);
     while let Some(first) = rest.bytes().next() {
         let taken = match first {
             b'"' => {
                 let length = string_length(rest);
-                repair_string(&rest[..length], surrogates, &mut repaired);
+                repair_string(&rest[..length], repairs, &mut repaired);
                 length
             }
-            b'-' | b'N' | b'I' | b'0'..=b'9' => repair_number(rest, &mut repaired),
+            b'-' | b'N' | b'I' | b'0'..=b'9' => repair_number(rest, repairs, &mut repaired),
             b'[' | b'{' if depth == NESTING_MAX => {
                 // An unterminated value is not JSON, whatever it contains.
                 let end = value_end(rest).unwrap_or(rest.len());
@@ -102,7 +106,7 @@ fn string_length(text: &str) -> usize {
 }
 
 /// Copies a string. Control characters are escaped.
-fn repair_string(string: &str, surrogates: Surrogates, repaired: &mut String) {
+fn repair_string(string: &str, repairs: Repairs, repaired: &mut String) {
     let mut rest = string;
     while let Some(at) = rest.find(|letter: char| letter == '\\' || letter.is_ascii_control()) {
         repaired.push_str(&rest[..at]);
@@ -113,7 +117,7 @@ fn repair_string(string: &str, surrogates: Surrogates, repaired: &mut String) {
                 repaired.push_str(&rest[..12]);
                 12
             }
-            Some(0xd800..=0xdfff) if surrogates == Surrogates::Replaced => {
+            Some(0xd800..=0xdfff) if repairs != Repairs::WithoutLoss => {
                 repaired.push_str("\\ufffd");
                 6
             }
@@ -143,9 +147,9 @@ fn escaped_unit(text: &str) -> Option<u16> {
 
 /// Copies the number at the start of the text, or replaces a word such as `NaN`. Returns the length
 /// of the number or word.
-fn repair_number(text: &str, repaired: &mut String) -> usize {
+fn repair_number(text: &str, repairs: Repairs, repaired: &mut String) -> usize {
     if let Some((word, number)) = WORDS.iter().find(|(word, _)| text.starts_with(word)) {
-        repaired.push_str(number);
+        repaired.push_str(if repairs == Repairs::Written { word } else { number });
         return word.len();
     }
     let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
@@ -207,6 +211,11 @@ mod tests {
         }
         assert_eq!(to_strict("[\"\\ud83d\", 1e999]"), format!("[\"\\ufffd\", {LARGEST}]"));
         assert_eq!((to_strict("[NaN"), to_strict("[1e5]")), ("[NaN".into(), "[1e5]".into()));
+        for word in ["NaN", "Infinity", "-Infinity"] {
+            // The limit of a settings file must not vanish.
+            let written = format!("{{\"maxTurns\": {word}, \"\t\": 1}}");
+            assert_eq!(to_strict(&written), written);
+        }
         let digits = "9".repeat(400);
         assert_eq!(read_str::<Value>(&digits).unwrap(), json!(f64::MAX));
         assert_eq!(read_str::<Value>(&format!("-{digits}.5")).unwrap(), json!(f64::MIN));
