@@ -72,6 +72,12 @@ const GIT_REPOSITORY: [&str; 18] = [
     "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 ];
 
+/// Variables by which `make` passes its flags, its variables and its job slots to the `make` of its
+/// recipes, at the level in `MAKELEVEL`: outlast may run in a recipe, and its commands build
+/// something else. Without a level, the user has set them.
+const OUTER_MAKE: [&str; 4] = ["MAKEFLAGS", MAKE_LEVEL, "MAKEOVERRIDES", "MFLAGS"];
+const MAKE_LEVEL: &str = "MAKELEVEL";
+
 /// Variables that change the meaning of a command for a shell or for a program that needs no rule:
 /// `cd` leads elsewhere, patterns match other files, options are set, another program runs
 /// first.
@@ -171,14 +177,16 @@ impl CommandEnv {
             withheld: Vec::new(),
             exports: Mutex::default(),
         };
+        let is_in_recipe = all.iter().any(|it| it.name == MAKE_LEVEL);
         for (variable, own) in all.iter().zip(own) {
             let name = &*variable.name;
             let is_dropped = rules.drops(variable);
             if is_dropped {
                 environment.dropped.push(name.to_owned());
             }
-            let is_named = GIT_REPOSITORY.contains(&name) && passes(name);
-            if is_of_run(name) && !is_named || rules.is_of_model(variable) {
+            let is_of_caller =
+                GIT_REPOSITORY.contains(&name) || is_in_recipe && OUTER_MAKE.contains(&name);
+            if is_of_caller && !passes(name) || is_of_run(name) || rules.is_of_model(variable) {
                 continue;
             }
             let is_listed =
@@ -251,12 +259,9 @@ impl CommandEnv {
     }
 }
 
-/// True if a variable concerns this process, one git repository, or the meaning of commands.
+/// True if a variable concerns this process, or the meaning of commands.
 fn is_of_run(name: &str) -> bool {
-    name.starts_with("OTEL_")
-        || OF_SERVICE.contains(&name)
-        || GIT_REPOSITORY.contains(&name)
-        || COMMAND_MEANING.contains(&name)
+    name.starts_with("OTEL_") || OF_SERVICE.contains(&name) || COMMAND_MEANING.contains(&name)
 }
 
 pub(super) fn is_essential(name: &str) -> bool {

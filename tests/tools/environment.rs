@@ -243,7 +243,8 @@ async fn a_repository_that_git_names_and_what_changes_the_shell_do_not_reach_com
     ];
     // Set by git for the hooks of a push and of a rebase.
     let of_hooks = ["GIT_QUARANTINE_PATH", "GIT_NAMESPACE", "GIT_REFLOG_ACTION"];
-    let names: Vec<&str> = names.chain(of_shells).chain(of_hooks).collect();
+    let of_make = ["MAKELEVEL", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"];
+    let names: Vec<&str> = names.chain(of_shells).chain(of_hooks).chain(of_make).collect();
     for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit] {
         let bench = Bench::with(|settings| {
             own(settings);
@@ -302,12 +303,14 @@ async fn variables_of_a_repository_reach_commands_by_name() {
             own(settings);
             settings.commands.child_environment = policy;
             settings.commands.pass_env = ["GIT_INDEX_FILE", "BASH_ENV"].map(Into::into).to_vec();
-            let more = ["GIT_INDEX_FILE", "GIT_DIR", "BASH_ENV"];
+            let more = ["GIT_INDEX_FILE", "GIT_DIR", "BASH_ENV", "MAKEFLAGS"];
             settings.environment.extend(more.map(|name| (name.into(), "/elsewhere".into())));
         });
         let seen = seen(&bench).await;
         let is_seen = ["GIT_INDEX_FILE", "GIT_DIR", "BASH_ENV"].map(|name| seen.contains_key(name));
         assert_eq!(is_seen, [true, false, false], "{policy:?}");
+        // Outside of a recipe of make, its flags are a choice of the user.
+        assert!(seen.contains_key("MAKEFLAGS"), "{policy:?}");
     }
 }
 
