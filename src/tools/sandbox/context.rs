@@ -24,7 +24,10 @@ use crate::text::in_home;
 
 /// Files by which a step of a CI job changes the variables, programs and inputs of later steps,
 /// which have secrets.
-const STEP_FILES: [&str; 7] = [
+const STEP_FILES: [&str; 10] = [
+    "CIRRUS_ENV",
+    "DRONE_OUTPUT",
+    "ENVMAN_ENVSTORE_PATH",
     "GITHUB_ENV",
     "GITHUB_PATH",
     "GITHUB_OUTPUT",
@@ -419,13 +422,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let top = folder.path().canonicalize().expect("it is there");
         let file = |name: &str| top.join(name);
-        for name in ["env", "job"] {
+        let named = [
+            ("CIRRUS_ENV", "task"),
+            ("DRONE_OUTPUT", "step"),
+            ("ENVMAN_ENVSTORE_PATH", "store"),
+            ("BASH_ENV", "env"),
+            ("BUILDKITE_ENV_FILE", "job"),
+        ];
+        for (_, name) in named {
             fs::write(file(name), "").expect("a file");
         }
-        let named = [("BASH_ENV", "env"), ("BUILDKITE_ENV_FILE", "job"), ("GITHUB_ENV", "none")];
-        let environment = named.map(|(name, path)| (name.into(), file(path).into()));
+        let missing = [("GITHUB_ENV", "none")];
+        let environment = named.iter().chain(&missing);
+        let environment: Vec<_> =
+            environment.map(|(name, path)| (name.into(), file(path).into())).collect();
         let context = SandboxContext::new(&top, None, &top, &environment);
-        let expected = ["env", "job"].map(|name| file(name).display().to_string());
+        let expected = named.map(|(_, name)| name).map(|name| file(name).display().to_string());
         assert_eq!(context.open_step_files(std::slice::from_ref(&top)), expected);
         assert!(context.open_step_files(&[file("beside")]).is_empty());
     }
