@@ -173,7 +173,7 @@ fn restricts(path: &[&str]) -> bool {
             let settings = (1..=path.len()).rev().map(|depth| path[..depth].join("."));
             let setting = settings.into_iter().find_map(|key| registry::find(&key));
             match setting {
-                Some(setting) => setting.is_critical,
+                Some(setting) => setting.can_restrict(),
                 None => path.first().is_some_and(|key| registry::is_critical(key)),
             }
         }

@@ -202,6 +202,12 @@ impl Setting {
         self
     }
 
+    /// Returns true if a run could do more without a value of the setting: a repository that is not
+    /// trusted may only restrict a run, too.
+    pub(super) fn can_restrict(&self) -> bool {
+        self.is_critical || !matches!(self.untrusted, Untrusted::Ignored)
+    }
+
     pub(super) fn critical(mut self) -> Self {
         self.is_critical = true;
         self

@@ -191,14 +191,15 @@ settings! {
 
     /// Servers of a repository that are not used.
     disabled_servers: Vec<String> = Vec::new(), "disabledMcpjsonServers"
-        .takes("a list of names");
+        .takes("a list of names").critical();
 
     /// Servers of a repository that are used if enableAllProjectMcpServers is false.
     enabled_servers: Vec<String> = Vec::new(), "enabledMcpjsonServers"
         .takes("a list of names");
 
     /// Use all servers of a trusted repository.
-    all_project_servers: bool = true, "enableAllProjectMcpServers";
+    all_project_servers: bool = true, "enableAllProjectMcpServers"
+        .critical();
 
     /// Plugins to use: NAME@MARKETPLACE, each true or false. Only plugins on this disk are found.
     enabled_plugins: PluginEntries = PluginEntries::default(), "enabledPlugins";

@@ -368,6 +368,22 @@ fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
 }
 
 #[test]
+fn a_mistake_of_another_program_in_what_restricts_a_run_is_not_left_out() {
+    for (part, key) in [
+        (r#"{"sandbox": {"network": {"enabled": "false"}}}"#, "sandbox.network.enabled"),
+        (r#"{"sandbox": {"enabled": "true"}}"#, "sandbox.enabled"),
+        (r#"{"onDenied": true}"#, "onDenied"),
+        (r#"{"maxAgentDepth": "1"}"#, "maxAgentDepth"),
+        (r#"{"disabledMcpjsonServers": "web"}"#, "disabledMcpjsonServers"),
+        (r#"{"enableAllProjectMcpServers": "no"}"#, "enableAllProjectMcpServers"),
+    ] {
+        let world = BinaryFixture::new().file("home/.claude/settings.json", part);
+        let error = load_settings(&world, &[], &[]).expect_err(part);
+        assert!(error.contains("settings.json:1:") && error.contains(key), "{part}: {error}");
+    }
+}
+
+#[test]
 fn a_file_with_a_system_prompt_may_have_any_encoding() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("prompt.md");
