@@ -202,6 +202,25 @@ impl Setting {
         self
     }
 
+    /// Joins the commands of a repeated flag to one that passes if all of them do, in their order.
+    /// `none` drops those before it.
+    pub(super) fn all_commands(mut self) -> Self {
+        self.from_texts = |texts| {
+            let rest = texts.rsplit(|text| text.trim() == "none").next().unwrap_or_default();
+            Ok(match rest {
+                [] => json!("none"),
+                [command] => json!(command),
+                commands if commands.iter().any(|command| command.trim().is_empty()) => json!(""),
+                // A comment, or the end of a here-document, needs a line of its own.
+                commands => {
+                    let groups = commands.iter().map(|command| format!("{{ {command}\n}}"));
+                    json!(groups.collect::<Vec<_>>().join(" && "))
+                }
+            })
+        };
+        self
+    }
+
     /// Returns true if a run could do more without a value of the setting: a repository that is not
     /// trusted may only restrict a run, too.
     pub(super) fn can_restrict(&self) -> bool {

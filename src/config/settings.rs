@@ -241,7 +241,8 @@ settings! {
 
     /// A command that must pass when the model is done; otherwise the run fails. `none`: none.
     require: Option<String> = None, "require"
-        .flag("require", "COMMAND", ACCEPTANCE).critical().kept_as(KeptAs::Demand);
+        .flag("require", "COMMAND", ACCEPTANCE).all_commands().critical()
+        .kept_as(KeptAs::Demand);
 
     /// The time limit of the --require command.
     require_timeout: Span = Duration::from_mins(10), "requireTimeout"

@@ -368,6 +368,22 @@ fn settings_of_the_reference_that_are_there_but_out_of_reach_are_reported() {
 }
 
 #[test]
+fn all_commands_of_a_repeated_require_must_pass() {
+    for (texts, expected) in [
+        (&["a # x", "b"][..], "{ a # x\n} && { b\n}"),
+        (&["a"], "a"),
+        (&["a", "none", "b"], "b"),
+        (&["a", "none"], "none"),
+    ] {
+        let flags = texts.iter().flat_map(|text| ["--require", text]).chain(["hi"]);
+        let settings = resolve(&flags.collect::<Vec<_>>(), &[], "{}").expect("good");
+        assert_eq!(settings.config.require.as_deref(), Some(expected), "{texts:?}");
+    }
+    let error = resolve(&["--require", "a", "--require", " ", "hi"], &[], "{}").unwrap_err();
+    assert!(error.contains("is empty"), "{error}");
+}
+
+#[test]
 fn a_mistake_of_another_program_in_what_restricts_a_run_is_not_left_out() {
     for (part, key) in [
         (r#"{"sandbox": {"network": {"enabled": "false"}}}"#, "sandbox.network.enabled"),
