@@ -15,7 +15,7 @@ use super::paths::{ResolvedPath, read_up_to};
 use super::read::{check_regular, is_notebook, metadata_of};
 use super::text::{self, NUL_SIGN};
 use super::text_file::{LineEnds, TextFile, as_read};
-use super::write::{self, EDITED_BYTES_MAX, record_style, record_written};
+use super::write::{self, EDITED_BYTES_MAX, is_too_large, line_ends, record_style, record_written};
 
 /// The maximum number of lines that are compared to find the closest match.
 const HINT_LINES_MAX: usize = 5_000;
@@ -55,11 +55,15 @@ pub(super) fn run(
     let path = target.shown();
     let metadata = metadata_of(target, base)?;
     check_regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
+    let too_large = || format!("{path} is too large to edit here; use sed or a script in Bash");
     if metadata.len() > EDITED_BYTES_MAX {
-        return Err(format!("{path} is too large to edit here; use sed or a script in Bash").into());
+        return Err(too_large().into());
     }
     let bytes = read_up_to(&target.real, EDITED_BYTES_MAX + 1)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
+    if is_too_large(bytes.len(), line_ends(&bytes)) {
+        return Err(too_large().into());
+    }
     let file = TextFile::new(bytes, seen.former_style(&target.real, &metadata))
         .ok_or_else(|| format!("{path} is a binary file; use a script in Bash to change it"))?;
     let change = Replacement::find(input, &file).map_err(|why| {
@@ -146,6 +150,12 @@ impl Replacement {
                 )
                 .into());
             }
+        }
+        let kept = file.len().saturating_sub(from.len().saturating_mul(count));
+        let bytes = to.len().saturating_mul(count).saturating_add(kept);
+        let ends = line_ends(to.as_bytes()).saturating_mul(count);
+        if is_too_large(bytes, ends.saturating_add(line_ends(file.as_bytes()))) {
+            return Err("the file would become too large; use sed or a script in Bash".into());
         }
         let before = file.find(&from).unwrap_or_default();
         Ok(Self { line: line_at(file, before), from, to, count })

@@ -78,6 +78,19 @@ const PATCH_LINES_MAX: usize = 2000;
 /// The largest file that is edited, in bytes.
 pub(super) const EDITED_BYTES_MAX: u64 = 50 << 20;
 
+/// The maximum number of line ends of a file that is edited: each takes about 300 bytes of memory,
+/// most of them for the difference.
+const EDITED_LINES_MAX: usize = 2_000_000;
+
+/// Returns true if a text with these numbers of bytes and line ends takes too much memory.
+pub(super) fn is_too_large(bytes: usize, line_ends: usize) -> bool {
+    bytes as u64 > EDITED_BYTES_MAX || line_ends > EDITED_LINES_MAX
+}
+
+pub(super) fn line_ends(text: &[u8]) -> usize {
+    memchr::memchr2_iter(b'\n', b'\r', text).count()
+}
+
 fn lines_of(hunks: &[DiffHunk]) -> usize {
     hunks.iter().map(|hunk| hunk.lines.len()).sum()
 }
@@ -88,6 +101,9 @@ fn read_text(real: &Path, metadata: &Metadata, seen: &FilesRead) -> Option<TextF
         return None;
     }
     let bytes = read_up_to(real, EDITED_BYTES_MAX).ok()?;
+    if is_too_large(bytes.len(), line_ends(&bytes)) {
+        return None;
+    }
     TextFile::new(bytes, seen.former_style(real, metadata))
 }
 

@@ -167,6 +167,20 @@ async fn a_match_must_be_exact_and_unique() {
     let outcome = bench.run("Edit", all).await;
     assert_eq!(bench.content("a"), "aa");
     assert_eq!(outcome.detail["replacements"], 3);
+    // The new text could take more memory than there is.
+    let many = "n".repeat(10_000);
+    known(&bench, "a", &many).await;
+    let new = "m".repeat(6_000);
+    let all =
+        json!({ "file_path": "a", "old_string": "n", "new_string": new, "replace_all": true });
+    assert_fails_with(&bench.run("Edit", all).await, "would become too large");
+    assert_eq!(bench.content("a"), many);
+    let new = "\n".repeat(201);
+    let all =
+        json!({ "file_path": "a", "old_string": "n", "new_string": new, "replace_all": true });
+    assert_fails_with(&bench.run("Edit", all).await, "would become too large");
+    bench.file("a", "\n".repeat(2_000_001));
+    assert_fails_with(&edit(&bench, "a", "x", "y").await, "too large to edit here");
 }
 
 #[tokio::test]
