@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::transcript::Block;
@@ -31,6 +32,9 @@ const IMAGES_MAX: usize = 20;
 /// The maximum size of all images that are shown, in bytes of base64.
 const IMAGES_BYTES_MAX: usize = 10 << 20;
 
+/// Only one notebook is parsed at a time, since each may take several hundred megabytes.
+static PARSING: Mutex<()> = Mutex::new(());
+
 /// The default number of cells that are shown.
 const CELLS_DEFAULT: u64 = 1_000;
 
@@ -45,9 +49,13 @@ pub(super) fn read(
     limit: Option<u64>,
 ) -> Result<Option<ToolOutcome>, ToolError> {
     let mut bytes = Vec::new();
+    let _parsing = PARSING.lock();
     file.rewind()
-        .and_then(|()| file.take(NOTEBOOK_BYTES_MAX).read_to_end(&mut bytes))
+        .and_then(|()| file.take(NOTEBOOK_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    if bytes.len() as u64 > NOTEBOOK_BYTES_MAX {
+        return Ok(None);
+    }
     let text = json_text(&String::from_utf8_lossy(&bytes));
     let Some(notebook) = parse(&text) else { return Ok(None) };
     let Some(cells) = notebook.get_array("cells") else { return Ok(None) };
