@@ -25,21 +25,21 @@ pub fn check_glob(pattern: &str) -> Result<(), OversizedGlob> {
     measure(pattern.as_bytes())
 }
 
-/// The maximum weight of all ignore files that apply in one folder. Their globs then take less than
-/// 100 MB of memory.
-pub(super) const IGNORE_WEIGHT_MAX: u64 = 64 << 10;
+/// The maximum memory of the globs of all ignore files that apply in one folder, as estimated, in
+/// kilobytes.
+pub(super) const IGNORE_MEMORY_MAX: u64 = 64 << 10;
 
-/// Estimates the memory that the globs of an ignore file take: about 1 kB for each byte of a line
-/// with a wildcard, which becomes an automaton, and much less for others. `None` if a line exceeds
-/// the limits.
-pub(super) fn ignore_weight(ignore_file: &[u8]) -> Option<u64> {
-    let weight = |line: &[u8]| {
+/// Estimates the memory that the globs of an ignore file take, in kilobytes: one for each byte of a
+/// line with a wildcard, which becomes an automaton, and an eighth for each other byte. `None` if a
+/// line exceeds the limits.
+pub(super) fn estimate_ignore_file(ignore_file: &[u8]) -> Option<u64> {
+    let estimate = |line: &[u8]| {
         let has_wildcard = line.iter().any(|byte| b"*?[{".contains(byte));
         let eighths = if has_wildcard { line.len() * 8 } else { line.len() };
         measure(line).is_ok().then_some(eighths as u64)
     };
     let lines = ignore_file.split(|byte| *byte == b'\n');
-    lines.map(weight).sum::<Option<u64>>().map(|eighths| eighths.div_ceil(8))
+    lines.map(estimate).sum::<Option<u64>>().map(|eighths| eighths.div_ceil(8))
 }
 
 fn measure(pattern: &[u8]) -> Result<(), OversizedGlob> {
@@ -76,10 +76,10 @@ mod tests {
         }
         assert_eq!(check_glob(&format!("{{{nested}}}")), Err(OversizedGlob::Braces));
         assert_eq!(check_glob(&format!("{}a", long[0])), Err(OversizedGlob::Long));
-        assert_eq!(ignore_weight(rich.as_bytes()), Some(rich.len() as u64));
-        assert_eq!(ignore_weight(format!("a\n{rich}{{b}}\n").as_bytes()), None);
-        for (lines, weight) in [("", 0), ("build\n", 1), ("*.o\n?\n/a-long-name", 6)] {
-            assert_eq!(ignore_weight(lines.as_bytes()), Some(weight), "{lines:?}");
+        assert_eq!(estimate_ignore_file(rich.as_bytes()), Some(rich.len() as u64));
+        assert_eq!(estimate_ignore_file(format!("a\n{rich}{{b}}\n").as_bytes()), None);
+        for (lines, estimate) in [("", 0), ("build\n", 1), ("*.o\n?\n/a-long-name", 6)] {
+            assert_eq!(estimate_ignore_file(lines.as_bytes()), Some(estimate), "{lines:?}");
         }
     }
 

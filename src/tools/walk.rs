@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::checkout_root;
 
-use super::glob_limits::{IGNORE_WEIGHT_MAX, check_glob, ignore_weight};
+use super::glob_limits::{IGNORE_MEMORY_MAX, check_glob, estimate_ignore_file};
 use super::glob_readings::{add_valid, alternatives, readings};
 use super::outcome::ToolError;
 use super::paths::{PATH_BYTES_MAX, display_path, open_regular, resolve};
@@ -263,11 +263,11 @@ pub(super) fn explain_nothing_found(
 fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder, bool) {
     let root = &scope.root;
     // With any of these options on, the ignore files of all parent folders are parsed.
-    let weight = root.ancestors().map(weight_of_folder).sum::<Option<u64>>();
-    let weight = weight.filter(|weight| *weight <= IGNORE_WEIGHT_MAX);
-    let is_readable = weight.is_some();
-    // The weights that apply in the root, and in each folder below it with ignore files.
-    let weights = Mutex::new(HashMap::from([(root.clone(), weight.unwrap_or_default())]));
+    let estimate = root.ancestors().map(estimate_of_folder).sum::<Option<u64>>();
+    let estimate = estimate.filter(|estimate| *estimate <= IGNORE_MEMORY_MAX);
+    let is_readable = estimate.is_some();
+    // The estimates for the root, and for each folder below it with ignore files.
+    let estimates = Mutex::new(HashMap::from([(root.clone(), estimate.unwrap_or_default())]));
     // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable = is_filtered
@@ -294,7 +294,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
                 return false;
             }
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let opens = !is_folder || is_within_weight(entry.path(), &weights);
+            let opens = !is_folder || has_bounded_ignore_files(entry.path(), &estimates);
             if let Some(passed) = &passed {
                 passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
             }
@@ -369,32 +369,32 @@ fn has_end(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |facts| facts.is_file() && facts.len() <= IGNORE_FILE_BYTES_MAX)
 }
 
-/// True if the ignore files of a folder and those above it can be parsed within bounds. Keeps their
-/// weight, if the folder has any.
-fn is_within_weight(folder: &Path, weights: &Mutex<HashMap<PathBuf, u64>>) -> bool {
-    match weight_of_folder(folder) {
+/// True if the ignore files of a folder and those above it can be parsed within bounds. Keeps the
+/// estimate for all of them, if the folder has any.
+fn has_bounded_ignore_files(folder: &Path, estimates: &Mutex<HashMap<PathBuf, u64>>) -> bool {
+    match estimate_of_folder(folder) {
         None => false,
         Some(0) => true,
         Some(own) => {
-            let mut weights = weights.lock();
-            let above = folder.ancestors().find_map(|above| weights.get(above)).copied();
-            let weight = own.saturating_add(above.unwrap_or_default());
-            let is_within = weight <= IGNORE_WEIGHT_MAX;
+            let mut estimates = estimates.lock();
+            let above = folder.ancestors().find_map(|above| estimates.get(above)).copied();
+            let estimate = own.saturating_add(above.unwrap_or_default());
+            let is_within = estimate <= IGNORE_MEMORY_MAX;
             if is_within {
-                weights.insert(folder.to_owned(), weight);
+                estimates.insert(folder.to_owned(), estimate);
             }
             is_within
         }
     }
 }
 
-/// Returns the weight of a folder's ignore files. `None` if they cannot be read without blocking (a
-/// pipe waits for a writer, a device never ends) and within bounds.
-fn weight_of_folder(folder: &Path) -> Option<u64> {
-    [".gitignore", ".ignore"].iter().map(|name| weight_of_file(&folder.join(name))).sum()
+/// Estimates the memory for a folder's ignore files. `None` if they cannot be read without blocking
+/// (a pipe waits for a writer, a device never ends) and within bounds.
+fn estimate_of_folder(folder: &Path) -> Option<u64> {
+    [".gitignore", ".ignore"].iter().map(|name| estimate_of_file(&folder.join(name))).sum()
 }
 
-fn weight_of_file(path: &Path) -> Option<u64> {
+fn estimate_of_file(path: &Path) -> Option<u64> {
     let Ok(facts) = fs::metadata(path) else { return Some(0) };
     if !facts.is_file() || facts.len() > IGNORE_FILE_BYTES_MAX {
         return None;
@@ -403,9 +403,9 @@ fn weight_of_file(path: &Path) -> Option<u64> {
     let file = path.canonicalize().and_then(|real| open_regular(&real)).ok()?;
     let mut content = Vec::new();
     file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut content).ok()?;
-    ignore_weight(&content)
+    estimate_ignore_file(&content)
 }
 
 fn is_readable_ignore_file(path: &Path) -> bool {
-    weight_of_file(path).is_some_and(|weight| weight <= IGNORE_WEIGHT_MAX)
+    estimate_of_file(path).is_some_and(|estimate| estimate <= IGNORE_MEMORY_MAX)
 }
