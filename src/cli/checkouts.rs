@@ -15,7 +15,7 @@ use crate::config::environment::Variables;
 use super::args::RunArgs;
 use super::error_report::mask_of;
 use super::output::{TerminalFilter, is_stderr_stdout, one_line};
-use super::run::{ProcessContext, panic_error, remove_older_result};
+use super::run::{ProcessContext, panic_error, remove_older_results};
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 
@@ -58,8 +58,8 @@ pub(super) async fn enter_worktree(
     Ok(context)
 }
 
-/// Removes the result file of an earlier run, if a worktree is going to be made. A relative path
-/// leads into the worktree.
+/// Removes the result and the answer of an earlier run, if a worktree is going to be made. A
+/// relative path leads into the worktree.
 ///
 /// # Errors
 /// It cannot be removed, an interrupt, or the time limit.
@@ -67,11 +67,14 @@ pub(super) async fn remove_result_before_worktree(
     args: &RunArgs,
     context: &ProcessContext,
 ) -> Result<(), UsageError> {
-    let older = args.output.result_file.clone().filter(|path| path.is_absolute());
-    let Some(older) = older.filter(|_| args.compatibility.worktree.is_some()) else {
+    if args.compatibility.worktree.is_none() {
         return Ok(());
-    };
-    let removal = tokio::task::spawn_blocking(move || remove_older_result(Some(&older)));
+    }
+    let mut older = args.output.clone();
+    for file in [&mut older.result_file, &mut older.last_message_file] {
+        file.take_if(|path| path.is_relative());
+    }
+    let removal = tokio::task::spawn_blocking(move || remove_older_results(&older));
     let removal = async { removal.await.unwrap_or_else(|_panic| Err(panic_error())) };
     wait_for_checkout("removing the older result", (args, context), removal).await
 }

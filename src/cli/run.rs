@@ -16,7 +16,7 @@ use crate::recovery::{Interrupt, LeftOff, StopReason};
 use crate::telemetry::TelemetryExporter;
 use crate::tools::{GrantSource, SandboxState};
 
-use super::args::{OutputFormat, RunArgs, Verbosity};
+use super::args::{OutputArgs, OutputFormat, RunArgs, Verbosity};
 use super::assemble::{assemble, fast_mode_warning};
 use super::chosen_session::{ChosenSession, SessionChoice};
 use super::exit_watchdog::{ExitWatchdog, WatchdogReason};
@@ -93,7 +93,7 @@ pub(super) async fn prepare_and_begin(
     let choose = move || {
         let session = SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock()?;
         // Not before: the result may be that of another worker of a batch, which has the session.
-        remove_older_result(args_copy.output.result_file.as_deref())?;
+        remove_older_results(&args_copy.output)?;
         Ok(session)
     };
     let session = steps.step("reading the session", choose).await?;
@@ -131,15 +131,19 @@ pub(super) async fn prepare_and_begin(
     Box::pin(job.with_host_hooks().begin(task, session, exit_check)).await
 }
 
-/// Removes the result file of an earlier run, before the first long wait: if this process is killed
-/// during one, the file must not be taken for the result of this run.
+/// Removes the result and the answer of an earlier run, before the first long wait: if this process
+/// is killed during one, the files must not be taken for those of this run.
 ///
 /// # Errors
-/// It cannot be removed.
-pub(super) fn remove_older_result(path: Option<&Path>) -> Result<(), UsageError> {
-    let Some(path) = path else { return Ok(()) };
-    let removed = OutputFile::open(path).and_then(|file| file.remove());
-    Ok(removed.with_context(|| format!("--result-file {}", path.display()))?)
+/// One of them cannot be removed.
+pub(super) fn remove_older_results(output: &OutputArgs) -> Result<(), UsageError> {
+    let answer = ("--last-message-file", &output.last_message_file);
+    for (flag, path) in [("--result-file", &output.result_file), answer] {
+        let Some(path) = path else { continue };
+        let removed = OutputFile::open(path).and_then(|file| file.remove());
+        removed.with_context(|| format!("{flag} {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Returns the framing of messages on standard output.

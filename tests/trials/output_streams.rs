@@ -364,17 +364,20 @@ async fn result_and_heartbeat_files_are_complete_and_follow_the_umask() {
 }
 
 #[tokio::test]
-async fn a_stale_result_file_is_removed_when_the_run_starts() {
+async fn stale_files_of_the_result_are_removed_when_the_run_starts() {
     let server = serve(stalled());
-    let trial = RunBuilder::against(&server).args(["do it", "--result-file", "result.json"]);
-    let old = trial.work().join("result.json");
-    std::fs::write(&old, "{\"subtype\":\"success\"}\n").expect("a new file");
+    let files = ["--result-file", "result.json", "--last-message-file", "answer.txt"];
+    let trial = RunBuilder::against(&server).args(["do it"]).args(files);
+    let old = ["result.json", "answer.txt"].map(|name| trial.work().join(name));
+    for file in &old {
+        std::fs::write(file, "{\"subtype\":\"success\"}\n").expect("a new file");
+    }
     let running = trial.start();
     with_time_limit("the request", server.wait_for_request(1)).await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     assert_eq!(ended.code, None);
-    assert!(!old.exists(), "what is there is not of this run");
+    assert!(!old.iter().any(|file| file.exists()), "what is there is not of this run");
 }
 
 #[tokio::test]

@@ -79,11 +79,10 @@ pub(in crate::cli) async fn drive(
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let (shared, stderr_drain) = SharedOutput::open(&context)?;
     // The wait for the first prompt has no limit.
-    if let Some(older) = args.output.result_file.clone() {
-        StartupSteps::new(&context.signals, &shared.stderr, args.time_limit())
-            .step("removing the older result", move || run::remove_older_result(Some(&older)))
-            .await?;
-    }
+    let older = args.output.clone();
+    StartupSteps::new(&context.signals, &shared.stderr, args.time_limit())
+        .step("removing the older result", move || run::remove_older_results(&older))
+        .await?;
     let closes = context.signals.stdout_closes();
     let redactor = Arc::clone(&shared.redactor);
     let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), redactor, closes)
