@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::geteuid;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -213,7 +214,16 @@ pub fn inline_or_file(
 /// Returns true if an error of reading a file means that there is no file. A target of a dangling
 /// link does not count as absent: its disk may not be mounted, and the file may contain deny rules.
 pub fn is_absent(path: &Path, error: &io::Error) -> bool {
-    is_missing(error) && dangling_link(path).is_none()
+    is_missing(error) && (is_missing_without_links(path) || dangling_link(path).is_none())
+}
+
+/// Returns true if the kernel finds no file of this name, and no link on the way there. One call,
+/// where it has the call.
+fn is_missing_without_links(path: &Path) -> bool {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(AT_FDCWD, path, how).is_err_and(|error| is_missing(&error.into()))
 }
 
 /// Returns the link to nothing at which a path ends, if it does.
