@@ -14,7 +14,7 @@ use memchr::memmem;
 use uuid::Uuid;
 
 use crate::process::file_reads::open_regular;
-use crate::process::{boot_id, read_kernel_text, sync_folder};
+use crate::process::{boot_id, read_kernel_value, sync_folder};
 
 use super::error::JournalError;
 use super::mirror::JournalMirror;
@@ -319,7 +319,7 @@ pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
 pub(super) fn host_name() -> String {
     static KNOWN: OnceLock<String> = OnceLock::new();
     let read = || {
-        let name = read_kernel_text("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = read_kernel_value("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = name.trim();
         if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
     };

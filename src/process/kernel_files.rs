@@ -26,15 +26,27 @@ pub fn read_kernel_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of [`std::fs::read_to_string`].
-pub fn read_kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
+pub(super) fn read_kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(read_kernel_file(path)?).map_err(io::Error::other)
+}
+
+/// Reads a file of `/proc` or `/sys` that has a single value, or the beginning of one that the
+/// kernel makes as a whole: by one read, since a second one would only find the end.
+///
+/// # Errors
+/// Those of [`std::fs::read_to_string`].
+pub fn read_kernel_value(path: impl AsRef<Path>) -> io::Result<String> {
+    let mut content = vec![0; EXPECTED_BYTES];
+    let length = File::open(path)?.read(&mut content)?;
+    content.truncate(length);
+    String::from_utf8(content).map_err(io::Error::other)
 }
 
 /// The id of the current boot of this machine. `None` if the kernel reports none.
 pub fn boot_id() -> Option<&'static str> {
     static KNOWN: OnceLock<Option<String>> = OnceLock::new();
     let read = || {
-        let text = read_kernel_text("/proc/sys/kernel/random/boot_id").ok()?;
+        let text = read_kernel_value("/proc/sys/kernel/random/boot_id").ok()?;
         Some(text.trim().to_owned()).filter(|id| !id.is_empty())
     };
     KNOWN.get_or_init(read).as_deref()
@@ -59,6 +71,10 @@ mod tests {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
         assert_eq!(boot_id(), Some(id.trim()));
         assert!(read_kernel_file("/proc/missing").is_err());
+        assert_eq!(read_kernel_value("/proc/sys/kernel/random/boot_id").expect("it is there"), id);
+        assert!(read_kernel_value("/proc/missing").is_err());
+        let memory = read_kernel_value("/proc/meminfo").expect("it is readable");
+        assert!(memory.starts_with("MemTotal:"), "{memory}");
         let uptime = || {
             let text = read_kernel_text("/proc/uptime").expect("it is readable");
             text.split(' ')

@@ -87,7 +87,7 @@ pub use held_folder::{HeldFolder, sync_folder};
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
 pub use job_output::{JobOutput, OutputError};
-pub use kernel_files::{boot_id, read_kernel_file, read_kernel_text, since_boot};
+pub use kernel_files::{boot_id, read_kernel_file, read_kernel_value, since_boot};
 pub use landlock_policy::{
     LandlockPolicy, LandlockRuleset, LandlockSupport, PathAccess, PathRule, RootCapabilities,
     looks_denied,

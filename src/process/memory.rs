@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::kernel_files::{EXPECTED_BYTES, read_kernel_text};
+use super::kernel_files::{EXPECTED_BYTES, read_kernel_text, read_kernel_value};
 
 /// The file that reports the memory of the machine.
 pub(super) const MACHINE: &str = "/proc/meminfo";
@@ -20,7 +20,7 @@ const CGROUPS: [(&str, &str, &str); 3] = [
 /// The memory that this process and its children can have, in bytes: that of the machine, or the
 /// limit of its control group if that is less. `None` if neither is known.
 pub fn usable_memory() -> Option<u64> {
-    let machine = read_kernel_text(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
+    let machine = read_kernel_value(MACHINE).ok().and_then(|text| bytes(&text, "MemTotal"));
     let limits = read_kernel_text("/proc/self/cgroup")
         .map_or(Vec::new(), |groups| groups.lines().flat_map(cgroup_limits).collect());
     limits.into_iter().chain(machine).min()
@@ -35,7 +35,7 @@ fn cgroup_limits(line: &str) -> Vec<u64> {
     let mut limits = Vec::new();
     for (_, mount, file) in mounts {
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            let limit = read_kernel_text(Path::new(mount).join(group).join(file));
+            let limit = read_kernel_value(Path::new(mount).join(group).join(file));
             // Without a limit the file contains `max`.
             limits.extend(limit.ok().and_then(|limit| limit.trim().parse::<u64>().ok()));
         }
