@@ -30,7 +30,9 @@ use crate::process::spawn_detached;
 use crate::recovery::Interrupt;
 
 use super::lease_claim::{LeaseClaim, LeaseRefusal};
-use super::lease_record::{HolderProcess, LeaseRecord, Present, lease_path, read_lease, time_left};
+use super::lease_record::{
+    HolderProcess, LeaseRecord, Present, begins_with, lease_path, read_lease, time_left,
+};
 use super::lock::FileLock;
 use super::session_folder::MachineId;
 use super::{JournalError, SessionId};
@@ -184,6 +186,9 @@ impl LeaseFence {
     /// # Errors
     /// Another process has taken the lease over, or it cannot be read.
     pub(super) fn check(&self) -> Result<(), FenceError> {
+        if begins_with(&self.path, &self.content) {
+            return Ok(());
+        }
         let published = read_lease(&self.path).map_err(FenceError::Unreadable)?;
         if published.as_ref() == Some(&self.content) {
             return Ok(());

@@ -152,6 +152,14 @@ pub(super) fn read_lease(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(content))
 }
 
+/// Returns true if one read finds this record in a lease. The end of the file is not looked for:
+/// the owner of a record is unique, so no other record begins with it.
+pub(super) fn begins_with(path: &Path, record: &[u8]) -> bool {
+    let mut beginning = vec![0; record.len()];
+    let read = open_without_links(path).and_then(|mut file| file.read(&mut beginning));
+    read.is_ok_and(|length| beginning[..length] == *record)
+}
+
 fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
