@@ -89,6 +89,11 @@ impl WorkFolders {
         Self { roots, added: added.clone(), readable, home }
     }
 
+    /// The working directory, and the further folders with which the run began. Real paths.
+    pub(super) fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
     pub(super) fn cwd(&self) -> &Path {
         self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
     }
@@ -281,7 +286,7 @@ impl FromIterator<PathBuf> for PathSet {
     fn from_iter<T: IntoIterator<Item = PathBuf>>(paths: T) -> Self {
         let mut paths: Vec<PathBuf> = paths.into_iter().collect();
         paths.sort_unstable_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
-        paths.dedup();
+        paths.dedup_by(|one, other| one.as_os_str() == other.as_os_str());
         Self { paths }
     }
 }

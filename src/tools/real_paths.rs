@@ -1,12 +1,14 @@
 //! Real paths of many places at once, for one view of the file system.
 
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use super::paths::{PATH_BYTES_MAX, resolve};
 
@@ -35,6 +37,8 @@ pub(super) struct BaseFolder {
     written: PathBuf,
     seen: SeenPath,
     is_in_home: bool,
+    /// Its entries, once they are listed.
+    listed: OnceCell<Rc<Listing>>,
 }
 
 /// A path whose links are known.
@@ -79,10 +83,31 @@ struct SeenPath {
 enum KnownFolder {
     /// The number of names that were looked up.
     LookedUp(u32),
-    /// The entries by name in lower case: a folder may ignore case.
-    Listed(HashMap<Vec<u8>, ListedEntry>),
+    Listed(Rc<Listing>),
     /// It cannot be listed, or is too large.
     Unlisted,
+}
+
+/// The entries of a folder by name in lower case: a folder may ignore case.
+#[derive(Debug)]
+struct Listing(HashMap<Vec<u8>, ListedEntry>);
+
+impl Listing {
+    fn find(&self, name: &OsStr) -> Found {
+        // Case folding beyond ASCII is not implemented here.
+        if !name.is_ascii() {
+            return Found::Unknown;
+        }
+        let mut name = Cow::Borrowed(name.as_bytes());
+        if name.iter().any(u8::is_ascii_uppercase) {
+            name.to_mut().make_ascii_lowercase();
+        }
+        match self.0.get(&*name) {
+            None => Found::Missing,
+            Some(ListedEntry::Plain) => Found::Plain,
+            Some(ListedEntry::Unclear) => Found::Unknown,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +138,10 @@ impl RealPaths {
         if !is_plain(path) {
             return true;
         }
+        // Nothing may exist below a path that was missing.
+        if let Some(seen) = self.seen.borrow().get(path.as_os_str()) {
+            return seen.may_hold;
+        }
         let above = self.look(parent, homes);
         !matches!(self.find(&above, name, is_in_home(parent, homes)), Found::Missing)
     }
@@ -127,7 +156,7 @@ impl RealPaths {
             SeenPath { real: resolve(&written), may_hold: true }
         };
         let is_in_home = is_plain && is_in_home(&written, homes);
-        BaseFolder { written, seen, is_in_home }
+        BaseFolder { written, seen, is_in_home, listed: OnceCell::new() }
     }
 
     /// Looks up a relative path without `.` and `..`, which may be empty.
@@ -137,13 +166,23 @@ impl RealPaths {
         rest: &str,
         homes: &[PathBuf],
     ) -> LinkedPath {
-        let BaseFolder { written, seen, is_in_home } = base;
+        let BaseFolder { written, seen, is_in_home, listed } = base;
         let joined =
             |folder: &Path| if rest.is_empty() { folder.to_owned() } else { folder.join(rest) };
         let (path, first) = (joined(written), rest.split('/').next().unwrap_or_default());
         // Most of the paths that are looked up do not exist.
         let is_listed = *is_in_home && !first.is_empty();
-        let found = self.find(seen, OsStr::new(first), is_listed);
+        let found = match listed.get().filter(|_| is_listed) {
+            Some(entries) => entries.find(OsStr::new(first)),
+            None => {
+                let found = self.find(seen, OsStr::new(first), is_listed);
+                let folders = self.folders.borrow();
+                if let Some(KnownFolder::Listed(entries)) = folders.get(seen.real.as_os_str()) {
+                    listed.get_or_init(|| Rc::clone(entries));
+                }
+                found
+            }
+        };
         let real = match matches!(found, Found::Missing) {
             true if seen.real.as_os_str() == written.as_os_str() => {
                 return LinkedPath { written: path, target: None };
@@ -197,18 +236,13 @@ impl RealPaths {
         if let KnownFolder::LookedUp(count) = known {
             *count += 1;
             if *count > LOOKUPS_MAX {
-                *known = list(folder).map_or(KnownFolder::Unlisted, KnownFolder::Listed);
+                *known = list(folder)
+                    .map_or(KnownFolder::Unlisted, |all| KnownFolder::Listed(Rc::new(all)));
             }
         }
-        let KnownFolder::Listed(entries) = known else { return Found::Unknown };
-        // Case folding beyond ASCII is not implemented here.
-        if !name.is_ascii() {
-            return Found::Unknown;
-        }
-        match entries.get(&name.as_bytes().to_ascii_lowercase()) {
-            None => Found::Missing,
-            Some(ListedEntry::Plain) => Found::Plain,
-            Some(ListedEntry::Unclear) => Found::Unknown,
+        match known {
+            KnownFolder::Listed(entries) => entries.find(name),
+            KnownFolder::LookedUp(_) | KnownFolder::Unlisted => Found::Unknown,
         }
     }
 }
@@ -225,7 +259,7 @@ fn is_in_home(folder: &Path, homes: &[PathBuf]) -> bool {
 }
 
 /// Lists a folder. `None` if it cannot be listed, or has too many entries.
-fn list(folder: &Path) -> Option<HashMap<Vec<u8>, ListedEntry>> {
+fn list(folder: &Path) -> Option<Listing> {
     let mut entries = HashMap::new();
     for entry in fs::read_dir(folder).ok()? {
         let entry = entry.ok()?;
@@ -241,7 +275,7 @@ fn list(folder: &Path) -> Option<HashMap<Vec<u8>, ListedEntry>> {
         let same = |there: &mut ListedEntry| *there = ListedEntry::Unclear;
         entries.entry(name).and_modify(same).or_insert(facts);
     }
-    Some(entries)
+    Some(Listing(entries))
 }
 
 #[cfg(test)]
@@ -304,8 +338,10 @@ mod tests {
                 }
             }
             assert!(!together.may_exist(&top.join("a/missing/x"), &homes));
+            assert!(!together.may_exist(&top.join("a/missing"), &homes));
+            // Not looked up before.
             let is_listed = !homes.is_empty();
-            assert_eq!(together.may_exist(&top.join("a/missing"), &homes), !is_listed);
+            assert_eq!(together.may_exist(&top.join("a/other"), &homes), !is_listed);
             for path in ["/", "relative/x", "/../tmp", "/proc/self/fd/0"] {
                 assert_eq!(
                     together.resolve(Path::new(path), &homes),
@@ -333,6 +369,7 @@ mod tests {
         symlink("/nowhere", home.join(".dangling")).unwrap();
         symlink(".kept", home.join("ünder")).unwrap();
         let (homes, paths) = ([home.clone()], RealPaths::default());
+        let base = paths.base(&home, &homes);
         for round in ["first", "listed"] {
             for name in [
                 ".kept",
@@ -348,8 +385,11 @@ mod tests {
             ] {
                 let path = home.join(name).join(round);
                 assert_eq!(paths.resolve(&path, &homes), resolve(&path), "{name} {round}");
+                let found = paths.resolve_in(&base, &format!("{name}/{round}"), &homes);
+                assert_eq!(found.real(), resolve(&path), "{name} {round}");
             }
         }
+        assert!(base.listed.get().is_some());
         assert!(matches!(
             paths.folders.borrow().get(home.as_os_str()),
             Some(KnownFolder::Listed(_))

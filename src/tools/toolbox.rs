@@ -81,7 +81,7 @@ impl Toolbox {
         let permissions = permissions.with_sandbox(
             sandbox.secrets(),
             sandbox.can_hold_readers(),
-            repository_folders(&roots, home),
+            repository_folders(places.roots(), home),
         );
         let demands = AcceptanceDemands::new(settings)?;
         let offered = offered_tools(&settings.offered);

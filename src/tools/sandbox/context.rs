@@ -65,6 +65,7 @@ pub(in super::super) struct SandboxContext<'a> {
 struct CachedLookups {
     paths: RealPaths,
     homes: OnceCell<Vec<PathBuf>>,
+    tree: OnceCell<Vec<PathBuf>>,
     /// The folders in which the entries of the table of credentials are, by the first part of an
     /// entry.
     login_bases: OnceCell<HashMap<&'static str, Vec<BaseFolder>>>,
@@ -129,12 +130,17 @@ impl<'a> SandboxContext<'a> {
         Ok(self.real(&path_of_setting(bare, self.cwd, self.home)))
     }
 
-    /// The working folders, the repository around them, and its git directory.
-    pub(super) fn tree(&self) -> Vec<PathBuf> {
+    /// The working folders, the repository around them, and its git directory, as they were when
+    /// they were first looked up.
+    pub(super) fn tree(&self) -> &[PathBuf] {
+        self.lookups.tree.get_or_init(|| self.find_tree())
+    }
+
+    fn find_tree(&self) -> Vec<PathBuf> {
         let cwd = self.real(self.cwd);
-        let home = self.home.map(|home| self.real(home));
         let mut tree = vec![];
-        if let Some(found) = repository::find_repository(&cwd, home.as_deref()) {
+        let home = || self.home.map(|home| self.real(home));
+        if let Some(found) = repository::find_repository(&cwd, home) {
             tree.push(found.top);
             tree.extend(found.data);
         }
@@ -253,7 +259,9 @@ impl<'a> SandboxContext<'a> {
         let find = |base| self.lookups.paths.resolve_in(base, rest, self.homes());
         let found = self.login_bases().get(folder).into_iter().flatten().map(find);
         // System paths that file permissions deny anyway are left out, to keep the list short.
-        let is_open = |path: &LinkedPath| access(&path.written, AccessFlags::R_OK).is_ok();
+        let is_open = |path: &LinkedPath| {
+            self.may_exist(&path.written) && access(&path.written, AccessFlags::R_OK).is_ok()
+        };
         found.filter(|path| !place.starts_with('/') || is_open(path)).collect()
     }
 

@@ -83,11 +83,14 @@ pub(super) fn reachable(context: &SandboxContext<'_>) -> Vec<PathBuf> {
         .chain(USER_SOCKETS.iter().map(|name| runtime.join(name)))
         .chain(context.home.iter().flat_map(|home| HOME_SOCKETS.iter().map(|name| home.join(name))))
         .chain(values.filter_map(socket_of))
-        .filter(|path| is_open(path))
+        .filter(|path| context.may_exist(path) && is_open(path))
         .collect();
-    collect(&runtime, USER_SOCKET_PREFIXES, FOLDERS_MAX, &mut sockets);
-    for folder in folders(context, uid) {
-        collect(&folder, &[""], 1, &mut sockets);
+    // Nothing is looked for in folders that are known to be missing.
+    if context.may_exist(&runtime) {
+        collect(&runtime, USER_SOCKET_PREFIXES, FOLDERS_MAX, &mut sockets);
+    }
+    for folder in folders(context, uid).iter().filter(|folder| context.may_exist(folder)) {
+        collect(folder, &[""], 1, &mut sockets);
     }
     for path in &mut sockets {
         *path = resolve(path);

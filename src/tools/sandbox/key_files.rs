@@ -23,6 +23,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Finds the files that settings of ssh and git name, if they can be closed to commands.
 pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<LinkedPath> {
     let files = SETTINGS.iter().flat_map(|place| context.login_paths(place));
+    let files = files.filter(|path| context.may_exist(path.real()));
     let files = files.filter_map(|path| read_regular(path.real(), BYTES_MAX).ok());
     let variables = VARIABLES.iter().filter_map(|name| context.variable(name));
     let variables = variables.map(|value| OsString::into_encoded_bytes(value.to_owned()));

@@ -73,7 +73,8 @@ pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<Li
         files.extend(in_folders.flat_map(|folder| entries(folder).0));
         files
     };
-    let files = FOLDERS.iter().flat_map(files_of_programs);
+    let may_exist = |folder: &&&str| context.may_exist(&home.join(folder));
+    let files = FOLDERS.iter().filter(may_exist).flat_map(files_of_programs);
     let is_needed = |path: &Path| NEEDED.iter().any(|needed| *path == home.join(needed));
     let is_secret = |path: &PathBuf| name_of(path).is_some_and(names_secret) && !is_needed(path);
     context.closable(files.filter(is_secret).collect::<Vec<_>>().into_iter(), writable)

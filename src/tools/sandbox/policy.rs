@@ -106,7 +106,7 @@ impl SandboxPolicy {
         listed: &ListedPaths,
     ) {
         let (scratch, temporary) = (context.real(context.scratch), context.temporary_folders());
-        self.working_tree = context.tree();
+        self.working_tree = context.tree().to_vec();
         if mode.is_read_only() {
             let has_tree =
                 |folder: &Path| self.working_tree.iter().any(|working| working.starts_with(folder));
@@ -159,7 +159,8 @@ impl SandboxPolicy {
         let PathForms { all: denied, real } =
             PathForms::of(logins.chain(&config_dir), &allow_read, deny_read, |it| context.real(it));
         let scratch = context.real(context.scratch);
-        let mut allowed = [allow_read, context.tree(), vec![scratch], allow_write].concat();
+        let tree = context.tree().to_vec();
+        let mut allowed = [allow_read, tree, vec![scratch], allow_write].concat();
         // A program in a container of its own (Flatpak) has its settings in a closed folder.
         allowed.extend(context.folder("XDG_CONFIG_HOME"));
         let is_denied = |part: &Path| denied.contains(part);

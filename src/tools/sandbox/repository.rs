@@ -19,11 +19,15 @@ pub(super) struct Repository {
     pub(super) data: Option<PathBuf>,
 }
 
-/// Finds the working tree around `cwd`, a real path. `None` if it would be the home folder or a
-/// parent of it, unless that is the working directory itself.
-pub(super) fn find_repository(cwd: &Path, home: Option<&Path>) -> Option<Repository> {
+/// Finds the working tree around `cwd`, a real path. `home` returns the real path of the home
+/// folder. `None` if the tree would be that folder, or a parent of it, unless that is the working
+/// directory itself.
+pub(super) fn find_repository(
+    cwd: &Path,
+    home: impl FnOnce() -> Option<PathBuf>,
+) -> Option<Repository> {
     let top = checkout_root(cwd)?;
-    let whole = top.parent().is_none() || home.is_some_and(|home| home.starts_with(top));
+    let whole = top.parent().is_none() || home().is_some_and(|home| home.starts_with(top));
     if top != cwd && (whole || !same_owner(top, cwd)) {
         return None;
     }
@@ -42,25 +46,25 @@ pub struct SettingsFolders {
 /// Finds the folders that hold settings for a working folder: never the home folder, whose settings
 /// are those of the user, and never a folder of another owner.
 pub fn settings_folders(cwd: &Path, home: Option<&Path>) -> SettingsFolders {
-    let (cwd, home) = (resolve(cwd), home.map(resolve));
-    let Some(Repository { top, data }) = find_repository(&cwd, home.as_deref()) else {
+    let (cwd, home) = (resolve(cwd), || home.map(resolve));
+    let Some(Repository { top, data }) = find_repository(&cwd, home) else {
         return SettingsFolders::default();
     };
     let main = data.filter(|data| data.ends_with(".git"));
     let main = main.and_then(|data| Some(data.parent()?.to_path_buf()));
-    let is_ours =
-        |main: &PathBuf| !home.is_some_and(|home| home.starts_with(main)) && same_owner(main, &cwd);
+    let is_ours = |main: &PathBuf| {
+        !home().is_some_and(|home| home.starts_with(main)) && same_owner(main, &cwd)
+    };
     SettingsFolders { main: main.filter(is_ours), top: Some(top).filter(|top| *top != cwd) }
 }
 
-/// Returns the repositories around working folders, and their data elsewhere, as real paths.
+/// Returns the repositories around working folders, which are real paths, and their data elsewhere,
+/// as real paths.
 pub(in super::super) fn repository_folders(roots: &[PathBuf], home: Option<&Path>) -> Vec<PathBuf> {
-    let home = home.map(resolve);
-    let roots: Vec<PathBuf> = roots.iter().map(|root| resolve(root)).collect();
-    let found = roots.iter().filter_map(|root| find_repository(root, home.as_deref()));
+    let found = roots.iter().filter_map(|root| find_repository(root, || home.map(resolve)));
     let mut folders: Vec<PathBuf> =
         found.flat_map(|found| [found.top].into_iter().chain(found.data)).collect();
-    folders.retain(|folder| !is_in_any(folder, &roots));
+    folders.retain(|folder| !is_in_any(folder, roots));
     folders.sort_unstable();
     folders.dedup();
     folders
