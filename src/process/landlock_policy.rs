@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::egress::{JobEgress, SocketFilter};
-use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter};
+use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter, test_in_this_thread};
 
 /// Everything that a program may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,11 +100,26 @@ impl LandlockSupport {
     /// Asks the kernel, and verifies it in a trial thread: inside a container Landlock may be
     /// reported and yet be forbidden. The result is cached.
     pub fn probe() -> Self {
+        Self::probe_and(|| ())
+    }
+
+    /// Like [`Self::probe`], before a call of
+    /// [`filters_system_calls`](super::filters_system_calls): one thread tests both.
+    pub fn probe_with_filters() -> Self {
+        Self::probe_and(test_in_this_thread)
+    }
+
+    /// Probes. The trial thread then makes a further test.
+    fn probe_and(further: fn()) -> Self {
         static KNOWN: OnceLock<LandlockSupport> = OnceLock::new();
         *KNOWN.get_or_init(|| {
             let abi = kernel::abi();
             // Only the trial thread is restricted, and it ends right away.
-            let trial = || verify_enforcement().is_ok_and(|holds| holds);
+            let trial = move || {
+                let holds = verify_enforcement().is_ok_and(|holds| holds);
+                further();
+                holds
+            };
             let tried = || std::thread::Builder::new().spawn(trial);
             let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
             Self { abi: if works { abi } else { 0 } }

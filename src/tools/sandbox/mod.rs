@@ -194,8 +194,13 @@ impl Sandbox {
         context: &SandboxContext<'_>,
     ) -> Result<Self, SandboxError> {
         let policy = SandboxPolicy::new(settings, context)?;
-        let (mode, landlock) = (settings.mode, LandlockSupport::probe());
+        let mode = settings.mode;
         let is_wanted = mode != SandboxMode::Off;
+        let landlock = if is_wanted {
+            LandlockSupport::probe_with_filters()
+        } else {
+            LandlockSupport::probe()
+        };
         let is_on = is_wanted && landlock.abi > 0;
         let has_lists = is_wanted && !settings.no_network && settings.egress.is_some();
         if has_lists && !(is_on && filters_calls(landlock)) {
