@@ -1,5 +1,6 @@
 //! The system prompt: the built-in one or the user's, and the facts of the run.
 
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -22,12 +23,13 @@ pub struct EnvironmentFacts<'a> {
     pub config: &'a Config,
     /// `2026-11-21`: without the time of day, which would be outdated at the second turn.
     pub date: String,
+    git: OnceCell<String>,
 }
 
 impl<'a> EnvironmentFacts<'a> {
     pub fn new(cwd: &'a Path, config: &'a Config, now: &WallTime) -> Self {
         let date = now.at.to_zoned(now.zone.clone()).strftime("%Y-%m-%d").to_string();
-        Self { cwd, config, date }
+        Self { cwd, config, date, git: OnceCell::new() }
     }
 
     /// Returns the facts, a line each.
@@ -42,7 +44,7 @@ impl<'a> EnvironmentFacts<'a> {
         }
         fact("Date", &self.date);
         fact("Platform", &format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
-        fact("Git", &git(self.cwd));
+        fact("Git", self.git.get_or_init(|| git(self.cwd)));
         fact("Limits", &self.bounds());
         text
     }

@@ -138,6 +138,9 @@ pub(super) fn prepare_folder(folders: &[PathBuf]) -> Result<PathBuf, StateFilePr
 /// Creates a folder and its parent. Nothing is created in a folder of another user.
 fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
     for (folder, others) in with_parent(folder) {
+        if check_private(folder, others).is_ok() {
+            continue;
+        }
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

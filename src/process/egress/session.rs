@@ -1,8 +1,8 @@
 //! The part of a network that several runs share: in a session driven by a host, later turns keep
 //! the background commands of earlier ones, and their ports and sockets.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use nix::sys::resource::{Resource, getrlimit};
@@ -31,7 +31,7 @@ struct SessionState {
     jobs: AtomicU64,
     limits: SocketLimits,
     /// The domains that resolvers append to names.
-    search: Arc<[String]>,
+    search: OnceLock<Arc<[String]>>,
 }
 
 impl SessionEgress {
@@ -49,7 +49,11 @@ impl SessionEgress {
     }
 
     pub(super) fn search(&self) -> &Arc<[String]> {
-        &self.0.search
+        // Most sessions do not limit the network of commands.
+        self.0.search.get_or_init(|| {
+            let resolver = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+            search_domains(&resolver).into()
+        })
     }
 
     /// Returns a number that no other job of the session has.
@@ -61,14 +65,13 @@ impl SessionEgress {
 impl Default for SessionEgress {
     fn default() -> Self {
         let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((KEPT_MAX as u64, 0));
-        let resolver = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         let files = usize::try_from(files).unwrap_or(usize::MAX);
         Self(Arc::new(SessionState {
             since: SystemTime::now(),
             ports: LocalPorts::default(),
             jobs: AtomicU64::new(0),
             limits: SocketLimits::of_files(files),
-            search: search_domains(&resolver).into(),
+            search: OnceLock::new(),
         }))
     }
 }
