@@ -100,7 +100,7 @@ impl Journal {
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(sessions, id, opening)?;
         journal.open(opening, &Terms::default(), JournalStart::new(1));
-        journal.remove_if_lost()
+        journal.sync_or_remove()
     }
 
     /// Creates a session that continues `source`, which stays unchanged. Copies the messages and,
@@ -142,7 +142,7 @@ impl Journal {
             journal.record(&JournalRecord::Background(changes), Sync::Later);
         }
         journal.files_read(work.files_read.clone());
-        journal.remove_if_lost()
+        journal.sync_or_remove()
     }
 
     fn begin(
@@ -166,9 +166,7 @@ impl Journal {
             LeaseRequest { journal: &path, machine: sessions.machine(), epoch_before: 0, lock };
         let lease = SessionLease::acquire_if_available(id, &request)?.map(|(lease, _)| lease);
         let writer = JournalWriter::new(file, 0).with_lease(lease);
-        let journal = Self { path: path.clone(), ..Self::on_writer(writer, sessions, id, opening) };
-        sync_folders(&folder).map_err(unwritable)?;
-        Ok(journal)
+        Ok(Self { path, ..Self::on_writer(writer, sessions, id, opening) })
     }
 
     /// Continues writing after what `writer` holds.
@@ -189,18 +187,23 @@ impl Journal {
         }
     }
 
-    /// Removes the file if a line could not be written.
-    fn remove_if_lost(self) -> Result<Self, JournalError> {
-        let why = match self.health() {
-            JournalHealth::Durable | JournalHealth::Off => return Ok(self),
-            JournalHealth::Lost(why) => why,
+    /// Syncs the folders of a new file: after the file, whose sync stores its name, too, on most
+    /// file systems. Removes it if a line could not be written, or its name not be stored.
+    fn sync_or_remove(self) -> Result<Self, JournalError> {
+        let cause = match self.health() {
+            JournalHealth::Durable | JournalHealth::Off => {
+                match self.path.parent().map_or(Ok(()), sync_folders) {
+                    Ok(()) => return Ok(self),
+                    Err(cause) => cause,
+                }
+            }
+            JournalHealth::Lost(why) => io::Error::other(why),
             // The file belongs to the other process now.
             JournalHealth::TakenOver(why) => {
                 let cause = io::Error::other(why);
                 return Err(JournalError::Unwritable { path: self.path, cause });
             }
         };
-        let cause = io::Error::other(why);
         // A failure has no effect: the file counts as empty.
         let _stays = fs::remove_file(&self.path);
         Err(JournalError::Unwritable { path: self.path, cause })
