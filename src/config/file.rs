@@ -310,3 +310,16 @@ pub fn decode_lossy<'a>(name: &str, bytes: &'a [u8]) -> (Cow<'a, str>, Option<St
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managed_files_and_their_drop_ins_are_managed() {
+        for file in MANAGED_FILES.map(Path::new) {
+            assert!(is_managed(file) && is_managed(&file.with_extension("d").join("a.json")));
+        }
+        assert!(!is_managed(Path::new("/home/a/.outlast/settings.json")));
+    }
+}

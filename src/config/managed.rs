@@ -126,16 +126,3 @@ impl ManagedSettings {
 const DOMAINS_ONLY: &str = "sandbox.network.allowManagedDomainsOnly";
 /// The setting with which allow rules count in managed files only.
 const RULES_ONLY: &str = "allowManagedPermissionRulesOnly";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_and_drop_ins_of_the_machine_are_in_its_folders() {
-        for file in files() {
-            assert!(is_in_folder(&file) && is_in_folder(&file.with_extension("d").join("a.json")));
-        }
-        assert!(!is_in_folder(Path::new("/home/a/.outlast/settings.json")));
-    }
-}
