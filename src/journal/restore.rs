@@ -31,8 +31,8 @@ use super::reader::JournalContents;
 use super::recorded_prompt::RecordedPrompt;
 use super::terms::Terms;
 use super::tool_results::{
-    answers_of, append_to_user, call_ids, ends_with_calls, interrupted_answer, left_off,
-    merge_branch_results, results_off_chain,
+    answers_of, call_ids, ends_with_calls, interrupted_answer, left_off, merge_branch_results,
+    results_off_chain,
 };
 use super::totals::{SessionTotals, TurnCounting, worst_case};
 use super::view::JournalView;
@@ -217,17 +217,16 @@ pub(super) fn restore(
     let (mut messages, repairs) = repair_history(messages, describe);
     let last_usage = replay.last_usage(&chain).filter(|_| repairs.is_empty());
     messages.extend(deferred_message);
-    let fold = mem::take(&mut replay.fold);
-    let mut recorded = fold.recorded().clone();
+    let mut recorded = replay.fold.recorded().clone();
     if let Some(note) = rest.as_ref().map(Rest::note_to_model) {
         recorded.add_user_message(std::slice::from_ref(&note), None);
-        append_to_user(&mut messages, note);
+        Message::user(vec![note]).join(&mut messages);
     }
     let left_off = left_off(&messages, is_recorded.then(|| recorded.left_off()));
     replay.add_open_costs(agents);
     let user_message_ids = replay.user_message_ids(&chain);
     let ids = replay.messages.iter().map(|entry| entry.uuid.clone()).collect();
-    let SessionReplay { opened, signed_by, now, prompt_epoch, .. } = replay;
+    let SessionReplay { opened, signed_by, now, prompt_epoch, fold, .. } = replay;
     let totals = RestoredTotals {
         recovery: replay.totals.recovery.resumed(),
         worked: replay.totals.worked + Moment::default().until(now),

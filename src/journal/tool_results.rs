@@ -87,14 +87,6 @@ pub(super) fn interrupted_answer(intent: Option<&Option<Value>>, unknown: bool) 
     }
 }
 
-/// Adds a block to the last user message.
-pub(super) fn append_to_user(messages: &mut Vec<Message>, block: Block) {
-    match messages.last_mut() {
-        Some(last) if last.role == Role::User => last.content.push(block),
-        Some(_) | None => messages.push(Message::user(vec![block])),
-    }
-}
-
 /// Returns the position of the prompt after these messages. The records of outlast decide; without
 /// them, only a message that the model has not answered can be continued.
 pub(super) fn left_off(messages: &[Message], recorded: Option<LeftOff>) -> Option<LeftOff> {

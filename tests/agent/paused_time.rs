@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outlast::agent::interrupt;
-use outlast::model::StreamProgress;
-use outlast::recovery::{Action, Backoff, Event, Interrupt, Moment, StopReason};
+use outlast::model::{Renewal, StreamProgress};
+use outlast::recovery::{
+    Action, Backoff, ErrorClass, Event, FailureStage, Fault, FaultKind, Interrupt, Moment,
+    StopReason,
+};
 use outlast::transcript::Block;
 use serde_json::json;
 
@@ -43,6 +46,26 @@ async fn an_overload_is_waited_out_with_a_heartbeat_each_minute() {
 }
 
 /// The acceptance of the request and its reply are then noticed together.
+/// The helper's failure explains the rejection and does not replace it: result, event and stop
+/// reason have one class.
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_keeps_the_class_of_the_rejection() {
+    let kind = FaultKind::Refused {
+        status: 401,
+        label: "invalid_api_key".to_owned(),
+        code: String::new(),
+        message: "the helper failed".to_owned(),
+    };
+    let fault = Fault::new(kind, FailureStage::Unsent);
+    let rejected = ScriptedAttempt::status(401, "expired_key");
+    let renewal = Renewal::Failed(Box::new(fault.clone()));
+    let ended = ScriptedRun::renewing(renewal, [rejected]).run().await;
+    let class = ErrorClass::TokenRevoked;
+    assert_eq!(ended.outcome.reason, StopReason::ModelError(class));
+    let last = ended.outcome.failure.expect("the renewal failed");
+    assert_eq!((last.class, last.fault), (class, fault));
+}
+
 #[tokio::test(start_paused = true)]
 async fn housekeeping_begins_even_if_the_whole_reply_comes_at_once() {
     let reply = ScriptedAttempt::reply("Done.").with_progress(vec![StreamProgress::Accepted(None)]);

@@ -107,6 +107,8 @@ pub(super) struct ScriptedTransport {
     attempts: Mutex<VecDeque<ScriptedAttempt>>,
     /// When each attempt was made.
     made: Mutex<Vec<Instant>>,
+    /// What comes of the renewal of a credential.
+    renewal: Renewal,
 }
 
 impl Transport for ScriptedTransport {
@@ -136,7 +138,7 @@ impl Transport for ScriptedTransport {
     }
 
     fn refresh(&self) -> TransportFuture<'_, Renewal> {
-        Box::pin(ready(Renewal::Unchanged))
+        Box::pin(ready(self.renewal.clone()))
     }
 
     fn finish_renewal(&self, _limit: Duration) -> TransportFuture<'_, ()> {
@@ -175,10 +177,18 @@ pub(super) struct ScriptedRun {
 
 impl ScriptedRun {
     pub(super) fn of(attempts: impl IntoIterator<Item = ScriptedAttempt>) -> Self {
+        Self::renewing(Renewal::Unchanged, attempts)
+    }
+
+    pub(super) fn renewing(
+        renewal: Renewal,
+        attempts: impl IntoIterator<Item = ScriptedAttempt>,
+    ) -> Self {
         let folder = scratch_folder();
         let transport = Arc::new(ScriptedTransport {
             attempts: Mutex::new(attempts.into_iter().collect()),
             made: Mutex::default(),
+            renewal,
         });
         let mut setup = setup(&folder, Arc::clone(&transport) as Arc<dyn Transport>);
         setup.limits.heartbeat = Duration::from_mins(1);

@@ -209,7 +209,7 @@ impl World for Process<'_> {
                 ..MessageMeta::default()
             };
             self.journal.message(&message, &meta);
-            self.add(message);
+            message.join(&mut self.messages);
         }
         for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
             self.tell(vec![Block::text(nudge.text())]);
@@ -252,14 +252,7 @@ impl Process<'_> {
     fn tell(&mut self, blocks: Vec<Block>) {
         let message = Message::user(blocks);
         self.journal.message(&message, &MessageMeta::default());
-        self.add(message);
-    }
-
-    fn add(&mut self, message: Message) {
-        match self.messages.last_mut() {
-            Some(last) if last.role == message.role => last.content.extend(message.content),
-            Some(_) | None => self.messages.push(message),
-        }
+        message.join(&mut self.messages);
     }
 
     fn ask(&mut self) -> Event {
@@ -308,7 +301,7 @@ impl Process<'_> {
             }
         }
         self.journal.message(&Message::user(results.clone()), &MessageMeta::default());
-        self.add(Message::user(results));
+        Message::user(results).join(&mut self.messages);
         event
     }
 }

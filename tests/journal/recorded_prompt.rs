@@ -358,6 +358,7 @@ const WRITES: &[(&str, fn(&mut Journal))] = &[
     }),
     ("last reply", |journal| write_reply(journal, vec![Block::text("The end.")], CUT)),
     ("last end", |journal| journal.end(StopReason::MaxTurns, None)),
+    ("message after the end", |journal| write_message(journal, &user("Go on."))),
 ];
 
 /// The state that a process has of its prompt is the one that the next process reads, after every

@@ -384,7 +384,7 @@ fn a_search_without_its_result_is_removed_wherever_its_message_is_blamed() {
         vec![prompt("go"), Message::assistant(reply), prompt("next")]
     };
     for (why, spot) in
-        [(RejectedBlock::Block, 1), (RejectedBlock::Pairs, 1), (RejectedBlock::Pairs, 2)]
+        [(RejectedContent::Block, 1), (RejectedContent::Pairs, 1), (RejectedContent::Pairs, 2)]
     {
         let open = talk(vec![Block::text("Looking."), search(), Block::text("So.")]);
         let mut messages = open.clone();

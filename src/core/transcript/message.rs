@@ -30,7 +30,7 @@ impl Message {
     }
 
     /// Appends the message to `messages`, or joins it with the last one if that has the same role.
-    pub(super) fn join(self, messages: &mut Vec<Self>) {
+    pub fn join(self, messages: &mut Vec<Self>) {
         match messages.last_mut() {
             Some(last) if last.role == self.role => last.content.extend(self.content),
             Some(_) | None => messages.push(self),
