@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
-use crate::process::{FileLock, LockError, LockHolder, TrustedOwners, sync_folder};
+use crate::process::{FileLock, LockError, LockHolder, LockedFile, TrustedOwners, sync_folder};
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
@@ -266,7 +266,7 @@ impl TaskFolder {
 
     /// True if a worker on this host is working on the task.
     pub fn is_locked(&self) -> bool {
-        let Ok(file) = File::open(self.lock_path()) else { return false };
+        let Ok(file) = File::open(self.lock_path()).map(LockedFile::from) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::process::LockedFile;
+
 use super::SessionId;
 use super::damage::is_rest_name;
 use super::entry::{LineChecksum, check_seal};
@@ -101,7 +103,7 @@ fn delete_session(path: &Path, before: SystemTime) -> Option<usize> {
     if !is_old(&fs::symlink_metadata(path).ok()?, before) {
         return None;
     }
-    let file = open_without_links(path).ok()?;
+    let file = LockedFile::from(open_without_links(path).ok()?);
     // Locked until it is deleted, so that no process starts to work on the session meanwhile.
     file.try_lock().ok()?;
     if is_held_elsewhere(path) {

@@ -1,7 +1,6 @@
 //! The lock on a session's file, which has one writer.
 
 use std::fs::{File, TryLockError};
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -16,38 +15,6 @@ use super::{JournalError, SessionId, reader};
 /// the lock to a child for a moment, and a search for unfinished sessions takes it briefly.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
-
-/// A file that is unlocked when it is dropped. Closing it is not enough: a child process has the
-/// descriptor, and with it the lock, until its program starts.
-#[derive(Debug)]
-pub(super) struct LockedFile(File);
-
-impl From<File> for LockedFile {
-    fn from(file: File) -> Self {
-        Self(file)
-    }
-}
-
-impl Deref for LockedFile {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        &self.0
-    }
-}
-
-impl DerefMut for LockedFile {
-    fn deref_mut(&mut self) -> &mut File {
-        &mut self.0
-    }
-}
-
-impl Drop for LockedFile {
-    fn drop(&mut self) {
-        // Without locks, no lock has to be released.
-        let _unlocked = self.0.unlock();
-    }
-}
 
 /// The state of the kernel's lock on the session's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,24 +81,4 @@ pub(super) fn is_held(file: &File) -> bool {
         }
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsRawFd;
-
-    use super::*;
-
-    #[test]
-    fn a_dropped_file_is_unlocked_though_a_child_process_has_its_descriptor() {
-        let file = tempfile::tempfile().expect("a file");
-        let of_the_child = file.try_clone().expect("the same open file");
-        let another = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("opened");
-        let file = LockedFile::from(file);
-        lock(&file).expect("nothing else has it");
-        assert!(matches!(another.try_lock(), Err(TryLockError::WouldBlock)));
-        drop(file);
-        another.try_lock().expect("it was released");
-        drop(of_the_child);
-    }
 }

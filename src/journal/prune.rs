@@ -4,6 +4,7 @@
 use std::fs::{File, TryLockError};
 use std::time::{Duration, SystemTime};
 
+use crate::process::LockedFile;
 use crate::process::file_reads::open_regular;
 
 use super::cleanup::{delete_files_of, is_dated, is_ours};
@@ -116,7 +117,7 @@ pub enum RemovalError {
 /// # Errors
 /// The session is not deleted, for the reason given.
 pub fn remove_session(file: &SessionFile) -> Result<(), RemovalError> {
-    let opened = open_without_links(&file.path)?;
+    let opened = LockedFile::from(open_without_links(&file.path)?);
     // Locked until it is deleted, so that no process starts to work on the session meanwhile.
     match opened.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(RemovalError::Running),

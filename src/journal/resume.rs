@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::process::LockedFile;
 use crate::recovery::Money;
 use crate::transcript::{Block, Message, Usage};
 
@@ -13,7 +14,7 @@ use super::damage::{OnDamage, Rest};
 use super::ended_calls::UndoneCalls;
 use super::entry::{MessageMeta, ProcessOpening};
 use super::lease::{LeaseRequest, SessionLease, Takeover};
-use super::lock::{LockedFile, lock_session};
+use super::lock::lock_session;
 use super::log::JournalStart;
 use super::moved_session::record_move;
 use super::output::await_earlier_thread;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::process::LockedFile;
 use crate::process::file_reads::open_regular;
 
 use super::lease_record::is_held_elsewhere;
-use super::lock::{LockedFile, lock};
+use super::lock::lock;
 use super::reader::is_ended;
 use super::session_folder::entries;
 use super::summary::SessionFile;

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
+use crate::process::LockedFile;
+
 use super::lease::{FenceError, LeaseFence, SessionLease};
-use super::lock::{LockedFile, lock};
+use super::lock::lock;
 use super::session_folder::sync_folders;
 
 /// The bytes that identify the record with which a process takes a session over.

@@ -82,7 +82,7 @@ pub use egress::{
     Refusal, RefusalLog, RefusalReason, RegisteredConnection, RunEgress, SessionEgress,
     UnixSocketTerms,
 };
-pub use file_lock::{FileLock, LockError, LockHolder};
+pub use file_lock::{FileLock, LockError, LockHolder, LockedFile};
 pub use held_folder::{HeldFolder, sync_folder};
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
