@@ -125,12 +125,17 @@ impl PipeName {
 /// Returns true if a process that can write to one of the `outputs` of a program may pass on what
 /// the program has written: it reads from a pipe or a socket, as the right side of a shell pipeline
 /// does, and not from the `input` of the program. A process that the shell has started in the
-/// background reads from `/dev/null`. Blocks.
+/// background reads from `/dev/null`. A program that this process is just starting has copies of all
+/// its descriptors, and passes nothing on. Blocks.
 pub fn has_filter(outputs: &[PipeName], input: Option<&PipeName>) -> bool {
     let Ok(mut processes) = stat::process_ids() else { return true };
     let own = getpid();
     processes.any(|process| {
-        let is_holder = |pipe: &PipeName| write_end(process, &pipe.0, false) == WriteEnd::Open;
+        let is_holder = |pipe: &PipeName| match write_end(process, &pipe.0) {
+            WriteEnd::Open => true,
+            WriteEnd::Copy => stat::of(process).is_some_and(|stat| stat.parent != own),
+            WriteEnd::Absent | WriteEnd::Unlisted => false,
+        };
         process != own && outputs.iter().any(is_holder) && reads_elsewhere(process, input)
     })
 }
@@ -163,15 +168,17 @@ fn processes() -> Vec<(Kinship, WriteEnd)> {
         }
     };
     let seen = living.iter().map(|(process, stat)| {
-        let is_child = lineage.contains(&stat.parent);
-        (kinship(process, stat), write_end(*process, &pipe, is_child))
+        let end = write_end(*process, &pipe);
+        // Not started by an ancestor, it has opened the pipe itself.
+        let is_own = end == WriteEnd::Copy && !lineage.contains(&stat.parent);
+        (kinship(process, stat), if is_own { WriteEnd::Open } else { end })
     });
     seen.collect()
 }
 
-/// Determines whether a process has a pipe open for writing. A descriptor that is closed on exec is
-/// a copy if the process is a child of an ancestor.
-fn write_end(process: Pid, pipe: &Path, is_child: bool) -> WriteEnd {
+/// Determines whether a process has a pipe open for writing. If all its descriptors of the pipe are
+/// closed on exec, it has a copy, or has opened the pipe itself.
+fn write_end(process: Pid, pipe: &Path) -> WriteEnd {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
         return WriteEnd::Unlisted;
     };
@@ -181,8 +188,8 @@ fn write_end(process: Pid, pipe: &Path, is_child: bool) -> WriteEnd {
             let number = descriptor.file_name();
             let info = format!("/proc/{process}/fdinfo/{}", number.to_string_lossy());
             match std::fs::read_to_string(info).map_or(WriteEnd::Absent, |info| end_of(&info)) {
-                WriteEnd::Copy if is_child => found = WriteEnd::Copy,
-                WriteEnd::Open | WriteEnd::Copy => return WriteEnd::Open,
+                WriteEnd::Open => return WriteEnd::Open,
+                WriteEnd::Copy => found = WriteEnd::Copy,
                 WriteEnd::Absent | WriteEnd::Unlisted => {}
             }
         }
@@ -207,6 +214,10 @@ fn end_of(info: &str) -> WriteEnd {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::waitpid;
+    use nix::unistd::{ForkResult, dup2_stdin, fork, pause};
+
     use super::*;
 
     const KINSHIPS: [Kinship; 3] = [Kinship::SelfOrAncestor, Kinship::Group, Kinship::Unrelated];
@@ -285,10 +296,26 @@ mod tests {
     }
 
     #[test]
-    fn a_write_end_that_is_closed_on_exec_is_a_copy_only_in_a_child_of_an_ancestor() {
-        let (_reader, writer) = std::io::pipe().expect("a pipe");
-        let PipeName(pipe) = PipeName::of(&writer).expect("a name");
-        assert_eq!(write_end(getpid(), &pipe, true), WriteEnd::Copy);
-        assert_eq!(write_end(getpid(), &pipe, false), WriteEnd::Open);
+    fn a_program_that_is_just_started_is_not_a_filter() {
+        let (beside, _writer) = std::io::pipe().expect("a pipe");
+        let (reader, output) = std::io::pipe().expect("a pipe");
+        let outputs: Vec<PipeName> = PipeName::of(&reader).into_iter().collect();
+        // SAFETY: the child makes system calls only.
+        let child = match unsafe { fork() }.expect("a child") {
+            ForkResult::Child => loop {
+                let _ = dup2_stdin(&beside);
+                pause();
+            },
+            ForkResult::Parent { child } => child,
+        };
+        while !reads_elsewhere(child, None) {
+            std::thread::yield_now();
+        }
+        let PipeName(pipe) = &outputs[0];
+        let found = (write_end(child, pipe), has_filter(&outputs, None));
+        kill(child, Signal::SIGKILL).expect("it waits");
+        waitpid(child, None).expect("it ends");
+        assert_eq!(found, (WriteEnd::Copy, false));
+        drop(output);
     }
 }
