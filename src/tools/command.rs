@@ -16,7 +16,8 @@ use super::capture::OutputCapture;
 /// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
 
-/// The maximum time for a killed command to exit. It takes longer only if it hangs in the kernel.
+/// The maximum time for a killed command to exit. It takes longer if it hangs in the kernel, or on a
+/// busy machine.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// The time for which output is still read when the command has exited but other processes hold its
@@ -24,6 +25,9 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_millis(200);
 
 const CHUNK: usize = 64 << 10;
+
+/// The number of times that a pipe is read when its time is over: what it holds, and its end.
+const READS_AT_END: usize = 2;
 
 /// The cause of a command's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,12 +170,16 @@ pub(super) async fn wait_for_end(
         let is_short = out_of_memory_kills() > kills_before;
         ended.cause = if is_short { CommandEnd::KilledForMemory } else { CommandEnd::Exited };
     }
-    let is_pipe_open = output.is_some();
-    // On a busy machine the time may run out before the printed output was read.
-    chunk.clear();
-    chunk.reserve(CHUNK);
-    if let Some(Ok(_)) = output.map(|pipe| pipe.try_read_buf(&mut chunk)) {
-        capture.push(&chunk).await;
+    let mut is_pipe_open = output.is_some();
+    // On a busy machine the time may run out before the printed output, and its end, were read.
+    for pipe in output.iter().cycle().take(READS_AT_END) {
+        chunk.clear();
+        chunk.reserve(CHUNK);
+        match pipe.try_read_buf(&mut chunk) {
+            Ok(0) => is_pipe_open = false,
+            Ok(_) => capture.push(&chunk).await,
+            Err(_) => break,
+        }
     }
     ended.left_behind = running.end_leftovers().await || is_pipe_open;
     ended

@@ -65,7 +65,7 @@ impl CommandReport<'_> {
     fn status_line(&self) -> (Option<String>, bool) {
         let gone = match self.ended.status {
             Some(_) => "was stopped",
-            None => "could not be stopped: it hangs in the kernel",
+            None => "was killed and has not ended yet",
         };
         match (self.ended.cause, self.ended.status) {
             (CommandEnd::Cancelled, _) => {

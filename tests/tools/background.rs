@@ -359,12 +359,12 @@ async fn a_call_survives_a_missing_output_file() {
         scratch.display()
     );
     let outcome = bench.bash(&takes_away).await;
-    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
+    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "{outcome:?}");
     assert!(text(&outcome).contains("was deleted"), "it says so");
     let bench = Bench::open();
     fs::write(bench.outside().join("scratch"), "in the way").expect("a file");
     let outcome = bench.bash("seq 1 20000; echo end").await;
-    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
+    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "{outcome:?}");
     assert!(text(&outcome).contains("could not be saved"), "it says so");
     begin(&bench, "seq 1 20000; echo end").await;
     assert!(text(&end_of(&bench, "bash_1").await).ends_with("end"));

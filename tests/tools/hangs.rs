@@ -149,18 +149,29 @@ async fn a_silent_daemon_ends_with_the_command_that_started_it() {
 
 #[tokio::test]
 async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
-    let bench = Bench::open();
     let command = "trap '' TERM; sleep 1000 & echo $! > child; echo $$ > leader; \
                    while :; do wait; done";
-    let start = Stopwatch::start();
-    // By then it must not heed the signal any more, even on a busy machine.
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 4_500 })).await;
-    assert_fails_with(&outcome, "Timed out after 4s 500ms: the command was stopped.");
-    assert_eq!(outcome.detail["exit_code"], 137);
-    assert!(start.elapsed() > Duration::from_millis(6_500), "SIGTERM comes first");
-    start.assert_within(SOON, "the end of the group");
-    assert!(!is_alive(&bench.content("leader")));
-    assert_gone(&bench.content("child")).await;
+    // A busy machine may not let it run within the time that it has.
+    for seconds in [1, 4, 16] {
+        let bench = Bench::open();
+        let start = Stopwatch::start();
+        let timeout = Duration::from_secs(seconds);
+        let outcome =
+            bench.run("Bash", json!({ "command": command, "timeout": seconds * 1_000 })).await;
+        assert_fails_with(&outcome, &format!("Timed out after {seconds}s: the command was "));
+        let has_begun = std::fs::metadata(bench.cwd.join("leader")).is_ok_and(|it| it.len() > 0);
+        if !has_begun || text(&outcome).contains("has not ended yet") {
+            continue;
+        }
+        assert!(text(&outcome).contains(" was stopped."), "{outcome:?}");
+        assert_eq!(outcome.detail["exit_code"], 137);
+        assert!(start.elapsed() > timeout + Duration::from_secs(2), "SIGTERM comes first");
+        start.assert_within(timeout + SOON, "the end of the group");
+        assert!(!is_alive(&bench.content("leader")));
+        assert_gone(&bench.content("child")).await;
+        return;
+    }
+    panic!("the command was never started and ended in time");
 }
 
 #[tokio::test]
