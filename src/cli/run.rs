@@ -14,7 +14,7 @@ use crate::journal::delete_old_sessions;
 use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
 use crate::telemetry::TelemetryExporter;
-use crate::tools::{GrantSource, SandboxState};
+use crate::tools::{Acceptance, GrantSource, RequirementReport, SandboxState};
 
 use super::args::{OutputArgs, OutputFormat, RunArgs, Verbosity};
 use super::assemble::{assemble, fast_mode_warning};
@@ -540,7 +540,12 @@ impl RunJob {
     ) -> RunOutcome {
         let is_internal = reason == StopReason::InternalError;
         let outcome = snapshots.outcome(reason, self.settings.persist, self.clock.elapsed());
+        let (attempts, passed) = snapshots.checks();
+        let requirement = self.settings.demands.requirement.as_ref().map(|requirement| {
+            RequirementReport::new(requirement.command.clone(), attempts, passed)
+        });
         RunOutcome {
+            acceptance: Acceptance { requirement, ..outcome.acceptance },
             costs: RunCosts { budget: self.settings.config.max_budget_usd, ..outcome.costs },
             broken: is_internal.then(|| last_panic().to_string()),
             ..outcome

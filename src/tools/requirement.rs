@@ -139,20 +139,27 @@ pub struct RequirementReport {
     pub output: String,
 }
 
+impl RequirementReport {
+    /// The state of a command of which only this is known.
+    pub fn new(command: String, attempts: u32, passed: bool) -> Self {
+        Self {
+            command,
+            passed,
+            attempts,
+            exit_code: passed.then_some(0),
+            how: None,
+            timed_out: false,
+            output: String::new(),
+        }
+    }
+}
+
 impl RequirementState {
     /// Creates the state before the first check.
     pub(super) fn new(requirement: Requirement) -> Result<Self, InvalidCommand> {
         check_command(&requirement.command)?;
-        let verified = Mutex::new(RequirementReport {
-            command: requirement.command.clone(),
-            attempts: 0,
-            passed: false,
-            exit_code: None,
-            how: None,
-            timed_out: false,
-            output: String::new(),
-        });
-        Ok(Self { requirement, verified })
+        let report = RequirementReport::new(requirement.command.clone(), 0, false);
+        Ok(Self { requirement, verified: Mutex::new(report) })
     }
 
     pub(super) fn requirement(&self) -> &Requirement {

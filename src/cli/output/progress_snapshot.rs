@@ -26,6 +26,8 @@ struct RecordedSnapshot {
     /// Time of the last step.
     now: Moment,
     working: bool,
+    /// The number of times that the command of `--require` was begun.
+    checks: u32,
     warnings: Vec<String>,
     tasks: Vec<BackgroundTask>,
     agents: Vec<AgentTask>,
@@ -45,6 +47,14 @@ impl SnapshotRecorder {
     /// Returns true if tools were running at the last event.
     pub fn is_working(&self) -> bool {
         self.0.lock().working
+    }
+
+    /// Returns the number of times that the command of `--require` was begun, and whether the last
+    /// time has passed.
+    pub fn checks(&self) -> (u32, bool) {
+        let snapshot = self.0.lock();
+        let (ended, passed) = snapshot.recorded.checks();
+        (ended.max(snapshot.checks), passed && ended >= snapshot.checks)
     }
 
     /// Returns the outcome as far as recorded, `elapsed` after the start. `persists` is true if a
@@ -88,6 +98,9 @@ impl Observer for SnapshotRecorder {
             });
             snapshot.now = transition.at;
             snapshot.recorded.step(transition);
+            if phase == Phase::RunningRequirement {
+                snapshot.checks = snapshot.recorded.checks().0 + 1;
+            }
             let turns = snapshot.stats.turns;
             snapshot.stats.recovery.observe(transition, turns);
         } else if let RunEvent::Heartbeat(heartbeat) = event {
@@ -198,6 +211,8 @@ mod tests {
             let cut = next.step(at, Event::Interrupted(by), &limits).unwrap().next.phase;
             let at_work = cut == Phase::Stopped(StopReason::AbortedTools(by));
             assert_eq!(snapshots.is_working(), at_work, "{phase:?}");
+            let checks = u32::from(phase == Phase::RunningRequirement);
+            assert_eq!(snapshots.checks(), (checks, false), "{phase:?}");
         }
     }
 }
