@@ -1,13 +1,13 @@
 //! Batches on engines: handed over once, looked up, and refused in words.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use outlast::rehearsal::Scenario;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::fixture::{BatchFixture, Ended, FREE, end, with_effects};
+use crate::support::programs::write_program;
 
 /// Prints the job and counts the calls, unless a file has a reason to refuse.
 const SBATCH: &str = r#"#!/bin/sh
@@ -48,9 +48,7 @@ impl EngineFixture {
         let batch = BatchFixture::new(with_effects(Scenario::new())).tasks(tasks, |_| Value::Null);
         let programs = tempfile::tempdir().expect("a scratch folder");
         for (name, text) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("kubectl", KUBECTL)] {
-            let path = programs.path().join(name);
-            fs::write(&path, text).expect("a new file");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+            write_program(&programs.path().join(name), text);
         }
         Self { batch, programs }
     }

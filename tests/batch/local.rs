@@ -3,7 +3,6 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -17,6 +16,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::fixture::{BatchFixture, FREE, end, of_task, with_effects};
+use crate::support::programs::write_program;
 use crate::support::{FifoSignal, is_alive, with_time_limit};
 
 fn pid(child: &Child) -> Pid {
@@ -459,9 +459,7 @@ exit 128
 async fn a_clone_that_fails_is_temporary_and_neither_shows_nor_passes_on_secrets() {
     let fixture = BatchFixture::new(with_effects(Scenario::new()));
     let git = fixture.path().join("bin/git");
-    fs::create_dir(fixture.path().join("bin")).expect("a new folder");
-    fs::write(&git, BROKEN_GIT).expect("a new file");
-    fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&git, BROKEN_GIT);
     let source = json!({ "repository": "https://me:hunter2-hunter2@127.0.0.1:1/x" });
     let tasks = format!("{}\n", json!({ "prompt": "Do number 0.", "git": source }));
     fs::write(fixture.path().join("tasks.jsonl"), tasks).expect("a new file");

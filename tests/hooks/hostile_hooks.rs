@@ -1,7 +1,6 @@
 //! Hostile and careless hooks: each ends in time, with an accurate outcome.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use outlast::hooks::HookFailureKind::{Crash, InvalidOutput, MatcherFailed, Missing};
 use outlast::hooks::{HookContext, HookDecision, HookEvent, HookRuns};
@@ -9,6 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::run::{HookFixture, script};
+use crate::support::programs::write_program;
 use crate::support::{FifoSignal, with_time_limit};
 
 fn guard(text: &str) -> Value {
@@ -156,8 +156,7 @@ async fn endless_hook_output_is_cut_off_at_the_timeout() {
 async fn a_hook_command_that_is_no_program_is_reported_as_missing() {
     let stage = HookFixture::open();
     let foreign = stage.cwd().join("foreign");
-    fs::write(&foreign, "#!/bin/sh\r\nexit 2\r\n").expect("written");
-    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).expect("a mode");
+    write_program(&foreign, "#!/bin/sh\r\nexit 2\r\n");
     let dull = stage.cwd().join("dull");
     fs::write(&dull, "#!/bin/sh\nexit 2\n").expect("written");
     for program in [stage.cwd(), foreign, dull] {

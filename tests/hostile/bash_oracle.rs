@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
+
+use crate::support::programs::write_program;
 
 /// Functions in place of builtins that are harmless. Others, such as `eval`, do what they do, and
 /// what they run is told. A program that is no file ends in `command_not_found_handle`.
@@ -73,9 +74,7 @@ impl BashOracle {
         }
         for place in [&stubs, &cwd.join("bin")] {
             for program in programs {
-                let stub = place.join(program);
-                fs::write(&stub, STUB).expect("a new file");
-                fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
+                write_program(&place.join(program), STUB);
             }
         }
         for wrapper in WRAPPERS {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use outlast::tools::PermissionMode;
 
+use crate::support::programs::write_program;
 use crate::tools::bench::{appears, text};
 use crate::tools::sandbox::SandboxFixture;
 
@@ -221,12 +222,8 @@ async fn a_rule_for_a_program_opens_its_own_login_files_and_no_others() {
         plant(&root.join("home/.kube/config"));
         plant(&root.join("home/.aws/credentials"));
         let bin = root.join("bin");
-        fs::create_dir(&bin).expect("a folder");
         for program in programs {
-            let path = bin.join(program);
-            fs::write(&path, "#!/bin/sh\nexec cat \"$HOME/$2\"\n").expect("a script");
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            fs::set_permissions(&path, mode).expect("ours");
+            write_program(&bin.join(program), "#!/bin/sh\nexec cat \"$HOME/$2\"\n");
         }
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
         settings.environment.retain(|(name, _)| name != "PATH");
@@ -272,10 +269,7 @@ async fn a_denied_file_within_a_login_folder_stays_closed_to_its_program() {
         plant(&root.join("home/.config/gh/private/x"));
         settings.sandbox.deny_read = vec!["~/.config/gh/private".to_owned()];
         let bin = root.join("bin");
-        fs::create_dir(&bin).expect("a folder");
-        fs::write(bin.join("gh"), "#!/bin/sh\nexec cat \"$HOME/$2\"\n").expect("a script");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(bin.join("gh"), mode).expect("ours");
+        write_program(&bin.join("gh"), "#!/bin/sh\nexec cat \"$HOME/$2\"\n");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
         settings.environment.retain(|(name, _)| name != "PATH");
         settings.environment.push(("PATH".into(), path.into()));

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use outlast::process::{PROBE_ARGUMENT, Supervisor};
 use outlast::tools::{Egress, EgressGap, ProbeFailure};
 
+use crate::support::programs::write_program;
 use crate::support::supervisor;
 use crate::tools::bench::{PATIENCE, assert_gone};
 
@@ -34,9 +34,8 @@ async fn a_trial_that_hangs_is_ended_and_the_next_one_counts() {
         hangs.display(),
         env!("CARGO_BIN_EXE_outlast"),
     );
-    fs::write(&program, script).expect("a file");
+    write_program(&program, script);
     fs::write(&hangs, "").expect("a file");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let supervisor = Supervisor::with_binary(&program);
     let missing = Egress::missing_within(&supervisor, HANGS_FOR).expect("the trial hangs");
     let no_result = EgressGap::Kernel { failure: ProbeFailure::NoResult };

@@ -8,6 +8,7 @@ use outlast::process::filters_system_calls;
 use outlast::tools::{PermissionMode, SandboxMode};
 
 use super::{SOCKET_WAYS, run_python};
+use crate::support::programs::write_program;
 use crate::tools::bench::text;
 use crate::tools::sandbox::SandboxFixture;
 
@@ -93,9 +94,7 @@ async fn commands_without_a_rule_have_no_sockets() {
         git.args(command.split(' ')).current_dir(&work).env("HOME", &work);
         assert!(git.status().expect("git is installed").success());
     }
-    std::fs::write(work.join("attempts"), script).expect("a file");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(work.join("attempts"), mode).expect("it is ours");
+    write_program(&work.join("attempts"), script);
     let shown = text(&fixture.bash("git status").await);
     assert!(shown.contains("shut") && !shown.contains("OPEN"), "{shown}");
 }

@@ -1,12 +1,12 @@
 //! Credentials in variables: who gets them, and what is said about those that are withheld.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
+use crate::support::programs::write_program;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A variable of a program, the rule that passes it, and a line of the program.
@@ -49,9 +49,7 @@ const PROGRAM: &str = "#!/bin/sh\nfor name in $NAMES; do eval \"value=\\$$name\"
                        [ -n \"$value\" ] && echo \"has-$name\"; done; exit 1\n";
 
 fn plant(folder: &Path, name: &str) {
-    let path = folder.join(name);
-    fs::write(&path, PROGRAM).expect("a script");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+    write_program(&folder.join(name), PROGRAM);
 }
 
 /// Runs one line with rules for it and for the other programs in it.

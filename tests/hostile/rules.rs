@@ -2,11 +2,11 @@
 //! keeps from commands, it keeps from all of them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use outlast::tools::{BadSettings, Enforced, PermissionMode, SandboxMode, ToolSettings};
 use serde_json::json;
 
+use crate::support::programs::write_program;
 use crate::tools::bench::{call, text};
 use crate::tools::sandbox::{SandboxFixture, singled_out};
 
@@ -75,14 +75,10 @@ fn fixture(program: &str) -> SandboxFixture {
     fs::write(work.join("Rules"), "all:\n\t./attack\n").expect("a file");
     fs::write(work.join("Cargo.toml"), "[package]\nname = \"x\"\nversion = \"0.1.0\"\n")
         .expect("a file");
-    for folder in ["src", "hooks"] {
-        fs::create_dir(work.join(folder)).expect("a folder");
-    }
+    fs::create_dir(work.join("src")).expect("a folder");
     fs::write(work.join("src/lib.rs"), "").expect("a file");
     for name in ["attack", "hooks/pre-commit"] {
-        fs::write(work.join(name), ATTACK).expect("a file");
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(work.join(name), executable).expect("it is ours");
+        write_program(&work.join(name), ATTACK);
     }
     fixture
 }

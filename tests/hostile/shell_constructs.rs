@@ -2,12 +2,13 @@
 //! rule can do no harm.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use outlast::process::LandlockSupport;
 use outlast::tools::{PermissionMode, ToolSettings};
 use serde_json::json;
 
+use crate::support::programs::write_program;
 use crate::tools::bench::{Bench, call, text};
 use crate::tools::sandbox::SandboxFixture;
 
@@ -198,8 +199,7 @@ fn modes() -> [PermissionMode; 4] {
 fn bench(mode: PermissionMode) -> Bench {
     let bench = Bench::with(|settings| settings.permissions.mode = mode);
     bench.file("a", "x\n");
-    let mark = bench.file("mark", "#!/bin/sh\necho > ran\n");
-    fs::set_permissions(mark, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&bench.cwd.join("mark"), "#!/bin/sh\necho > ran\n");
     fs::create_dir(bench.outside().join("home")).expect("a new folder");
     bench
 }
@@ -366,9 +366,7 @@ async fn what_runs_without_a_rule_changes_nothing_and_reaches_nothing() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let script = ATTEMPTS.replace("PORT", &port.to_string());
-    fs::write(work.join("attempts"), script).expect("a file");
-    let executable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(work.join("attempts"), executable).expect("it is ours");
+    write_program(&work.join("attempts"), script);
     fs::write(work.join("a"), "kept\n").expect("a file");
     let git = |arguments: &[&str]| {
         let mut git = std::process::Command::new("git");
@@ -427,8 +425,7 @@ async fn flags_of_plain_commands_write_nothing_and_read_nothing_outside() {
     }
     let work = fixture.root.join("work");
     fs::write(fixture.root.join("outside/data.json"), "[\"kept\"]").expect("a file");
-    fs::write(work.join("attack"), "#!/bin/sh\necho > ran\ncat ../outside/*\n").expect("a file");
-    fs::set_permissions(work.join("attack"), fs::Permissions::from_mode(0o755)).expect("ours");
+    write_program(&work.join("attack"), "#!/bin/sh\necho > ran\ncat ../outside/*\n");
     let script = "git init -q && echo WORD > a && git add a && git -c user.name=A -c \
                   user.email=a@b commit -qm 1 && echo more >> a && git config diff.external \
                   ./attack && git config diff.x.textconv ./attack && echo '* diff=x' > .gitattributes";
@@ -521,8 +518,7 @@ async fn programs_of_the_tree_are_not_looked_up() {
             settings.environment.push(("PATH".into(), path.expect("plain folders")));
         });
         bench.file("a", "x\n");
-        let tac = bench.file("bin/tac", "#!/bin/sh\necho theirs\n");
-        fs::set_permissions(tac, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        write_program(&bench.cwd.join("bin/tac"), "#!/bin/sh\necho theirs\n");
         let shown = text(&bench.bash("tac a").await);
         assert_eq!(shown.trim(), "x", "{mode:?}");
     }

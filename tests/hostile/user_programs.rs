@@ -1,6 +1,6 @@
 //! Programs of the user, changed by a command and run by outlast.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::{env, fs};
 
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::mcp::script;
+use crate::support::programs::write_program;
 use crate::support::python::{python, search_path};
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
@@ -18,12 +19,6 @@ const GUARD: &str = "#!/bin/sh\necho ran >> ../guarded\nexit 0\n";
 
 /// What a command wants to have run outside of its sandbox.
 const EVIL: &str = "#!/bin/sh\ntouch ../pwned\nexit 0\n";
-
-fn write_program(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().expect("it has a folder")).expect("a folder");
-    fs::write(path, text).expect("a file");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
-}
 
 fn hook(event: &str, command: &str) -> Value {
     json!({ "hooks": { event: [{ "hooks": [{ "type": "command", "command": command }] }] } })

@@ -2,7 +2,6 @@
 //! `sh parsed` needs a place that a test does not have, and is only read by the argument parser.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,6 +11,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::json;
 
 use super::pages::{documents, read, sources};
+use crate::support::programs::write_program;
 use crate::support::python::search_path;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
@@ -69,9 +69,7 @@ async fn run(line: &str) -> FinishedProcess {
     let program = Path::new(env!("CARGO_BIN_EXE_outlast"));
     std::os::unix::fs::symlink(program, bin.join("outlast")).expect("a link");
     for other in ["git", "cargo"] {
-        let path = bin.join(other);
-        fs::write(&path, "#!/bin/sh\necho fine\n").expect("the folder is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        write_program(&bin.join(other), "#!/bin/sh\necho fine\n");
     }
     let scenario = blocks(&read("man/outlast-scenario.5.md"), "toml").remove(0);
     let schema = json!({ "type": "object", "required": ["files"] }).to_string();

@@ -2,6 +2,7 @@
 
 pub(crate) mod golden;
 pub(crate) mod host;
+pub(crate) mod programs;
 pub(crate) mod proxy;
 pub(crate) mod python;
 pub(crate) mod requests;

@@ -1,12 +1,12 @@
 //! What commands see of the environment.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use outlast::tools::{ChildEnvironment, PermissionMode, ToolSettings};
 
 use super::bench::{Bench, text};
+use crate::support::programs::write_program;
 
 const OWN: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "the-key-itself-0123456789"),
@@ -367,10 +367,8 @@ async fn without_path_commands_are_found_in_default_folders() {
 fn with_impostors(settings: &mut ToolSettings) {
     settings.permissions.mode = PermissionMode::BypassPermissions;
     let bin = settings.cwd.join("bin");
-    fs::create_dir(&bin).expect("a folder");
     for name in ["bash", "sh", "ls"] {
-        fs::write(bin.join(name), "#!/bin/sh\ntouch it-ran\n").expect("a file");
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).expect("ours");
+        write_program(&bin.join(name), "#!/bin/sh\ntouch it-ran\n");
     }
 }
 

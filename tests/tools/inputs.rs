@@ -1,8 +1,5 @@
 //! Tool calls with invalid input, and their error messages.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use clap::ValueEnum as _;
 use outlast::process::LandlockSupport;
 use outlast::tools::{
@@ -14,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::golden;
 
 use super::bench::{Bench, call, text};
+use crate::support::programs::write_program;
 
 fn told(bench: &Bench, name: &str, input: &Value) -> String {
     match bench.toolbox.admit(&call(name, input.clone())) {
@@ -387,8 +385,8 @@ async fn a_program_named_like_a_read_only_one_cannot_write() {
             let path = format!("{}:{path}", bin.display());
             settings.environment.insert(0, ("PATH".into(), path.into()));
         });
-        let program = bench.file("bin/cat", "#!/bin/sh\necho wrong > \"$1\"\necho ran\n");
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        let program = "#!/bin/sh\necho wrong > \"$1\"\necho ran\n";
+        write_program(&bench.cwd.join("bin/cat"), program);
         let outcome = bench.bash("cat escaped").await;
         assert!(text(&outcome).contains("ran"), "{mode:?}: {}", text(&outcome));
         assert!(!bench.cwd.join("escaped").exists(), "{mode:?}: {}", text(&outcome));

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use outlast::process::{Job, RunningJob, Supervisor};
 
+use crate::support::programs::write_program;
 use crate::support::supervisor;
 
 fn job(command: &str, variable: (&str, &str)) -> Job {
@@ -79,9 +80,7 @@ async fn a_command_that_cannot_be_started_changes_nothing_for_the_next_one() {
 async fn a_program_is_found_in_the_path_of_the_command() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("a-script");
-    fs::write(&script, "echo \"$1\" of \"$0\"").expect("a file");
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("ours");
+    write_program(&script, "echo \"$1\" of \"$0\"");
     let path = format!("/missing:{}", folder.path().display());
     let mut found = job("", ("PATH", &path));
     (found.program, found.arguments) = ("a-script".into(), vec!["argument".into()]);

@@ -4,7 +4,6 @@
 //! of one that was allowed must have been allowed. `CASES=20000` tries more.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -15,6 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
 use super::bench::{Bench, call};
+use crate::support::programs::write_program;
 
 /// Commands that log that they ran.
 const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
@@ -219,9 +219,7 @@ fn every_command_that_bash_runs_was_found_by_the_permission_check() {
     let harmless = Bench::with(|_| {});
     let cwd = &harmless.cwd;
     for name in NAMES {
-        let stub =
-            harmless.file(&format!("bin/{name}"), format!("#!/bin/sh\necho {name} >> $LOG\n"));
-        fs::set_permissions(stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        write_program(&cwd.join("bin").join(name), format!("#!/bin/sh\necho {name} >> $LOG\n"));
     }
     let admits = |bench: &Bench, script: &str| {
         bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()

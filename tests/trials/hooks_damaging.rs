@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, task};
+use crate::support::programs::write_program;
 use crate::support::{RunBuilder, serve};
 
 fn hooks(event: &str, entry: &Value) -> String {
@@ -189,9 +189,7 @@ async fn the_example_hook_of_the_manual_works() {
         let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
         let server = serve(scenario);
         let trial = trial(&server, settings);
-        let path = trial.work().join("guard.py");
-        std::fs::write(&path, guard).expect("written");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
+        write_program(&trial.work().join("guard.py"), guard);
         let ended = trial.args(["do it"]).run().await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(ended.work().join("made").exists(), !denied, "{ended:?}");

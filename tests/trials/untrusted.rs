@@ -1,13 +1,14 @@
 //! An untrusted checkout that tries to attack the user who runs an agent in it.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::outcomes::agrees;
+use crate::support::programs::write_program;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Written by whatever of the checkout runs.
@@ -15,10 +16,7 @@ const PROOF: &str = "it-ran";
 
 /// A file of the checkout, which is executable like all of them.
 fn plant(work: &Path, name: &str, content: &str) {
-    let path = work.join(name);
-    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
-    fs::write(&path, content).expect("a file can be written");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&work.join(name), content);
 }
 
 /// Puts files into `work` that make agent tools run commands or contact another server.

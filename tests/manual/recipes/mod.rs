@@ -2,13 +2,14 @@
 //! replaced by programs that record how they were called.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use outlast::rehearsal::RehearsalServer;
 
 use super::commands::blocks;
 use super::pages::read;
+use crate::support::programs::write_program;
 use crate::support::python::search_path;
 use crate::support::{FinishedProcess, RunBuilder};
 
@@ -28,12 +29,6 @@ fn section(page: &str, heading: &str) -> String {
 fn script(section: &str) -> String {
     let mut scripts = blocks(section, "sh").into_iter();
     scripts.find(|block| block.starts_with("#!")).expect("a script")
-}
-
-fn write_program(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is ours");
-    fs::write(path, text).expect("the folder is ours");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
 /// A recipe in a folder to work in.
