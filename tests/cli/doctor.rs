@@ -12,6 +12,7 @@ use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::stopwatch::Stopwatch;
+use crate::support::wire::dead_end;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const KEY: &str = "test-key-0123456789";
@@ -178,7 +179,7 @@ async fn doctor_reports_a_base_url_without_a_messages_api_and_a_key_that_only_it
 
 #[tokio::test]
 async fn doctor_names_an_unreachable_proxy() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let (_reserved, closed) = dead_end();
     let proxy = format!("http://me:proxy-password-77@{closed}");
     let trial = doctor("http://model.test").env("HTTP_PROXY", &proxy);
     let ended = trial.run().await;

@@ -35,9 +35,11 @@ pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// An address at which no server listens, and the socket that reserves it meanwhile.
+/// An address at which no server listens, and the socket that reserves it meanwhile. A program that
+/// is told the port may listen there.
 pub(crate) fn dead_end() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("loopback is there");
+    socket.set_reuseaddr(true).expect("its port may be shared");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     let address = socket.local_addr().expect("bound");
     (socket, address)

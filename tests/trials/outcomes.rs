@@ -1,16 +1,21 @@
 //! Trials.
 //! The final result states what happened, once.
 
+use std::net::SocketAddr;
+
 use jiff::Timestamp;
 use outlast::rehearsal::{AfterLast, FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
+use crate::support::wire::dead_end;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Where a run is sent.
 enum Service {
     Scripted(RehearsalServer),
     Elsewhere(String),
+    Nowhere((TcpSocket, SocketAddr)),
 }
 
 impl Service {
@@ -18,6 +23,7 @@ impl Service {
         match self {
             Self::Scripted(server) => server.base_url(),
             Self::Elsewhere(url) => url.clone(),
+            Self::Nowhere((_reserved, address)) => format!("http://{address}"),
         }
     }
 }
@@ -41,8 +47,7 @@ fn for_ever(scenario: Scenario) -> Service {
 }
 
 fn unreachable_service() -> Service {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-    Service::Elsewhere(format!("http://{}", listener.local_addr().expect("bound")))
+    Service::Nowhere(dead_end())
 }
 
 fn quota() -> Service {

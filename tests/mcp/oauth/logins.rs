@@ -17,6 +17,7 @@ use tokio::process::Command;
 
 use super::authority::{Authority, CLIENT_ID, CLIENT_SECRET, access_token, refresh_token};
 use super::{entry, login_path, saved, servers, temporary};
+use crate::support::wire::dead_end;
 use crate::support::with_time_limit;
 
 /// The output of a login, and its exit code.
@@ -154,7 +155,8 @@ async fn the_next_login_asks_for_the_scope_that_a_run_lacked() {
 #[tokio::test]
 async fn a_client_that_was_registered_before_keeps_its_secret_and_port() {
     let authority = Authority::start().await;
-    let oauth = json!({ "clientId": "of-the-company", "callbackPort": free_port() });
+    let (_reserved, address) = dead_end();
+    let oauth = json!({ "clientId": "of-the-company", "callbackPort": address.port() });
     let folder = settings(&entry(&authority, &oauth));
     let mut command = outlast(folder.path(), &["mcp", "login", "test"]);
     command.env("MCP_CLIENT_SECRET", CLIENT_SECRET);
@@ -174,11 +176,6 @@ async fn a_client_that_was_registered_before_keeps_its_secret_and_port() {
         "{:?}",
         authority.log()
     );
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-    listener.local_addr().expect("bound").port()
 }
 
 #[tokio::test]
