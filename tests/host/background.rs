@@ -180,9 +180,8 @@ async fn no_command_outlives_the_session() {
 #[tokio::test]
 async fn once_input_has_ended_a_result_waits_for_commands() {
     let server = serve(starts(WAITS).delay(Duration::ZERO).reply("It is built."));
-    let mut host = HostDriver::start(&server, &["--allowed-tools", "Bash"]);
-    host.prompt("build it").await;
-    host.close_stdin();
+    let flags = ["--allowed-tools", "Bash"];
+    let mut host = HostDriver::with_prompt_file(RunBuilder::against(&server), &flags, "build it");
     wait_for_requests(&server, 2).await;
     fs::write(host.process.work().join("go"), "").expect("a file");
     let result = host.result().await;

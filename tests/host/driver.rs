@@ -1,6 +1,8 @@
 //! A host that speaks the protocol line by line.
 
+use std::fs::{self, File};
 use std::io;
+use std::process::Stdio;
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -36,7 +38,19 @@ impl HostDriver {
         // As hosts set it whose own event loop reads the pipe.
         fcntl(&input, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("set");
         let stdin = Sender::from_owned_fd(stdin.into()).ok();
-        let mut process = run.args(FLAGS).args(flags).stdin(input.into()).start();
+        Self::reading(run, flags, input.into(), stdin)
+    }
+
+    /// A host whose only message is this prompt, in a file: no copy of a pipe delays its end.
+    pub(super) fn with_prompt_file(run: RunBuilder, flags: &[&str], text: &str) -> Self {
+        let path = run.work().with_file_name("prompt.jsonl");
+        fs::write(&path, format!("{}\n", prompt_frame(text))).expect("it is ours");
+        let file = File::open(path).expect("it was just written");
+        Self::reading(run, flags, file.into(), None)
+    }
+
+    fn reading(run: RunBuilder, flags: &[&str], input: Stdio, stdin: Option<Sender>) -> Self {
+        let mut process = run.args(FLAGS).args(flags).stdin(input).start();
         let stdout = process.child.stdout.take().expect("standard output is a pipe");
         let stdout = BufReader::new(stdout).lines();
         Self { process, stdin, stdout, frames: Vec::new(), requests: 0 }
@@ -55,9 +69,7 @@ impl HostDriver {
     }
 
     pub(super) async fn prompt(&mut self, text: &str) {
-        self.send(&json!({ "type": "user", "session_id": "", "parent_tool_use_id": null,
-            "message": { "role": "user", "content": text } }))
-            .await;
+        self.send(&prompt_frame(text)).await;
     }
 
     /// Sends a control request without waiting for its reply. Returns its id.
@@ -110,13 +122,9 @@ impl HostDriver {
         self.wait_for_type("result").await
     }
 
-    pub(super) fn close_stdin(&mut self) {
-        self.stdin = None;
-    }
-
     /// Closes standard input and waits for the end. Returns the frames that were left, too.
     pub(super) async fn end(mut self) -> (FinishedProcess, Vec<Value>) {
-        self.close_stdin();
+        self.stdin = None;
         while self.next().await.is_some() {}
         (self.process.end().await, self.frames)
     }
@@ -125,6 +133,11 @@ impl HostDriver {
     pub(super) fn vanish(self) -> RunningProcess {
         self.process
     }
+}
+
+fn prompt_frame(text: &str) -> Value {
+    json!({ "type": "user", "session_id": "", "parent_tool_use_id": null,
+        "message": { "role": "user", "content": text } })
 }
 
 /// Waits until the model server has received so many requests: it sends no event.

@@ -260,7 +260,6 @@ async fn a_slow_reader_gets_every_frame_below_one_megabyte() {
     let server = serve(Scenario::new().tool("Bash", print).reply("Done."));
     let mut host = HostDriver::start(&server, &["--settings", "{\"maxToolResultChars\": 5000000}"]);
     host.prompt("go").await;
-    host.close_stdin();
     let (ended, frames) = host.end().await;
     assert_eq!(ended.code, Some(0));
     let longest = frames.iter().map(|frame| frame.to_string().len()).max();

@@ -80,7 +80,8 @@ fn child_on_a_full_disk() {
     assert!(!file.with_extension("jsonl.new").exists());
     journal.message(&user("Thanks."), &MessageMeta::default());
     assert!(fs::read(&file).expect("readable").starts_with(&before));
-    println!("lost as it should be, after {turns} turns and {tried} attempts");
+    // With one thread, the name of the test is on the line before.
+    println!("\nlost as it should be, after {turns} turns and {tried} attempts");
 }
 
 #[test]

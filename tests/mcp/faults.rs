@@ -279,13 +279,16 @@ async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_ki
     for _ in 0..20 {
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     }
-    bench.wait_for_log("tools/list\n").await;
-    while began.elapsed() < Duration::from_secs(2) {
-        bench.call("echo", "hi").await;
-    }
-    let listings = bench.log().matches("tools/list\n").count();
+    let listings = || bench.log().matches("tools/list\n").count();
+    with_time_limit("a further list", async {
+        while began.elapsed() < Duration::from_secs(2) || listings() < 2 {
+            bench.call("echo", "hi").await;
+        }
+    })
+    .await;
+    let listings = listings();
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a small number");
-    assert!((2..=seconds + 3).contains(&listings), "{listings} in {seconds} s");
+    assert!(listings <= seconds + 3, "{listings} in {seconds} s");
 }
 
 #[tokio::test]

@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use outlast::rehearsal::Scenario;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::runs::{calls, succeeded, told, trial};
 use super::{python, script};
+use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, serve};
 
 #[tokio::test]
 async fn waiting_for_a_required_mcp_server_is_reported_with_name_and_time_limit() {
     let server = serve(Scenario::new().reply("Done."));
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let trial = trial(&server, &["never"]).args(["--mcp-required", "test"]);
     let ended = trial.env("MCP_TIMEOUT", "4000").run().await;
     assert_eq!(ended.result()["terminal_reason"], "mcp_unavailable", "{ended:?}");
-    let told = "waiting for required MCP servers (test), 2s so far, ";
-    assert!(ended.stderr.contains(told), "{}", ended.stderr);
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // After two seconds, or later on a busy machine.
+    let (_, told) = ended.stderr.split_once("waiting for required MCP servers (test), ").unwrap();
+    assert!(told.contains("s so far, "), "{}", ended.stderr);
+    began.assert_within(Duration::from_secs(30), "the end");
 }
 
 #[tokio::test]
