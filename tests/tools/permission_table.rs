@@ -65,8 +65,10 @@ fn is_allowed(bench: &Bench, row: &[&str]) -> bool {
 #[test]
 fn permissions_match_the_table_of_calls() {
     let rows = TABLE.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
-    let rows: Vec<(usize, Vec<&str>)> =
+    let mut rows: Vec<(usize, Vec<&str>)> =
         rows.map(|(at, line)| (at + 1, line.split('\t').collect())).collect();
+    // Those with one mode and the same rules share a bench.
+    rows.sort_by_key(|(_, row)| (row[0], row[1]));
     assert!(rows.len() >= 150, "{} rows", rows.len());
     let mut wrong = Vec::new();
     for rows in rows.chunk_by(|(_, one), (_, next)| one[..2] == next[..2]) {
