@@ -6,6 +6,7 @@ use outlast::process::usable_memory;
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
+use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// What commands may take here: little, so that the tests are quick and safe.
@@ -96,7 +97,7 @@ fn told(ended: &FinishedProcess) -> Vec<(String, Value)> {
 
 #[tokio::test]
 async fn a_command_that_takes_too_much_memory_is_ended_and_the_run_goes_on() {
-    let hogs = hogs();
+    let hogs = rotating_part(hogs(), 3);
     let mut scenario = Scenario::new();
     for (_, command) in &hogs {
         scenario = scenario.tool("Bash", json!({ "command": command, "timeout": 60_000 }));

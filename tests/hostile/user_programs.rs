@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::mcp::script;
 use crate::support::programs::write_program;
 use crate::support::python::{python, search_path};
+use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
 /// A guard that allows everything.
@@ -316,17 +317,14 @@ async fn code_that_a_command_changed_gains_nothing_whatever_loads_it() {
         // A program that was not there.
         ("[ ! -e late ] || ./late", "cp payload late; chmod +x late; touch ran", &[]),
     ];
-    for (line, attack, extra) in rows {
-        for event in ["PreToolUse", "PostToolUse"] {
-            let (ended, home) = poison(&hook(event, line), attack, extra).await;
-            let read = |name: &str| fs::read_to_string(ended.work().join(name)).unwrap_or_default();
-            assert!(
-                ended.work().join("ran").exists(),
-                "{event} {line}: the attack works: {ended:?}"
-            );
-            assert!(!home.path().join("pwned").exists(), "{event} {line}: {ended:?}");
-            assert_eq!(read("leak"), "", "{event} {line}");
-        }
+    let events = ["PreToolUse", "PostToolUse"];
+    let cases = events.into_iter().flat_map(|event| rows.map(|row| (event, row)));
+    for (event, (line, attack, extra)) in rotating_part(cases, 2) {
+        let (ended, home) = poison(&hook(event, line), attack, extra).await;
+        let read = |name: &str| fs::read_to_string(ended.work().join(name)).unwrap_or_default();
+        assert!(ended.work().join("ran").exists(), "{event} {line}: the attack works: {ended:?}");
+        assert!(!home.path().join("pwned").exists(), "{event} {line}: {ended:?}");
+        assert_eq!(read("leak"), "", "{event} {line}");
     }
 }
 

@@ -484,7 +484,7 @@ fn a_run_that_is_cut_anywhere_and_resumed_prints_what_it_would_have_printed() {
         return;
     }
     let is_full = number("FULL").is_some_and(|full| full > 0);
-    let wanted = number("CUTS").unwrap_or(if is_full { 20_000 } else { 500 });
+    let wanted = number("CUTS").unwrap_or(if is_full { 20_000 } else { 250 });
     let (mut cuts, mut seed) = (0, first_seed(1_000));
     while cuts < wanted {
         cuts += u64::try_from(cut_everywhere(seed, &runtime)).expect("few");

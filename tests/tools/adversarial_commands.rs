@@ -219,7 +219,7 @@ fn a_deny_rule_is_found_in_a_very_long_command() {
         settings.permissions.deny = owned(&["Bash(git push *)"]);
     });
     let mut dodged = Vec::new();
-    for filler in rotating_part(fillers, 9) {
+    for filler in rotating_part(fillers, 14) {
         for letters in [50, 900, 9_900, 110_000] {
             let filling = filler.repeat(letters / filler.len());
             let ruinous = denied.map(|end| (&bypass, end));

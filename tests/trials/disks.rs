@@ -10,6 +10,7 @@ use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::kills::can_trace;
+use crate::support::rotation::rotating_part;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000d15c5";
@@ -64,31 +65,30 @@ async fn a_file_that_fails_is_replaced_and_nothing_is_missing_in_the_journal() {
     if !can_trace() {
         return;
     }
-    for (call, error) in [
+    let errors = [
         ("write", "ENOSPC"),
         ("write", "EIO"),
         ("fdatasync", "EIO"),
         ("fdatasync", "ENOSPC"),
         ("write", "EDQUOT"),
-    ] {
-        for number in [2, 5] {
-            let server = serve(task());
-            let injection = format!("{call}:error={error}:when={number}+");
-            let ended = injecting(&server, &injection).run().await;
-            let calls = fs::read_to_string(ended.work().join("calls")).expect("strace wrote it");
-            assert!(calls.contains("(INJECTED)"), "{call} {error}: {calls}");
-            let result = ended.result();
-            assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
-            let journal = (&result["durable"], &result["journal"]["state"]);
-            assert_eq!(journal, (&json!(true), &json!("durable")), "{call} {error}: {ended:?}");
-            assert_eq!(effects(&ended), 3, "{call} {error}: {ended:?}");
-            let next = serve(Scenario::new().reply("Yes."));
-            let again =
-                ended.again(&next.base_url()).args(["--continue", "All of it?"]).run().await;
-            assert_eq!(again.result()["result"], "Yes.", "{call} {error}: {again:?}");
-            let messages = next.requests()[0].body["messages"].as_array().map_or(0, Vec::len);
-            assert_eq!(messages, 9, "the prompt, three calls with results, the answer, the prompt");
-        }
+    ];
+    let cases = [2, 5].into_iter().flat_map(|number| errors.map(|error| (error, number)));
+    for ((call, error), number) in rotating_part(cases, 2) {
+        let server = serve(task());
+        let injection = format!("{call}:error={error}:when={number}+");
+        let ended = injecting(&server, &injection).run().await;
+        let calls = fs::read_to_string(ended.work().join("calls")).expect("strace wrote it");
+        assert!(calls.contains("(INJECTED)"), "{call} {error}: {calls}");
+        let result = ended.result();
+        assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+        let journal = (&result["durable"], &result["journal"]["state"]);
+        assert_eq!(journal, (&json!(true), &json!("durable")), "{call} {error}: {ended:?}");
+        assert_eq!(effects(&ended), 3, "{call} {error}: {ended:?}");
+        let next = serve(Scenario::new().reply("Yes."));
+        let again = ended.again(&next.base_url()).args(["--continue", "All of it?"]).run().await;
+        assert_eq!(again.result()["result"], "Yes.", "{call} {error}: {again:?}");
+        let messages = next.requests()[0].body["messages"].as_array().map_or(0, Vec::len);
+        assert_eq!(messages, 9, "the prompt, three calls with results, the answer, the prompt");
     }
 }
 

@@ -22,7 +22,7 @@ use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_ti
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";
 const TURNS: usize = 7;
 /// How many tasks are carried through; `KILL_STORIES` in the environment asks for more.
-const STORIES: u64 = 8;
+const STORIES: u64 = 5;
 /// How often each may be killed at most.
 const KILLS: usize = 6;
 const AT_ONCE: usize = 4;

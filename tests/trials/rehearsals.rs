@@ -26,13 +26,13 @@ const SECRETS: [&str; 6] = [
 /// What else the run of a scenario is asked for: the log of all kinds of services and logins.
 const DEBUG: &str = "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace";
 
-/// Each run is looked at for its end and for its log. One half of them is recorded and rehearsed
-/// again, the other one is rehearsed: another half at each commit.
+/// Each run is looked at for its end and for its log. A third of them is recorded and rehearsed
+/// again, the others are rehearsed: another third at each commit.
 #[tokio::test]
 async fn every_builtin_scenario_ends_as_its_file_expects_logs_no_secret_and_is_reproduced() {
     let names = list().into_iter().map(|listing| listing.name);
     let names = names.filter(|name| !EXCEPTIONS.iter().any(|(exception, _)| exception == name));
-    let recorded = rotating_part(names, 2);
+    let recorded = rotating_part(names, 3);
     all(list().into_iter().map(|listing| {
         let is_recorded = recorded.contains(&listing.name);
         async move {

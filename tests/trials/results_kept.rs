@@ -250,7 +250,7 @@ async fn a_disturbed_run_has_the_result_of_an_undisturbed_one() {
         let cuts = [Cut::Kill, Cut::Signal, Cut::Failure];
         (0..story.steps.len()).flat_map(move |at| cuts.map(|cut| (*story, at, cut)))
     });
-    for (story, at, cut) in rotating_part(all, 3) {
+    for (story, at, cut) in rotating_part(all, 5) {
         let places = Arc::clone(&places);
         trials.spawn(async move {
             let _place = places.acquire().await;
