@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::{Clock, RunOutcome};
-use crate::model::{RequestTimers, http_client};
+use crate::model::{CaFile, RequestTimers, http_client};
 use crate::recovery::{Money, StopReason};
 use crate::telemetry::{ExportError, RunEnd, SpanRecorder, TelemetryExporter, read_settings};
 use crate::transcript::Usage;
@@ -52,7 +52,7 @@ pub(super) fn start(
         shared.secrets.add(secret);
     }
     let mut terms = settings.endpoint.connection.clone();
-    terms.ca_files.extend(collectors.certificate.clone().map(Into::into));
+    terms.ca_files.extend(collectors.certificate.clone().map(CaFile::from));
     // All collectors of a run are reached in the same way.
     let url = collectors.urls().next().unwrap_or_default().to_owned();
     let exporter = match http_client(&url, RequestTimers::default(), &terms) {

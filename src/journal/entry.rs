@@ -87,6 +87,23 @@ pub enum ContentForm {
     Text,
 }
 
+impl ContentForm {
+    /// Returns the parts of a copied message by their form: the text that it begins with, if it
+    /// consists of texts, and the others. Readers of transcripts look for prompts that are a text,
+    /// without the texts that a run added to them.
+    pub(super) fn parts_of_copy(message: &Message) -> [(Self, Vec<&[Block]>); 2] {
+        let is_text = |block: &Block| block.as_text().is_some();
+        let is_prompt = message.role == Role::User && message.content.iter().all(is_text);
+        let (prompt, others) = match message.content.split_first_chunk::<1>() {
+            Some((prompt, added)) if is_prompt => {
+                (vec![prompt.as_slice()], added.chunks(added.len().max(1)).collect())
+            }
+            Some(_) | None => (Vec::new(), message.parts()),
+        };
+        [(Self::Text, prompt), (Self::Blocks, others)]
+    }
+}
+
 /// One of our own records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -120,8 +120,7 @@ impl Journal {
         // All restored thinking is by the model that answered last.
         let model = conversation.answered_by.as_deref();
         for message in &conversation.messages {
-            let (prompt, others) = prompt_and_others(message);
-            for (parts, form) in [(prompt, ContentForm::Text), (others, ContentForm::Blocks)] {
+            for (form, parts) in ContentForm::parts_of_copy(message) {
                 let meta = MessageMeta { model, form, ..MessageMeta::default() };
                 journal.write_parts(message, &fresh(parts), &meta, Sync::Later);
             }
@@ -574,21 +573,6 @@ pub(super) struct JournalStart {
 impl JournalStart {
     pub(super) fn new(epoch: u64) -> Self {
         Self { epoch, dropped: 0, damage: None, forked_from: None }
-    }
-}
-
-/// Returns the parts of a copied message: the text that it begins with if it consists of texts, and
-/// the others. Readers of transcripts look for prompts that are a text, without the texts that a run
-/// added to them.
-fn prompt_and_others(message: &Message) -> (Vec<&[Block]>, Vec<&[Block]>) {
-    let is_text = |block: &Block| block.as_text().is_some();
-    match message.content.split_first_chunk::<1>() {
-        Some((prompt, added))
-            if message.role == Role::User && message.content.iter().all(is_text) =>
-        {
-            (vec![prompt.as_slice()], added.chunks(added.len().max(1)).collect())
-        }
-        Some(_) | None => (Vec::new(), message.parts()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -271,7 +271,7 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable = is_filtered
-        && git_settings(env::home_dir(), env::var_os("XDG_CONFIG_HOME")).all(|path| has_end(&path))
+        && can_read_git_settings(env::home_dir(), env::var_os("XDG_CONFIG_HOME"))
         && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
     let (passed, hides) = (passed.cloned(), scope.hides.clone());
     let mut builder = WalkBuilder::new(root);
@@ -354,19 +354,21 @@ fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
     Some(git.join(common))
 }
 
-/// Returns the files of the user that `gitconfig_excludes_path` reads, if they exist.
-fn git_settings(home: Option<PathBuf>, config: Option<OsString>) -> impl Iterator<Item = PathBuf> {
+/// True if the user's settings that `gitconfig_excludes_path` reads are missing or can be read
+/// without blocking.
+fn can_read_git_settings(home: Option<PathBuf>, config: Option<OsString>) -> bool {
     let config = config.filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = config.or_else(|| Some(home.as_ref()?.join(".config")));
     [home.map(|home| home.join(".gitconfig")), config.map(|config| config.join("git/config"))]
         .into_iter()
         .flatten()
+        .filter_map(|path| fs::metadata(path).ok())
+        .all(|facts| has_end(&facts))
 }
 
-/// True if reading a file ends within bounds, or if there is none: a pipe waits for a writer, a
-/// device never ends.
-fn has_end(path: &Path) -> bool {
-    fs::metadata(path).map_or(true, |facts| facts.is_file() && facts.len() <= IGNORE_FILE_BYTES_MAX)
+/// True if reading a file ends within bounds: a pipe waits for a writer, a device never ends.
+fn has_end(facts: &Metadata) -> bool {
+    facts.is_file() && facts.len() <= IGNORE_FILE_BYTES_MAX
 }
 
 /// True if the ignore files of a folder and those above it can be parsed within bounds. Keeps the
@@ -396,7 +398,7 @@ fn estimate_of_folder(folder: &Path) -> Option<u64> {
 
 fn estimate_of_file(path: &Path) -> Option<u64> {
     let Ok(facts) = fs::metadata(path) else { return Some(0) };
-    if !facts.is_file() || facts.len() > IGNORE_FILE_BYTES_MAX {
+    if !has_end(&facts) {
         return None;
     }
     // It may have been replaced since by a pipe, or may be a link, which the walk follows too.
@@ -408,4 +410,30 @@ fn estimate_of_file(path: &Path) -> Option<u64> {
 
 fn is_readable_ignore_file(path: &Path) -> bool {
     estimate_of_file(path).is_some_and(|estimate| estimate <= IGNORE_MEMORY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_git_are_read_unless_they_block() {
+        let home = tempfile::tempdir().expect("a folder");
+        let can_read = |config: Option<&str>| {
+            can_read_git_settings(Some(home.path().to_owned()), config.map(OsString::from))
+        };
+        assert!(can_read(None) && can_read(Some("")), "there are none");
+        fs::create_dir_all(home.path().join(".config/git")).expect("a folder");
+        mkfifo(&home.path().join(".config/git/config"), Mode::S_IRWXU).expect("a pipe");
+        assert!(!can_read(None) && !can_read(Some("")));
+        assert!(can_read(Some("/nowhere")), "it is not the folder of settings");
+        fs::write(home.path().join(".gitconfig"), "[user]\n").expect("a file");
+        assert!(can_read(Some("/nowhere")));
+        fs::remove_file(home.path().join(".gitconfig")).expect("it is there");
+        mkfifo(&home.path().join(".gitconfig"), Mode::S_IRWXU).expect("a pipe");
+        assert!(!can_read(Some("/nowhere")));
+    }
 }

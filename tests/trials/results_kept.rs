@@ -154,7 +154,7 @@ impl Story {
                         .reply("This reply is lost.")
                         .stop_reason(stop_reason)
                         .fault(ScriptedFaultKind::Stall, FaultPosition::Request),
-                    Cut::Failure => scenario.status(403),
+                    Cut::Failure => scenario.status(402),
                 };
             }
             scenario = step(scenario);

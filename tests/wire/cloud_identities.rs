@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use outlast::model::{
     AwsIdentity, CloudIdentity, ConnectionTerms, Credential, EntraIdentity, GoogleIdentity,
     ModelClient, ModelService, Proxies, Renewal, ServiceKind,
 };
+use outlast::process::{Supervisor, UserPrograms};
 use outlast::recovery::{ErrorClass, classify};
 use outlast::secrets::{KnownSecrets, Variables};
 use serde_json::json;
@@ -46,12 +48,20 @@ pub(super) fn aws(home: &Path, pairs: &[(&str, &str)]) -> AwsIdentity {
 
 /// Asks once with an identity, and returns the request or the class of the failure, and the detail.
 async fn asked(identity: CloudIdentity, kind: ServiceKind) -> Result<String, (ErrorClass, String)> {
+    asked_by(supervisor(), identity, kind).await
+}
+
+async fn asked_by(
+    supervisor: Supervisor,
+    identity: CloudIdentity,
+    kind: ServiceKind,
+) -> Result<String, (ErrorClass, String)> {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
     let secrets = KnownSecrets::default();
     let service = ModelService {
         kind,
         credential: Credential::Cloud(Box::new(identity)),
-        supervisor: supervisor(),
+        supervisor,
         secrets: secrets.clone(),
         ..endpoint(&server.url)
     };
@@ -95,6 +105,23 @@ async fn blank_keys_of_a_profile_count_as_not_set() {
         keys.replace('"', "\\042")
     ));
     let request = at_bedrock(aws(home.path(), &[])).await.expect("a reply");
+    assert!(request.contains("Credential=AKIAPROCESS/"), "{request}");
+}
+
+#[tokio::test]
+async fn a_program_that_commands_can_write_prints_keys() {
+    let home = home("");
+    let folder = home.path().canonicalize().expect("it is there");
+    let program = folder.join("keys.sh");
+    let keys = r#"{"Version": 1, "AccessKeyId": "AKIAPROCESS", "SecretAccessKey": "s83017"}"#;
+    fs::write(&program, format!("echo '{keys}'")).expect("writable");
+    let config = format!("[default]\ncredential_process = sh {}\n", program.display());
+    fs::write(folder.join(".aws/config"), config).expect("writable");
+    let programs = UserPrograms::new(vec![folder], Vec::new(), Box::new(|| Ok(None)));
+    let supervisor = supervisor().with_programs(&Arc::new(programs));
+    let kind = ServiceKind::Bedrock { region: "us-east-1".to_owned() };
+    let identity = CloudIdentity::Aws(aws(home.path(), &[]));
+    let request = asked_by(supervisor, identity, kind).await.expect("a reply");
     assert!(request.contains("Credential=AKIAPROCESS/"), "{request}");
 }
 

@@ -107,9 +107,8 @@ pub fn resolve_resumed(
     let mut config = with_derived_defaults(&inputs, limits, &paths)?;
     warnings.extend(drop_missing_folders(&mut config, &inputs.fold, &paths));
     profile::apply(args, &mut config)?;
-    warnings.extend(rule_names::check_run_rules(args, &config.permissions, &mcp, &chain)?);
-    let hooks = hooks(&inputs);
-    warnings.extend(rule_names::check_hook_matchers(&hooks)?);
+    let (hooks, rules) = (hooks(&inputs), &config.permissions);
+    warnings.extend(rule_names::check_run_rules(args, rules, &hooks, &mcp, &chain)?);
     let (mut system, missing_style) = system::resolve(&inputs)?;
     warnings.extend(sandbox::warnings(&inputs.config, &args.flags).chain(missing_style));
     if let Some(role) = role {

@@ -26,14 +26,15 @@ enum RulePurpose {
     Allows,
 }
 
-/// Warns about names of `--tools` and rules of flags with an unknown tool, and about all
-/// restricting rules for an MCP server that does not exist.
+/// Warns about names of `--tools`, rules of flags, matchers of hooks and aliases with an unknown
+/// tool, and about all restricting rules for an MCP server that does not exist.
 ///
 /// # Errors
-/// A restricting rule of a flag is a likely typo of a tool name.
+/// A restricting rule of a flag, or the matcher of a guard, is a likely typo of a tool name.
 pub(super) fn check_run_rules(
     args: &RunArgs,
     rules: &PermissionSettings,
+    hooks: &[HookHandler],
     servers: &McpServers,
     chain: &ModelChain,
 ) -> Result<Vec<String>, UsageError> {
@@ -47,9 +48,10 @@ pub(super) fn check_run_rules(
     let allowed =
         check_flag_rules("--allowedTools", flags.texts("allowed-tools"), RulePurpose::Allows)?;
     let search = Vec::from_iter(search_warning(args, chain));
+    let matchers = check_hook_matchers(hooks)?;
     let aliases = alias_warnings(&args.tools.aliases, servers);
     let missing = missing_server_warnings(rules, servers);
-    Ok([offered, denied, allowed, search, aliases, missing].concat())
+    Ok([offered, denied, allowed, search, matchers, aliases, missing].concat())
 }
 
 /// Corrects the capitalization of the names in `toolAliases`.
@@ -102,7 +104,7 @@ fn alias_warnings(aliases: &BTreeMap<String, String>, servers: &McpServers) -> V
 ///
 /// # Errors
 /// The hook is a guard.
-pub(super) fn check_hook_matchers(hooks: &[HookHandler]) -> Result<Vec<String>, UsageError> {
+fn check_hook_matchers(hooks: &[HookHandler]) -> Result<Vec<String>, UsageError> {
     let mut warnings = Vec::new();
     for hook in hooks {
         for name in hook.named_tools() {

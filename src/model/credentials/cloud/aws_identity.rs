@@ -143,6 +143,20 @@ impl AwsIdentity {
         Ok(self.of_environment())
     }
 
+    /// The commands that print keys or renew the login.
+    pub(super) fn commands(&self) -> Vec<String> {
+        let plan = self.plan().ok();
+        let mut source = plan.as_ref();
+        while let Some(AwsSource::Role { source: inner, .. }) = source {
+            source = Some(&**inner);
+        }
+        let mut commands = Vec::from_iter(self.auth_refresh.clone());
+        if let Some(AwsSource::Export { command } | AwsSource::Process { command, .. }) = source {
+            commands.push(command.clone());
+        }
+        commands
+    }
+
     /// The source that a profile names, if any.
     fn of_profile(
         &self,

@@ -141,8 +141,8 @@ impl EntraIdentity {
             Err(fault) if fault.status().is_some() => return Err(fault),
             Err(fault) => fault,
         };
-        let command = format!("az account get-access-token --output json --resource {RESOURCE}");
-        let printed = printed_json("the Azure CLI", printing(&command), &context.supervisor).await;
+        let command = printing(&azure_command());
+        let printed = printed_json("the Azure CLI", command, &context.supervisor).await;
         let printed = printed.map_err(|_| {
             if has_answered(&refused) {
                 return refused;
@@ -187,6 +187,11 @@ impl EntraSource {
             Self::App { .. } | Self::Machine => false,
         }
     }
+}
+
+/// The command of the Azure CLI that prints a token.
+pub(super) fn azure_command() -> String {
+    format!("az account get-access-token --output json --resource {RESOURCE}")
 }
 
 fn of_answer(answer: &Value) -> Result<CloudToken, Box<Fault>> {

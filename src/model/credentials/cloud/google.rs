@@ -5,6 +5,7 @@
 //! ```
 
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -68,6 +69,18 @@ impl GoogleIdentity {
         let folder = variable(&self.variables, "CLOUDSDK_CONFIG").map(PathBuf::from);
         let folder = folder.or_else(|| Some(self.home.as_ref()?.join(".config/gcloud")))?;
         Some(folder.join("application_default_credentials.json"))
+    }
+
+    /// The program that the credentials file names, if it may be run.
+    pub(super) fn command(&self) -> Option<String> {
+        let GoogleSource::File { value, .. } =
+            self.plan().ok().filter(|_| self.allows_programs())?
+        else {
+            return None;
+        };
+        let inner =
+            iter::successors(Some(&value), |outer| outer.get("source_credentials")).last()?;
+        inner["credential_source"]["executable"]["command"].as_str().map(str::to_owned)
     }
 
     /// True if a credentials file may name a program that is run.

@@ -1,7 +1,7 @@
 //! The identity of a run at a cloud.
 
 use super::aws_identity::AwsIdentity;
-use super::entra::EntraIdentity;
+use super::entra::{EntraIdentity, azure_command};
 use super::google::GoogleIdentity;
 
 /// The source of the credentials of a cloud.
@@ -28,6 +28,15 @@ impl CloudIdentity {
             Self::Aws(aws) => aws.describe(),
             Self::Google(google) => google.describe(),
             Self::Entra(entra) => entra.describe(),
+        }
+    }
+
+    /// The commands of the user that fetch its tokens or renew its login.
+    pub(super) fn commands(&self) -> Vec<String> {
+        match self {
+            Self::Aws(aws) => aws.commands(),
+            Self::Google(google) => google.command().into_iter().collect(),
+            Self::Entra(_) => vec![azure_command()],
         }
     }
 

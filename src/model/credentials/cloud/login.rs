@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::super::credential::Renewal;
 use super::super::files::{FILE_BYTES_MAX, unblocked};
+use super::super::helper::HelperCommand;
 use super::super::secret::Secret;
 use super::aws_exchange;
 use super::aws_identity::AwsIdentity;
@@ -61,7 +62,11 @@ struct CurrentToken {
 }
 
 impl CloudLogin {
+    /// Records the current state of the programs that the identity names. Blocks.
     pub(in super::super) fn new(identity: CloudIdentity, context: TokenContext) -> Self {
+        for command in identity.commands() {
+            context.supervisor.remember(&HelperCommand::new(&command).job());
+        }
         Self { identity, context, current: Mutex::default() }
     }
 
