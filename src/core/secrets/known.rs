@@ -129,9 +129,11 @@ impl ValueLookup {
     /// True if a longer match could begin at `start` if more text followed.
     pub(super) fn could_grow(&self, data: &[u8], start: usize) -> bool {
         let rest = &data[start..];
-        if let Some(pair) = rest.first_chunk()
-            && !self.beginnings.get(usize::from(u16::from_be_bytes(*pair))).is_some_and(|it| *it)
-        {
+        let is_beginning = |pair: &[u8; 2]| {
+            let index = usize::from(u16::from_be_bytes(*pair));
+            self.beginnings.get(index) == Some(&true)
+        };
+        if rest.first_chunk().is_some_and(|pair| !is_beginning(pair)) {
             return false;
         }
         // Encodings that begin with `rest` are adjacent, and one that equals it comes first.
