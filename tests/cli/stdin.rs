@@ -280,7 +280,7 @@ fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
 /// As in a host with several threads, of which one starts a program when the run looks for writers.
 #[test]
 fn a_child_of_the_host_that_has_not_executed_its_program_is_not_a_writer() {
-    const HOST: &str = r#"
+    const HOST: &str = r"
 import os, signal, subprocess, sys
 reader, writer = os.pipe()
 forked = os.fork()
@@ -290,7 +290,7 @@ run = subprocess.Popen(sys.argv[1:], stdin=reader, stderr=subprocess.PIPE, text=
 print(run.stderr.readline())
 run.kill()
 os.kill(forked, signal.SIGKILL)
-"#;
+";
     let world = BinaryFixture::new();
     let run = world.command(&["hi", "--settings", r#"{"heartbeatInterval": "5s"}"#]);
     let mut host = Command::new("python3");

@@ -83,17 +83,17 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ("Edit", json!({ "file_path": "a", "edits": [] }), "call it once for each of `edits`"),
         (
             "Edit",
-            json!({ "file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "yes" }),
+            json!({ "file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "some" }),
             "the field `replace_all` is wrong",
         ),
         ("Glob", json!({}), "the required field `pattern` (a string) is missing"),
         (
             "Grep",
-            json!({ "pattern": "x", "output_mode": "lines" }),
+            json!({ "pattern": "x", "output_mode": "pages" }),
             "the field `output_mode` is wrong",
         ),
         ("Grep", json!({ "pattern": "x", "-A": "two" }), "the field `-A` is wrong"),
-        ("TodoWrite", json!({ "todos": [{ "content": "a" }] }), "`status` is missing in `todos.0`"),
+        ("TodoWrite", json!({ "todos": [{ "id": "a" }] }), "`content` is missing in `todos.0`"),
         (
             "TodoWrite",
             json!({ "todos": [{ "content": "a", "status": "later" }] }),

@@ -53,22 +53,6 @@ fn bench(mode: PermissionMode, rules: Rules) -> Bench {
     bench
 }
 
-/// The benches of a table. A call that is only judged changes nothing, so rows with one mode and the
-/// same rules share one.
-#[derive(Default)]
-struct TableBenches(Vec<(PermissionMode, Rules, Bench)>);
-
-impl TableBenches {
-    fn of(&mut self, mode: PermissionMode, rules: Rules) -> &Bench {
-        let known = self.0.iter().position(|(of, with, _)| (*of, *with) == (mode, rules));
-        let at = known.unwrap_or_else(|| {
-            self.0.push((mode, rules, bench(mode, rules)));
-            self.0.len() - 1
-        });
-        &self.0[at].2
-    }
-}
-
 fn answer(bench: &Bench, name: &str, input: Value) -> Result<Answer, String> {
     match bench.toolbox.admit(&call(name, input)) {
         Ok(_) => Ok(Yes),
@@ -344,9 +328,15 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
 #[test]
 fn command_permissions_match_this_table() {
     assert!(COMMANDS.len() >= 60);
-    let (mut benches, mut wrong) = (TableBenches::default(), Vec::new());
+    // Rows with one mode and the same rules share a bench: what is only judged changes nothing.
+    let (mut benches, mut wrong) = (Vec::<(&PermissionMode, &Rules, Bench)>::new(), Vec::new());
     for (row, (mode, rules, command, expected)) in COMMANDS.iter().enumerate() {
-        let answer = answer(benches.of(*mode, *rules), "Bash", json!({ "command": command }));
+        let known = benches.iter().position(|(of, with, _)| (*of, *with) == (mode, rules));
+        let at = known.unwrap_or(benches.len());
+        if known.is_none() {
+            benches.push((mode, rules, bench(*mode, *rules)));
+        }
+        let answer = answer(&benches[at].2, "Bash", json!({ "command": command }));
         if answer != Ok(*expected) {
             wrong.push(format!("row {row}, {mode:?}: `{command}` gives {answer:?}"));
         }
@@ -434,7 +424,7 @@ const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
 
 #[test]
 fn file_permissions_match_this_table() {
-    let (mut benches, mut wrong) = (TableBenches::default(), Vec::new());
+    let mut wrong = Vec::new();
     for (row, (mode, rules, name, path, expected)) in FILES.iter().enumerate() {
         let input = match *name {
             "Read" => json!({ "file_path": path }),
@@ -442,7 +432,7 @@ fn file_permissions_match_this_table() {
             "Edit" => json!({ "file_path": path, "old_string": "x", "new_string": "y" }),
             _ => json!({ "pattern": "x", "path": path }),
         };
-        let answer = answer(benches.of(*mode, *rules), name, input);
+        let answer = answer(&bench(*mode, *rules), name, input);
         if answer != Ok(*expected) {
             wrong.push(format!("row {row}, {mode:?}: {name} {path} gives {answer:?}"));
         }
