@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::text::millis;
 
