@@ -442,9 +442,12 @@ impl Lexer<'_> {
     }
 
     fn redirect(&mut self, first: char) -> Result<(), NotPlain> {
-        // A number right before it is the stream's, not an argument.
-        let is_stream = |word: &mut ShellWord| word.raw.bytes().all(|byte| byte.is_ascii_digit());
-        self.word.take_if(is_stream);
+        // A number right before it is the stream's, not an argument, but for `&>` and if no stream
+        // can have it.
+        let is_stream = |word: &mut ShellWord| {
+            word.raw.bytes().all(|byte| byte.is_ascii_digit()) && word.raw.parse::<i32>().is_ok()
+        };
+        self.word.take_if(|word| first != '&' && is_stream(word));
         self.end_word()?;
         if self.target.is_some() {
             return Err(NotPlain::Redirection);
