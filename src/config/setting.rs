@@ -203,7 +203,8 @@ impl Setting {
     }
 
     /// Joins the commands of a repeated flag to one that passes if all of them do, in their order.
-    /// `none` drops those before it.
+    /// Each runs in a subshell: its `cd`, `exit` and variables end with it. `none` drops those
+    /// before it.
     pub(super) fn all_commands(mut self) -> Self {
         self.from_texts = |texts| {
             let rest = texts.rsplit(|text| text.trim() == "none").next().unwrap_or_default();
@@ -213,8 +214,8 @@ impl Setting {
                 commands if commands.iter().any(|command| command.trim().is_empty()) => json!(""),
                 // A comment, or the end of a here-document, needs a line of its own.
                 commands => {
-                    let groups = commands.iter().map(|command| format!("{{ {command}\n}}"));
-                    json!(groups.collect::<Vec<_>>().join(" && "))
+                    let subshells = commands.iter().map(|command| format!("( {command}\n)"));
+                    json!(subshells.collect::<Vec<_>>().join(" && "))
                 }
             })
         };
