@@ -160,21 +160,19 @@ pub fn read_content(path: &Path) -> Result<Option<Vec<u8>>, Vec<String>> {
         Err(error) if is_absent(path, &error) => Ok(None),
         Err(error) => {
             // No other home folder would help with managed files.
-            let closed = file_reads::closed_part(path, geteuid());
-            let why = closed.filter(|_| !is_managed(path)).unwrap_or_else(|| match dangling_link(
-                path,
-            )
-            .filter(|_| is_missing(&error))
-            {
-                Some(link) => {
+            let closed = file_reads::closed_part(path, geteuid()).filter(|_| !is_managed(path));
+            let link = dangling_link(path).filter(|_| is_missing(&error));
+            let why = match (closed, link) {
+                (Some(why), _) => why,
+                (None, Some(link)) => {
                     let it = if link == path { "it".into() } else { link.to_string_lossy() };
                     format!(
                         "{it} is a symbolic link to what does not exist; make that available, \
-                             or take the link away"
+                         or take the link away"
                     )
                 }
-                None => format!("{error}; make it a readable file, or take it away"),
-            });
+                (None, None) => format!("{error}; make it a readable file, or take it away"),
+            };
             Err(vec![format!("{}: cannot be read: {why}", path.display())])
         }
     }
