@@ -59,7 +59,7 @@ pub(super) async fn enter_worktree(
 }
 
 /// Removes the result and the answer of an earlier run, if a worktree is going to be made. A
-/// relative path leads into the worktree.
+/// relative path leads into the worktree. Restoring files (`--rewind-files`) writes neither.
 ///
 /// # Errors
 /// It cannot be removed, an interrupt, or the time limit.
@@ -67,7 +67,7 @@ pub(super) async fn remove_result_before_worktree(
     args: &RunArgs,
     context: &ProcessContext,
 ) -> Result<(), UsageError> {
-    if args.compatibility.worktree.is_none() {
+    if args.compatibility.worktree.is_none() || args.session.rewind_files.is_some() {
         return Ok(());
     }
     let mut older = args.output.clone();
