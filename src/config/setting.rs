@@ -206,6 +206,7 @@ impl Setting {
     /// Each runs in a subshell: its `cd`, `exit` and variables end with it. `none` drops those
     /// before it.
     pub(super) fn all_commands(mut self) -> Self {
+        self.form = FlagForm::Repeated;
         self.from_texts = |texts| {
             let rest = texts.rsplit(|text| text.trim() == "none").next().unwrap_or_default();
             Ok(match rest {

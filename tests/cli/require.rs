@@ -23,7 +23,7 @@ fn flags_outrank_files_and_ten_minutes_are_the_default() {
         (&["--require=cargo test -- -q", "hi"], file, "cargo test -- -q", 90, 1),
         (&["hi"], file, "make check", 90, 1),
         (&["--require-timeout", "2m", "hi"], file, "make check", 120, 1),
-        (&["--require", "a", "--require", "b", "hi"], "{}", "b", 600, 3),
+        (&["--require", "a", "--require", "b", "hi"], file, "( a\n) && ( b\n)", 90, 1),
     ];
     for (flags, file, command, seconds, retries) in table {
         let settings = resolve(flags, &[], file).expect("good settings");
