@@ -307,7 +307,8 @@ impl ProcessEnv {
                 .parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis_or_none)?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
-            client_app: vars.text("CLAUDE_AGENT_SDK_CLIENT_APP")?,
+            // Only a name in a header: a value that cannot be sent does not end the run.
+            client_app: vars.text("CLAUDE_AGENT_SDK_CLIENT_APP").ok().flatten(),
             ca_files: ["SSL_CERT_FILE", EXTRA_CERTIFICATES].into_iter().filter_map(file).collect(),
             client_certificate: file("CLAUDE_CODE_CLIENT_CERT"),
             client_key: file("CLAUDE_CODE_CLIENT_KEY"),
