@@ -451,7 +451,6 @@ mod tests {
 
     #[test]
     fn plain_hook_output_is_consent_unless_it_contains_the_start_of_json() {
-        let deny = r#"{"decision": "block"}"#;
         for (out, guard, start) in [
             ("all is well", false, false),
             ("braces { in } a line", false, false),
@@ -461,7 +460,7 @@ mod tests {
             ("[{\"decision\": \"approve\"}]", true, false),
             ("caf\u{fffd}", false, false),
             ("[info] all is well", false, false),
-            (&*format!("checking... {deny}"), true, false),
+            (&*format!("checking... {DENY}"), true, false),
         ] {
             for (event, is_invalid) in
                 [(HookEvent::PreToolUse, guard), (HookEvent::SessionStart, start)]
@@ -470,7 +469,7 @@ mod tests {
                 assert_eq!(result.is_err(), is_invalid, "{event:?}: {out}");
             }
         }
-        for out in [format!("\u{feff}{deny}"), format!("loading\n  {deny}\n")] {
+        for out in [format!("\u{feff}{DENY}"), format!("loading\n  {DENY}\n")] {
             for (event, code) in [
                 (HookEvent::PreToolUse, 0),
                 (HookEvent::PreToolUse, 1),
@@ -487,9 +486,8 @@ mod tests {
             |event, fields: &Value| output(event, 0, &specific(event, fields), "").context;
         let both = json!({ "initialUserMessage": "Look at a.rs", "additionalContext": "It rains" });
         let text = context(HookEvent::SessionStart, &both).unwrap();
-        assert!(
-            text.starts_with("It rains\nThe user also asks") && text.ends_with(": Look at a.rs")
-        );
+        assert!(text.starts_with("It rains\nThe user also asks"), "{text}");
+        assert!(text.ends_with(": Look at a.rs"), "{text}");
         let alone = context(HookEvent::SessionStart, &json!({ "initialUserMessage": "Look" }));
         assert!(alone.unwrap().ends_with(": Look"));
         assert_eq!(context(HookEvent::UserPromptSubmit, &both).as_deref(), Some("It rains"));
