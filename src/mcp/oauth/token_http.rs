@@ -114,12 +114,14 @@ impl TokenHttp {
         redirects: OAuthHttpRedirectPolicy,
     ) -> Result<HttpResponse, OAuthHttpClientError> {
         let answer = self.first_answer(request.clone(), redirects).await?;
-        let is_refused = error_code(answer.body()).is_some_and(|code| code == "invalid_client");
-        let Some(request) = in_other_form(request).filter(|_| is_refused) else {
+        if !refuses_client(answer.body()) {
             return Ok(answer);
-        };
+        }
+        let Some(request) = in_other_form(request) else { return Ok(answer) };
         let second = self.first_answer(request, redirects).await;
-        Ok(second.ok().filter(|second| second.status().is_success()).unwrap_or(answer))
+        let is_accepted =
+            |second: &HttpResponse| second.status().is_success() || accepts_client(second.body());
+        Ok(second.ok().filter(is_accepted).unwrap_or(answer))
     }
 
     async fn first_answer(
@@ -179,6 +181,24 @@ impl OAuthHttpClient for TokenHttp {
 fn error_code(body: &[u8]) -> Option<String> {
     let code = read_object(body)?.get("error")?.as_str()?.to_owned();
     Some(code).filter(|code| !code.is_empty())
+}
+
+fn refuses_client(body: &[u8]) -> bool {
+    error_code(body).is_some_and(|code| code == "invalid_client")
+}
+
+/// True if an error is about the grant: the authorization server has accepted the client. The code
+/// of a login by a device is not yet typed, for instance.
+fn accepts_client(body: &[u8]) -> bool {
+    const CODES: [&str; 6] = [
+        "authorization_pending",
+        "slow_down",
+        "access_denied",
+        "expired_token",
+        "invalid_grant",
+        "invalid_scope",
+    ];
+    error_code(body).is_some_and(|code| CODES.contains(&&*code))
 }
 
 fn read_object(body: &[u8]) -> Option<Map<String, Value>> {

@@ -138,13 +138,18 @@ async fn the_metadata_of_the_entry_take_the_place_of_what_would_be_discovered() 
 }
 
 #[tokio::test]
-async fn a_client_whose_secret_is_wrong_is_told_by_whom() {
-    let authority = Authority::start().await;
-    authority.grants().refusal = Some((401, "invalid_client"));
-    let bench = fixture(&client_entry(&authority), temporary());
-    bench.wait_for_status(ServerStatus::NeedsAuth).await;
-    let why = unavailable_reason(&bench);
-    assert!(why.contains("gives the client no token") && why.contains("invalid_client"), "{why}");
+async fn a_client_that_gets_no_token_is_told_by_whom_and_why() {
+    // A sloppy server takes the secret of the second request, and refuses for another reason.
+    for (is_sloppy, status, error) in [(false, 401, "invalid_client"), (true, 400, "invalid_scope")]
+    {
+        let authority = Authority::start().await;
+        authority.grants().is_sloppy = is_sloppy;
+        authority.grants().refusal = Some((status, error));
+        let bench = fixture(&client_entry(&authority), temporary());
+        bench.wait_for_status(ServerStatus::NeedsAuth).await;
+        let why = unavailable_reason(&bench);
+        assert!(why.contains("gives the client no token") && why.contains(error), "{why}");
+    }
 }
 
 #[tokio::test]
