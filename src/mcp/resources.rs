@@ -80,8 +80,11 @@ impl Servers {
         }
         let wanted = wanted.strip_prefix("mcp__").unwrap_or(wanted).trim_end_matches("__");
         let prefix = tool_name_prefix(wanted);
+        let own_prefix = |member: &Arc<ServerTask>| tool_name_prefix(&member.config.name);
+        let has_exact = all.iter().any(|member| own_prefix(member) == prefix);
         let is_selected = |member: &Arc<ServerTask>| {
-            tool_name_prefix(&member.config.name).eq_ignore_ascii_case(&prefix)
+            let own = own_prefix(member);
+            own == prefix || (!has_exact && own.eq_ignore_ascii_case(&prefix))
         };
         all.into_iter().filter(is_selected).collect()
     }
