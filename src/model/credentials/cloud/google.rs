@@ -73,11 +73,11 @@ impl GoogleIdentity {
 
     /// The program that the credentials file names, if it may be run.
     pub(super) fn command(&self) -> Option<String> {
-        let GoogleSource::File { value, .. } =
-            self.plan().ok().filter(|_| self.allows_programs())?
-        else {
+        // The file may be a pipe, which can be read only once.
+        if !self.allows_programs() {
             return None;
-        };
+        }
+        let GoogleSource::File { value, .. } = self.plan().ok()? else { return None };
         let inner =
             iter::successors(Some(&value), |outer| outer.get("source_credentials")).last()?;
         inner["credential_source"]["executable"]["command"].as_str().map(str::to_owned)
