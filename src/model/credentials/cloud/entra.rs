@@ -14,7 +14,7 @@ use super::token::{CloudToken, expiry_in, parse_expiry};
 use super::token_http::{TokenCall, TokenContext, has_answered, invalid_answer};
 use crate::json;
 use crate::process::file_reads;
-use crate::recovery::Fault;
+use crate::recovery::{ErrorBody, Fault};
 use crate::secrets::Variables;
 
 const RESOURCE: &str = "https://ai.azure.com";
@@ -137,8 +137,11 @@ impl EntraIdentity {
         let call = self.managed(&url, &fields)?.header("metadata", "true");
         let refused = match context.http.send_for_json(call).await {
             Ok(answer) => return of_answer(&answer),
-            // The metadata server is overloaded, and will answer later.
-            Err(fault) if fault.status().is_some() => return Err(fault),
+            // The metadata server is overloaded, and will answer later. A portal answers in the
+            // place of one that is not there.
+            Err(fault) if fault.status().is_some() && fault.body != ErrorBody::Portal => {
+                return Err(fault);
+            }
             Err(fault) => fault,
         };
         let command = printing(&azure_command());
