@@ -271,6 +271,7 @@ async fn a_token_service_that_throttles_is_not_one_that_refuses() {
         let identity = aws(home.path(), &[("AWS_ENDPOINT_URL_STS", &sts.url)]);
         let (class, detail) = at_bedrock(identity).await.expect_err("it gives no keys");
         assert_eq!(class, wanted, "{code}: {detail}");
+        assert!(detail.contains(" at 127.0.0.1"), "{code}: {detail}");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let body = json!({ "error": "temporarily_unavailable", "error_description": "later" });

@@ -12,6 +12,7 @@ use super::super::fault::{is_temporary, issuer_unreachable, missing_credential};
 use super::super::grant::{parse_token_endpoint, url_encoded};
 use crate::json;
 use crate::model::endpoint::host;
+use crate::model::error_body::truncate_message;
 use crate::model::fault::{fault_of_response, fault_without_client, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::proxies::Proxies;
@@ -157,10 +158,13 @@ impl TokenHttp {
             {
                 fault.body = ErrorBody::Api;
                 code.clone_into(label);
-                xml_text(&text, "Message").unwrap_or_default().clone_into(message);
+                xml_text(&text, "Message").unwrap_or(code).clone_into(message);
             }
             if status.is_server_error() || is_temporary(&fault) {
                 fault.stage = FailureStage::Unsent;
+                if let FaultKind::Refused { message, .. } = &mut fault.kind {
+                    *message = truncate_message(format!("{destination} said: {message}"));
+                }
                 return Err(Box::new(fault));
             }
             let quoted = quote(&body);
