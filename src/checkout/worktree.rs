@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::config::environment::{Variables, config_dir, home};
+use crate::process::LockedFile;
 use crate::tools::{Confinement, owns_git_directory};
 
 use super::git::{Git, GitError, GitStep};
@@ -137,19 +138,19 @@ impl Worktree {
             }
             return Err(error);
         }
-        drop::<File>(lock);
+        drop::<LockedFile>(lock);
         Ok(Self { path, added: Some(branch) })
     }
 }
 
 /// Locks the folder of a worktree, and creates it if needed. Dropping the file ends the lock.
-async fn lock(path: &Path) -> Result<File, GitError> {
+async fn lock(path: &Path) -> Result<LockedFile, GitError> {
     let error = |cause| GitError::Folder { path: path.display().to_string(), cause };
     loop {
         fs::create_dir_all(path).map_err(error)?;
         hide_worktrees(path);
         // Another run may have replaced the folder: only a lock of the present one counts.
-        match File::open(path) {
+        match File::open(path).map(LockedFile::from) {
             Ok(folder) => match folder.try_lock() {
                 // Some network file systems cannot lock folders.
                 Ok(()) | Err(TryLockError::Error(_)) if is_at(&folder, path) => return Ok(folder),

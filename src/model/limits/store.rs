@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::pacing::SharedRateLimit;
-use crate::process::{boot_id, since_boot};
+use crate::process::{LockedFile, boot_id, since_boot};
 use crate::text::millis;
 
 use super::super::headers::wall_clock;
@@ -226,7 +226,7 @@ pub(super) fn update<T>(
     timeout: Duration,
     act: impl FnOnce(u64, &mut SharedRateLimit) -> T,
 ) -> Result<T, StateFileProblem> {
-    let file = open(path)?;
+    let file = LockedFile::from(open(path)?);
     let locked = lock(&file, timeout);
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.len() > FILE_SIZE_MAX
