@@ -151,10 +151,11 @@ impl Replacement {
                 .into());
             }
         }
-        let kept = file.len().saturating_sub(from.len().saturating_mul(count));
-        let bytes = to.len().saturating_mul(count).saturating_add(kept);
-        let ends = line_ends(to.as_bytes()).saturating_mul(count);
-        if is_too_large(bytes, ends.saturating_add(line_ends(file.as_bytes()))) {
+        let grown = |size: fn(&[u8]) -> usize| {
+            let kept = size(file.as_bytes()).saturating_sub(size(from.as_bytes()) * count);
+            size(to.as_bytes()).saturating_mul(count).saturating_add(kept)
+        };
+        if is_too_large(grown(<[u8]>::len), grown(line_ends)) {
             return Err("the file would become too large; use sed or a script in Bash".into());
         }
         let before = file.find(&from).unwrap_or_default();

@@ -87,8 +87,10 @@ pub(super) fn is_too_large(bytes: usize, line_ends: usize) -> bool {
     bytes as u64 > EDITED_BYTES_MAX || line_ends > EDITED_LINES_MAX
 }
 
+/// Counts the line ends of a text. CRLF is one.
 pub(super) fn line_ends(text: &[u8]) -> usize {
-    memchr::memchr2_iter(b'\n', b'\r', text).count()
+    let ends = memchr::memchr2_iter(b'\n', b'\r', text);
+    ends.filter(|at| text[*at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
 }
 
 fn lines_of(hunks: &[DiffHunk]) -> usize {
@@ -135,5 +137,17 @@ pub(super) fn record_written(target: &ResolvedPath, seen: &FilesRead) {
 pub(super) fn record_style(target: &ResolvedPath, seen: &FilesRead, former: Option<&TextFile>) {
     if let Ok(metadata) = fs::metadata(&target.real) {
         seen.note_style(&target.real, &metadata, former.map(|former| former.style));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_one_end() {
+        for (text, ends) in [("", 0), ("a\r\nb\rc\n\n", 4), ("\r\r\n", 2), ("\n\r", 2)] {
+            assert_eq!(line_ends(text.as_bytes()), ends, "{text:?}");
+        }
     }
 }
