@@ -271,7 +271,11 @@ fn walk(scope: &SearchScope, passed: Option<&Arc<AtomicUsize>>) -> (WalkBuilder,
     // A call that names an ignored folder searches its content.
     let is_filtered = is_readable && !is_ignored(root);
     let is_global_readable = is_filtered
-        && can_read_git_settings(env::home_dir(), env::var_os("XDG_CONFIG_HOME"))
+        && can_read_git_settings(
+            env::home_dir(),
+            env::var_os("XDG_CONFIG_HOME"),
+            ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(env::var_os),
+        )
         && gitconfig_excludes_path().is_none_or(|path| is_readable_ignore_file(&path));
     let (passed, hides) = (passed.cloned(), scope.hides.clone());
     let mut builder = WalkBuilder::new(root);
@@ -354,14 +358,21 @@ fn common_folder(repository: &Path, git: &Path) -> Option<PathBuf> {
     Some(git.join(common))
 }
 
-/// True if the user's settings that `gitconfig_excludes_path` reads are missing or can be read
-/// without blocking.
-fn can_read_git_settings(home: Option<PathBuf>, config: Option<OsString>) -> bool {
+/// True if the settings that `gitconfig_excludes_path` reads are missing or can be read without
+/// blocking: those of the user, and those that variables name.
+fn can_read_git_settings(
+    home: Option<PathBuf>,
+    config: Option<OsString>,
+    named: [Option<OsString>; 2],
+) -> bool {
     let config = config.filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = config.or_else(|| Some(home.as_ref()?.join(".config")));
+    // The usual name of settings that are empty.
+    let named = named.into_iter().flatten().filter(|path| path != "/dev/null").map(PathBuf::from);
     [home.map(|home| home.join(".gitconfig")), config.map(|config| config.join("git/config"))]
         .into_iter()
         .flatten()
+        .chain(named)
         .filter_map(|path| fs::metadata(path).ok())
         .all(|facts| has_end(&facts))
 }
@@ -423,7 +434,8 @@ mod tests {
     fn settings_of_git_are_read_unless_they_block() {
         let home = tempfile::tempdir().expect("a folder");
         let can_read = |config: Option<&str>| {
-            can_read_git_settings(Some(home.path().to_owned()), config.map(OsString::from))
+            let home = Some(home.path().to_owned());
+            can_read_git_settings(home, config.map(OsString::from), [None, None])
         };
         assert!(can_read(None) && can_read(Some("")), "there are none");
         fs::create_dir_all(home.path().join(".config/git")).expect("a folder");
@@ -433,7 +445,14 @@ mod tests {
         fs::write(home.path().join(".gitconfig"), "[user]\n").expect("a file");
         assert!(can_read(Some("/nowhere")));
         fs::remove_file(home.path().join(".gitconfig")).expect("it is there");
-        mkfifo(&home.path().join(".gitconfig"), Mode::S_IRWXU).expect("a pipe");
+        let pipe = home.path().join(".gitconfig");
+        mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
         assert!(!can_read(Some("/nowhere")));
+        for (named, is_read) in
+            [(Path::new(""), true), (Path::new("/dev/null"), true), (pipe.as_path(), false)]
+        {
+            let variables = [None, Some(OsString::from(named))];
+            assert_eq!(can_read_git_settings(None, None, variables), is_read, "{named:?}");
+        }
     }
 }
