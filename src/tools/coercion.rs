@@ -128,12 +128,13 @@ impl Alternative<'_> {
         }
     }
 
-    /// True for the only item of a list. Text that may be a list in another form is none.
+    /// True for the only item of a list. Text that may be a list in another form, or that says that
+    /// there is no value, is none.
     fn is_item(&self, value: &Value) -> bool {
         let schema = &self.schema["items"];
         let name = schema["type"].as_str().unwrap_or_default();
         let is_single = value.as_str().is_none_or(|text| {
-            !text.trim().is_empty() && !text.contains([',', ';', '\n', '[', '{'])
+            !is_placeholder(text.trim()) && !text.contains([',', ';', '\n', '[', '{'])
         });
         is_single && Alternative { name, schema }.accepts(value)
     }
@@ -324,6 +325,12 @@ mod tests {
         ] {
             assert_eq!(coerced(property, &given), given, "{property} {given}");
         }
+        // A required list without a value is a mistake of the model, not a list of that word.
+        let list = json!({ "it": { "type": "array", "items": { "type": "string" } } });
+        let mut input = json!({ "it": "null" });
+        let schema = json!({ "type": "object", "properties": list, "required": ["it"] });
+        coerce(&mut input, &schema);
+        assert_eq!(input["it"], "null");
     }
 
     #[test]
