@@ -212,8 +212,8 @@ fn adapt_timeout(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Turns items that are only a text, or have no state, into pending ones, and removes cancelled
-/// items.
+/// Turns items that are only a text, or have no state, into pending ones, unless a flag says that
+/// they are done, and removes cancelled items.
 fn adapt_todos(fields: &mut Map<String, Value>) {
     let Some(Value::Array(items)) = fields.get_mut("todos") else { return };
     items.retain(|item| {
@@ -230,7 +230,9 @@ fn adapt_todos(fields: &mut Map<String, Value>) {
         {
             item.insert("content".to_owned(), text);
         }
-        item.entry("status").or_insert("pending".into());
+        let flag = ["done", "completed"].into_iter().find_map(|name| item.get(name)?.as_bool());
+        let status = if flag == Some(true) { "completed" } else { "pending" };
+        item.entry("status").or_insert(status.into());
     }
 }
 
@@ -435,8 +437,11 @@ mod tests {
             (BuiltinTool::Write, json!({ "file_text": "a" }), json!({ "content": "a" })),
             (
                 BuiltinTool::TodoWrite,
-                json!({ "todo": [{ "title": "a" }] }),
-                json!({ "todos": [{ "content": "a", "status": "pending" }] }),
+                json!({ "todo": [{ "title": "a" }, { "task": "b", "done": true }] }),
+                json!({ "todos": [
+                    { "content": "a", "status": "pending" },
+                    { "content": "b", "status": "completed", "done": true },
+                ] }),
             ),
             (
                 BuiltinTool::Edit,
