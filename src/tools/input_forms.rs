@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 8] = [
 ];
 
 /// Fields that hold one text, for which models give a list of one.
-const SINGLE: [&str; 6] = ["file_path", "notebook_path", "path", "type", "query", "url"];
+const SINGLE: [&str; 7] = ["file_path", "notebook_path", "path", "pattern", "type", "query", "url"];
 
 /// Adapts the values of an input whose fields are renamed already.
 pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value) {
@@ -346,6 +346,7 @@ mod tests {
             (BuiltinTool::Glob, json!({ "path": "a/*.c" }), json!({ "pattern": "a/*.c" })),
             (BuiltinTool::Read, json!({ "file_paths": ["a"] }), json!({ "file_path": "a" })),
             (BuiltinTool::Grep, json!({ "paths": ["a", "b"] }), json!({ "path": ["a", "b"] })),
+            (BuiltinTool::Grep, json!({ "patterns": ["a|b"] }), json!({ "pattern": "a|b" })),
             (BuiltinTool::Bash, json!({ "timeout": "90s" }), json!({ "timeout": 90_000 })),
             (BuiltinTool::Bash, json!({ "timeout": "2 min" }), json!({ "timeout": 120_000 })),
             (BuiltinTool::Bash, json!({ "timeout": "90" }), json!({ "timeout": "90" })),
