@@ -49,13 +49,14 @@ pub(super) fn read(
     limit: Option<u64>,
 ) -> Result<Option<ToolOutcome>, ToolError> {
     let mut bytes = Vec::new();
-    let _parsing = PARSING.lock();
     file.rewind()
         .and_then(|()| file.take(NOTEBOOK_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     if bytes.len() as u64 > NOTEBOOK_BYTES_MAX {
         return Ok(None);
     }
+    // Not while it is read, which may hang on a file system in the network.
+    let _parsing = PARSING.lock();
     let text = json_text(&String::from_utf8_lossy(&bytes));
     let Some(notebook) = parse(&text) else { return Ok(None) };
     let Some(cells) = notebook.get_array("cells") else { return Ok(None) };
