@@ -120,8 +120,8 @@ impl SearchResults {
         self.lines.push(line);
     }
 
-    /// Formats the results. `why` explains an empty result.
-    pub(super) fn outcome(self, bounds: &SearchBounds, why: Option<String>) -> ToolOutcome {
+    /// Formats the results. `note` says why there are none, or what was searched for instead.
+    pub(super) fn outcome(self, bounds: &SearchBounds, note: Option<String>) -> ToolOutcome {
         let filenames = match self.mode {
             GrepMode::FilesWithMatches => self.lines.clone(),
             GrepMode::Content | GrepMode::Count => Vec::new(),
@@ -157,7 +157,7 @@ impl SearchResults {
             parts.push(format!("[{} files could not be searched]", self.skipped));
         }
         parts.extend(bounds.notes());
-        parts.extend(why);
+        parts.extend(note);
         let detail = json!({
             "mode": self.mode,
             "filenames": filenames,
