@@ -11,6 +11,7 @@ use super::catalog::{AGENT, is_agent_tool};
 use super::coercion::coerce;
 use super::external::{ExternalResult, into_outcome_within};
 use super::files_read::FilesRead;
+use super::input_names::bare;
 use super::outcome::{ToolError, ToolOutcome};
 use super::permission::Denial;
 use super::settings::BadSettings;
@@ -118,9 +119,9 @@ pub struct AgentCall {
 const FIELDS: [&str; 6] =
     ["description", "prompt", "subagent_type", "model", "run_in_background", "on_failure"];
 
-/// Names that models give to fields, and the field that is meant.
+/// Names that models give to fields, as [`bare`] writes them, and the field that is meant.
 const ALIASES: [(&str, &str); 5] = [
-    ("agent_type", "subagent_type"),
+    ("agenttype", "subagent_type"),
     ("agent", "subagent_type"),
     ("subagent", "subagent_type"),
     ("task", "prompt"),
@@ -165,11 +166,19 @@ impl AgentCall {
     }
 }
 
+/// The field of a call that is meant by a name, which may have another spelling.
+fn meant_field(given: &str) -> Option<&'static str> {
+    let given = bare(given);
+    let alias = || ALIASES.iter().find(|(alias, _)| *alias == given).map(|(_, field)| *field);
+    FIELDS.into_iter().find(|field| bare(field) == given).or_else(alias)
+}
+
 /// Renames fields, adds a description, and spells the kind as it is offered.
 fn complete(fields: &mut Map<String, Value>, kinds: &[&str]) {
-    for (alias, field) in ALIASES {
-        if !fields.contains_key(field)
-            && let Some(value) = fields.remove(alias)
+    for given in fields.keys().cloned().collect::<Vec<_>>() {
+        if let Some(field) = meant_field(&given)
+            && !fields.contains_key(field)
+            && let Some(value) = fields.remove(&given)
         {
             fields.insert(field.to_owned(), value);
         }
@@ -388,6 +397,7 @@ mod tests {
         for input in [
             json!({ "task": "p", "agent_type": "Explore" }),
             json!({ "prompt": "p", "agent": "explore" }),
+            json!({ "Prompt": "p", "subagentType": "explore" }),
         ] {
             let (call, _) = parse(input).expect("a call");
             assert_eq!((&*call.prompt, &*call.subagent_type, call.note()), ("p", "Explore", None));
