@@ -41,10 +41,11 @@ const PATTERN_BYTES_MAX: usize = 32 << 20;
 
 /// Compiles the regular expression, or else a search for plain text.
 pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
-    let compiled = if is_plain(input) {
-        build(builder(input).fixed_strings(true), &input.pattern)
-    } else {
-        compile_as(&input.pattern, input)
+    let compiled = match compile_as(&input.pattern, input) {
+        Err(PatternError::Invalid(_)) if !has_syntax(&input.pattern) => {
+            build(builder(input).fixed_strings(true), &input.pattern)
+        }
+        compiled => compiled,
     };
     compiled.map_err(|why| {
         format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
@@ -66,11 +67,17 @@ fn builder(input: &GrepInput) -> RegexMatcherBuilder {
     builder
 }
 
-/// True if the pattern is not a valid regular expression, and has no syntax of one that is only
-/// unknown here: `interface{}`, `call(`.
+/// True if the pattern is not a valid regular expression, and is searched for as plain text:
+/// `interface{}`, `call(`.
 fn is_plain(input: &GrepInput) -> bool {
-    let has_syntax = input.pattern.contains('\\') || input.pattern.contains("(?");
-    !has_syntax && matches!(compile_as(&input.pattern, input), Err(PatternError::Invalid(_)))
+    !has_syntax(&input.pattern)
+        && matches!(compile_as(&input.pattern, input), Err(PatternError::Invalid(_)))
+}
+
+/// True for the syntax of regular expressions that are only unknown or too large here.
+fn has_syntax(pattern: &str) -> bool {
+    let begins_count = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
+    pattern.contains('\\') || pattern.contains("(?") || pattern.split('{').skip(1).any(begins_count)
 }
 
 /// The characters that are special with a backslash in the patterns of GNU grep, and plain here.

@@ -121,6 +121,7 @@ fn constraints_beyond_the_schema_are_checked_too() {
         ("Glob", json!({ "pattern": "\\a{b" }), "pattern is wrong"),
         ("Edit", edit("", ""), "the same"),
         ("Grep", json!({ "pattern": "a(?<=b)" }), "pattern is wrong"),
+        ("Grep", json!({ "pattern": "((a{1000}){1000}){1000}" }), "pattern is wrong"),
         ("Grep", json!({ "pattern": "a", "type": "klingon" }), "no file type `klingon`"),
     ];
     for (name, input, part) in table {
