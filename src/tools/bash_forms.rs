@@ -31,7 +31,7 @@ const TIMEOUTS: [(&str, f64); 6] = [
 ];
 
 /// A timeout below this is meant in seconds: no command ends that fast for certain.
-const MILLISECONDS_MIN: u64 = 1_000;
+pub(super) const MILLISECONDS_MIN: u64 = 1_000;
 
 /// Fields that change what a command does and that Bash cannot honour, as [`bare`] writes them, and
 /// what to do instead.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::json;
 use crate::text::quoted_command;
 
+use super::bash_forms::MILLISECONDS_MIN;
 use super::catalog::BuiltinTool;
 use super::coercion::PLACEHOLDERS;
 use super::glob_readings::split_folder;
@@ -44,7 +45,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
     }
     match tool {
         BuiltinTool::Bash => {
-            adapt_timeout(fields);
+            adapt_timeout(fields, MILLISECONDS_MIN);
             adapt(fields, "command", |value| words_of(value).map(|words| command_of(&words)));
         }
         BuiltinTool::Edit => {
@@ -88,7 +89,7 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         }
         BuiltinTool::Read => adapt_range(fields),
         BuiltinTool::TodoWrite => adapt_todos(fields),
-        BuiltinTool::BashOutput => adapt_timeout(fields),
+        BuiltinTool::BashOutput => adapt_timeout(fields, 0),
         BuiltinTool::KillShell | BuiltinTool::Write | BuiltinTool::WebFetch => {}
     }
 }
@@ -202,12 +203,14 @@ fn adapt_range(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Rewrites a duration with a unit, such as `10s`, in milliseconds.
-fn adapt_timeout(fields: &mut Map<String, Value>) {
+/// Rewrites a duration with a unit, such as `10s`, in milliseconds: at least `least`, below which a
+/// number would be taken for seconds.
+fn adapt_timeout(fields: &mut Map<String, Value>, least: u64) {
     if let Some(timeout) = fields.get_mut("timeout")
         && let Some(Ok(duration)) = timeout.as_str().map(str::parse::<SignedDuration>)
         && let Ok(milliseconds) = u64::try_from(duration.as_millis())
     {
+        let milliseconds = if milliseconds == 0 { 0 } else { milliseconds.max(least) };
         *timeout = milliseconds.into();
     }
 }
@@ -349,6 +352,8 @@ mod tests {
             (BuiltinTool::Grep, json!({ "patterns": ["a|b"] }), json!({ "pattern": "a|b" })),
             (BuiltinTool::Bash, json!({ "timeout": "90s" }), json!({ "timeout": 90_000 })),
             (BuiltinTool::Bash, json!({ "timeout": "2 min" }), json!({ "timeout": 120_000 })),
+            (BuiltinTool::Bash, json!({ "timeout": "500ms" }), json!({ "timeout": 1_000 })),
+            (BuiltinTool::BashOutput, json!({ "timeout": "500ms" }), json!({ "timeout": 500 })),
             (BuiltinTool::Bash, json!({ "timeout": "90" }), json!({ "timeout": "90" })),
             (
                 BuiltinTool::Edit,
