@@ -188,6 +188,8 @@ fn query_words(query: &str) -> Vec<QueryWord> {
     let words = query.split(|it: char| it.is_whitespace() || "|*()[],;".contains(it));
     let words = words.map(|word| {
         let plain = word.trim_matches(|it: char| !it.is_alphanumeric());
+        // A single letter, as that of `c++`, would match nearly every tool.
+        let plain = if plain.chars().count() == 1 { word.trim_start_matches('+') } else { plain };
         (plain.to_lowercase(), word.starts_with('+'))
     });
     words.filter(|(word, is_required)| *is_required || !word.is_empty()).collect()
@@ -310,6 +312,7 @@ mod tests {
             ("list.*repos|sends?", &["mcp__git_hub__list_issues", "mcp__mail__send"]),
             ("+\"mail\", issue", &["mcp__mail__send"]),
             ("+tickets +send", &[]),
+            ("c++", &[]),
             (
                 "select:mcp__mail__send, mcp__x__y,mcp__git_hub__create_issue",
                 &["mcp__mail__send", "mcp__git_hub__create_issue"],
