@@ -18,8 +18,8 @@ pub struct RecoveryRecord {
     pub strategy: String,
     /// The number of recovery plans that were tried, by name.
     pub strategies: RecoveryCounts,
-    /// The name of the last reason why the loop continued ([`RecoveryPlan::transition`](super::RecoveryPlan::transition)), if any
-    /// plan has one.
+    /// The name of the last reason why the loop continued, if any plan has one
+    /// ([`RecoveryPlan::transition`](super::RecoveryPlan::transition)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition: Option<String>,
     /// The turn in which the recovery began.
