@@ -45,7 +45,6 @@ async fn an_overload_is_waited_out_with_a_heartbeat_each_minute() {
     assert_eq!((ended.count(begins), ended.count(ends)), (2, 2));
 }
 
-/// The acceptance of the request and its reply are then noticed together.
 /// The helper's failure explains the rejection and does not replace it: result, event and stop
 /// reason have one class.
 #[tokio::test(start_paused = true)]
@@ -66,6 +65,7 @@ async fn a_failed_renewal_keeps_the_class_of_the_rejection() {
     assert_eq!((last.class, last.fault), (class, fault));
 }
 
+/// The acceptance of the request and its reply are then noticed together.
 #[tokio::test(start_paused = true)]
 async fn housekeeping_begins_even_if_the_whole_reply_comes_at_once() {
     let reply = ScriptedAttempt::reply("Done.").with_progress(vec![StreamProgress::Accepted(None)]);
