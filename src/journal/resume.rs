@@ -140,13 +140,12 @@ impl LockedSession {
         let RestoreRemarks { leaf, answers, ids, fold } = remarks;
         let journal = Journal::on_writer(writer, sessions, &id, opening);
         let mut journal = Journal { path, seq: end.seq, leaf, earlier_ids: ids, fold, ..journal };
-        let kept_in = match cut {
-            Ok(kept_in) => kept_in,
-            Err(cause) => {
-                journal.fail(&cause);
-                return (journal, restored);
-            }
-        };
+        // The lines below are not written after a failure, but show the journal the state of the
+        // prompt.
+        let kept_in = cut.unwrap_or_else(|cause| {
+            journal.fail(&cause);
+            None
+        });
         if let Some(damage) = &mut restored.contract.damage {
             damage.kept_in = kept_in.map(|file| file.display().to_string());
         }

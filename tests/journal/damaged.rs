@@ -4,8 +4,8 @@
 use std::fs;
 
 use outlast::journal::{
-    Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,
-    ProcessOpening, RestoredSession, SessionId,
+    Contract, FirstPrompt, Journal, JournalError, JournalHealth, LockedSession, MessageMeta,
+    OnDamage, ProcessOpening, RestoredSession, SessionId,
 };
 use outlast::recovery::{Event, Money, StopReason};
 use outlast::transcript::{Block, HistoryRule, OUTCOME_UNKNOWN, Role, violations};
@@ -222,6 +222,37 @@ fn each_damaged_tail_is_saved_in_its_own_file() {
     }
     assert_ne!(kept[0], kept[1]);
     assert_eq!(fs::read(&kept[0]).expect("readable"), fs::read(&kept[1]).expect("readable"));
+}
+
+/// If the damaged part cannot be saved, nothing is written, and the prompt continues all the same.
+#[test]
+fn a_prompt_continues_with_its_state_in_a_file_that_cannot_be_written() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &MessageMeta::default());
+    journal.message(&calls(&["a"]), &reply());
+    journal.outcome(&result("a", "done"), &Value::Null);
+    journal.end(StopReason::MaxTurns, None);
+    let ended = lines(&sandbox.bytes(&id)).len();
+    journal.message(&user("more"), &MessageMeta::default());
+    journal.message(&says("Well."), &reply());
+    drop(journal);
+    let [(_, damaged), ..] = damages(&lines(&sandbox.bytes(&id)), ended);
+    let continued = |id: &SessionId| {
+        let held = LockedSession::lock_and_read(&sandbox.place, id, OnDamage::UseIntactPart);
+        let (mut journal, _) = held.expect("it goes on").open(&sandbox.place, &opening());
+        journal.message(&user("go on"), &MessageMeta::default());
+        journal
+    };
+    let (intact, blocked) = (sandbox.with_file(&damaged), sandbox.with_file(&damaged));
+    // A file in place of the folder for the damaged part.
+    fs::write(sandbox.file(&blocked).with_extension(""), "").expect("written");
+    let (written, lost) = (continued(&intact), continued(&blocked));
+    assert_eq!(written.health(), JournalHealth::Durable);
+    assert!(matches!(lost.health(), JournalHealth::Lost(_)));
+    assert_eq!(sandbox.bytes(&blocked), damaged);
+    assert_eq!(lost.recorded(), written.recorded());
+    assert_eq!(lost.recorded().tools().calls, 1);
 }
 
 /// What one killed process cannot leave is damage, also at the end of the file or in all of it.
