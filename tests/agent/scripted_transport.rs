@@ -107,7 +107,7 @@ pub(super) struct ScriptedTransport {
     attempts: Mutex<VecDeque<ScriptedAttempt>>,
     /// When each attempt was made.
     made: Mutex<Vec<Instant>>,
-    /// What comes of the renewal of a credential.
+    /// The outcome of each renewal of a credential.
     renewal: Renewal,
 }
 
