@@ -286,11 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn the_structured_result_has_all_tokens_apart() {
+    fn the_structured_result_has_the_tokens_by_kind() {
         let mut ended = report(StopReason::Completed);
-        ended.stats.usage = Usage { input_tokens: 3, output_tokens: 4, ..Usage::default() };
+        ended.stats.usage = Usage {
+            input_tokens: 3,
+            output_tokens: 4,
+            cache_creation_input_tokens: 5,
+            cache_read_input_tokens: 6,
+            web_search_requests: 7,
+        };
         let usage = &detail(&task(StopReason::Completed), &ended, "Done.")["usage"];
-        assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(3), &json!(4)));
+        let names = ["input_tokens", "output_tokens"];
+        assert_eq!(names.map(|name| &usage[name]), [&json!(3), &json!(4)]);
+        let names = ["cache_creation_input_tokens", "cache_read_input_tokens"];
+        assert_eq!(names.map(|name| &usage[name]), [&json!(5), &json!(6)]);
+        assert_eq!(usage["server_tool_use"]["web_search_requests"], json!(7));
     }
 
     #[test]
