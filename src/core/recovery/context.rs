@@ -114,7 +114,7 @@ impl Run {
 
     /// The run after a compaction, whose effect is not measured yet.
     pub(super) fn compacted(self) -> Self {
-        Self { compaction: self.compaction.at(Compaction::Done), ..self }
+        Self { compaction: self.compaction.in_stage(Compaction::Done), ..self }
     }
 
     /// Handles a summary that failed or cannot be paid for.
@@ -130,12 +130,12 @@ impl Run {
 
     /// Continues without the failed summary.
     pub(super) fn skip_compaction(self) -> Self {
-        Self { compaction: self.compaction.at(Compaction::Spent), ..self.with_failures(0) }
+        Self { compaction: self.compaction.in_stage(Compaction::Spent), ..self.with_failures(0) }
     }
 }
 
 impl CompactionState {
-    pub(super) fn at(self, stage: Compaction) -> Self {
+    pub(super) fn in_stage(self, stage: Compaction) -> Self {
         Self { stage, ..self }
     }
 

@@ -147,7 +147,7 @@ impl Run {
             Err(reason) => self.stop(reason),
             Ok(run) => {
                 let (run, notice) = run.resume_fast_mode(context).notice(context);
-                let compaction = run.compaction.at(Compaction::Idle);
+                let compaction = run.compaction.in_stage(Compaction::Idle);
                 let run = Self { cap: Cap::First, compaction, ..run };
                 run.call(Call::REPLY, context).noticing(notice)
             }
