@@ -166,7 +166,7 @@ impl Run {
             Call::Refresh(_) => (self.attempts.overloads, self.streaming),
         };
         let attempts = Attempts { failures, overloads, not_before };
-        Self { attempts, connection, streaming, ..self }
+        Self { attempts, streaming, connection, ..self }
     }
 
     /// The run after the service has refused to stream for this model.

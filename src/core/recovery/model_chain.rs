@@ -77,7 +77,7 @@ impl Run {
         let attempts = Attempts { not_before, ..self.attempts };
         let preferred = PreferredModel { retry_at: None, ..self.preferred };
         let budgets = Budgets { switches: 0, ..self.budgets };
-        let run = Self { preferred, attempts, budgets, ..self.moving_to(0, context) };
+        let run = Self { budgets, preferred, attempts, ..self.moving_to(0, context) };
         run.call_after_pause(Pause::once(class), Call::Ask(purpose), context)
     }
 

@@ -116,7 +116,7 @@ impl ValueLookup {
             .build(&encodings);
         // Building fails only for gigabytes of secrets.
         let finder = finder.ok().filter(|_| !encodings.is_empty());
-        Self { finder, longest, beginnings, encodings }
+        Self { encodings, longest, beginnings, finder }
     }
 
     /// The range of the first secret in `data` at or after `from`.

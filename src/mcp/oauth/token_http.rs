@@ -136,7 +136,8 @@ impl TokenHttp {
         let body = self.body(response).await?;
         if let Some(code) = error_code(&body) {
             if matches!(&*code, "temporarily_unavailable" | "server_error") {
-                let failure = format!("its authorization server ({host}) answered {code}");
+                let failure =
+                    format!("its authorization server ({host}) answered HTTP {status}: {code}");
                 *self.temporary_failure.lock() = Some(failure);
             }
             // GitHub reports errors with status 200.
