@@ -115,7 +115,7 @@ pub enum JournalRecord {
     /// The prompt that the session was started with.
     Prompt(FirstPrompt),
     Transition {
-        transition: Transition,
+        transition: Box<Transition>,
     },
     Intent {
         calls: Vec<ToolStarted>,

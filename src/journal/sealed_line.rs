@@ -130,7 +130,7 @@ pub(super) fn parse_sealed(line: &[u8]) -> Option<ParsedLine> {
     let SealedRecord { v, seq, step, timestamp, transition } = serde_json::from_slice(line).ok()?;
     let record = match transition.filter(|_| kind == STEP_KIND) {
         // The most frequent record, and the one with the most members, is parsed once.
-        Some(transition) => JournalRecord::Transition { transition },
+        Some(transition) => JournalRecord::Transition { transition: Box::new(transition) },
         None => serde_json::from_slice(line).ok()?,
     };
     let entry = JournalEntry::Record(Box::new(record));

@@ -53,7 +53,7 @@ impl Journal {
 
     /// Appends a step of the state machine, after its changes to the conversation.
     pub fn transition(&mut self, transition: &Transition) {
-        self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
+        self.record(&JournalRecord::Transition { transition: Box::new(*transition) }, Sync::Later);
         self.end_step();
     }
 

@@ -128,8 +128,8 @@ impl SearchResults {
         };
         let mut parts = self.lines;
         if parts.is_empty() && self.binaries.is_empty() {
-            let none = if self.files == 0 { "No matches found" } else { "No more matches" };
-            parts.push(none.to_string());
+            let empty = if self.files == 0 { "No matches found" } else { "No more matches" };
+            parts.push(empty.to_string());
         }
         if self.more {
             parts.push("[there is more; narrow the search or raise head_limit]".to_string());

@@ -172,16 +172,15 @@ impl RealPaths {
         let (path, first) = (joined(written), rest.split('/').next().unwrap_or_default());
         // Most of the paths that are looked up do not exist.
         let is_listed = *is_in_home && !first.is_empty();
-        let found = match listed.get().filter(|_| is_listed) {
-            Some(entries) => entries.find(OsStr::new(first)),
-            None => {
-                let found = self.find(seen, OsStr::new(first), is_listed);
-                let folders = self.folders.borrow();
-                if let Some(KnownFolder::Listed(entries)) = folders.get(seen.real.as_os_str()) {
-                    listed.get_or_init(|| Rc::clone(entries));
-                }
-                found
+        let found = if let Some(entries) = listed.get().filter(|_| is_listed) {
+            entries.find(OsStr::new(first))
+        } else {
+            let found = self.find(seen, OsStr::new(first), is_listed);
+            let folders = self.folders.borrow();
+            if let Some(KnownFolder::Listed(entries)) = folders.get(seen.real.as_os_str()) {
+                listed.get_or_init(|| Rc::clone(entries));
             }
+            found
         };
         let real = match matches!(found, Found::Missing) {
             true if seen.real.as_os_str() == written.as_os_str() => {

@@ -277,8 +277,11 @@ fn write_reply(journal: &mut Journal, blocks: Vec<Block>, kind: ReplyKind) {
     journal.transition(&step(Event::Replied(kind), ReplyDisposition::Keep, None));
 }
 
+/// Writes one record.
+type Write = fn(&mut Journal);
+
 /// Records of every kind, in an order in which each that a prompt depends on changes its state.
-const WRITES: &[(&str, fn(&mut Journal))] = &[
+const WRITES: &[(&str, Write)] = &[
     ("prompt", |journal| write_message(journal, &user("Go."))),
     ("begin", |journal| {
         journal.transition(&step(Event::Begin, ReplyDisposition::Absent, None));

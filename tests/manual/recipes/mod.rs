@@ -49,7 +49,7 @@ impl Recipe {
     fn prepared(heading: &str, run: RunBuilder) -> Self {
         let recipe = Self { run };
         let section = section("man/outlast-recipes.7.md", heading);
-        write_program(&recipe.run.work().join("recipe.sh"), &script(&section));
+        write_program(&recipe.run.work().join("recipe.sh"), script(&section));
         let home = recipe.home();
         let bin = home.join(".local/bin");
         fs::create_dir_all(&bin).expect("the folder is ours");

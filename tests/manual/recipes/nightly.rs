@@ -56,7 +56,7 @@ async fn run_line_of_crontab(server: &RehearsalServer) -> FinishedProcess {
     let run = RunBuilder::bare(&server.base_url());
     let home = run.work().parent().expect("a folder").to_owned();
     let work = run.work().display().to_string();
-    write_program(&home.join("nightly.sh"), &script(&examples).replace("/srv/app", &work));
+    write_program(&home.join("nightly.sh"), script(&examples).replace("/srv/app", &work));
     fs::write(home.join("task.md"), "Tidy up.").expect("the folder is ours");
     fs::create_dir_all(home.join(".cargo/bin")).expect("the folder is ours");
     let program = home.join(".cargo/bin/outlast");
