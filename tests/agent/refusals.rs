@@ -175,7 +175,7 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
         (
             400,
             "invalid_request_error",
-            "upstream connect error or disconnect/reset before headers",
+            "node 7 could not read the request",
             StopReason::ModelError(ErrorClass::InvalidRequest),
         ),
     ];
@@ -187,7 +187,7 @@ async fn a_refusal_that_is_contradicted_is_doubted_once() {
         let twice = refused(worked()).after(AfterLast::RepeatLast);
         let played = RunFixture::of(twice).run().await;
         assert_eq!(played.ending.reason, end, "{status}");
-        assert_eq!(played.server.requests().len(), 3, "{status}: doubted once");
+        assert_eq!(played.server.requests().len(), 3, "{status} {message}: doubted once");
     }
     // Neither the key nor the model has ever worked.
     for (status, kind, message, end) in &refusals[1..4] {

@@ -40,14 +40,15 @@ async fn nested_tool_input_is_a_tool_error_and_the_run_goes_on() {
         grep(json!({ "pattern": "x", "glob": nested("{", "}", DEPTH) })),
         grep(json!({ "pattern": "x", "glob": nested("{a,", "}", SHALLOW) })),
         grep(json!({ "pattern": "x", "glob": format!("!{}", "{".repeat(DEPTH)) })),
-        grep(json!({ "pattern": nested("(", ")", DEPTH) })),
         grep(json!({ "pattern": nested("(?:", ")*", SHALLOW), "multiline": true })),
-        grep(json!({ "pattern": nested("[", "]", DEPTH) })),
         grep(json!({ "pattern": format!("a{}", "{1000}".repeat(6)) })),
         ("BashOutput", json!({ "bash_id": "x", "filter": nested("(", ")", DEPTH) })),
     ];
     // Read as they stand: whether they are refused or not, the run survives them.
     let survived = [
+        // Searched for as plain text.
+        grep(json!({ "pattern": nested("(", ")", DEPTH) })),
+        grep(json!({ "pattern": nested("[", "]", DEPTH) })),
         ("Bash", json!({ "command": nested("$(", ")", DEPTH / 10) })),
         ("Bash", json!({ "command": nested("{ ", "; }", DEPTH / 10) })),
         ("Bash", json!({ "command": nested("\"${a:-", "}\"", DEPTH / 10) })),
