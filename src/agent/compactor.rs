@@ -385,7 +385,7 @@ impl ContextView<'_> {
         let repair = self
             .conversation
             .edit_history(self.journal, |messages| repair_rejected(messages, path, content));
-        self.conversation.record_refusal(repair);
+        self.conversation.record_refusal(repair.as_ref());
     }
 
     /// Returns the largest contributors to the context, for the report of an overflow.

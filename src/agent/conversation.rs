@@ -11,7 +11,7 @@ use crate::model::ModelReply;
 use crate::recovery::{HOOK_SAYS, LeftOff, Spending};
 use crate::secrets::{KnownSecrets, Redactor};
 use crate::transcript::{
-    AddedContent, Block, History, Message, RepairOutcome, Role, SerializedMessage, StripTarget,
+    AddedContent, Block, BlockRepair, History, Message, Role, SerializedMessage, StripTarget,
     Usage, drop_citations, has_images, has_uneven_citations, is_portable_id, make_calls_portable,
     repair, strip_media, strip_signed_thinking, strip_thinking,
     strip_thinking_that_lacks_signature,
@@ -225,9 +225,9 @@ impl Conversation {
     }
 
     /// Records what the service has refused, by the repair that it led to.
-    pub(super) fn record_refusal(&mut self, repair: Option<RepairOutcome>) {
-        self.refused.thinking |= repair == Some(RepairOutcome::ThinkingStripped);
-        self.refused.calls |= repair == Some(RepairOutcome::IdsReplaced);
+    pub(super) fn record_refusal(&mut self, repair: Option<&BlockRepair>) {
+        self.refused.thinking |= repair == Some(&BlockRepair::Strip);
+        self.refused.calls |= repair == Some(&BlockRepair::Rename);
     }
 
     /// Drops the reply that streams or is held. Only its usage is kept, for size estimates.

@@ -1,7 +1,7 @@
 //! Repair of blocks that the service rejects: no other block changes, and no repair repeats.
 
 use outlast_core::transcript::{
-    Block, BlockPath, Message, RejectedContent, RepairOutcome, Role, StripTarget,
+    Block, BlockPath, BlockRepair, Message, RejectedContent, Role, StripTarget,
     can_repair_rejected, lacks_thinking, repair_rejected, strip_media, violations,
 };
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ fn healed(
     messages: &mut Vec<Message>,
     spot: impl Into<Option<BlockPath>>,
     why: RejectedContent,
-) -> Option<RepairOutcome> {
+) -> Option<BlockRepair> {
     let spot = spot.into();
     let before = messages.clone();
     let foretold = can_repair_rejected(messages, spot, why);
@@ -91,6 +91,10 @@ fn healed(
         assert_eq!(violations(messages), [], "{spot:?} {why:?}");
     }
     healed
+}
+
+fn blocks_replaced(found: Option<BlockRepair>) -> usize {
+    if let Some(BlockRepair::Replace(spots)) = found { spots.len() } else { panic!("{found:?}") }
 }
 
 /// Whether the two lists differ in this block only.
@@ -155,24 +159,20 @@ fn repair_and_stripping_leave_the_same_replacement_text() {
 fn a_block_path_without_media_selects_the_nearest_media() {
     let mut in_the_block = talk();
     let found = healed(&mut in_the_block, within(2, 0, 0), RejectedContent::Media);
-    assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same result");
+    assert_eq!(blocks_replaced(found), 2, "those of the same result");
 
     let mut in_the_message = talk();
     let found = healed(&mut in_the_message, at(2, 1), RejectedContent::Media);
-    assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same message");
+    assert_eq!(blocks_replaced(found), 2, "those of the same message");
     assert_eq!(in_the_message[4], talk()[4]);
 
     for nowhere in [None, Some(at(1, 0)), Some(at(99, 0))] {
         let mut messages = talk();
         let found = healed(&mut messages, nowhere, RejectedContent::Media);
-        assert_eq!(
-            found,
-            Some(RepairOutcome::MediaRemoved { blocks: 1 }),
-            "what was never sent before"
-        );
+        assert_eq!(blocks_replaced(found), 1, "what was never sent before");
         assert_eq!(messages[..4], talk()[..4]);
         let found = healed(&mut messages, nowhere, RejectedContent::Media);
-        assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 3 }), "then all of it");
+        assert_eq!(blocks_replaced(found), 3, "then all of it");
         assert_eq!(healed(&mut messages, nowhere, RejectedContent::Media), None);
     }
 }
@@ -182,7 +182,7 @@ fn rejected_foreign_thinking_is_removed_all_at_once() {
     for spot in [None, Some(at(1, 0)), Some(at(3, 0)), Some(at(99, 99))] {
         let mut messages = talk();
         let found = healed(&mut messages, spot, RejectedContent::Thinking);
-        assert_eq!(found, Some(RepairOutcome::ThinkingStripped));
+        assert_eq!(found, Some(BlockRepair::Strip));
         let mut expected = talk();
         expected[1].content.remove(0);
         expected[3].content.remove(0);
@@ -191,7 +191,7 @@ fn rejected_foreign_thinking_is_removed_all_at_once() {
     }
     let mut named = talk();
     let found = healed(&mut named, at(3, 0), RejectedContent::Block);
-    assert_eq!(found, Some(RepairOutcome::ThinkingStripped), "thinking is never replaced by words");
+    assert_eq!(found, Some(BlockRepair::Strip), "thinking is never replaced by words");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_local_history_rule_violation_is_repaired() {
         for (spot, messages) in broken.iter().flat_map(|one| [(Some(at(1, 0)), one), (None, one)]) {
             let mut messages = messages.clone();
             let found = healed(&mut messages, spot, why);
-            assert_eq!(found, Some(RepairOutcome::Repaired { mends: 2 }), "{messages:?}");
+            assert_eq!(found, Some(BlockRepair::Repair), "{messages:?}");
             assert_eq!(violations(&messages), []);
         }
     }
@@ -223,7 +223,7 @@ fn tool_call_pairs_rejected_by_the_service_become_text() {
     for spot in [whole(1), at(1, 2), whole(2), at(2, 1)] {
         let mut messages = talk();
         let found = healed(&mut messages, spot, RejectedContent::Pairs);
-        assert_eq!(found, Some(RepairOutcome::PairsUntied { calls: 2 }), "{spot:?}");
+        assert_eq!(found, Some(BlockRepair::Untie(1)), "{spot:?}");
         assert_eq!(messages[3..], talk()[3..]);
         assert_eq!(messages[1].content[..2], talk()[1].content[..2]);
         assert!(text_at(&messages[1].content[2]).contains(r#"Bash with {"command":"ls"}"#));
@@ -238,11 +238,11 @@ fn tool_call_pairs_rejected_by_the_service_become_text() {
 #[test]
 fn any_other_named_block_is_replaced_and_call_pairs_stay_intact() {
     let cases = [
-        (at(1, 1), 1, 1, RepairOutcome::BlockReplaced),
-        (at(1, 2), 1, 2, RepairOutcome::InputEmptied),
-        (at(2, 1), 2, 1, RepairOutcome::BlockReplaced),
-        (within(2, 0, 0), 2, 0, RepairOutcome::BlockReplaced),
-        (whole(4), 4, 0, RepairOutcome::BlockReplaced),
+        (at(1, 1), 1, 1, BlockRepair::Replace(vec![at(1, 1)])),
+        (at(1, 2), 1, 2, BlockRepair::Empty { message: 1, block: 2 }),
+        (at(2, 1), 2, 1, BlockRepair::Replace(vec![at(2, 1)])),
+        (within(2, 0, 0), 2, 0, BlockRepair::Replace(vec![within(2, 0, 0)])),
+        (whole(4), 4, 0, BlockRepair::Replace(vec![at(4, 0)])),
     ];
     for (spot, message, block, expected) in cases {
         let mut messages = talk();
@@ -269,8 +269,8 @@ fn further_fields_are_removed_before_what_has_them() {
     ];
     let was = messages.clone();
     let spots = [
-        (at(0, 1), 0, 1, RepairOutcome::FieldsRemoved),
-        (at(1, 0), 1, 0, RepairOutcome::IdsReplaced),
+        (at(0, 1), 0, 1, BlockRepair::Reduce { message: 0, block: 1 }),
+        (at(1, 0), 1, 0, BlockRepair::Rename),
     ];
     for (spot, message, block, expected) in spots {
         assert_eq!(healed(&mut messages, spot, RejectedContent::Block), Some(expected), "{spot:?}");
@@ -306,7 +306,7 @@ fn a_foreign_call_is_removed_with_its_result() {
     let talk = vec![Message::user(vec![Block::text("go")]), reply, Message::user(vec![image()])];
     for why in [RejectedContent::Pairs, RejectedContent::Block] {
         let mut messages = talk.clone();
-        assert_eq!(healed(&mut messages, at(1, 1), why), Some(RepairOutcome::BlockReplaced));
+        assert_eq!(blocks_replaced(healed(&mut messages, at(1, 1), why)), 2);
         let content = &messages[1].content;
         assert!(matches!(content[..2], [Block::Text { .. }, Block::Text { .. }]));
         assert_eq!(content[2..], talk[1].content[2..]);
@@ -389,7 +389,7 @@ fn a_search_without_its_result_is_removed_wherever_its_message_is_blamed() {
         let open = talk(vec![Block::text("Looking."), search(), Block::text("So.")]);
         let mut messages = open.clone();
         let outcome = healed(&mut messages, whole(spot), why);
-        assert_eq!(outcome, Some(RepairOutcome::BlockReplaced), "{why:?}");
+        assert_eq!(outcome, Some(BlockRepair::Replace(vec![at(1, 1)])), "{why:?}");
         assert!(differs_only_in(&open, &messages, 1, 1), "{messages:?}");
         assert_eq!(healed(&mut messages, whole(spot), why), None, "once");
         let mut messages = talk(vec![Block::text("Looking."), search(), found()]);

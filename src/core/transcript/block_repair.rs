@@ -18,25 +18,23 @@ use super::{
     Block, BlockPath, Message, RejectedContent, Role, make_calls_portable, repair, strip_thinking,
 };
 
-/// The repair that was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RepairOutcome {
-    /// Images and documents were replaced by a note.
-    MediaRemoved { blocks: usize },
-    /// All thinking was removed.
-    ThinkingStripped,
-    /// Violations of our own rules were repaired.
-    Repaired { mends: usize },
-    /// Calls and their results were converted to plain text.
-    PairsUntied { calls: usize },
-    /// A block was replaced by a note.
-    BlockReplaced,
-    /// A tool call's input was emptied.
-    InputEmptied,
-    /// Calls were given ids that every service accepts, and lost their further fields.
-    IdsReplaced,
-    /// The further fields of a document were removed, such as its title.
-    FieldsRemoved,
+/// A repair that is known to change something. Every position in it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockRepair {
+    /// All violations of our own rules are repaired.
+    Repair,
+    /// All thinking is removed.
+    Strip,
+    /// Calls are given ids that every service accepts, and lose their further fields.
+    Rename,
+    /// The further fields of a document are removed, such as its title.
+    Reduce { message: usize, block: usize },
+    /// The calls of the message with this index, and their results, are converted to plain text.
+    Untie(usize),
+    /// The input of a call is emptied.
+    Empty { message: usize, block: usize },
+    /// Blocks are replaced by notes.
+    Replace(Vec<BlockPath>),
 }
 
 /// Maximum length of a call's input that is kept as text, in bytes.
@@ -57,48 +55,26 @@ pub fn repair_rejected(
     messages: &mut Vec<Message>,
     spot: Option<BlockPath>,
     complaint: RejectedContent,
-) -> Option<RepairOutcome> {
-    Some(match choose_repair(messages, spot, complaint)? {
-        BlockRepair::Repair => {
-            let (repaired, repairs) = repair(mem::take(messages));
-            *messages = repaired;
-            RepairOutcome::Repaired { mends: repairs.len() }
-        }
-        BlockRepair::Strip => {
-            strip_thinking(messages);
-            RepairOutcome::ThinkingStripped
-        }
-        BlockRepair::Rename => {
-            make_calls_portable(messages);
-            RepairOutcome::IdsReplaced
-        }
-        BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: calls_to_text(messages, at) },
+) -> Option<BlockRepair> {
+    let repaired = choose_repair(messages, spot, complaint)?;
+    match &repaired {
+        BlockRepair::Repair => *messages = repair(mem::take(messages)).0,
+        BlockRepair::Strip => strip_thinking(messages),
+        BlockRepair::Rename => make_calls_portable(messages),
+        BlockRepair::Untie(at) => calls_to_text(messages, *at),
         BlockRepair::Empty { message, block } => {
-            if let Block::ToolUse { input, .. } = &mut messages[message].content[block] {
+            if let Block::ToolUse { input, .. } = &mut messages[*message].content[*block] {
                 *input = json!({});
             }
-            RepairOutcome::InputEmptied
         }
         BlockRepair::Reduce { message, block } => {
-            if let Block::Document { others, .. } = &mut messages[message].content[block] {
+            if let Block::Document { others, .. } = &mut messages[*message].content[*block] {
                 others.clear();
             }
-            RepairOutcome::FieldsRemoved
         }
-        BlockRepair::Remove(spots) => {
-            let blocks = spots.len();
-            for spot in spots {
-                replace(messages, spot);
-            }
-            RepairOutcome::MediaRemoved { blocks }
-        }
-        BlockRepair::Replace(spots) => {
-            for spot in spots {
-                replace(messages, spot);
-            }
-            RepairOutcome::BlockReplaced
-        }
-    })
+        BlockRepair::Replace(spots) => spots.iter().for_each(|spot| replace(messages, *spot)),
+    }
+    Some(repaired)
 }
 
 /// True if the model is in the middle of tool calls, and no reply since the last user text contains
@@ -113,33 +89,13 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
     has_calls && !replies.into_iter().any(|reply| reply.content.iter().any(Block::is_thinking))
 }
 
-/// A repair that is known to change something. Every position in it exists.
-enum BlockRepair {
-    /// All violations of our own rules.
-    Repair,
-    /// All thinking.
-    Strip,
-    /// The ids of calls, and their further fields.
-    Rename,
-    /// The further fields of a document.
-    Reduce { message: usize, block: usize },
-    /// The calls of the message with this index, and their results.
-    Untie(usize),
-    /// The input of a call.
-    Empty { message: usize, block: usize },
-    /// Images and documents.
-    Remove(Vec<BlockPath>),
-    /// Other blocks.
-    Replace(Vec<BlockPath>),
-}
-
 fn choose_repair(
     messages: &[Message],
     spot: Option<BlockPath>,
     complaint: RejectedContent,
 ) -> Option<BlockRepair> {
     match complaint {
-        RejectedContent::Media => repair_of_media(messages, spot).map(BlockRepair::Remove),
+        RejectedContent::Media => repair_of_media(messages, spot).map(BlockRepair::Replace),
         RejectedContent::Thinking => has_thinking(messages).then_some(BlockRepair::Strip),
         // Our own validity rules find the likeliest cause, wherever the service reported it.
         RejectedContent::Pairs | RejectedContent::Block if !violations(messages).is_empty() => {
@@ -278,17 +234,18 @@ fn repair_of_block(messages: &[Message], spot: BlockPath) -> Option<BlockRepair>
     match block {
         // The user's text is the task and is never removed.
         Block::Text { .. } if message.role == Role::User => None,
-        Block::Text { .. } => Some(BlockRepair::Replace(vec![here])),
         Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(BlockRepair::Strip),
         Block::ToolUse { input, .. } => {
             let empty = input.as_object().is_some_and(serde_json::Map::is_empty);
             (!empty).then_some(BlockRepair::Empty { message: spot.message, block: at })
         }
-        Block::ToolResult { .. } => Some(BlockRepair::Replace(vec![here])),
         Block::Document { others, .. } if !others.is_empty() => {
             Some(BlockRepair::Reduce { message: spot.message, block: at })
         }
-        Block::Image { .. } | Block::Document { .. } => Some(BlockRepair::Remove(vec![here])),
+        Block::Text { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. } => Some(BlockRepair::Replace(vec![here])),
         Block::Other(value) => {
             Some(BlockRepair::Replace(related_blocks(spot.message, message, at, value)))
         }
@@ -329,8 +286,8 @@ fn replace(messages: &mut [Message], spot: BlockPath) {
     }
 }
 
-/// Converts the calls of a message and their results to text. Returns the number of calls.
-fn calls_to_text(messages: &mut [Message], reply: usize) -> usize {
+/// Converts the calls of a message and their results to text.
+fn calls_to_text(messages: &mut [Message], reply: usize) {
     let mut names = HashMap::new();
     for block in &mut messages[reply].content {
         let Block::ToolUse { id, name, input, .. } = block else { continue };
@@ -343,7 +300,6 @@ fn calls_to_text(messages: &mut [Message], reply: usize) -> usize {
         let blocks = mem::take(&mut answers.content).into_iter();
         answers.content = blocks.flat_map(|block| result_to_text(block, &names)).collect();
     }
-    names.len()
 }
 
 /// Converts a result of one of the named calls to text; other blocks are kept.

@@ -24,7 +24,7 @@ mod whole_call;
 
 pub use crate::types::{BlockPath, RejectedContent};
 pub use added_content::AddedContent;
-pub use block_repair::{RepairOutcome, can_repair_rejected, lacks_thinking, repair_rejected};
+pub use block_repair::{BlockRepair, can_repair_rejected, lacks_thinking, repair_rejected};
 pub use call_in_text::find_call_in_text;
 pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
