@@ -1,9 +1,6 @@
 //! The lines of a journal as bytes, one in memory at a time.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::mem;
-
-use memchr::memchr;
 
 /// The longest line that is read. outlast writes no longer ones: a conversation of that size does
 /// not fit any model.
@@ -29,60 +26,33 @@ pub(super) type RawLine<'a> = (usize, Result<&'a [u8], TooLong>);
 pub(super) struct RawLines<R> {
     reader: R,
     number: usize,
-    /// The length of the last line, if it is still in the buffer of the reader.
-    used: usize,
-    /// The last line, if it was in several blocks.
     line: Vec<u8>,
 }
 
 impl<R: BufRead> RawLines<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, number: 0, used: 0, line: Vec::new() }
+        Self { reader, number: 0, line: Vec::new() }
     }
 
     /// Reads the next line that is not empty, without its newline, and its number.
     pub(super) fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
         loop {
-            self.reader.consume(mem::take(&mut self.used));
-            let block = self.reader.fill_buf()?;
-            if block.is_empty() {
+            self.line.clear();
+            let read = (&mut self.reader).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+            if read == 0 {
                 return Ok(None);
             }
             self.number += 1;
-            let line = if let Some(end) = memchr(b'\n', block) {
-                self.used = end + 1;
-                &block[..end]
-            } else {
-                self.line.clear();
-                let mut part = (&mut self.reader).take(LINE_MAX);
-                part.read_until(b'\n', &mut self.line)?;
-                if !self.line.ends_with(b"\n") && self.line.len() as u64 >= LINE_MAX {
-                    self.skip_line()?;
-                    return Ok(Some((self.number, Err(TooLong))));
-                }
-                &self.line
-            };
-            if !line.trim_ascii().is_empty() {
+            if !self.line.ends_with(b"\n") && read as u64 >= LINE_MAX {
+                self.reader.skip_until(b'\n')?;
+                return Ok(Some((self.number, Err(TooLong))));
+            }
+            if !self.line.trim_ascii().is_empty() {
                 break;
             }
         }
-        let line = if self.used > 0 { &self.reader.fill_buf()?[..self.used] } else { &self.line };
-        let line = without_return(line.strip_suffix(b"\n").unwrap_or(line));
+        let line = without_return(self.line.strip_suffix(b"\n").unwrap_or(&self.line));
         Ok(Some((self.number, Ok(line))))
-    }
-
-    /// Skips the rest of a line.
-    fn skip_line(&mut self) -> io::Result<()> {
-        loop {
-            let chunk = self.reader.fill_buf()?;
-            let end = memchr(b'\n', chunk);
-            let (used, is_over) = (end.map_or(chunk.len(), |end| end + 1), end.is_some());
-            let is_over = is_over || chunk.is_empty();
-            self.reader.consume(used);
-            if is_over {
-                return Ok(());
-            }
-        }
     }
 }
 
