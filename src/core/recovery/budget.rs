@@ -1,6 +1,7 @@
 //! Budgets: every action that can repeat is counted and bounded here.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// An event with which some budgets are renewed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,15 @@ pub(super) enum Renewal {
     Summary,
 }
 
+/// Writes the fields that differ from the default.
+macro_rules! write_changed {
+    ($map:ident, $budgets:ident, $($field:ident),*) => {
+        $(if $budgets.$field != Budgets::DEFAULT.$field {
+            $map.serialize_entry(stringify!($field), &$budgets.$field)?;
+        })*
+    };
+}
+
 /// Defines the budgets from one row each: the price of one recovery, the field that counts it, the
 /// default amount, and the events with which the full amount is restored.
 macro_rules! budgets {
@@ -40,8 +50,8 @@ macro_rules! budgets {
 
         /// The remaining budgets, by the field of each row; `None` is unlimited. Every recovery
         /// spends one of these; the renewals of its row, and nothing else, restore it. Budgets per
-        /// session are never renewed.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        /// session are never renewed. A record has those that differ from the default.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
         #[serde(default)]
         pub struct Budgets {
             $(pub $field: $amount,)*
@@ -49,6 +59,14 @@ macro_rules! budgets {
             pub bucket: u16,
             /// The tokens that retries took from the bucket since a call was last answered.
             pub bucket_taken: u16,
+        }
+
+        impl Serialize for Budgets {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut map = serializer.serialize_map(None)?;
+                write_changed!(map, self, $($field,)* bucket, bucket_taken);
+                map.end()
+            }
         }
 
         impl Budgets {

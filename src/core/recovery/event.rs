@@ -152,11 +152,12 @@ pub struct TokenEstimate {
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
     /// True if the service counted the tokens of this request, so that `size` is exact.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub counted: bool,
     /// True if a stream of this model would lose a part of the reply, or is refused.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub needs_whole_reply: bool,
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub mitigations: AvailableMitigations,
 }
 
@@ -431,12 +432,17 @@ pub enum ConnectionChoice {
 
 /// The change of the conversation by a step. Applied before the action is performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HistoryEdit {
+    #[serde(skip_serializing_if = "super::is_default")]
     pub reply: ReplyDisposition,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trim: Option<Trim>,
     /// The message to the model in reply to the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub say: Option<Nudge>,
     /// A further notice to the model before its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<Nudge>,
 }
 

@@ -79,3 +79,9 @@ pub use state::{
 };
 pub use step::{InvalidEvent, Transition};
 pub use tool_call_record::{CallEffect, Fingerprint, ToolCallRecord, is_wait};
+
+/// True if a value is the default, which the journal leaves out: a step repeats the state of its
+/// run, and most of that never changes.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -9,39 +9,54 @@ use super::{Budgets, ErrorClass, Interrupt, Moment, StopReason};
 ///
 /// The conversation is not part of it. The machine decides when a message is sent, not its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[must_use = "the methods of a run return a changed run"]
 pub struct Run {
     pub phase: Phase,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub budgets: Budgets,
     /// The index of the model in use, counted from the preferred one.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub model_index: u8,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub preferred: PreferredModel,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub fast: Fast,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub compaction: CompactionState,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub cap: Cap,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub attempts: Attempts,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub streaming: Streaming,
     /// The kind of connection of the next attempt.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub connection: ConnectionChoice,
     /// The end of all waits for shared rate limits of the current call.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub shared_wait_until: Moment,
     /// True if a larger output cap would have given the current call more room.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub may_escalate: bool,
+    #[serde(skip_serializing_if = "super::is_default")]
     pub effort: RequiredEffort,
     /// True if the model got the notice that the run waits for running commands, since the last
     /// change of background work.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub asked_about_work: bool,
     /// True if the model got the notice to wrap up.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub wrapping_up: bool,
     /// True if the run ended because its retry quota did not allow one more retry.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub quota_ended: bool,
     /// The answer that stands if the work after it fails.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub kept_answer: KeptAnswer,
     /// True if a structured output was accepted and nothing has objected to it since.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub has_output: bool,
     /// The seed of the jitter.
     pub seed: u64,

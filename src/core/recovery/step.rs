@@ -87,7 +87,9 @@ pub struct Transition {
     /// The cause of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RecoveryCause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<RecoveryPlan>,
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub edit: HistoryEdit,
     pub next: Run,
     pub action: Action,
