@@ -1,7 +1,7 @@
 //! Checks the answers of services: whether they accept the credential, the account and the models.
 
 use super::super::facts::service::{ServiceAnswer, ServiceFacts};
-use super::super::finding::{Finding, FindingCause, Severity};
+use super::super::finding::{Finding, FindingCause};
 use super::clouds;
 use crate::model::ProbeRefusal;
 use crate::recovery::ErrorClass;
@@ -84,23 +84,14 @@ fn refusal_finding(service: &ServiceFacts, refusal: &ProbeRefusal, status: u16) 
         "" => format!("HTTP {status}"),
         words => format!("HTTP {status}: {words}"),
     };
-    let RefusalMeaning { level, what, why, fix } =
-        meaning(refusal.class, &describe_credential(service), service);
+    let finding = meaning(refusal.class, &describe_credential(service), service);
     let of_cloud = clouds::refusal_remedy(&service.service, refusal.class);
-    let fix = of_cloud.map_or(fix, str::to_owned);
-    let what = format!("{what} ({quoted})");
+    let fix = of_cloud.map_or(finding.fix, str::to_owned);
+    let what = format!("{} ({quoted})", finding.what);
     let is_credential =
         matches!(refusal.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
-    let finding = Finding { status: level, ..Finding::problem("acceptance", what, why, fix) };
-    finding.caused_by(is_credential.then_some(FindingCause::Credential))
-}
-
-/// The consequences and the remedy of a class of refusals.
-struct RefusalMeaning {
-    level: Severity,
-    what: String,
-    why: &'static str,
-    fix: String,
+    let cause = is_credential.then_some(FindingCause::Credential);
+    Finding { what, fix, cause, ..finding }
 }
 
 const ENDS: &str = "every run ends at once with exit code 77";
@@ -108,80 +99,66 @@ const REFUSED: &str = "runs are refused, whatever they ask for";
 const UNREADABLE: &str = "every run would end with an answer that cannot be read";
 const WAITS: &str = "runs wait and try again, for as long as their limits allow";
 
-impl RefusalMeaning {
-    fn problem(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
-        Self { level: Severity::Problem, what: what.into(), why, fix: fix.into() }
-    }
-
-    fn warning(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
-        Self { level: Severity::Warning, what: what.into(), why, fix: fix.into() }
-    }
-
-    fn rejected(used: &str, service: &ServiceFacts) -> Self {
-        let put = service.credential.as_ref().map_or_else(
-            || "put a key into ANTHROPIC_API_KEY".to_owned(),
-            |(kind, source)| format!("put a good {kind} into {source}"),
-        );
-        let fix =
-            format!("{put}: it is wrong, revoked, or for another service than {}", service.origin);
-        Self::problem(format!("the service rejects {used}"), ENDS, fix)
-    }
-
-    fn service_trouble(what: &str) -> Self {
-        let fix = "try again later, or name a further model with --fallback-model";
-        Self::warning(what, WAITS, fix)
-    }
-
-    fn invalid_request() -> Self {
-        Self::problem(
-            "the service rejects the simplest request as invalid",
-            REFUSED,
-            "see whether ANTHROPIC_BASE_URL leads to a Messages API, and whether the headers in \
-             ANTHROPIC_CUSTOM_HEADERS and the betas are supported by it",
-        )
-    }
+fn rejected(used: &str, service: &ServiceFacts) -> Finding {
+    let put = service.credential.as_ref().map_or_else(
+        || "put a key into ANTHROPIC_API_KEY".to_owned(),
+        |(kind, source)| format!("put a good {kind} into {source}"),
+    );
+    let fix =
+        format!("{put}: it is wrong, revoked, or for another service than {}", service.origin);
+    Finding::problem("acceptance", format!("the service rejects {used}"), ENDS, fix)
 }
 
-fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMeaning {
+fn service_trouble(what: &str) -> Finding {
+    let fix = "try again later, or name a further model with --fallback-model";
+    Finding::warning("acceptance", what, WAITS, fix)
+}
+
+/// The consequences and the remedy of a class of refusals.
+fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> Finding {
     match class {
-        ErrorClass::InvalidApiKey => RefusalMeaning::rejected(used, service),
-        ErrorClass::TokenRevoked => RefusalMeaning::problem(
+        ErrorClass::InvalidApiKey => rejected(used, service),
+        ErrorClass::TokenRevoked => Finding::problem(
+            "acceptance",
             format!("the service says that {used} was revoked or has expired"),
             ENDS,
             "make a new one; one that lives shorter than a run is best fetched by an apiKeyHelper",
         ),
-        ErrorClass::AuthError => RefusalMeaning::problem(
+        ErrorClass::AuthError => Finding::problem(
+            "acceptance",
             format!("the service knows {used} and forbids its use"),
             REFUSED,
             "have the account's owner check the account, the region and the right to the model",
         ),
-        ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => RefusalMeaning::problem(
+        ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => Finding::problem(
+            "acceptance",
             format!("the account of {used} has no credit left, or has reached its spend limit"),
             REFUSED,
             "add credit or raise the limit in the console of the service or gateway; until then \
              no retry helps",
         ),
-        ErrorClass::RateLimit => RefusalMeaning::warning(
+        ErrorClass::RateLimit => Finding::warning(
+            "acceptance",
             format!("the service accepts {used}, but its rate limit is used up"),
             "runs begin with a wait",
             "wait, or use fewer runs at a time, or have the account's limits raised",
         ),
         ErrorClass::ServerOverload | ErrorClass::Repeated529 => {
-            RefusalMeaning::service_trouble("the service is overloaded")
+            service_trouble("the service is overloaded")
         }
         ErrorClass::ServerError
         | ErrorClass::ApiTimeout
         | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError => {
-            RefusalMeaning::service_trouble("the service is in trouble")
-        }
-        ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => RefusalMeaning::problem(
+        | ErrorClass::ConnectionError => service_trouble("the service is in trouble"),
+        ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => Finding::problem(
+            "acceptance",
             "even a request of a few bytes is called too large",
             REFUSED,
             "raise the limit of whatever is in front of the service (nginx: client_max_body_size), \
              and see whether the base URL is right",
         ),
-        ErrorClass::BadResponse | ErrorClass::Unknown => RefusalMeaning::problem(
+        ErrorClass::BadResponse | ErrorClass::Unknown => Finding::problem(
+            "acceptance",
             "something answers that is not the service",
             UNREADABLE,
             "correct ANTHROPIC_BASE_URL: see whether it leads to an API and not to a web page, a \
@@ -196,6 +173,12 @@ fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMean
         | ErrorClass::Refusal
         | ErrorClass::ContentFiltered
         | ErrorClass::EmptyResponse
-        | ErrorClass::Aborted => RefusalMeaning::invalid_request(),
+        | ErrorClass::Aborted => Finding::problem(
+            "acceptance",
+            "the service rejects the simplest request as invalid",
+            REFUSED,
+            "see whether ANTHROPIC_BASE_URL leads to a Messages API, and whether the headers in \
+             ANTHROPIC_CUSTOM_HEADERS and the betas are supported by it",
+        ),
     }
 }
