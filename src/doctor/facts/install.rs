@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -69,20 +69,7 @@ fn has_same_content(one: &Path, other: &Path) -> io::Result<bool> {
     if fs::metadata(one)?.len() != fs::metadata(other)?.len() {
         return Ok(false);
     }
-    let mut files = [BufReader::new(File::open(one)?), BufReader::new(File::open(other)?)];
-    loop {
-        let [one, other] = &mut files;
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
-        let length = left.len().min(right.len());
-        if left[..length] != right[..length] || (length == 0 && left.len() != right.len()) {
-            return Ok(false);
-        }
-        if length == 0 {
-            return Ok(true);
-        }
-        one.consume(length);
-        other.consume(length);
-    }
+    Ok(fs::read(one)? == fs::read(other)?)
 }
 
 /// Returns every distinct outlast on a PATH: its path, and the path with links resolved.
