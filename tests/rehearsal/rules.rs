@@ -240,7 +240,7 @@ async fn the_page_limit_counts_all_documents() {
 async fn image_dimensions_are_read_from_every_format() {
     let large = [
         png(9, 300),
-        b"GIF89a\x2c\x01\x09\x00".to_vec(),
+        b"GIF89a\x2c\x01\x09\x00\0\0\0".to_vec(),
         // A comment, then a frame of 300 x 9.
         b"\xff\xd8\xff\xfe\x00\x04xx\xff\xc2\x00\x11\x08\x00\x09\x01\x2c".to_vec(),
         b"RIFF....WEBPVP8 ....\0\0\0\x9d\x01\x2a\x2c\x01\x09\x00".to_vec(),

@@ -74,56 +74,10 @@ fn megabytes(bytes: usize) -> String {
     }
 }
 
-// --- Minimal parsers for image and PDF headers ---------------------------------------------------
-
 /// Width and height of a PNG, GIF, WebP or JPEG. `None` for other or invalid data.
 pub(super) fn pixels(data: &str) -> Option<(u32, u32)> {
-    let bytes = STANDARD.decode(data).ok()?;
-    let two_low = |at: usize| Some(u32::from(u16::from_le_bytes(*array(&bytes, at)?)));
-    match bytes.get(..4)? {
-        b"\x89PNG" => {
-            let four = |at: usize| Some(u32::from_be_bytes(*array(&bytes, at)?));
-            Some((four(16)?, four(20)?))
-        }
-        b"GIF8" => Some((two_low(6)?, two_low(8)?)),
-        b"RIFF" => match bytes.get(12..16)? {
-            b"VP8 " => Some((two_low(26)? & 0x3fff, two_low(28)? & 0x3fff)),
-            b"VP8L" => {
-                let packed = u32::from_le_bytes(*array(&bytes, 21)?);
-                Some(((packed & 0x3fff) + 1, ((packed >> 14) & 0x3fff) + 1))
-            }
-            b"VP8X" => {
-                let low_three = |at: usize| {
-                    let [low, middle, high] = *array(&bytes, at)?;
-                    Some(u32::from_le_bytes([low, middle, high, 0]) + 1)
-                };
-                Some((low_three(24)?, low_three(27)?))
-            }
-            _ => None,
-        },
-        [0xff, 0xd8, ..] => jpeg(&bytes),
-        _ => None,
-    }
-}
-
-/// Scans the segments of a JPEG for its size.
-fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
-    let two = |at: usize| Some(u32::from(u16::from_be_bytes(*array(bytes, at)?)));
-    let mut at = 2;
-    loop {
-        let [0xff, marker] = *array(bytes, at)? else { return None };
-        match marker {
-            // Not frame headers, despite their numbers.
-            0xc4 | 0xc8 | 0xcc => {}
-            0xc0..=0xcf => return Some((two(at + 7)?, two(at + 5)?)),
-            _ => {}
-        }
-        at += 2 + two(at + 2)?.max(2) as usize;
-    }
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
+    let size = imagesize::blob_size(&STANDARD.decode(data).ok()?).ok()?;
+    Some((size.width.try_into().ok()?, size.height.try_into().ok()?))
 }
 
 /// The number of pages of a PDF, at least 1: its page objects, or the largest count it declares.
