@@ -182,26 +182,8 @@ pub fn usual_error(status: u16) -> ScriptedError {
 }
 
 fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        413 => "Payload Too Large",
-        422 => "Unprocessable Entity",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        529 => "Overloaded",
-        _ => "Status",
-    }
+    let known = http::StatusCode::from_u16(status).ok().and_then(|it| it.canonical_reason());
+    if status == 529 { "Overloaded" } else { known.unwrap_or("Status") }
 }
 
 /// Replaces `${unix+5h}` by seconds since the epoch and `${date+61s}` by an HTTP date. Other text

@@ -96,15 +96,6 @@ fn field(request: &RecordedRequest, name: &str) -> Option<String> {
     if let Ok(object) = serde_json::from_slice::<Value>(&request.body) {
         return object[name].as_str().map(str::to_owned);
     }
-    let pairs = request.body.split(|byte| *byte == b'&');
-    let mut pairs = pairs.map(|pair| {
-        let mut halves = pair.splitn(2, |byte| *byte == b'=');
-        (halves.next().unwrap_or_default(), halves.next().unwrap_or_default())
-    });
-    pairs.find(|(key, _)| unescaped(key) == name).map(|(_, value)| unescaped(value))
-}
-
-fn unescaped(text: &[u8]) -> String {
-    let text: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-    percent_encoding::percent_decode(&text).decode_utf8_lossy().into_owned()
+    let mut pairs = form_urlencoded::parse(&request.body);
+    pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
