@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::connection::RecordedRequest;
 use super::repeat_check::{LastRefusal, ServerStatus};
-use super::request_validator::{LastWord, count};
+use super::request_validator::{LastWord, count, strings};
 use super::scenario::{
     AfterLast, FaultPosition, ScriptStep, ScriptedFault, ServerPart, StepAnswer, StepCondition,
 };
@@ -337,16 +337,6 @@ impl RequestTraits<'_> {
 
 fn matches_pattern(wanted: &str, found: &str) -> bool {
     wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
-}
-
-/// All strings in a value.
-fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
-    match value {
-        Value::String(text) => Box::new(std::iter::once(text.as_str())),
-        Value::Array(items) => Box::new(items.iter().flat_map(strings)),
-        Value::Object(fields) => Box::new(fields.values().flat_map(strings)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
-    }
 }
 
 #[cfg(test)]

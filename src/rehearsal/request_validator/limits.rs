@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::walk::{self, PlacedBlock};
+use super::walk::{self, PlacedBlock, strings};
 use super::{blocks, count, media};
 use crate::connection::RecordedRequest;
 use crate::rules::{RejectedContent, ServerRules, Signatures};
@@ -70,10 +70,13 @@ fn signatures(
 }
 
 fn rejected_content(rules: &[RejectedContent], placed: &[PlacedBlock<'_>]) -> Option<String> {
-    let matches = |placed: &&PlacedBlock<'_>, rule: &RejectedContent| match placed.kind() {
-        // Inner blocks have a path of their own; a plain text result has none.
-        "tool_result" => contains(&placed.block["content"].as_str().into(), &rule.contains),
-        _ => contains(placed.block, &rule.contains),
+    let matches = |placed: &&PlacedBlock<'_>, rule: &RejectedContent| {
+        let is_rejected = |text: &str| text.contains(&rule.contains);
+        match placed.kind() {
+            // Inner blocks have a path of their own; a plain text result has none.
+            "tool_result" => placed.block["content"].as_str().is_some_and(is_rejected),
+            _ => strings(placed.block).any(is_rejected),
+        }
     };
     rules.iter().find_map(|rule| {
         let found = placed.iter().find(|placed| matches(placed, rule))?;
@@ -85,13 +88,4 @@ fn rejected_content(rules: &[RejectedContent], placed: &[PlacedBlock<'_>]) -> Op
         let message = rule.message.as_deref().unwrap_or(usual);
         Some(format!("{}{field}: {message}", found.place))
     })
-}
-
-fn contains(value: &Value, wanted: &str) -> bool {
-    match value {
-        Value::String(text) => text.contains(wanted),
-        Value::Array(items) => items.iter().any(|item| contains(item, wanted)),
-        Value::Object(fields) => fields.values().any(|field| contains(field, wanted)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }

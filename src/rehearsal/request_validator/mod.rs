@@ -17,6 +17,7 @@ use super::rules::Signatures;
 
 pub(super) use count::count;
 pub(super) use limits::exceeded_limit;
+pub(super) use walk::strings;
 
 /// Maximum size of a request body, in bytes.
 pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;

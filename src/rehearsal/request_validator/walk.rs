@@ -51,3 +51,13 @@ fn collect<'a>(content: &'a Value, place: &str, found: &mut Vec<PlacedBlock<'a>>
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
+
+/// All texts in a value, in order, without the names of its fields.
+pub(crate) fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        Value::String(text) => Box::new(std::iter::once(text.as_str())),
+        Value::Array(items) => Box::new(items.iter().flat_map(strings)),
+        Value::Object(fields) => Box::new(fields.values().flat_map(strings)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
+    }
+}
