@@ -186,7 +186,7 @@ pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> R
 
 /// Returns the result object for a prompt that needed no run.
 pub fn empty_result(session_id: &str, uuid: &str) -> ResultObject {
-    let (verdict, stats) = (ExitStatus::Success, RunStats::default());
+    let (verdict, stats) = (exit::exit_status(StopReason::Completed), RunStats::default());
     ResultObject {
         result: Some(String::new()),
         ..without_run(verdict, (session_id, uuid), &stats, Some(Money::ZERO))
