@@ -13,7 +13,7 @@ use crate::agent::{self, Clock, Housekeeping, Observer, RunCosts, RunEvent, RunO
 use crate::journal::delete_old_sessions;
 use crate::process::{catch_async_panic, die_with_parent, is_shared_with_shell, last_panic};
 use crate::recovery::{Interrupt, LeftOff, StopReason};
-use crate::telemetry::TelemetryExporter;
+use crate::telemetry::{RunEnd, TelemetryExporter};
 use crate::tools::{Acceptance, GrantSource, RequirementReport, SandboxState};
 
 use super::args::{OutputArgs, OutputFormat, RunArgs, Verbosity};
@@ -36,7 +36,7 @@ use super::settings::{self, Settings};
 use super::signals::SignalState;
 use super::startup::StartupSteps;
 use super::stdin::{self, ReadPlan, StdinKind, StdinMode};
-use super::telemetry::{self, RunFacts};
+use super::telemetry;
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
 use crate::config::environment::{self, Variables};
@@ -370,13 +370,13 @@ impl RunJob {
             outcome.reason = StopReason::RehearsalFailed;
             outcome.broken = Some(faults.join("; "));
         }
-        let (spans, facts) = (watchers.spans.take(), RunFacts::of(&outcome));
+        let (spans, end) = (watchers.spans.take(), RunEnd::of(&outcome));
         let debug = watchers.debug.take();
         let code = self.deliver_result(outcome, &subject, watchers, &out, drain).await;
         // A failure is a warning: it does not change how the run ended.
         if let Some((telemetry, spans)) = telemetry.zip(spans)
-            && let Err(error) =
-                telemetry::finish(telemetry, spans, &facts, code, &self.signals).await
+            && let end = (RunEnd { exit_code: code, ..end })
+            && let Err(error) = telemetry::finish(telemetry, spans, end, &self.signals).await
             && (self.host.is_none() || settings.output.verbosity == Some(Verbosity::Detail))
         {
             self.shared.warn(&format!("telemetry was not exported: {error}"));

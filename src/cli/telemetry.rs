@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{Clock, RunOutcome};
+use crate::agent::Clock;
 use crate::model::{CaFile, RequestTimers, http_client};
-use crate::recovery::{Money, StopReason};
 use crate::telemetry::{ExportError, RunEnd, SpanRecorder, TelemetryExporter, read_settings};
-use crate::transcript::Usage;
 
 use super::process_context::SharedOutput;
 use super::settings::Settings;
@@ -18,25 +16,6 @@ const FLUSH_LIMIT: Duration = Duration::from_millis(2500);
 
 /// Like [`FLUSH_LIMIT`], after an interrupt: the process has to end soon.
 const INTERRUPTED_FLUSH_LIMIT: Duration = Duration::from_millis(300);
-
-/// Facts about the end of a run, for telemetry.
-pub(super) struct RunFacts {
-    reason: StopReason,
-    cost: Option<f64>,
-    turns: u32,
-    usage: Usage,
-}
-
-impl RunFacts {
-    pub(super) fn of(outcome: &RunOutcome) -> Self {
-        Self {
-            reason: outcome.reason,
-            cost: outcome.cost().map(Money::as_dollars),
-            turns: outcome.stats.turns,
-            usage: outcome.stats.usage,
-        }
-    }
-}
 
 /// Begins the export, if the variables ask for it. Returns warnings about variables without effect,
 /// too.
@@ -72,18 +51,9 @@ pub(super) fn start(
 pub(super) async fn finish(
     exporter: TelemetryExporter,
     spans: SpanRecorder,
-    facts: &RunFacts,
-    exit_code: u8,
+    end: RunEnd,
     signals: &SignalState,
 ) -> Result<(), ExportError> {
-    let end = RunEnd {
-        reason: facts.reason.name(),
-        exit_code,
-        is_error: exit_code != 0,
-        cost: facts.cost,
-        turns: facts.turns,
-        usage: facts.usage,
-    };
     let limit = if signals.interrupt().is_some() { INTERRUPTED_FLUSH_LIMIT } else { FLUSH_LIMIT };
     exporter.finish(spans, end, limit).await
 }

@@ -132,7 +132,7 @@ impl TelemetryExporter {
     pub async fn finish(
         self,
         recorder: SpanRecorder,
-        end: RunEnd<'_>,
+        end: RunEnd,
         limit: Duration,
     ) -> Result<(), ExportError> {
         let Self { settings, link, clock, sender: SpanSender { queue, dropped }, sending } = self;

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::SystemTime;
 
-use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent};
-use crate::recovery::{Pause, RecoveryRecord, StopReason, Transition};
+use crate::agent::{
+    AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent, RunOutcome,
+};
+use crate::recovery::{Money, Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
 use super::metrics::{RunMetrics, chat_attributes};
@@ -17,15 +19,27 @@ const AGENT: &str = "outlast";
 
 /// The end of a run: stop reason, exit code, cost and usage.
 #[derive(Clone, Copy, Debug)]
-pub struct RunEnd<'a> {
+pub struct RunEnd {
     /// The name of its stop reason.
-    pub reason: &'a str,
+    pub reason: &'static str,
     pub exit_code: u8,
-    pub is_error: bool,
     /// In US dollars. `None`: the price of a model is unknown.
     pub cost: Option<f64>,
     pub turns: u32,
     pub usage: Usage,
+}
+
+impl RunEnd {
+    /// Returns the end of a run whose exit code is not yet known.
+    pub fn of(outcome: &RunOutcome) -> Self {
+        Self {
+            reason: outcome.reason.name(),
+            exit_code: 0,
+            cost: outcome.cost().map(Money::as_dollars),
+            turns: outcome.stats.turns,
+            usage: outcome.stats.usage,
+        }
+    }
 }
 
 /// The open spans of a run, or of one of its sub-agents.
@@ -67,7 +81,7 @@ impl SpanRecorder {
     }
 
     /// Ends all spans. Returns the metrics, and the start of their time range.
-    pub(super) fn finish(mut self, end: RunEnd<'_>) -> (RunMetrics, SystemTime) {
+    pub(super) fn finish(mut self, end: RunEnd) -> (RunMetrics, SystemTime) {
         let now = self.clock.date();
         for (_, agent) in mem::take(&mut self.agents) {
             self.close(agent, now, Some("run_ended"));
@@ -86,7 +100,7 @@ impl SpanRecorder {
         run.span.attributes.extend(usage_attributes(end.usage));
         let cost = end.cost.map(|cost| ("outlast.cost_usd", AttributeValue::Decimal(cost)));
         run.span.attributes.extend(cost);
-        self.close(run, now, end.is_error.then_some(end.reason));
+        self.close(run, now, (end.exit_code != 0).then_some(end.reason));
         if let Some(cost) = end.cost {
             self.metrics.add("outlast.cost", "{USD}", Vec::new(), cost);
         }
