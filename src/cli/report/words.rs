@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use indicatif::HumanCount;
+
 /// Formats a number with commas between the thousands.
 pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// Formats a fraction as a rounded percentage. Only 1 is 100 %, and only 0 is 0 %.

@@ -1,6 +1,6 @@
 //! Aligned columns, cut to the width of a terminal.
 
-use console::Term;
+use console::{Term, truncate_str};
 
 use crate::cli::output::columns_of;
 
@@ -68,7 +68,7 @@ impl Table {
             let mut line = String::new();
             for (index, (cell, (_, column))) in row.iter().zip(&self.columns).enumerate() {
                 if index == last {
-                    line.push_str(&room.map_or_else(|| cell.clone(), |room| cut(cell, room)));
+                    line.push_str(&truncate_str(cell, room.unwrap_or(usize::MAX), "..."));
                     continue;
                 }
                 let padding = " ".repeat(widths[index].saturating_sub(columns_of(cell)));
@@ -83,24 +83,6 @@ impl Table {
         }
         text
     }
-}
-
-/// Cuts a text to a width of `room` columns.
-fn cut(text: &str, room: usize) -> String {
-    if columns_of(text) <= room {
-        return text.to_owned();
-    }
-    let mut short = String::new();
-    let mut used = 0;
-    let mut buffer = [0; 4];
-    for letter in text.chars() {
-        used += columns_of(letter.encode_utf8(&mut buffer));
-        if used + 3 > room {
-            break;
-        }
-        short.push(letter);
-    }
-    short + "..."
 }
 
 #[cfg(test)]
