@@ -18,7 +18,7 @@ use crate::tools::{RequirementReport, SandboxState};
 use super::names;
 
 /// The result of a run, a turn of a host, or a command line that cannot be run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ResultObject {
     #[serde(rename = "type")]
     pub kind: ResultKind,
@@ -142,7 +142,7 @@ pub enum ResultKind {
 }
 
 /// The failure of the service, and the way to try again.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct RetryAdvice {
     /// The class of the last failure, if the run ended because of one.
     #[schemars(schema_with = "names::error_class_or_null")]
@@ -182,7 +182,7 @@ pub struct RunDetails {
 }
 
 /// Token counts of the run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct UsageTotals {
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -194,7 +194,7 @@ pub struct UsageTotals {
 }
 
 /// Calls of tools that the service runs.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct ServerToolUse {
     pub web_search_requests: u64,
     pub web_fetch_requests: u64,
@@ -219,7 +219,7 @@ pub struct ModelUsage {
 }
 
 /// Totals of retries and other recoveries, with the latest records.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct RecoverySummary {
     /// Requests to the model, failed ones included.
     pub requests: u32,
@@ -253,7 +253,7 @@ pub struct RecoverySummary {
 }
 
 /// Waits for a rate limit that another run on this host has met.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct SharedLimitTotals {
     pub waits: u32,
     /// In milliseconds.
@@ -261,7 +261,7 @@ pub struct SharedLimitTotals {
 }
 
 /// Probes whether the service has capacity again.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct ProbeTotals {
     pub sent: u32,
     /// Null if a price is not known.
@@ -302,7 +302,7 @@ pub struct RecoveryEntry {
 }
 
 /// Counts of tool calls by outcome.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct ToolCounts {
     #[serde(flatten)]
     pub stats: ToolStats,

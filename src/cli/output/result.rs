@@ -14,8 +14,8 @@ use crate::config::repository::IgnoredSetting;
 use crate::journal::Damage;
 use crate::messages::{
     BudgetSummary, ContractChange, DeferredToolUse, JournalState, JournalSummary, ModelUsage,
-    ProbeTotals, RecoveryEntry, RecoverySummary, ResultKind, ResultObject, ResumeCommand,
-    RetryAdvice, RunDetails, ServerToolUse, SharedLimitTotals, ToolCounts, UsageTotals,
+    ProbeTotals, RecoveryEntry, RecoverySummary, ResultObject, ResumeCommand, RetryAdvice,
+    RunDetails, ServerToolUse, SharedLimitTotals, ToolCounts, UsageTotals,
 };
 use crate::recovery::{ErrorClass, Fault, Money, RecoveryRecord, StopReason};
 use crate::secrets::Redactor;
@@ -176,9 +176,7 @@ pub fn usage_error_result(error: &UsageError, session_id: &str, uuid: &str) -> R
         retry: Some(RetryAdvice {
             api_error_class: error.class().map(ErrorClass::name),
             retryable: error.verdict().is_temporary(),
-            retry_at: None,
-            request_id: None,
-            resume: None,
+            ..RetryAdvice::default()
         }),
         ..without_run(error.verdict(), (session_id, uuid), &RunStats::default(), Some(Money::ZERO))
     }
@@ -202,7 +200,6 @@ fn without_run(
     spent: Option<Money>,
 ) -> ResultObject {
     ResultObject {
-        kind: ResultKind::Result,
         subtype: verdict.subtype(),
         is_error: verdict.is_error(),
         exit_code: verdict.exit_code(),
@@ -211,16 +208,6 @@ fn without_run(
         outlast_commit: COMMIT,
         session_id: session_id.to_owned(),
         uuid: uuid.to_owned(),
-        result: None,
-        partial_result: None,
-        errors: None,
-        structured_output: None,
-        schema_attempts: None,
-        requirement: None,
-        terminal_reason: None,
-        stop_reason: None,
-        api_error_status: None,
-        retry: None,
         num_turns: stats.turns,
         duration_ms: millis(stats.duration),
         duration_api_ms: millis(stats.api_duration),
@@ -231,16 +218,7 @@ fn without_run(
         permission_denials: stats.denials.clone(),
         recovery: recovery(stats),
         tools: ToolCounts { stats: stats.tools, unknown_outcomes: stats.unknown_outcomes },
-        agents: Vec::new(),
-        run: None,
-        network_refused: None,
-        mcp: None,
-        contract_changes: Vec::new(),
-        deferred_tool_use: None,
-        rate_limits: None,
-        stdin: None,
-        user_message_uuid: None,
-        origin: None,
+        ..ResultObject::default()
     }
 }
 
