@@ -152,20 +152,23 @@ pub(super) struct ChainSources<'a> {
     pub(super) primary: EndpointSettings,
 }
 
-impl ChainSources<'_> {
+impl<'a> ChainSources<'a> {
     /// Builds the chain.
     ///
     /// # Errors
     /// The first entry that is invalid, or names a key that is not set.
     pub(super) fn chain(self) -> Result<ModelChain, UsageError> {
-        let origin = if self.is_flag { ChainOrigin::Flag } else { ChainOrigin::Settings };
-        let ModelEntryList(entries) = &self.config.fallback_model;
+        let place =
+            if self.is_flag { "--fallback-model" } else { r#"the setting "fallbackModel""# };
+        let error = |why: &dyn fmt::Display| UsageError::new(format!("{place}: {why}"));
+        let config: &'a Config = self.config;
+        let ModelEntryList(entries) = &config.fallback_model;
         if self.is_flag && entries.is_empty() {
-            return Err(origin.error("it names no model; name one, or use --no-fallback"));
+            return Err(error(&"it names no model; name one, or use --no-fallback"));
         }
-        let mut builder = ChainBuilder::begin(&self, self.windows.clone());
+        let mut builder = ChainBuilder::begin(self);
         for entry in entries {
-            let link = builder.link(entry).map_err(|why| origin.error(why))?;
+            let link = builder.link(entry).map_err(|why| error(&why))?;
             // A list may contain the primary model, which may be set in another source.
             if !builder.chain.links.iter().any(|known| known.label == link.label) {
                 let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
@@ -175,32 +178,15 @@ impl ChainSources<'_> {
         }
         let chain = builder.chain;
         if chain.links.len() > LONGEST {
-            return Err(origin.error(format!("a chain has at most {LONGEST} models")));
+            return Err(error(&format!("a chain has at most {LONGEST} models")));
         }
         Ok(chain)
     }
 }
 
-#[derive(Clone, Copy)]
-enum ChainOrigin {
-    Flag,
-    Settings,
-}
-
-impl ChainOrigin {
-    fn error(self, why: impl fmt::Display) -> UsageError {
-        UsageError::new(match self {
-            Self::Flag => format!("--fallback-model: {why}"),
-            Self::Settings => format!("the setting \"fallbackModel\": {why}"),
-        })
-    }
-}
-
 /// A chain that is being built.
 struct ChainBuilder<'a> {
-    aliases: &'a BTreeMap<String, String>,
-    variables: &'a Variables,
-    clouds: CloudSources<'a>,
+    sources: ChainSources<'a>,
     /// Origin of the primary's base URL.
     origin: Option<String>,
     base: Option<String>,
@@ -208,53 +194,55 @@ struct ChainBuilder<'a> {
 }
 
 impl<'a> ChainBuilder<'a> {
-    fn begin(sources: &ChainSources<'a>, windows: ContextWindows) -> Self {
+    fn begin(sources: ChainSources<'a>) -> Self {
         let address = BaseUrl::parse(&sources.primary.base_url).ok();
         let chain = ModelChain {
             links: Vec::new(),
             endpoints: vec![sources.primary.clone()],
             key_variables: Vec::new(),
             entries: Vec::new(),
-            windows,
+            windows: sources.windows.clone(),
         };
+        let name = &sources.config.model;
         let mut builder = Self {
-            aliases: sources.aliases,
-            variables: sources.variables,
-            clouds: sources.clouds,
+            sources,
             origin: address.as_ref().map(BaseUrl::origin),
             base: address.as_ref().map(BaseUrl::base),
             chain,
         };
-        let first = builder.named(&sources.config.model, "", 0, None);
+        let first = builder.named(name, "", 0, None);
         builder.chain.links.push(first);
         builder
     }
 
     /// Builds the link of an entry, and adds its endpoint if that is new.
     fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, InvalidValue> {
-        if let Some(cloud) = &entry.cloud {
-            return self.link_at_cloud(entry, cloud);
-        }
         let here = self.base.clone().unwrap_or_default();
-        let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
-        let mut place = if base == here { String::new() } else { format!("@{base}") };
-        if let Some(key) = &entry.key {
-            place = format!("{place}#{}", key.name());
-        }
-        let endpoint = self.endpoint(entry, &base)?;
+        let base = entry.base_url.as_ref().unwrap_or(&here);
+        let endpoint = match &entry.cloud {
+            Some(cloud) => self.cloud_endpoint(entry, cloud)?,
+            None => self.endpoint(entry, base)?,
+        };
         let index = self.add_endpoint(endpoint);
+        let place = match &entry.cloud {
+            Some(cloud) if index != 0 => format!("@{cloud}"),
+            None if *base != here => format!("@{base}"),
+            Some(_) | None => String::new(),
+        };
+        let key = entry.key.as_ref().map_or_else(String::new, |key| format!("#{}", key.name()));
         let window = entry.context_window.map(u32::from);
-        Ok(self.named(&entry.model, &place, index, window))
+        Ok(self.named(&entry.model, &(place + &key), index, window))
     }
 
-    /// Builds the link of an entry at a cloud, with credentials of its own.
-    fn link_at_cloud(
+    /// Returns the endpoint of an entry at a cloud, with credentials of its own.
+    fn cloud_endpoint(
         &mut self,
         entry: &ModelEntry,
         cloud: &CloudPlace,
-    ) -> Result<ChainEntry, InvalidValue> {
+    ) -> Result<EndpointSettings, InvalidValue> {
         let about = |why: InvalidValue| InvalidValue::from(format!("{:?}: {why}", entry.model));
-        let found = self.clouds.endpoint(cloud, entry.base_url.as_deref()).map_err(about)?;
+        let found =
+            self.sources.clouds.endpoint(cloud, entry.base_url.as_deref()).map_err(about)?;
         let credential = match &entry.key {
             Some(key) => of_service(self.credential(key)?, &found.service),
             None => found.credential.into(),
@@ -262,14 +250,7 @@ impl<'a> ChainBuilder<'a> {
         let headers = entry.headers.clone().into_iter().collect();
         let primary = self.chain.endpoints[0].clone();
         let (service, base_url) = (found.service, found.base_url);
-        let endpoint = EndpointSettings { service, base_url, credential, headers, ..primary };
-        let index = self.add_endpoint(endpoint);
-        let mut place = if index == 0 { String::new() } else { format!("@{cloud}") };
-        if let Some(key) = &entry.key {
-            place = format!("{place}#{}", key.name());
-        }
-        let window = entry.context_window.map(u32::from);
-        Ok(self.named(&entry.model, &place, index, window))
+        Ok(EndpointSettings { service, base_url, credential, headers, ..primary })
     }
 
     fn add_endpoint(&mut self, endpoint: EndpointSettings) -> usize {
@@ -283,7 +264,7 @@ impl<'a> ChainBuilder<'a> {
     fn named(&self, name: &str, place: &str, endpoint: usize, window: Option<u32>) -> ChainEntry {
         let name = name.trim();
         let alias = name.to_ascii_lowercase();
-        let stands_for = self.aliases.get(&alias).map_or(name, String::as_str);
+        let stands_for = self.sources.aliases.get(&alias).map_or(name, String::as_str);
         let model = resolve_alias(stands_for);
         let service = |index: usize| &self.chain.endpoints[index].service;
         // Aliases may stand for names that only the primary's cloud knows.
@@ -341,7 +322,7 @@ impl<'a> ChainBuilder<'a> {
 
     /// Returns the credential in a variable.
     fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, InvalidValue> {
-        let value = self.variables.get(OsStr::new(key.name()));
+        let value = self.sources.variables.get(OsStr::new(key.name()));
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
         if secret.is_empty() {
             return Err(format!(
