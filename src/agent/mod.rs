@@ -47,7 +47,6 @@ mod streamed_arguments;
 mod tool_batches;
 mod tool_hooks;
 mod tool_runner;
-mod transport;
 mod world;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
@@ -69,4 +68,3 @@ pub use setup::{
     Prompt, RunCosts, RunOutcome, RunStats, Setup,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
-pub use transport::{Transport, TransportFuture};

@@ -15,7 +15,7 @@ use crate::journal::{
 };
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
-use crate::model::{ModelFacts, RateLimits, Reasoning};
+use crate::model::{ModelFacts, RateLimits, Reasoning, Transport};
 use crate::recovery::{
     ErrorClass, Fault, Ledger, Limits, Money, RecoveryLog, Shortfall, Spending, StopReason,
 };
@@ -30,7 +30,6 @@ use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
 use super::housekeeping::Housekeeping;
 use super::session_lifecycle::SessionLifecycle;
-use super::transport::Transport;
 
 /// The prompt of the user.
 #[derive(Clone, Debug, Default)]

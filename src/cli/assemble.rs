@@ -9,14 +9,16 @@ use uuid::Uuid;
 
 use crate::agent::{
     Clock, Delegation, FolderNote, FolderNotes, Housekeeping, ModelEndpoint, Prompt, Setup,
-    Transport, agent_kinds, with_mcp_tools,
+    agent_kinds, with_mcp_tools,
 };
 use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{LoginEnvironment, ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret};
+use crate::model::{
+    self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret, Transport,
+};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};

@@ -222,9 +222,13 @@ fn step_change(line: &[u8]) -> Option<(ReplyDisposition, Action)> {
     let mut members = HeadMembers::of(line);
     let version: u32 = serde_json::from_slice(members.value(b"v")?).ok()?;
     members.value(b"seq").filter(|_| version == VERSION)?;
-    let reply = memmem::find(line, REPLY_MEMBER)? + REPLY_MEMBER.len();
+    let reply = match memmem::find(line, REPLY_MEMBER) {
+        Some(start) => value_at(line, start + REPLY_MEMBER.len())?,
+        // The journal leaves the default out.
+        None => ReplyDisposition::default(),
+    };
     let action = memmem::rfind(line, ACTION_MEMBER)? + ACTION_MEMBER.len();
-    Some((value_at(line, reply)?, value_at(line, action)?))
+    Some((reply, value_at(line, action)?))
 }
 
 /// Parses the value at a position. More may follow it.

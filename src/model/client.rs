@@ -28,6 +28,7 @@ use super::error_body::truncate_message;
 use super::fault::{fault_without_client, redacted};
 use super::headers::{BETA, RateLimits, add_beta};
 use super::http2::{http2_only, speaks_http2};
+use super::interface::{Transport, TransportFuture};
 use super::limits::AccountKey;
 use super::request::{FAST_BETA, RequestBody, RequestContent};
 use super::service::ServiceUrls;
@@ -147,11 +148,6 @@ impl ModelClient {
         }
     }
 
-    /// Fetches a new credential, if possible.
-    pub async fn refresh(&self) -> Renewal {
-        self.credentials.refresh().await
-    }
-
     /// The identity that the credential belongs to, according to the cloud. `None` if the cloud
     /// does not provide it.
     ///
@@ -159,52 +155,6 @@ impl ModelClient {
     /// No credential could be fetched, or the cloud refuses it.
     pub async fn caller(&self) -> Result<Option<String>, Box<Fault>> {
         self.credentials.caller().await
-    }
-
-    /// Waits, no longer than `limit`, for work that the end of the process must not interrupt: a
-    /// login that is being renewed and not yet saved.
-    pub async fn finish_renewal(&self, limit: Duration) {
-        self.credentials.finish_renewal(limit).await;
-    }
-
-    /// The standing of the endpoint: proven once it has answered this process successfully.
-    pub fn endpoint_status(&self) -> EndpointStatus {
-        if self.proven.0.lock().contains(&self.account) {
-            EndpointStatus::Proven
-        } else {
-            EndpointStatus::Untried
-        }
-    }
-
-    /// The host of the service, without the rest of its address, which may hold secrets.
-    pub fn host(&self) -> String {
-        host(self.urls.base())
-    }
-
-    /// True if requests to `model` may have the field: no setting forbids it, and the service has
-    /// not refused it.
-    pub fn accepts_field(&self, model: &str, field: OptionalField) -> bool {
-        if field == OptionalField::CacheControl && !self.marks_cache {
-            return false;
-        }
-        let refused = self.refused_fields.lock();
-        !refused.contains(&(model.to_owned(), field))
-    }
-
-    /// Sends requests to `model` without the field from now on: the service refuses it.
-    pub fn drop_field(&self, model: &str, field: OptionalField) {
-        let mut refused = self.refused_fields.lock();
-        refused.insert((model.to_owned(), field));
-    }
-
-    /// The rate limits that the latest response reported.
-    pub fn rate_limits(&self) -> Option<RateLimits> {
-        self.limits.lock().clone()
-    }
-
-    /// The name of the rate limit for requests to `model`, which the runs of this host share.
-    pub fn limit_of(&self, model: &str) -> String {
-        self.account.limit_of(model)
     }
 
     /// The host and the proxy.
@@ -321,6 +271,65 @@ impl ModelClient {
         *request.body_mut() = Some(serde_json::to_vec(&body).map_err(unsendable)?.into());
         let secret = self.credentials.sign(&mut request).await?;
         Ok((request, secret))
+    }
+}
+
+impl Transport for ModelClient {
+    fn attempt<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+        call: &'a ModelCall,
+        progress: &'a mut (dyn FnMut(StreamProgress) + Send),
+    ) -> TransportFuture<'a, Result<ModelReply, Box<Fault>>> {
+        Box::pin(self.attempt(content, call, progress))
+    }
+
+    fn count_tokens<'a>(
+        &'a self,
+        content: &'a RequestContent<'a>,
+    ) -> TransportFuture<'a, Result<Option<u64>, Box<Fault>>> {
+        Box::pin(self.count_tokens(content))
+    }
+
+    fn refresh(&self) -> TransportFuture<'_, Renewal> {
+        Box::pin(self.credentials.refresh())
+    }
+
+    fn finish_renewal(&self, limit: Duration) -> TransportFuture<'_, ()> {
+        Box::pin(self.credentials.finish_renewal(limit))
+    }
+
+    fn endpoint_status(&self) -> EndpointStatus {
+        if self.proven.0.lock().contains(&self.account) {
+            EndpointStatus::Proven
+        } else {
+            EndpointStatus::Untried
+        }
+    }
+
+    fn host(&self) -> String {
+        host(self.urls.base())
+    }
+
+    fn accepts_field(&self, model: &str, field: OptionalField) -> bool {
+        if field == OptionalField::CacheControl && !self.marks_cache {
+            return false;
+        }
+        let refused = self.refused_fields.lock();
+        !refused.contains(&(model.to_owned(), field))
+    }
+
+    fn drop_field(&self, model: &str, field: OptionalField) {
+        let mut refused = self.refused_fields.lock();
+        refused.insert((model.to_owned(), field));
+    }
+
+    fn rate_limits(&self) -> Option<RateLimits> {
+        self.limits.lock().clone()
+    }
+
+    fn limit_of(&self, model: &str) -> String {
+        self.account.limit_of(model)
     }
 }
 

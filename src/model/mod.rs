@@ -19,6 +19,7 @@ mod event_checks;
 pub mod fault;
 pub mod headers;
 mod http2;
+mod interface;
 mod joined_text;
 pub mod limits;
 pub mod prices;
@@ -44,6 +45,7 @@ pub use credentials::{
 };
 pub use endpoint::ModelService;
 pub use headers::RateLimits;
+pub use interface::{Transport, TransportFuture};
 pub use prices::{
     ModelFacts, Prices, ShortPrompt, TokenRates, cost, gateway_list_price, is_known, known_names,
     model_facts, price_list_date, resolve_alias, web_search_price,

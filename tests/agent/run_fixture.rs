@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use outlast::agent::{
     self, Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
-    Prompt, RunEvent, RunOutcome, Setup, Transport, WaitingFor,
+    Prompt, RunEvent, RunOutcome, Setup, WaitingFor,
 };
 use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks};
 use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
-use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret};
+use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret, Transport};
 use outlast::recovery::{Backoff, Ledger, Limits, NewDemands, StopReason, Transition};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;

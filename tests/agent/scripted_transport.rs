@@ -5,8 +5,11 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::agent::{self, InterruptSender, RunOutcome, Setup, Transport, TransportFuture};
-use outlast::model::{Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress};
+use outlast::agent::{self, InterruptSender, RunOutcome, Setup};
+use outlast::model::{
+    Counts, ModelReply, RateLimits, Renewal, RequestContent, StreamProgress, Transport,
+    TransportFuture,
+};
 use outlast::recovery::{
     EndpointStatus, FailureStage, Fault, FaultKind, ModelCall, OptionalField, RetryAfter,
     RetryAfterSource,

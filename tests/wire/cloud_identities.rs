@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use outlast::model::{
     AwsIdentity, CloudIdentity, ConnectionTerms, Credential, EntraIdentity, GoogleIdentity,
-    ModelClient, ModelService, Proxies, Renewal, ServiceKind,
+    ModelClient, ModelService, Proxies, Renewal, ServiceKind, Transport,
 };
 use outlast::process::{Supervisor, UserPrograms};
 use outlast::recovery::{ErrorClass, classify};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{
-    Credential, EndpointError, HelperCommand, ModelClient, ModelService, Renewal, Secret,
+    Credential, EndpointError, HelperCommand, ModelClient, ModelService, Renewal, Secret, Transport,
 };
 use outlast::recovery::{ErrorClass, FailureStage, classify};
 

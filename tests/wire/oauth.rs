@@ -5,7 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{ConnectionTerms, Credential, LoginFile, ModelClient, ModelService, Renewal};
+use outlast::model::{
+    ConnectionTerms, Credential, LoginFile, ModelClient, ModelService, Renewal, Transport,
+};
 use outlast::recovery::{ErrorClass, FailureStage, Fault, classify};
 use serde_json::{Value, json};
 use tempfile::TempDir;

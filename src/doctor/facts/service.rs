@@ -10,7 +10,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::super::finding::Finding;
 use super::super::time_limits::{self, CHECK_MAX};
 use super::super::{ResolvedConfig, ServicePlace};
-use crate::model::{BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind};
+use crate::model::{
+    BaseUrl, Credential, ModelClient, ProbeAnswer, Renewal, ServiceKind, Transport,
+};
 use crate::recovery::{ErrorBody, ErrorClass, Fault, FaultKind, KEY_HELPER_FAILED};
 
 /// Timeout of a connection.
