@@ -8,37 +8,59 @@ use super::super::facts::machine::{MachineFacts, ResourceLimits, TempFolderProbl
 use super::super::finding::{Finding, format_bytes};
 use crate::config::format_duration;
 
-/// A CI system: its name, the variable that identifies it, its policy on time without output and on
-/// the time of a job, after "it", and the maximum time without output that it accepts, in minutes.
-type CiSystem = (&'static str, &'static str, &'static str, Option<u64>);
+/// A CI system.
+#[derive(Clone, Copy)]
+struct CiSystem {
+    name: &'static str,
+    /// The variable that identifies the system.
+    variable: &'static str,
+    /// Maximum time without output that it accepts.
+    silence_max: Option<Duration>,
+    /// Its policy on time without output and on the time of a job, after "it".
+    policy: &'static str,
+}
+
+impl CiSystem {
+    const fn new(name: &'static str, variable: &'static str, policy: &'static str) -> Self {
+        Self { name, variable, silence_max: None, policy }
+    }
+
+    const fn ends_after(self, silence_max: Duration) -> Self {
+        Self { silence_max: Some(silence_max), ..self }
+    }
+}
 
 const CI_SYSTEMS: [CiSystem; 12] = [
-    ("GitHub Actions", "GITHUB_ACTIONS", "sets no limit on silence; a job may take 6 hours", None),
-    (
+    CiSystem::new(
+        "GitHub Actions",
+        "GITHUB_ACTIONS",
+        "sets no limit on silence; a job may take 6 hours",
+    ),
+    CiSystem::new(
         "GitLab CI",
         "GITLAB_CI",
         "sets no limit on silence; a job may take 1 hour unless set otherwise",
-        None,
     ),
-    ("CircleCI", "CIRCLECI", "ends a job after 10 minutes without output", Some(10)),
-    ("Jenkins", "JENKINS_URL", "ends a step whose log stands still for 5 minutes", Some(5)),
-    ("Buildkite", "BUILDKITE", "sets no limit on silence", None),
-    ("Azure Pipelines", "TF_BUILD", "sets no limit on silence; a job may take 1 hour", None),
-    ("Travis CI", "TRAVIS", "ends a job after 10 minutes without output", Some(10)),
-    (
+    CiSystem::new("CircleCI", "CIRCLECI", "ends a job after 10 minutes without output")
+        .ends_after(Duration::from_mins(10)),
+    CiSystem::new("Jenkins", "JENKINS_URL", "ends a step whose log stands still for 5 minutes")
+        .ends_after(Duration::from_mins(5)),
+    CiSystem::new("Buildkite", "BUILDKITE", "sets no limit on silence"),
+    CiSystem::new("Azure Pipelines", "TF_BUILD", "sets no limit on silence; a job may take 1 hour"),
+    CiSystem::new("Travis CI", "TRAVIS", "ends a job after 10 minutes without output")
+        .ends_after(Duration::from_mins(10)),
+    CiSystem::new(
         "Bitbucket Pipelines",
         "BITBUCKET_BUILD_NUMBER",
         "sets no limit on silence; a step may take 2 hours",
-        None,
     ),
-    ("TeamCity", "TEAMCITY_VERSION", "may call a silent build hung", None),
-    ("AppVeyor", "APPVEYOR", "sets no limit on silence; a job may take 1 hour", None),
-    ("Drone", "DRONE", "sets no limit on silence; a build may take 1 hour", None),
-    (
+    CiSystem::new("TeamCity", "TEAMCITY_VERSION", "may call a silent build hung"),
+    CiSystem::new("AppVeyor", "APPVEYOR", "sets no limit on silence; a job may take 1 hour"),
+    CiSystem::new("Drone", "DRONE", "sets no limit on silence; a build may take 1 hour"),
+    CiSystem::new(
         "AWS CodeBuild",
         "CODEBUILD_BUILD_ID",
         "sets no limit on silence; a build may take 1 hour",
-        None,
     ),
 ];
 
@@ -130,8 +152,8 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
     };
     let interval = format_duration(heartbeat);
     let heartbeats = format!("outlast prints a line at least every {interval} while it waits");
-    let system = CI_SYSTEMS.into_iter().find(|(_, variable, ..)| is_on(variable));
-    let Some((name, variable, policy, silence_max)) = system else {
+    let system = CI_SYSTEMS.into_iter().find(|system| is_on(system.variable));
+    let Some(CiSystem { name, variable, silence_max, policy }) = system else {
         let what = if is_on("CI") {
             format!("an unknown CI system (CI is set); {heartbeats}")
         } else {
@@ -140,7 +162,7 @@ pub fn check_ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -
         return Finding::ok("ci", what);
     };
     let what = format!("{name} ({variable} is set): it {policy}; {heartbeats}");
-    if silence_max.is_some_and(|minutes| heartbeat >= Duration::from_mins(minutes)) {
+    if silence_max.is_some_and(|silence_max| heartbeat >= silence_max) {
         return Finding::problem(
             "ci",
             what,
