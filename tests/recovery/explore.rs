@@ -427,6 +427,8 @@ pub(super) fn explore_random(tape: &[u8]) {
         now = now.max(when(run, event)).after(Duration::from_millis(u64::from(pair[1]) * 40));
         let step = run.step(now, event, &limits).expect("the event fits the phase");
         check(run, &step, &limits);
+        let written = serde_json::to_vec(&step).expect("JSON");
+        assert_eq!(serde_json::from_slice::<Transition>(&written).expect("readable"), step);
         run = step.next;
     }
     if !matches!(run.phase, Phase::Stopped(_)) {
