@@ -375,8 +375,7 @@ impl RunJob {
         let code = self.deliver_result(outcome, &subject, watchers, &out, drain).await;
         // A failure is a warning: it does not change how the run ended.
         if let Some((telemetry, spans)) = telemetry.zip(spans)
-            && let end = (RunEnd { exit_code: code, ..end })
-            && let Err(error) = telemetry::finish(telemetry, spans, end, &self.signals).await
+            && let Err(error) = telemetry::finish(telemetry, spans, end(code), &self.signals).await
             && (self.host.is_none() || settings.output.verbosity == Some(Verbosity::Detail))
         {
             self.shared.warn(&format!("telemetry was not exported: {error}"));

@@ -30,15 +30,12 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    /// Returns the end of a run whose exit code is not yet known.
-    pub fn of(outcome: &RunOutcome) -> Self {
-        Self {
-            reason: outcome.reason.name(),
-            exit_code: 0,
-            cost: outcome.cost().map(Money::as_dollars),
-            turns: outcome.stats.turns,
-            usage: outcome.stats.usage,
-        }
+    /// Returns the end of a run, given the exit code, which is known later than the outcome.
+    pub fn of(outcome: &RunOutcome) -> impl FnOnce(u8) -> Self + use<> {
+        let reason = outcome.reason.name();
+        let cost = outcome.cost().map(Money::as_dollars);
+        let (turns, usage) = (outcome.stats.turns, outcome.stats.usage);
+        move |exit_code| Self { reason, exit_code, cost, turns, usage }
     }
 }
 
