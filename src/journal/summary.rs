@@ -386,13 +386,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::recovery::{Event, Limits, Moment, Run};
+    use crate::recovery::{Event, Limits, Moment, ReplyKind, Run, TokenEstimate};
 
     #[test]
     fn of_a_step_the_reply_and_the_action_are_read() {
         let limits = Limits::default();
         let (mut run, mut ends) = (Run::new(7, &limits), false);
-        for event in [Event::Begin, Event::InternalError] {
+        let (estimated, answered) = (
+            Event::Estimated(TokenEstimate::FREE),
+            Event::Replied(ReplyKind::Answer { tokens: 5 }),
+        );
+        for event in [Event::Begin, estimated, answered] {
             let step = run.step(Moment::default(), event, &limits).expect("in order");
             ends |= step.action.end().is_some();
             let mut line = json!({ "type": "outlast", "v": VERSION, "seq": 3,
