@@ -439,16 +439,25 @@ proptest! {
 }
 
 #[test]
-fn the_index_of_a_refused_tool_is_parsed() {
+fn a_refused_tool_is_found_by_its_index_or_name() {
+    const NAME: &str = "mcp__Files__read-all";
     for (message, expected) in [
         ("tools.14.custom.input_schema: JSON schema is invalid.", Some(14)),
         ("tools[3].function.parameters: bad pattern", Some(3)),
         ("Invalid schema for \"tools\",2,\"input_schema\"", Some(2)),
+        ("* GenerateContentRequest.tools[0].function_declarations[5].parameters: missing", Some(5)),
         ("tools.0.cache_control: Extra inputs are not permitted", None),
         ("my_tools.3: no", None),
         ("tools: names must be unique", None),
+        ("Invalid schema for function 'mcp__Files__read': array schema missing items.", None),
+        ("Invalid schema for function 'mcp__Files__read-all-of-it': no items.", None),
     ] {
-        assert_eq!(said(400, message).rejected_tool(), expected, "{message}");
+        let fault = said(400, message);
+        let blamed = (0..20).find(|index| fault.rejects_tool(*index, NAME));
+        assert_eq!(blamed, expected, "{message}");
     }
-    assert_eq!(said(529, "tools.1.custom: overloaded").rejected_tool(), None);
+    let named = "Invalid schema for function 'mcp__Files__read-all': array schema missing items.";
+    assert!(said(400, named).rejects_tool(7, NAME));
+    assert!(!said(529, "tools.1.custom: overloaded").rejects_tool(1, NAME));
+    assert!(!said(400, "mcp__Files__read-all was called with a bad input").rejects_tool(1, NAME));
 }

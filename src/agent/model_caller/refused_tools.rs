@@ -8,8 +8,10 @@ impl ModelCaller {
     /// Returns the name of the tool whose definition a refusal blames, if requests can do without
     /// it: it is one of an MCP server.
     pub(in super::super) fn refused_tool(&self, fault: &ClassifiedFault) -> Option<String> {
-        let tool = self.fixed.tools().get(fault.rejected_tool()?)?;
-        tool.name.starts_with("mcp__").then(|| tool.name.clone())
+        let mut tools = self.fixed.tools().iter().map(|tool| &tool.name).enumerate();
+        let (_, name) = tools
+            .find(|(index, name)| name.starts_with("mcp__") && fault.rejects_tool(*index, name))?;
+        Some(name.clone())
     }
 
     /// Leaves the tool that the last refusal blames out of all requests. Returns its name.

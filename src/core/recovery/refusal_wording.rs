@@ -206,10 +206,21 @@ impl ClassifiedFault {
         named(&words, "messages").find_map(parse_block_path)
     }
 
-    /// The index of the tool whose definition the refusal blames.
-    pub fn rejected_tool(&self) -> Option<usize> {
-        let words = self.rejection_text().filter(|words| !words.contains("cache_control"))?;
-        named(&words, "tools").find_map(index_after).map(|(tool, _)| tool)
+    /// True if the refusal blames the definition of this tool: by its index among all tools or, in
+    /// the words of `OpenAI`, by its name.
+    pub fn rejects_tool(&self, index: usize, name: &str) -> bool {
+        let words = self.rejection_text().filter(|words| !words.contains("cache_control"));
+        let Some(words) = words else { return false };
+        // To Gemini, all definitions are parts of its first tool.
+        let mut lists = ["function_declarations", "tools"].into_iter();
+        let blamed = lists.find_map(|list| named(&words, list).find_map(index_after));
+        let is_named = |after: &str| !after.starts_with(|next| is_word_letter(next) || next == '-');
+        match blamed {
+            Some((blamed, _)) => blamed == index,
+            None => {
+                words.contains("schema") && named(&words, &name.to_ascii_lowercase()).any(is_named)
+            }
+        }
     }
 
     /// The content that the refusal rejects, if editing the conversation may help.
