@@ -258,21 +258,34 @@ impl SupervisorInner {
         opened.await.map_err(io::Error::other)?
     }
 
-    /// Requests a job init process for this socket, from a new supervisor if necessary, on a thread
-    /// that a file system may block: that of the binary.
+    /// Requests a job init process for this socket, from a new supervisor if necessary.
     async fn request_job_init(
         self: &Arc<Self>,
         socket: UnixStream,
         memory: Option<u64>,
     ) -> io::Result<()> {
+        let mut order = [wire::JOB; wire::JOB_BYTES];
+        order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
+        if self.is_sent_at_once(&order, &socket) {
+            return Ok(());
+        }
+        // The file system of the binary may block the start of a supervisor.
         let inner = Arc::clone(self);
-        let requested = tokio::task::spawn_blocking(move || inner.send_job(&socket, memory));
+        let requested = tokio::task::spawn_blocking(move || inner.send_job(&order, &socket));
         requested.await.map_err(io::Error::other)?
     }
 
-    fn send_job(&self, socket: &UnixStream, memory: Option<u64>) -> io::Result<()> {
-        let mut order = [wire::JOB; wire::JOB_BYTES];
-        order[1..].copy_from_slice(&memory.unwrap_or(u64::MAX).to_le_bytes());
+    /// Returns true if a supervisor runs and was sent the request, without waiting for it.
+    fn is_sent_at_once(&self, order: &[u8], socket: &UnixStream) -> bool {
+        let state = self.state.try_lock();
+        let Some(supervisor) = state.as_ref().and_then(|state| state.process.as_ref()) else {
+            return false;
+        };
+        supervisor.resume();
+        wire::send_at_once(&supervisor.socket, order, &[socket]).is_ok()
+    }
+
+    fn send_job(&self, order: &[u8], socket: &UnixStream) -> io::Result<()> {
         let mut state = self.state.lock();
         loop {
             let supervisor = match state.process.take() {
@@ -285,7 +298,7 @@ impl SupervisorInner {
                 }
             };
             supervisor.resume();
-            let sent = wire::send(&supervisor.socket, &order, &[socket]);
+            let sent = wire::send(&supervisor.socket, order, &[socket]);
             if sent.as_ref().is_err_and(|error| !is_shortage(error)) {
                 supervisor.reap_later();
                 state.lost_supervisors += 1;

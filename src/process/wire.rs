@@ -109,8 +109,7 @@ impl JobReport {
 /// # Errors
 /// The receiver is gone, or not everything could be sent at once.
 pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) -> io::Result<()> {
-    let sent = send_part(socket, [bytes], descriptors)?;
-    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    whole(bytes, send_part(socket, [bytes], descriptors)?)
 }
 
 /// Sends as many bytes as the socket takes at once, with descriptors. Returns their number. Never
@@ -123,12 +122,39 @@ pub(super) fn send_part<const N: usize>(
     parts: [&[u8]; N],
     descriptors: &[impl AsFd],
 ) -> io::Result<usize> {
+    send_flagged(socket, parts, descriptors, MsgFlags::MSG_NOSIGNAL)
+}
+
+/// Like [`send`], but fails where that would wait until the receiver reads.
+///
+/// # Errors
+/// Those of [`send`]; also if the socket is full.
+pub(super) fn send_at_once(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[impl AsFd],
+) -> io::Result<()> {
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    whole(bytes, send_flagged(socket, [bytes], descriptors, flags)?)
+}
+
+/// An error unless all of the bytes were sent.
+fn whole(bytes: &[u8], sent: usize) -> io::Result<()> {
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+fn send_flagged<const N: usize>(
+    socket: &impl AsFd,
+    parts: [&[u8]; N],
+    descriptors: &[impl AsFd],
+    flags: MsgFlags,
+) -> io::Result<usize> {
     let descriptors: Vec<RawFd> = descriptors.iter().map(|one| one.as_fd().as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&descriptors)];
     let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
     let (socket, parts) = (socket.as_fd().as_raw_fd(), parts.map(IoSlice::new));
     loop {
-        match sendmsg::<()>(socket, &parts, rights, MsgFlags::MSG_NOSIGNAL, None) {
+        match sendmsg::<()>(socket, &parts, rights, flags, None) {
             Err(Errno::EINTR) => {}
             sent => return Ok(sent?),
         }
