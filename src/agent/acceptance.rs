@@ -14,9 +14,10 @@ use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
 use super::messages::is_error;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::tool_runner::{CompletedCall, ToolRunner};
+use super::waiting_for::WaitingFor;
 use super::world::{InternalError, RunWorld};
 
 /// Largest file whose content is hashed, in bytes. A larger one is compared by size and time.

@@ -21,9 +21,10 @@ use crate::transcript::Message;
 use super::emitted_blocks::EmittedBlocks;
 use super::housekeeping::Housekeeping;
 use super::model_caller::ModelCaller;
-use super::run_event::{Heartbeat, RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, RunEvent};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_runner::ToolRunner;
+use super::waiting_for::WaitingFor;
 use super::world::{InternalError, RunWorld};
 
 /// The warning that citations were left out.

@@ -14,10 +14,11 @@ use crate::tools::{BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::ToolCall;
 
 use super::messages::join_list;
-use super::run_event::{Heartbeat, RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, RunEvent};
 use super::run_monitor::{CANCEL_GRACE, CancelReason, LATE_CANCEL_GRACE, RunMonitor, WaitTimer};
 use super::setup::MovedFolder;
 use super::tool_hooks::NotPermitted;
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 impl RunWorld<'_> {

@@ -9,7 +9,7 @@ use crate::recovery::{
 };
 
 use super::ask::summary_content;
-use super::run_event::WaitingFor;
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// The time limit of a token count.

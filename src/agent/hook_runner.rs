@@ -15,11 +15,12 @@ use crate::tools::{AGENT, PreparedCall, TASK, Toolbox, is_agent_tool, other_name
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::Conversation;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::RunEvent;
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor, WaitTimer};
 use super::session_lifecycle::failure_message;
 use super::setup::HookStats;
 use super::tool_runner::ToolRunner;
+use super::waiting_for::WaitingFor;
 
 /// The hooks of a run, with the state of their answers.
 #[derive(Debug)]

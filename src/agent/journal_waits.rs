@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use crate::journal::JournalHealth;
 use crate::recovery::Interrupt;
 
-use super::run_event::WaitingFor;
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// Time limit of a wait for the disk. A disk that takes longer does not answer: the run goes on,

@@ -17,9 +17,10 @@ use crate::transcript::Block;
 
 use super::hook_runner::{HookInput, HookPeers, HookRunner};
 use super::journal_waits::ANSWER_MAX;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::setup::Prompt;
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// Time limit for all hooks of a session's end after an interrupt: the process has four seconds for

@@ -47,6 +47,7 @@ mod streamed_arguments;
 mod tool_batches;
 mod tool_hooks;
 mod tool_runner;
+mod waiting_for;
 mod world;
 
 pub use crate::journal::{JournalHealth, ModelSpan};
@@ -60,7 +61,7 @@ pub use delegate::{
 pub use drive::{World, drive};
 pub use housekeeping::Housekeeping;
 pub use run::run;
-pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent, WaitingFor};
+pub use run_event::{EndedCall, Heartbeat, Init, Observer, RunEvent};
 pub use servers::with_mcp_tools;
 pub use session_lifecycle::SessionLifecycle;
 pub use setup::{
@@ -68,3 +69,4 @@ pub use setup::{
     Prompt, RunCosts, RunOutcome, RunStats, Setup,
 };
 pub use signals::{InterruptReceiver, InterruptSender, interrupt};
+pub use waiting_for::WaitingFor;

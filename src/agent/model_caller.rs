@@ -21,10 +21,11 @@ use crate::transcript::{ToolDefinition, Usage, fixed_bytes, lacks_thinking};
 use super::accounting::{Accounting, CallCost};
 use super::clock::Clock;
 use super::conversation::Conversation;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::RunEvent;
 use super::run_monitor::{CancelReason, ProgressSnapshot, RunMonitor};
 use super::setup::{LimitsMet, ModelEndpoint};
 use super::streamed_arguments::StreamedArguments;
+use super::waiting_for::WaitingFor;
 use fixed_content::FixedContent;
 
 /// The model chain, with the limits of each model as far as they are known or learned.

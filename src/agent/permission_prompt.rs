@@ -16,9 +16,10 @@ use crate::transcript::{Block, ToolCall, without_error_tags};
 use crate::types::{HostError, HostRequest, PermissionMode, PermissionPrompt};
 
 use super::hook_runner::HookInput;
-use super::run_event::{RunEvent, WaitingFor};
+use super::run_event::RunEvent;
 use super::run_monitor::CancelReason;
 use super::tool_hooks::NotPermitted;
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// A hook, in messages for the model.

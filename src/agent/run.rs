@@ -352,6 +352,7 @@ impl RunWorld<'_> {
             agents: self.context.deps.registry.tasks(self.caller.accounting.ledger()),
             journal: self.journal.health(),
             rate_limits: self.caller.endpoint().client.rate_limits(),
+            late_wait: self.monitor.take_cut_wait().filter(|_| reason == StopReason::Deadline),
             broken: self.broken.as_ref().map(ToString::to_string),
             acceptance: self.acceptance(),
             servers: self.tools.servers().stats(),

@@ -9,8 +9,9 @@ use crate::journal::JournalHealth;
 use crate::recovery::{Event, Fault, Interrupt, Limits, Moment, Pause, Spending, Transition};
 
 use super::clock::Clock;
-use super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, Observer, RunEvent};
 use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
+use super::waiting_for::WaitingFor;
 
 /// Monitors a run: holds its observer, and watches for everything that can cut it off.
 pub(super) struct RunMonitor<'a> {
@@ -32,6 +33,8 @@ pub(super) struct RunMonitor<'a> {
     journal_loss_reported: bool,
     /// The time at which it was noticed that the run is cut off, and the reason.
     cut: Option<(Instant, CancelReason)>,
+    /// The wait that the cut ended.
+    cut_wait: Option<WaitingFor>,
 }
 
 /// The signals and the deadline that can cut a run off from outside.
@@ -132,6 +135,7 @@ impl<'a> RunMonitor<'a> {
             last_emitted: Instant::now(),
             journal_loss_reported: false,
             cut: None,
+            cut_wait: None,
         }
     }
 
@@ -197,11 +201,17 @@ impl<'a> RunMonitor<'a> {
         work: impl Future<Output = T>,
     ) -> Result<T, CancelReason> {
         tokio::pin!(work);
+        let is_first_cut = self.cut.is_none();
         loop {
             tokio::select! {
                 biased;
                 interrupt = self.next_interrupt(timer) => match interrupt {
-                    WaitInterrupt::Cut(cut) => return Err(cut),
+                    WaitInterrupt::Cut(cut) => {
+                        if is_first_cut {
+                            self.cut_wait = heartbeat(self, timer).map(|beat| beat.waiting_for);
+                        }
+                        return Err(cut);
+                    }
                     WaitInterrupt::Heartbeat => self.emit_heartbeat(heartbeat(self, timer)),
                 },
                 done = &mut work => return Ok(done),
@@ -255,6 +265,11 @@ impl<'a> RunMonitor<'a> {
     /// Returns the time at which the run was cut off, and the reason, if it was.
     pub(super) fn cut(&self) -> Option<(Instant, CancelReason)> {
         self.cut
+    }
+
+    /// Takes the wait that the first cut ended.
+    pub(super) fn take_cut_wait(&mut self) -> Option<WaitingFor> {
+        self.cut_wait.take()
     }
 
     /// Waits until `until`. The machine cuts long waits into pieces no longer than a heartbeat.

@@ -14,9 +14,10 @@ use crate::tools::{AGENT, ExternalResult, ExternalTools, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition};
 use crate::types::{CallPermission, ToolPolicy};
 
-use super::run_event::{Heartbeat, Init, RunEvent, WaitingFor};
+use super::run_event::{Heartbeat, Init, RunEvent};
 use super::run_monitor::{ProgressSnapshot, RunMonitor, WaitTimer};
 use super::tool_runner::ServerChanges;
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// Time after which a wait for starting servers is reported with their names.

@@ -30,6 +30,7 @@ use super::context_gauge::ContextGauge;
 use super::delegate::{AgentTask, Delegation};
 use super::housekeeping::Housekeeping;
 use super::session_lifecycle::SessionLifecycle;
+use super::waiting_for::WaitingFor;
 
 /// The prompt of the user.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +159,8 @@ pub struct RunOutcome {
     pub journal: JournalHealth,
     /// The service's rate limits, as far as it reported them.
     pub rate_limits: Option<RateLimits>,
+    /// The wait that the deadline ended, if that is the reason.
+    pub late_wait: Option<WaitingFor>,
     /// The message of the internal error, if that is the reason.
     pub broken: Option<String>,
     /// The outcome of the structured answer and of the command of `--require`.
@@ -224,6 +227,7 @@ impl RunOutcome {
             costs: RunCosts::default(),
             journal: JournalHealth::Off,
             rate_limits: None,
+            late_wait: None,
             broken: None,
             acceptance: Acceptance::default(),
             tasks: Vec::new(),

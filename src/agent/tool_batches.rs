@@ -19,10 +19,11 @@ use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::delegate::PendingSubagent;
 use super::messages::{is_error, open_calls, synthetic};
-use super::run_event::{EndedCall, RunEvent, WaitingFor};
+use super::run_event::{EndedCall, RunEvent};
 use super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
 use super::tool_hooks::{NotPermitted, ReplacedResult};
 use super::tool_runner::{Admitted, CompletedCall, groups};
+use super::waiting_for::WaitingFor;
 use super::world::RunWorld;
 
 /// Number of the last lines of a call's output that observers receive.

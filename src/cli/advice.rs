@@ -10,6 +10,7 @@ use crate::recovery::{
 };
 use crate::text::shortened;
 
+use super::awaited::awaited;
 use super::timestamps::{self, WallTime};
 
 /// The maximum length of a quoted error, in characters.
@@ -119,9 +120,12 @@ fn deadline_message(outcome: &RunOutcome) -> String {
     if let Some(unfinished) = &outcome.broken {
         return format!("time ran out before {unfinished}");
     }
-    match outcome.hooks.cut.as_slice() {
-        [] => "time ran out".to_owned(),
-        cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),
+    match (outcome.hooks.cut.as_slice(), &outcome.late_wait) {
+        ([], None) => "time ran out".to_owned(),
+        ([], Some(wait)) => format!("time ran out while waiting for {}", awaited(wait)),
+        (cut, _) => {
+            format!("time ran out, and hooks were cut off with the run: {}", cut.join("; "))
+        }
     }
 }
 

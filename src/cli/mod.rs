@@ -13,6 +13,7 @@ pub mod advice;
 mod app;
 pub mod args;
 mod assemble;
+mod awaited;
 mod batch;
 mod checkouts;
 mod chosen_session;

@@ -107,6 +107,11 @@ async fn ends_within(seconds: u64, name: &'static str, scenario: Scenario, make:
         (&result["is_error"], &result["subtype"]),
         (&json!(true), &json!("error_during_execution"))
     );
+    let begun_wait = !pids(&ended.work()).is_empty();
+    if let Some(wait) = named_wait(name).filter(|_| begun_wait) {
+        let message = format!("time ran out while waiting for {wait}");
+        assert!(result["errors"][0].as_str().is_some_and(|it| it.contains(&message)), "{result}");
+    }
     let most = begun.scaled_bound(limit + SLACK);
     assert!(millis(took(&result)) <= most, "{name}: {} ms", took(&result));
     assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
@@ -133,6 +138,15 @@ async fn resumes(name: &str, result: &Value, ended: FinishedProcess) {
     assert_eq!(again.code, Some(0), "{name}: {again:?}");
     assert_eq!(again.result()["result"], "Finished.", "{name}");
     assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
+}
+
+/// The wait that the message of a case names once its process runs.
+fn named_wait(name: &str) -> Option<&'static str> {
+    match name {
+        "hung tool" | "stubborn tool" | "escaped tool" => Some("Bash"),
+        "hung key helper" => Some("credentials"),
+        _ => None,
+    }
 }
 
 fn pids(work: &Path) -> Vec<i32> {

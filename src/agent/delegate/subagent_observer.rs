@@ -8,7 +8,8 @@ use crate::recovery::{Action, Event, Failure, Phase, Transition};
 use crate::transcript::Block;
 
 use super::super::run_deps::RunDeps;
-use super::super::run_event::{Heartbeat, Observer, RunEvent, WaitingFor};
+use super::super::run_event::{Heartbeat, Observer, RunEvent};
+use super::super::waiting_for::WaitingFor;
 use super::task::AgentIdentity;
 
 /// Observes a sub-agent on behalf of the observer of the run.

@@ -1,7 +1,7 @@
 //! Turns for reserving, where several agents share one budget.
 
-use super::super::run_event::WaitingFor;
 use super::super::run_monitor::{CancelReason, RunMonitor, WaitTimer};
+use super::super::waiting_for::WaitingFor;
 use super::ModelCaller;
 
 impl ModelCaller {

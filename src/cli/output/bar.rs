@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Observer, RunEvent, WaitingFor};
+use crate::cli::awaited::{awaited, retry};
 use crate::cli::timestamps::{format_duration, format_elapsed};
-use crate::recovery::{Pause, Phase, Spending};
+use crate::recovery::{Phase, Spending};
 
 use super::calls::NamedCall;
 use super::status_terminal::{ECHO_COLUMNS, status_target};
@@ -132,38 +133,19 @@ impl StatusLine {
     fn heartbeat(&self, heartbeat: &Heartbeat) {
         let Heartbeat { elapsed, ends_in, .. } = heartbeat;
         let whole = ends_in.map(|left| *elapsed + left);
-        let (doing, wait) = match &heartbeat.waiting_for {
-            WaitingFor::Retry(pause) => (retry(*pause), whole),
-            WaitingFor::Credentials => ("waiting for credentials".to_owned(), None),
-            WaitingFor::Model(model) => (format!("waiting for {model}"), None),
-            WaitingFor::Tool { name, id } => {
-                let is_known = self.running.iter().any(|call| call.id == *id && call.tool == *name);
-                let running = self.running().filter(|_| is_known);
-                (running.unwrap_or_else(|| name.clone()), whole)
-            }
-            WaitingFor::Permission { tool, .. } => (format!("permission for {tool}"), None),
-            WaitingFor::Elicitation { server } => (format!("an answer for {server}"), None),
-            WaitingFor::Hook { event } => (format!("{} hooks", event.name()), None),
-            WaitingFor::Work { .. } => ("background commands".to_owned(), whole),
-            WaitingFor::Agents { .. } => ("agents".to_owned(), None),
-            WaitingFor::Servers { names } => (format!("MCP servers ({})", names.join(", ")), whole),
-            WaitingFor::Journal { .. } => ("the journal's disk".to_owned(), None),
-            WaitingFor::Money => ("other agents' calls".to_owned(), None),
+        let waiting_for = &heartbeat.waiting_for;
+        let doing = if let WaitingFor::Tool { name, id } = waiting_for {
+            let is_known = self.running.iter().any(|call| call.id == *id && call.tool == *name);
+            self.running().filter(|_| is_known).unwrap_or_else(|| name.clone())
+        } else if matches!(waiting_for, WaitingFor::Credentials | WaitingFor::Model(_)) {
+            format!("waiting for {}", awaited(waiting_for))
+        } else {
+            awaited(waiting_for)
         };
-        self.show(&doing, *elapsed, wait);
+        self.show(&doing, *elapsed, whole);
         let mut view = self.view.lock();
         view.turn = heartbeat.turn;
         view.spent = heartbeat.spent;
-    }
-}
-
-fn retry(pause: Pause) -> String {
-    if pause.is_for_shared_limit() {
-        return "rate limit known on this host".to_owned();
-    }
-    match pause.of {
-        Some(of) => format!("retry {} of {of} after {}", pause.retry, pause.class),
-        None => format!("retry {} after {}", pause.retry, pause.class),
     }
 }
 
