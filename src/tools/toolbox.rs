@@ -197,13 +197,15 @@ fn folded_name(name: &str) -> String {
 }
 
 /// Namespaces that models put before the names of tools: of `OpenAI` and Kimi, of Gemini.
-const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
+const NAMESPACES: [&str; 2] = ["functions", "default_api"];
 
 /// The name of a tool without a namespace before it, and a number or a token of the model after it:
-/// `functions.Bash:0`, `Bash<|channel|>commentary`.
+/// `functions.Bash:0`, `default_api:Bash`, `Bash<|channel|>commentary`.
 fn undecorated_name(name: &str) -> &str {
     let name = name.split_once("<|").map_or(name, |(name, _)| name).trim();
-    let name = NAMESPACES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    let mut spaces = NAMESPACES.iter();
+    let inner = spaces.find_map(|space| name.strip_prefix(space)?.strip_prefix(['.', ':']));
+    let name = inner.unwrap_or(name);
     let numbered = name.rsplit_once(':');
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
     numbered.filter(|(_, number)| is_number(number)).map_or(name, |(name, _)| name)

@@ -250,6 +250,7 @@ async fn a_call_is_normalized_to_the_exact_name_the_types_and_the_absolute_path(
             json!({ "command": "ls", "description": "4" }),
         ),
         ("default_api.Bash", json!({ "command": "ls" }), "Bash", json!({ "command": "ls" })),
+        ("default_api:Bash", json!({ "command": "ls" }), "Bash", json!({ "command": "ls" })),
         ("Bash", json!({ "input": { "cmd": "ls" } }), "Bash", json!({ "command": "ls" })),
         ("Bash", json!({ "args": "{\"script\":\"ls\"}" }), "Bash", json!({ "command": "ls" })),
         ("KillBash", json!({ "shell_id": "b" }), "KillShell", json!({ "shell_id": "b" })),
