@@ -26,7 +26,8 @@ fn exactly_these_statuses_are_retried() {
     let retried: Vec<u16> =
         (100..600).filter(|&status| is_retried(classify(&refused(status, "", "", "")))).collect();
     // An error inside a 200 came from a service that had accepted the request.
-    let expected: Vec<u16> = [200, 408, 409, 424, 429, 499].into_iter().chain(500..600).collect();
+    let refusals = [200, 408, 409, 421, 423, 424, 425, 429, 449, 460, 498, 499];
+    let expected: Vec<u16> = refusals.into_iter().chain(500..600).collect();
     assert_eq!(retried, expected);
 }
 
@@ -35,15 +36,16 @@ fn every_status_has_a_failure_class_of_its_kind() {
     for status in 100..600 {
         let expected = match status {
             200 => ErrorClass::BadResponse,
-            424 | 499 => ErrorClass::ServerError,
-            400 | 404..=406 | 410..=412 | 414..=428 | 430..=498 => ErrorClass::InvalidRequest,
+            421 => ErrorClass::ConnectionError,
+            408 | 409 | 423..=425 | 449 | 460 | 499 => ErrorClass::ServerError,
+            400 | 404..=406 | 410..=412 | 414..=428 | 430..=497 => ErrorClass::InvalidRequest,
             401 => ErrorClass::InvalidApiKey,
             402 => ErrorClass::CreditBalanceLow,
             403 | 407 => ErrorClass::AuthError,
             413 => ErrorClass::RequestTooLarge,
             429 => ErrorClass::RateLimit,
-            529 => ErrorClass::ServerOverload,
-            408 | 409 | 500..=599 => ErrorClass::ServerError,
+            498 | 529 => ErrorClass::ServerOverload,
+            500..=599 => ErrorClass::ServerError,
             _ => ErrorClass::Unknown,
         };
         assert_eq!(class(&refused(status, "", "", "")), expected, "{status}");

@@ -243,12 +243,12 @@ fn the_size_of_the_input_is_read_from_every_wording_of_an_overflow_with_the_outp
             Some(9_000),
             "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 41000 tokens: 9000 tokens from the input messages and 32000 tokens for the completion.",
         ),
-        // What fits, and what does not name the input or the window in known words.
         (
             8_192,
-            None,
+            Some(9_000),
             "max_tokens 8192 exceeds the context limit of 16384 with 9000 tokens of input; use at most 7384",
         ),
+        // What fits, and what does not name the input or the window in known words.
         (4_096, None, "input length and `max_tokens` exceed context limit: 9000 + 4096 > 16384"),
         (8_192, None, "max_tokens 8192 is more than the context limit of 16384 leaves"),
         (8_192, None, "input length and `max_tokens` exceed context limit: 9000 + 8192"),

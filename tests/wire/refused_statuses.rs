@@ -24,12 +24,12 @@ enum Met {
 fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Met {
     let odd = endpoint_status == EndpointStatus::Proven;
     match status {
-        408 | 409 | 424 | 429 | 499..=599 => Met::Retried,
+        408 | 409 | 421 | 423..=425 | 429 | 449 | 460 | 498..=599 => Met::Retried,
         401 => Met::Refreshed,
         403 if body == ErrorBody::Portal => Met::OddRetried,
         // What no client ever sees as a refusal: a success with a body that is none.
         200 => Met::Retried,
-        100..=498 if odd && body == ErrorBody::Foreign => Met::OddRetried,
+        100..=497 if odd && body == ErrorBody::Foreign => Met::OddRetried,
         // Access or the model: the endpoint has answered with both.
         403 | 404 | 407 if odd && body == ErrorBody::Api => Met::OddRetried,
         _any_other => Met::Final,

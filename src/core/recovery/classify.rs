@@ -97,9 +97,12 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
     Some(match name {
         // GitHub Copilot, which did not get the whole request.
         "user_request_timeout" => ErrorClass::ServerError,
-        "overloaded_error" | "engine_overloaded_error" | "server_is_overloaded" | "slow_down" => {
-            ErrorClass::ServerOverload
-        }
+        "overloaded_error"
+        | "engine_overloaded_error"
+        | "server_is_overloaded"
+        | "slow_down"
+        // Groq.
+        | "capacity_exceeded" => ErrorClass::ServerOverload,
         "rate_limit_error" | "ramp_limit_exceeded" | "rate_limit_exceeded" => ErrorClass::RateLimit,
         "billing_error"
         | "credit_balance_low"
@@ -223,8 +226,15 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         404 if label == "not_found_error" && message != "file not found" => {
             ErrorClass::InvalidModel
         }
-        // 424 is TGI's for a failed generation, and 499 a gateway's that lost the connection.
-        408 | 409 | 499 => ErrorClass::ServerError,
+        // A connection that leads to another service, in most cases by a pooled connection of
+        // HTTP/2: a new one may lead to the right one.
+        421 => ErrorClass::ConnectionError,
+        // 423: locked. 425: too early. 449: Microsoft's "retry with". 460 and 499: a load balancer
+        // or a gateway lost the connection.
+        408 | 409 | 423 | 425 | 449 | 460 | 499 => ErrorClass::ServerError,
+        // Groq, whose flexible tier has no capacity.
+        498 => ErrorClass::ServerOverload,
+        // TGI's for a failed generation.
         424 if !message.contains("model") => ErrorClass::ServerError,
         413 if is_too_long(message) || says_input_exceeds(message) => ErrorClass::PromptTooLong,
         413 => ErrorClass::RequestTooLarge,
@@ -333,7 +343,7 @@ fn is_used_up(message: &str) -> bool {
 fn is_too_long(message: &str) -> bool {
     let phrases = [
         "prompt is too long",
-        "exceed context limit",
+        "context limit",
         "contextwindowexceedederror",
         "context window",
         "context size",
@@ -356,12 +366,20 @@ fn is_too_long(message: &str) -> bool {
         "`inputs` must have less than",
         "`inputs` tokens + `max_new_tokens` must be",
         "should not exceed max_num_tokens",
-        "input tokens exceeded",
         "too many input tokens",
         // LM Studio, SiliconFlow, NIM.
         "cannot truncate prompt",
         "max_seq_len",
         "maximum model length",
+        // vLLM, llama.cpp, Groq and Cerebras, Ollama, Azure.
+        "max_model_len",
+        "too big compared to kv size",
+        "reduce the length of the messages",
+        "prompt too long",
+        "input tokens exceed",
+        // The codes of OpenAI and z.ai, quoted by gateways.
+        "context_length_exceeded",
+        "context_window_exceeded",
     ];
     contains_any(message, &phrases)
 }

@@ -141,7 +141,7 @@ error_classes! {
         "the service says that this account asks too often",
         "Try again later, run fewer jobs at once, have the account's limits raised, or set \
          OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.";
-    /// 529: the service has no capacity.
+    /// 529 or 498: the service has no capacity.
     ServerOverload => "server_overload", "overloaded",
         TEMPORARY, Service, StillOut, Busy, throttling:
         "the service is overloaded",
@@ -152,7 +152,7 @@ error_classes! {
         "the service stayed overloaded through every retry",
         "Try again later, name another model with --fallback-model, or set \
          OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.";
-    /// 5xx, 408, 409: the service failed.
+    /// 5xx, or a 4xx for a condition that passes (408, 409, 423, 425 ...): the service failed.
     ServerError => "server_error", "server_error", TEMPORARY, Service, StillOut, Busy:
         "the service failed", "Try again later; quote the request id if it persists.";
     /// The conversation does not fit the context window.
