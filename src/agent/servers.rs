@@ -117,7 +117,7 @@ impl ExternalTools for McpToolProvider {
 }
 
 impl RunWorld<'_> {
-    /// Waits for the first attempts to connect, for a while, and completes the init event. A
+    /// Waits for the servers to start, for a while, and completes the init event. A
     /// finished run does not wait.
     pub(super) async fn complete(&mut self, init: Init, finished: Finished) -> Init {
         match finished {
@@ -139,7 +139,7 @@ impl RunWorld<'_> {
         }
         let servers = Arc::clone(self.tools.servers());
         let limit = servers.start_wait();
-        let settled = servers.wait_for_first_attempts(limit);
+        let settled = servers.wait_for_starts(limit);
         let began = Instant::now();
         let mut timer = self.monitor.begin_soon(FIRST_SIGN);
         let heartbeat = |monitor: &RunMonitor<'_>, timer: &WaitTimer| {

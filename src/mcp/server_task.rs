@@ -57,8 +57,8 @@ pub(super) struct ServerTask {
 pub(super) struct ServerState {
     pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
-    /// True if the first attempt to connect is over.
-    pub(super) attempted: bool,
+    /// The number of attempts to connect that are over.
+    attempts: u32,
     pub(super) connection: Option<ConnectionHandle>,
     /// Counts connections. A late failure of a call must not affect a later connection.
     pub(super) epoch: u64,
@@ -72,11 +72,19 @@ pub(super) struct ServerState {
     pub(super) info: Arc<ServerInfo>,
 }
 
+impl ServerState {
+    /// True if a run need not wait for the server to start: it is connected, it is not tried again,
+    /// or a further attempt has failed, too. A single failure may be that of `npx`, which did not
+    /// reach its registry, or of a server whose port was not open yet.
+    pub(super) fn is_settled(&self) -> bool {
+        self.status != ServerStatus::Pending || self.attempts > 1
+    }
+}
+
 impl ServerTask {
     pub(super) fn new(config: ServerConfig, stop: CancellationToken) -> Self {
         let status = if config.disabled { ServerStatus::Disabled } else { ServerStatus::Pending };
-        let attempted = config.disabled;
-        let state = ServerState { status, attempted, ..ServerState::default() };
+        let state = ServerState { status, ..ServerState::default() };
         Self {
             config,
             stop,
@@ -308,7 +316,8 @@ impl ServerTask {
         self.state.send_modify(|state| {
             (state.info, state.prompts) = (info, Arc::new(prompts));
             (state.status, state.why) = (ServerStatus::Connected, None);
-            (state.attempted, state.connection) = (true, Some(handle));
+            state.attempts += 1;
+            state.connection = Some(handle);
             state.listed_changes = covered;
             state.epoch += 1;
         });
@@ -440,7 +449,8 @@ impl ServerTask {
         self.warn(&format!("{why}{outlook}"));
         self.state.send_modify(|state| {
             (state.status, state.why) = (status, Some(why));
-            (state.attempted, state.connection) = (true, None);
+            state.attempts += 1;
+            state.connection = None;
         });
     }
 }

@@ -22,7 +22,7 @@ use super::content::CallReply;
 use super::environment::{McpTimers, ServerEnvironment};
 use super::remote_tool::{RemoteTool, call_prefixes, tool_name_prefix};
 use super::required::RequiredServerError;
-use super::server_task::ServerTask;
+use super::server_task::{ServerState, ServerTask};
 use super::state::{McpStats, ServerReport, ServerStatus};
 
 /// The most characters of a server's instructions.
@@ -136,7 +136,7 @@ impl Servers {
         let Some(environment) = &self.environment else { return };
         let mut began = self.began.lock();
         if began.is_some() && !member.config.disabled && !self.stop.is_cancelled() {
-            // The next run waits for its first attempt, too.
+            // The next run waits for its start, too.
             *began = Some(Instant::now());
             let keeping = member.run(Arc::clone(environment), self.timers);
             let mut tasks = self.tasks.lock();
@@ -144,15 +144,15 @@ impl Servers {
         }
     }
 
-    /// Waits until the first attempt to connect to each server is over, but at most `limit` after
-    /// the start. Cancel-safe.
-    pub async fn wait_for_first_attempts(&self, limit: Duration) {
+    /// Waits until each server is connected, is not tried again, or has failed twice, but at most
+    /// `limit` after the start. Cancel-safe.
+    pub async fn wait_for_starts(&self, limit: Duration) {
         let began = *self.began.lock();
         let Some(began) = began else { return };
         let over = async {
             for member in self.members() {
                 // A closed channel also ends the wait.
-                let _ = member.watch().wait_for(|state| state.attempted).await;
+                let _ = member.watch().wait_for(ServerState::is_settled).await;
             }
         };
         let _ = timeout_while_running(limit.saturating_sub(began.elapsed()), over).await;
@@ -226,10 +226,10 @@ impl Servers {
         pending.map(|report| report.name).collect()
     }
 
-    /// The servers that are connecting for the first time.
+    /// The servers that [`Self::wait_for_starts`] waits for.
     pub fn starting(&self) -> Vec<String> {
-        let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().attempted;
-        self.members().iter().filter(untried).map(|member| member.config.name.clone()).collect()
+        let starts = |member: &&Arc<ServerTask>| !member.watch().borrow().is_settled();
+        self.members().iter().filter(starts).map(|member| member.config.name.clone()).collect()
     }
 
     /// The servers among these, or among all if there is no name, that are not connected.

@@ -118,10 +118,11 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("initialize:{kind}")).await;
-        with_time_limit(
-            "the first attempt",
-            http.bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
-        )
+        with_time_limit("the first attempt", async {
+            while http.bench.servers.reports()[0].why.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
         .await;
         let (why, standing) = (unavailable_reason(&http.bench), &http.bench.servers.reports()[0]);
         assert!(why.contains(wanted), "{kind}: {why}");
@@ -145,11 +146,8 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
 async fn a_secret_that_a_server_shouts_is_hidden_even_where_its_words_are_cut() {
     let shout = format!("{}{SECRET}", "x".repeat(265));
     let bench = McpFixture::of(&["crash", &shout]);
-    with_time_limit(
-        "the first attempt",
-        bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
-    )
-    .await;
+    with_time_limit("the first attempt", bench.servers.wait_for_starts(Duration::from_mins(1)))
+        .await;
     let why = unavailable_reason(&bench);
     assert!(why.contains("xxx[redacted]") && !why.contains("correct"), "{why}");
 }
@@ -299,11 +297,8 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
     ];
     for (mode, wanted) in table {
         let bench = McpFixture::of(mode);
-        with_time_limit(
-            "the first attempt",
-            bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
-        )
-        .await;
+        with_time_limit("the first attempt", bench.servers.wait_for_starts(Duration::from_mins(1)))
+            .await;
         let told = words(&bench.call("nope", "").await);
         assert!(told.contains(wanted), "{mode:?}: {told}");
         assert_eq!(bench.servers.explain_missing_tool("mcp__other__nope"), None);
@@ -350,11 +345,8 @@ async fn a_server_that_knows_no_handshake_is_talked_to_without() {
         assert_eq!(words(&bench.call("echo", code).await), format!("echo: {code}"));
     }
     let bench = McpFixture::of(&["stateless", "-32603"]);
-    with_time_limit(
-        "the first attempt",
-        bench.servers.wait_for_first_attempts(Duration::from_mins(1)),
-    )
-    .await;
+    with_time_limit("the first attempt", bench.servers.wait_for_starts(Duration::from_mins(1)))
+        .await;
     assert!(
         unavailable_reason(&bench).contains("did not start up: there is no handshake"),
         "{}",

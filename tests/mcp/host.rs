@@ -270,7 +270,7 @@ async fn a_host_server_without_a_host_or_unknown_to_it_is_not_connected() {
     assert_eq!((report.status, report.why.as_deref()), (ServerStatus::Failed, Some(why)));
     assert_eq!(report.identity, None);
     let (unknown, _folder) = servers("other", Some(HostServer::new().host()), long_timers());
-    let tried = unknown.wait_for_first_attempts(Duration::from_mins(4));
+    let tried = unknown.wait_for_starts(Duration::from_mins(4));
     with_time_limit("the first attempt", tried).await;
     let why = unknown.reports().remove(0).why;
     assert_eq!(why.as_deref(), Some("it did not start up: there is no such server"));

@@ -187,7 +187,7 @@ async fn a_server_that_has_no_such_stream_or_names_another_server_is_told() {
     ] {
         let http = http_with(mode, sse).await;
         let bench = &http.bench;
-        bench.servers.wait_for_first_attempts(Duration::from_mins(1)).await;
+        bench.servers.wait_for_starts(Duration::from_mins(1)).await;
         let report = bench.servers.reports().remove(0);
         let why = report.why.unwrap_or_default();
         assert_eq!(report.status, status, "{mode}: {why}");
@@ -235,7 +235,7 @@ async fn a_headers_helper_that_fails_is_named_with_the_reason() {
         let helper =
             |address: &mut HttpAddress, _: &Path| address.helper = Some(command.to_owned());
         let http = http_with("tokens", helper).await;
-        http.bench.servers.wait_for_first_attempts(Duration::from_mins(1)).await;
+        http.bench.servers.wait_for_starts(Duration::from_mins(1)).await;
         let why = http.bench.servers.reports().remove(0).why.unwrap_or_default();
         assert!(why.contains(wanted), "{command}: {why}");
     }
@@ -373,7 +373,7 @@ async fn a_header_of_the_protocol_cannot_be_set() {
     let config = config("http://127.0.0.1:9/mcp".to_owned(), &[("Mcp-Session-Id", "s1")]);
     let servers = Servers::new(vec![config], server_environment(folder.path()), long_timers());
     servers.start();
-    with_time_limit("the verdict", servers.wait_for_first_attempts(Duration::from_mins(1))).await;
+    with_time_limit("the verdict", servers.wait_for_starts(Duration::from_mins(1))).await;
     let report = servers.reports().remove(0);
     let why = "the header \"mcp-session-id\" of its \"headers\" is the protocol's own";
     assert_eq!((report.status, report.why.as_deref()), (ServerStatus::Failed, Some(why)));

@@ -321,7 +321,7 @@ async fn a_server_that_dies_in_a_call_does_not_end_the_run() {
 }
 
 #[tokio::test]
-async fn a_dead_mcp_server_is_reported_and_does_not_delay_the_run() {
+async fn a_dead_mcp_server_is_reported_and_delays_the_run_by_one_restart_only() {
     let server = serve(Scenario::new().reply("Done."));
     let ended = trial(&server, &["crash"]).run().await;
     let result = succeeded(&ended);
@@ -329,7 +329,23 @@ async fn a_dead_mcp_server_is_reported_and_does_not_delay_the_run() {
     assert_eq!(status(&init["mcp_servers"][0]), "pending", "{init}");
     let warnings = result["warnings"].to_string();
     assert!(warnings.contains("cannot find my config"), "{warnings}");
+    assert!(!warnings.contains("next attempt in 4 s"), "{warnings}");
     assert_ne!(status(&result["mcp"]["servers"][0]), "connected");
+}
+
+#[tokio::test]
+async fn a_server_that_starts_at_the_second_attempt_has_its_tools_in_the_first_request() {
+    let server = serve(Scenario::new().reply("Done."));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mark = folder.path().join("mark").display().to_string();
+    let ended = trial(&server, &["crash-once", &mark]).run().await;
+    let result = succeeded(&ended);
+    let init = &ended.frames()[0];
+    assert_eq!(status(&init["mcp_servers"][0]), "connected", "{init}");
+    assert!(tools_of(init).contains(&"mcp__test__echo"), "{init}");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("cannot find my config"), "{warnings}");
+    assert!(!warnings.contains("the run begins without"), "{warnings}");
 }
 
 #[tokio::test]

@@ -267,7 +267,9 @@ def answer(message):
 
 def serve():
     log("start " + str(os.getpid()))
-    if MODE == "crash":
+    if MODE == "crash" or (MODE == "crash-once" and not os.path.exists(ARGUMENT)):
+        if MODE == "crash-once":
+            open(ARGUMENT, "w").close()
         sys.stderr.write("cannot find my config " + ARGUMENT + "\n")
         sys.exit(1)
     if MODE == "never" or (MODE == "relapse" and os.path.exists(ARGUMENT)):

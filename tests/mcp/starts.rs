@@ -13,7 +13,7 @@ async fn a_slow_mcp_server_does_not_delay_the_run_and_joins_later() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let gate = folder.path().join("gate");
     let bench = McpFixture::of(&["late", &gate.display().to_string()]);
-    bench.servers.wait_for_first_attempts(Duration::from_millis(200)).await;
+    bench.servers.wait_for_starts(Duration::from_millis(200)).await;
     assert_eq!(bench.servers.reports()[0].status, ServerStatus::Pending);
     assert!(bench.servers.tool_definitions().is_empty());
     std::fs::write(&gate, "").expect("a file can be written");
@@ -24,11 +24,8 @@ async fn a_slow_mcp_server_does_not_delay_the_run_and_joins_later() {
 #[tokio::test]
 async fn a_server_that_crashes_says_why_and_is_tried_again() {
     let bench = McpFixture::of(&["crash"]);
-    with_time_limit(
-        "the first attempt",
-        bench.servers.wait_for_first_attempts(Duration::from_mins(4)),
-    )
-    .await;
+    with_time_limit("the first attempt", bench.servers.wait_for_starts(Duration::from_mins(4)))
+        .await;
     let standing = &bench.servers.reports()[0];
     assert_eq!(standing.status, ServerStatus::Pending);
     assert!(
@@ -94,11 +91,8 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
         .expect_err("it is late")
         .to_string();
     assert!(late.contains("did not connect in time"), "{late}");
-    with_time_limit(
-        "the first attempt",
-        bench.servers.wait_for_first_attempts(Duration::from_mins(4)),
-    )
-    .await;
+    with_time_limit("the first attempt", bench.servers.wait_for_starts(Duration::from_mins(4)))
+        .await;
     assert!(
         unavailable_reason(&bench).contains("did not answer within 0.3 s"),
         "{}",
@@ -130,11 +124,8 @@ async fn garbage_on_an_mcp_connection_is_skipped_up_to_a_limit() {
     let bench = McpFixture::of(&["garbage"]).ready().await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let endless = McpFixture::of(&["yes"]);
-    with_time_limit(
-        "the first attempt",
-        endless.servers.wait_for_first_attempts(Duration::from_mins(4)),
-    )
-    .await;
+    with_time_limit("the first attempt", endless.servers.wait_for_starts(Duration::from_mins(4)))
+        .await;
     assert!(
         unavailable_reason(&endless).contains("prints lines that are not messages"),
         "{}",

@@ -25,7 +25,7 @@ pub async fn try_servers(servers: &Servers, offline: bool, run_wait: Duration) -
         return Vec::new();
     }
     servers.start();
-    servers.wait_for_first_attempts(run_wait.min(START_MAX)).await;
+    servers.wait_for_starts(run_wait.min(START_MAX)).await;
     let tried = servers.reports().into_iter().zip(servers.tool_counts());
     let tried = tried.map(|(report, tools)| TriedServer { report, tools }).collect();
     servers.close(END_MAX).await;

@@ -229,8 +229,7 @@ async fn an_authorization_server_that_is_down_is_asked_again() {
     let authority = Authority::start().await;
     authority.grants().refusal = Some((503, "temporarily_unavailable"));
     let bench = logged_in(&authority, 3600);
-    with_time_limit("an attempt", bench.servers.wait_for_first_attempts(Duration::from_mins(1)))
-        .await;
+    with_time_limit("an attempt", bench.servers.wait_for_starts(Duration::from_mins(1))).await;
     assert_eq!(bench.servers.reports()[0].status, ServerStatus::Pending);
     let why = unavailable_reason(&bench);
     assert!(why.contains("its authorization server") && why.contains("503"), "{why}");
