@@ -336,7 +336,7 @@ fn reading(args: &RunArgs) -> Result<ReadRequest, UsageError> {
 }
 
 /// Returns the id of a message as it is recorded. Other programs write it in upper case, too.
-fn message_id(given: &str) -> String {
+pub(super) fn message_id(given: &str) -> String {
     let given = given.trim();
     Uuid::try_parse(given).map_or_else(|_| given.to_owned(), |uuid| uuid.to_string())
 }

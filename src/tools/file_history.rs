@@ -148,7 +148,12 @@ impl FileHistory {
             let index = read_index(folder).map_err(RestoreError::Unreadable)?;
             lines.extend(index.into_iter().map(|line| (folder, line)));
         }
-        let first = lines.iter().position(|(_, line)| line.prompt() == prompt);
+        let found = |is_meant: &dyn Fn(&str) -> bool| {
+            lines.iter().position(|(_, line)| is_meant(line.prompt()))
+        };
+        // Programs write a UUID in upper case, too.
+        let first =
+            found(&|id| id == prompt).or_else(|| found(&|id| id.eq_ignore_ascii_case(prompt)));
         let first = first.ok_or_else(|| RestoreError::UnknownPrompt(prompt.to_owned()))?;
         let mut seen = BTreeSet::new();
         let wanted: Vec<(&PathBuf, &FileChange)> = lines[first..]

@@ -231,7 +231,7 @@ async fn files_are_restored_as_they_were_before_a_prompt() {
     let reply = host.ask(&rewind("p-3", false)).await["response"].clone();
     assert_eq!((&reply["canRewind"], &reply["insertions"]), (&json!(true), &json!(1)), "{reply}");
     assert_eq!(std::fs::read_to_string(&new).expect("it is there"), "a\n");
-    let reply = host.ask(&rewind("p-1", true)).await["response"].clone();
+    let reply = host.ask(&rewind("P-1", true)).await["response"].clone();
     assert_eq!(reply["filesChanged"].as_array().map(Vec::len), Some(2), "{reply}");
     assert_eq!((&reply["insertions"], &reply["deletions"]), (&json!(1), &json!(2)), "{reply}");
     assert!(new.is_file(), "a dry run changes nothing");
@@ -385,7 +385,7 @@ async fn initialize_redirects_tools_and_restricts_those_of_its_servers() {
     host.request(&json!({ "subtype": "initialize", "sdkMcpServers": ["ws", "late"],
         "sdkMcpServerConfigs": { "ws": { "tools": policies, "timeout": "soon" },
             "late": { "timeout": 1 } },
-        "toolAliases": { "bash": "mcp__ws__bash", "mcp__ws__bash": "Bash", "Glob": "mcp__wz__a" } }))
+        "toolAliases": { "Bash": "mcp__ws__bash", "bash": "Read", "mcp__ws__bash": "Bash", "Glob": "mcp__wz__a" } }))
         .await;
     answer_until(&mut host, "control_response").await;
     host.prompt("go").await;

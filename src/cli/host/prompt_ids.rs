@@ -3,8 +3,7 @@
 
 use std::collections::HashSet;
 
-use uuid::Uuid;
-
+use crate::cli::chosen_session::message_id;
 use crate::host::UserPrompt;
 use crate::journal::UserMessageIds;
 
@@ -30,7 +29,7 @@ impl PromptIds {
     /// continued, since its result may not have reached the host. `None`: a copy of another known
     /// prompt.
     pub(super) fn admit(&mut self, prompt: UserPrompt) -> Option<UserPrompt> {
-        let id = prompt.uuid.as_deref().map(normalized);
+        let id = prompt.uuid.as_deref().map(message_id);
         if !self.is_continued && id.as_ref().is_some_and(|id| self.last.contains(id)) {
             self.is_continued = true;
             return Some(prompt.of_session());
@@ -45,7 +44,7 @@ impl PromptIds {
     /// Forgets prompts that were cancelled: the host may send them again. The session has the last
     /// prompt of earlier processes already, so that one is continued then.
     pub(super) fn forget(&mut self, ids: &[String]) {
-        for id in ids.iter().map(|id| normalized(id)) {
+        for id in ids.iter().map(|id| message_id(id)) {
             if self.last.contains(&id) {
                 self.is_continued = false;
             } else {
@@ -53,11 +52,6 @@ impl PromptIds {
             }
         }
     }
-}
-
-/// Returns an id as it is written to the journal.
-fn normalized(id: &str) -> String {
-    Uuid::try_parse(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
 }
 
 #[cfg(test)]

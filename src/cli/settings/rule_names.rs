@@ -54,27 +54,30 @@ pub(super) fn check_run_rules(
     Ok([offered, denied, allowed, search, matchers, aliases, missing].concat())
 }
 
-/// Corrects the capitalization of the names in `toolAliases`.
+/// Corrects the capitalization of the names in `toolAliases`. An exact name takes precedence over
+/// another spelling of it.
 ///
 /// # Errors
 /// A name is a likely typo of a tool, which would run in its own place.
 pub(super) fn tool_aliases(
     given: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, UsageError> {
-    let exact = |name: &str| match classify_tool_name(name) {
+    let corrected = |name: &str| match classify_tool_name(name) {
         ToolName::Misspelled(meant) => meant,
         ToolName::Known | ToolName::McpServer(_) | ToolName::Unknown(_) => name.to_owned(),
     };
     let pair = |(name, target): (&String, &String)| {
-        let name = exact(name);
+        let name = corrected(name);
         match check_rule_name(&name) {
             Some(bad) if bad.is_near => {
                 Err(UsageError::new(format!("toolAliases: \"{name}\" {}", bad.why)))
             }
-            Some(_) | None => Ok((name, exact(target))),
+            Some(_) | None => Ok((name, corrected(target))),
         }
     };
-    given.iter().map(pair).collect()
+    let (exact, others): (Vec<_>, Vec<_>) =
+        given.iter().partition(|(name, _)| corrected(name) == **name);
+    others.into_iter().chain(exact).map(pair).collect()
 }
 
 /// Warns about names in `toolAliases` that no tool has.
