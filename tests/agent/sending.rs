@@ -301,6 +301,44 @@ async fn a_paused_turn_is_sent_back_unchanged_and_only_so_often() {
     played.assert_no_warnings_or_repairs();
 }
 
+/// A model without prefill refuses a conversation that ends with its own text, and every model one
+/// that ends with white space.
+#[tokio::test]
+async fn a_paused_turn_that_may_not_be_sent_back_is_continued_by_a_message() {
+    for words in [
+        "This model does not support assistant message prefill. The conversation must end with a \
+         user message.",
+        "messages: final assistant content cannot end with trailing whitespace",
+    ] {
+        let scenario = Scenario::new()
+            .reply("Looking. ")
+            .stop_reason("pause_turn")
+            .status(400)
+            .error("invalid_request_error", words, None)
+            .reply("Found.");
+        let played = RunFixture::of(scenario).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed, "{words}");
+        let requests = played.server.requests();
+        assert_eq!(requests.len(), 3, "{words}");
+        let last = messages(&requests[2]).last().expect("a message").clone();
+        assert_eq!(
+            (&last["role"], &last["content"][0]["text"]),
+            (&json!("user"), &json!("Continue."))
+        );
+    }
+}
+
+/// Nothing of a blank reply can be sent back: the same request is sent again.
+#[tokio::test]
+async fn a_blank_paused_turn_is_asked_for_again() {
+    let scenario = Scenario::new().reply(" \n").stop_reason("pause_turn").reply("Found.");
+    let played = RunFixture::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let requests = played.server.requests();
+    assert_eq!((requests.len(), messages(&requests[1]).len()), (2, 1));
+    played.assert_no_warnings_or_repairs();
+}
+
 #[tokio::test]
 async fn a_paused_turn_that_ends_counts_as_a_success_and_renews_the_count() {
     let scenario = Scenario::new()

@@ -102,6 +102,16 @@ const STREAMING: [&str; 6] = [
     "verified to stream this model",
 ];
 
+/// Phrases of refusals of a conversation that ends with the model, as after a pause: the API, which
+/// also refuses white space at its end, Mistral, Perplexity.
+const ENDS_WITH_MODEL: [&str; 5] = [
+    "assistant message prefill",
+    "must end with a user",
+    "end with trailing whitespace",
+    "last role user",
+    "last message must",
+];
+
 /// Phrases of a content filter that stopped the output: the API, Bedrock.
 const FILTERED_OUTPUT: [&str; 3] = [
     "output blocked by content filter",
@@ -244,7 +254,8 @@ impl ClassifiedFault {
         } else if is_about_thinking(&words) {
             Some(RejectedContent::Thinking)
         } else {
-            self.rejected_block().map(|_| RejectedContent::Block)
+            let is_named = || self.rejected_block().is_some();
+            (contains_any(&words, &ENDS_WITH_MODEL) || is_named()).then_some(RejectedContent::Block)
         }
     }
 
