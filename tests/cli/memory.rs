@@ -99,6 +99,34 @@ fn files_that_rules_deny_are_neither_imported_nor_read_through_a_link() {
 }
 
 #[test]
+fn memory_files_that_cannot_be_reached_are_named() {
+    let home = Home::new();
+    let text = "@docs/gone.md @gone.md @linked @loop @types/node @none.ts and @file.md/x";
+    home.write("code/project/CLAUDE.local.md", text).write("code/project/file.md", "");
+    for (name, target) in [
+        ("CLAUDE.md", "gone"),
+        ("AGENTS.md", "AGENTS.md"),
+        (".claude", "none"),
+        ("linked", "gone"),
+        ("loop", "loop"),
+    ] {
+        symlink(target, home.path("code/project").join(name)).expect("linked");
+    }
+    let project = home.path("code/project").display().to_string();
+    let expected = [
+        ("CLAUDE.md", "it is a link to a file that does not exist"),
+        ("AGENTS.md", "Too many levels of symbolic links (os error 40)"),
+        ("docs/gone.md", "the file does not exist"),
+        ("gone.md", "the file does not exist"),
+        ("linked", "it is a link to a file that does not exist"),
+        ("loop", "Too many levels of symbolic links (os error 40)"),
+    ];
+    let expected = expected.map(|(name, why)| format!("{project}/{name} is left out: {why}"));
+    let memory = home.read();
+    assert_eq!((&*memory.files[0].text, &memory.warnings[..]), (text, &expected[..]));
+}
+
+#[test]
 fn a_folder_that_a_text_mentions_is_not_imported() {
     let home = Home::new();
     let text = "see @src/components, @src/components/, @src, @alice and @../.. now";

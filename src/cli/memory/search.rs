@@ -254,7 +254,8 @@ impl MemoryReader<'_> {
     /// Reads a file with its imports. `None`: the file does not exist, was read before, or is left
     /// out.
     fn read(&mut self, path: &Path, scope: &FileScope, depth: usize) -> Option<String> {
-        let real = file_reads::canonicalize(path).ok()?;
+        let found = file_reads::canonicalize(path);
+        let real = found.inspect_err(|error| self.warn_unreachable(path, depth, error)).ok()?;
         // A folder that a text mentions is not imported.
         if depth > 0 && real.is_dir() {
             return None;
@@ -337,6 +338,20 @@ impl MemoryReader<'_> {
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {
         let path = &*unescaped(path);
         in_home(path, self.home).unwrap_or_else(|| folder.join(path))
+    }
+
+    /// Warns about a path that cannot be resolved, unless it is no file: most of the names that are
+    /// looked for do not exist, and words such as `@types/node` are not imports.
+    fn warn_unreachable(&mut self, path: &Path, depth: usize, error: &io::Error) {
+        use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+        let is_document = depth > 0 && path.extension().is_some_and(|kind| kind == "md");
+        if !matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput) {
+            self.warn(path, &error.to_string());
+        } else if path.is_symlink() {
+            self.warn(path, "it is a link to a file that does not exist");
+        } else if is_document {
+            self.warn(path, "the file does not exist");
+        }
     }
 
     fn warn(&mut self, path: &Path, why: &str) {
