@@ -238,7 +238,10 @@ impl FoundSession {
                 (begun(forked)?, Some(*restored))
             }
             SessionOrigin::Forked(_, source) | SessionOrigin::ReadOnly(source) => {
-                let recorded = source.conversation.recorded.clone();
+                let mut recorded = source.conversation.recorded.clone();
+                if is_forked {
+                    recorded.forget_calls();
+                }
                 (Journal::without_file(recorded, &opening), Some(*source))
             }
         };

@@ -369,7 +369,7 @@ impl RecordedPrompt {
     }
 
     /// Resets the counts of calls: those of a forked session are reported by its source.
-    pub(super) fn forget_calls(&mut self) {
+    pub fn forget_calls(&mut self) {
         (self.tools, self.denials) = (ToolStats::default(), Vec::new());
     }
 

@@ -98,6 +98,22 @@ async fn a_resumed_session_is_locked_and_read_once() {
 }
 
 #[tokio::test]
+async fn a_fork_counts_its_own_calls_also_without_a_journal() {
+    let command = json!({ "command": "true" });
+    let server = serve(Scenario::new().tool("Bash", command).reply("Done.").times(2));
+    let args = ["--session-id", SESSION, "--max-turns", "1", "Do it."];
+    let mut ended = RunBuilder::against(&server).args(args).run().await;
+    assert_eq!((ended.code, &ended.result()["tools"]["calls"]), (Some(3), &json!(1)), "{ended:?}");
+    for flags in [&[][..], &["--no-session-persistence"]] {
+        let fork = ended.again(&server.base_url()).args(["--resume", SESSION, "--fork-session"]);
+        ended = fork.args(["--max-turns", "9"]).args(flags).run().await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+        assert_eq!(result["tools"]["calls"], 0, "{flags:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_fork_copies_the_conversation_and_leaves_the_session_unchanged() {
     let server = serve(talk());
     let run = RunBuilder::against(&server);
