@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use crate::config::ConfigError;
+use crate::process::limit_to_raise;
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::exit::ExitStatus;
@@ -82,10 +83,10 @@ impl UsageError {
     pub(super) fn no_resources(what: &str, error: &io::Error) -> Self {
         let has_memory_limit =
             || getrlimit(Resource::RLIMIT_AS).is_ok_and(|(limit, _)| limit != RLIM_INFINITY);
+        if let Some(advice) = limit_to_raise(error) {
+            return Self::of(UsageErrorKind::Temporary, format!("{what}: {error}; {advice}"));
+        }
         let (cause, advice) = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EMFILE | Errno::ENFILE) => {
-                (UsageErrorKind::Temporary, "raise the limit of open files (ulimit -n)")
-            }
             Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => (
                 UsageErrorKind::Internal,
                 "the container forbids that system call: use a newer container runtime, or another \

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use super::egress::{JobEgress, SocketFilter};
+use super::own_process::limit_to_raise;
 use super::syscall_filter::{CallFilter, NetworkAccess, SyscallFilter, test_in_this_thread};
 
 /// Everything that a program may access.
@@ -232,7 +233,10 @@ mod kernel {
     use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
     use nix::libc;
 
-    use super::{LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, RootCapabilities, io};
+    use super::{
+        LandlockPolicy, NetworkAccess, Path, PathAccess, PathRule, RootCapabilities, io,
+        limit_to_raise,
+    };
 
     /// The newest ABI that has been tested. Rights that later ABIs add are not requested.
     const TESTED: ABI = ABI::V7;
@@ -266,8 +270,16 @@ mod kernel {
     }
 
     pub(super) fn build(policy: &LandlockPolicy) -> io::Result<OwnedFd> {
+        let mut shortage = None;
         // One after the other: opening all paths at once could exceed the descriptor limit.
-        let rules = policy.rules.iter().filter_map(open_rule).map(|(file, access)| {
+        let opened = policy.rules.iter().map_while(|rule| match open_rule(rule) {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                shortage = Some(error);
+                None
+            }
+        });
+        let rules = opened.flatten().map(|(file, access)| {
             Ok::<_, RulesetError>(
                 // Rights that apply to folders only are dropped for files.
                 PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
@@ -275,6 +287,9 @@ mod kernel {
         });
         let made = base_ruleset(policy.network).and_then(|plan| plan.create()?.add_rules(rules));
         let ruleset: Option<OwnedFd> = made.map_err(io::Error::other)?.into();
+        if let Some(error) = shortage {
+            return Err(error);
+        }
         ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
@@ -290,13 +305,20 @@ mod kernel {
         }
     }
 
-    /// Opens the path of a rule. `None` if it does not exist, or is a file although the rule has
+    /// Opens the path of a rule. `None` if it cannot be reached, or is a file although the rule has
     /// rights for folders only: the kernel refuses a rule without a right.
-    fn open_rule(rule: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
-        let opened = File::from(open_path(&rule.path).ok()?);
+    ///
+    /// # Errors
+    /// No descriptor is left. Without this rule, the program would be denied what it may access.
+    fn open_rule(rule: &PathRule) -> io::Result<Option<(File, BitFlags<AccessFs>)>> {
+        let opened = match open_path(&rule.path) {
+            Ok(opened) => File::from(opened),
+            Err(error) if limit_to_raise(&error).is_some() => return Err(error),
+            Err(_) => return Ok(None),
+        };
         let is_for_folders = matches!(rule.access, PathAccess::List | PathAccess::AddFolders);
         let has_rights = !is_for_folders || opened.metadata().is_ok_and(|found| found.is_dir());
-        has_rights.then(|| (opened, rights(rule.access)))
+        Ok(has_rights.then(|| (opened, rights(rule.access))))
     }
 
     /// Opens a path without following links, not even in its folders: a link of a command would

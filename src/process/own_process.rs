@@ -1,9 +1,11 @@
 //! System calls about outlast's own process.
 
+use std::error::Error;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
+use std::{io, iter};
 
+use nix::errno::Errno;
 use nix::libc;
 
 use super::kernel_files::read_kernel_file;
@@ -17,6 +19,21 @@ use super::stat;
 pub fn forbid_dumps() {
     // If this is refused, the rest of the protection still holds.
     let _ = nix::sys::prctl::set_dumpable(false);
+}
+
+/// Returns the advice to raise the limit of this process that an error, or its cause, names.
+pub fn limit_to_raise(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let causes = iter::successors(Some(error), |error| (*error).source());
+    let codes = causes.filter_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+    codes.map(Errno::from_raw).find_map(|errno| {
+        if matches!(errno, Errno::EMFILE | Errno::ENFILE) {
+            Some("raise the limit of open files (ulimit -n)")
+        } else if errno == Errno::EFBIG {
+            Some("raise the limit of the size of files (ulimit -f)")
+        } else {
+            None
+        }
+    })
 }
 
 /// Makes all threads allocate from one heap: separate heaps grow page by page, each with a system

@@ -217,6 +217,30 @@ async fn a_run_that_cannot_start_leaves_no_older_success_in_its_result_file() {
     }
 }
 
+/// The sandbox must not lack the rules for which no descriptor was left.
+#[tokio::test]
+async fn a_command_for_which_no_descriptor_is_left_names_the_limit() {
+    let (mut started, mut refused) = (0, 0);
+    for files in 20..44 {
+        let echo = json!({ "command": "echo hi" });
+        let server = serve(Scenario::new().tool("Bash", echo).reply("Done."));
+        let limited = format!("ulimit -n {files}; exec \"$@\"");
+        let ended = RunBuilder::against(&server).args(["Do it."]).in_shell(&limited).run().await;
+        let requests = server.requests();
+        let Some(last) = requests.get(1) else { continue };
+        let result = &last.body["messages"][2]["content"][0];
+        let text = result["content"].to_string();
+        if result["is_error"] == true {
+            assert!(text.contains("raise the limit of open files (ulimit -n)"), "{files}: {text}");
+            refused += 1;
+        } else {
+            assert!(text.contains("hi"), "{files}: {ended:?}");
+            started += 1;
+        }
+    }
+    assert!(started > 0 && refused > 2, "{started}, {refused}");
+}
+
 #[tokio::test]
 async fn doctor_warns_about_low_limits_and_root_without_permission_prompts() {
     let limited = offline().in_shell("ulimit -n 100; exec \"$@\"").run().await;
