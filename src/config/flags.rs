@@ -213,7 +213,11 @@ impl Args for SettingFlags {
 /// Returns the flag of a setting for the parser.
 fn argument(setting: &'static Setting) -> Option<Arg> {
     let SettingFlag { long, alias, value_name, heading } = setting.flag?;
-    let meaning = first_part(&setting.meaning);
+    let mut meaning = first_part(&setting.meaning);
+    // The texts of all its flags count.
+    if setting.form() == FlagForm::Repeated {
+        meaning.push_str("; may be repeated");
+    }
     let default = setting.shown_default().filter(|_| setting.form() != FlagForm::Switch);
     // The manual, which shows the long help, has the defaults in its table of settings.
     let flag = Arg::new(long)
