@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
     let name = ProgramName::of(words.first().map(OsString::as_os_str));
     let colors = wanted_colors(&whole);
     let (directory, raw) = split_directory(whole);
-    let wanted = Arc::new(RequestedOutput::scan(&raw, name));
+    let wanted = Arc::new(RequestedOutput::scan(&raw, name).within(directory.as_deref()));
     let code = match listening {
         Ok((runtime, signals)) => {
             let line = CommandLine { name, directory, colors, words: raw };
@@ -137,7 +137,7 @@ fn run_guarded(
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Option<u8> {
-    let error = match catch_panic(|| dispatch(raw, wanted, signals, last)) {
+    let error = match catch_panic(|| dispatch(raw, signals, last)) {
         Ok(Ok(code)) => return Some(code),
         Ok(Err(error)) => error,
         Err(_) => run::panic_error(),
@@ -148,7 +148,6 @@ fn run_guarded(
 
 fn dispatch(
     raw: CommandLine,
-    wanted: &RequestedOutput,
     signals: &SignalState,
     last: &ExitWatchdog,
 ) -> Result<u8, UsageError> {
@@ -167,15 +166,7 @@ fn dispatch(
         let _ = stderr.write_all(render_help(&args::summary(), is_plain).as_bytes());
         return Ok(exit_code::USAGE);
     }
-    let parsed = args::parse_process(&CommandWords::new(raw.words), raw.name);
-    if parsed.is_err()
-        && let Some(directory) = &wanted.directory
-    {
-        // The result file is relative to this folder. Without the folder, its place does not
-        // matter.
-        let _ = change_folder(directory);
-    }
-    let mut request = parsed?;
+    let mut request = args::parse_process(&CommandWords::new(raw.words), raw.name)?;
     if let CliRequest::Run(args) = &mut request {
         args.session.names_folder = raw.directory.is_some() || args.session.directory.is_some();
     }
@@ -193,12 +184,15 @@ fn perform(request: CliRequest, surroundings: Surroundings<'_>) -> Result<u8, Us
             print_report(&render_help(&text, is_plain)).map(|()| 0)
         }
         CliRequest::Manual(page) => manual::show(&page, &surroundings.variables).map(|()| 0),
-        CliRequest::Run(args) => {
+        CliRequest::Run(mut args) => {
             if let Some(directory) = &args.session.directory {
                 change_folder(directory)?;
             }
             let mut context = surroundings.process_context()?;
             prepare_context(&args, &mut context);
+            if args.compatibility.worktree.is_some() {
+                args.make_output_files_absolute(&context.cwd);
+            }
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {
                 remove_result_before_worktree(&args, &context).await?;

@@ -58,8 +58,8 @@ pub(super) async fn enter_worktree(
     Ok(context)
 }
 
-/// Removes the result and the answer of an earlier run, if a worktree is going to be made. A
-/// relative path leads into the worktree. Restoring files (`--rewind-files`) writes neither.
+/// Removes the result and the answer of an earlier run, if a worktree is going to be made.
+/// Restoring files (`--rewind-files`) writes neither.
 ///
 /// # Errors
 /// It cannot be removed, an interrupt, or the time limit.
@@ -70,10 +70,7 @@ pub(super) async fn remove_result_before_worktree(
     if args.compatibility.worktree.is_none() || args.session.rewind_files.is_some() {
         return Ok(());
     }
-    let mut older = args.output.clone();
-    for file in [&mut older.result_file, &mut older.last_message_file] {
-        file.take_if(|path| path.is_relative());
-    }
+    let older = args.output.clone();
     let removal = tokio::task::spawn_blocking(move || remove_older_results(&older));
     let removal = async { removal.await.unwrap_or_else(|_panic| Err(panic_error())) };
     wait_for_checkout("removing the older result", (args, context), removal).await

@@ -251,6 +251,17 @@ fn a_run_works_in_a_worktree_of_its_own() {
             // The same worktree, from the main folder and from within it.
             (&format!("{run} --worktree=fix-1; ls .claude/worktrees"), "Done.\nfix-1"),
             (&format!("cd .claude/worktrees/fix-1; {run} --worktree fix-1"), "Done."),
+            // Output files are in the folder in which the flags were written.
+            (
+                &format!(
+                    "mkdir out; cd out; {run} -w fix-1 --result-file r --last-message-file m \
+                     --heartbeat-file h --debug-file d >/dev/null; ls -A; rm *; \
+                     {run} -w fix-1 --result-file r --json-schema gone.json >/dev/null; ls -A"
+                ),
+                "d\nh\nm\nr\nr",
+            ),
+            // A mistake in them is found before the worktree is made.
+            (&format!("{run} -w fix-2 --result-file gone/r; ls .claude/worktrees"), "fix-1"),
             // A run that fails says how to go on in the worktree.
             (
                 &format!(

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::slice;
 use std::sync::LazyLock;
 
@@ -200,8 +200,6 @@ pub(in crate::cli) fn wanted_colors(raw: &[OsString]) -> Option<String> {
 pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) format: OutputFormat,
     pub(in crate::cli) result_file: Option<PathBuf>,
-    /// The folder of `-C` among the flags of a run, to which the result file is relative.
-    pub(in crate::cli) directory: Option<PathBuf>,
     /// True if the format `json` is an array of all messages (`--verbose`).
     pub(in crate::cli) verbose: bool,
     /// True if a host sends the prompts and reads the result (`--input-format stream-json`).
@@ -226,7 +224,7 @@ impl RequestedOutput {
         }
         let end = raw.iter().position(|word| word == "--").unwrap_or(raw.len());
         let folders = (0..end).filter_map(|index| directory_flag(&raw[index..end]));
-        wanted.directory = folders.map(|(_, path)| path).next_back();
+        let folder = folders.map(|(_, path)| path).next_back().unwrap_or_default();
         let mut format = None;
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
@@ -249,7 +247,7 @@ impl RequestedOutput {
                     wanted.is_for_host = input == Ok(InputFormat::StreamJson);
                 }
                 ("--result-file", Some(value)) if !value.is_empty() => {
-                    wanted.result_file = Some(PathBuf::from(value));
+                    wanted.result_file = Some(folder.join(value));
                 }
                 _ => {}
             }
@@ -257,6 +255,16 @@ impl RequestedOutput {
         wanted.is_alone = is_result_alone(format);
         wanted.format = format.unwrap_or_else(|| OutputFormat::default_for(print));
         wanted
+    }
+
+    /// Makes the path of the result file absolute. It is relative to `folder`, also after the run
+    /// has changed to its worktree.
+    pub(in crate::cli) fn within(mut self, folder: Option<&Path>) -> Self {
+        self.result_file = self.result_file.map(|file| {
+            let file = folder.unwrap_or(Path::new("")).join(file);
+            path::absolute(&file).unwrap_or(file)
+        });
+        self
     }
 
     /// Converts exit codes to those of the reader of the result.
@@ -547,18 +555,19 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_result_file_is_found_among_the_flags() {
+    fn the_result_file_is_in_the_folder_among_the_flags() {
         let scan = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            RequestedOutput::scan(&words, ProgramName::Outlast).directory
+            let wanted = RequestedOutput::scan(&words, ProgramName::Outlast);
+            wanted.within(Some(Path::new("/srv"))).result_file
         };
-        for (words, folder) in [
-            (&["x y", "--result-file", "r.json", "-C", "sub"][..], Some("sub")),
-            (&["x y", "-Ca", "--result-file", "r.json", "-C=b"], Some("b")),
-            (&["x y", "--", "-C", "sub"], None),
-            (&["x y"], None),
+        for (words, file) in [
+            (&["x y", "--result-file", "r.json", "-C", "sub"][..], Some("/srv/sub/r.json")),
+            (&["x y", "-Ca", "--result-file", "r.json", "-C=/b"], Some("/b/r.json")),
+            (&["x y", "--result-file=r.json", "--", "-C", "sub"], Some("/srv/r.json")),
+            (&["x y", "-C", "sub"], None),
         ] {
-            assert_eq!(scan(words), folder.map(PathBuf::from), "{words:?}");
+            assert_eq!(scan(words), file.map(PathBuf::from), "{words:?}");
         }
     }
 

@@ -16,7 +16,7 @@ mod report;
 mod sessions;
 mod synonyms;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::slice;
 use std::time::Duration;
 
@@ -227,6 +227,16 @@ impl RunArgs {
     pub fn time_limit(&self) -> Option<Duration> {
         let limit = self.flags.texts("max-duration").last();
         limit.and_then(|limit| values::duration(limit).ok())
+    }
+
+    /// Makes the paths of output files absolute, before the run changes to a worktree: a relative
+    /// path is meant for the folder in which it was written.
+    pub fn make_output_files_absolute(&mut self, folder: &Path) {
+        let OutputArgs { result_file, last_message_file, heartbeat_file, .. } = &mut self.output;
+        let debug_file = &mut self.compatibility.debug_file;
+        for file in [result_file, last_message_file, heartbeat_file, debug_file] {
+            *file = file.take().map(|path| folder.join(path));
+        }
     }
 
     /// Returns these flags with a profile, without those that contradict it.
