@@ -194,6 +194,8 @@ async fn what_prevents_the_start_answers_initialize_and_is_the_result() {
         &["--continue"][..],
         &["--json-schema", "{\"type\": 5}"],
         &["--mcp-config", "{\"mcpServers\": 3}"],
+        &["--result-file", "gone/result.json"],
+        &["--last-message-file", "."],
     ] {
         let mut host = HostDriver::start(&server, flags);
         host.request(&json!({ "subtype": "initialize" })).await;

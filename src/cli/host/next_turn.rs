@@ -6,6 +6,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::chosen_session::SessionChoice;
 use crate::cli::host_turn::FILE_HISTORY;
 use crate::cli::output::empty_result;
+use crate::cli::run;
 use crate::cli::settings::{self, Settings};
 use crate::cli::startup::StartupSteps;
 use crate::cli::usage::UsageError;
@@ -17,10 +18,16 @@ use crate::tools::FileHistory;
 use super::session::HostSession;
 
 impl HostSession {
-    /// Checks that turns can begin, whatever agents and servers the host defines later, and reads
-    /// their session: its id, whether a hook has deferred its last call, and the ids of its
-    /// prompts.
+    /// Removes the result of an earlier run, checks that turns can begin, whatever agents and
+    /// servers the host defines later, and reads their session: its id, whether a hook has deferred
+    /// its last call, and the ids of its prompts.
     pub(super) async fn start(&mut self) -> Result<(), UsageError> {
+        // The wait for the first prompt has no limit.
+        let older = self.args.run.output.clone();
+        let limit = self.args.run.time_limit();
+        StartupSteps::new(&self.context.signals, &self.shared.stderr, limit)
+            .step("removing the older result", move || run::remove_older_results(&older))
+            .await?;
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
         args.prompts.more_follows = true;

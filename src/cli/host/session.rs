@@ -22,7 +22,6 @@ use crate::cli::output::{
 };
 use crate::cli::run::{self, ExitCheck, ProcessContext, SharedOutput};
 use crate::cli::signals::SignalState;
-use crate::cli::startup::StartupSteps;
 use crate::cli::stdin::StdinReader;
 use crate::cli::usage::{UsageError, UsageErrorKind};
 use crate::host::{
@@ -78,11 +77,6 @@ pub(in crate::cli) async fn drive(
     run::prepare_process(&context.variables);
     use_folder_of_hosts(args, &mut context.variables, &context.cwd);
     let (shared, stderr_drain) = SharedOutput::open(&context)?;
-    // The wait for the first prompt has no limit.
-    let older = args.output.clone();
-    StartupSteps::new(&context.signals, &shared.stderr, args.time_limit())
-        .step("removing the older result", move || run::remove_older_results(&older))
-        .await?;
     let closes = context.signals.stdout_closes();
     let redactor = Arc::clone(&shared.redactor);
     let (out, out_drain) = pipe(TerminalFilter::new(io::stdout()), redactor, closes)
