@@ -7,7 +7,7 @@ use crate::recovery::{StopReason, Transition};
 use crate::transcript::{Block, Message, Role};
 
 use super::ended_calls::UndoneCalls;
-use super::entry::{CarryOver, OpenRecord, SpendRecord, ToolStarted};
+use super::entry::{CarryOver, OpenRecord, ToolStarted};
 use super::parsed_line::MessageEntry;
 use super::recorded_prompt::RecordedPrompt;
 use super::view::JournalView;
@@ -93,10 +93,6 @@ impl JournalView<'_> for PromptFold {
 
     fn forked(&mut self, recorded: &RecordedPrompt) {
         self.recorded.clone_from(recorded);
-    }
-
-    fn spend(&mut self, _spend: &SpendRecord) {
-        self.begin_after_end();
     }
 
     fn rewrite(&mut self, _after: Option<&str>, _messages: &[Message]) {

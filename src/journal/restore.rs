@@ -380,9 +380,12 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
     }
 
     fn spend(&mut self, spend: &'a SpendRecord) {
-        self.begin_prompt_after_end();
-        self.totals.prompt.add_record(spend);
         self.totals.session.add_record(spend);
+        if self.work.ended.is_some() {
+            // That of a later prompt, of which damage has left nothing else.
+            return;
+        }
+        self.totals.prompt.add_record(spend);
         self.totals
             .recovery
             .record_cost(spend.cost, spend.usage.input() + spend.usage.output_tokens);

@@ -4,8 +4,8 @@
 use std::fs;
 
 use outlast::journal::{
-    Contract, FirstPrompt, Journal, JournalError, JournalHealth, LockedSession, MessageMeta,
-    OnDamage, ProcessOpening, RestoredSession, SessionId,
+    CarryOver, Contract, FirstPrompt, Journal, JournalError, JournalHealth, LockedSession,
+    MessageMeta, OnDamage, ProcessOpening, RestoredSession, SessionId,
 };
 use outlast::recovery::{Event, Money, StopReason};
 use outlast::transcript::{Block, HistoryRule, OUTCOME_UNKNOWN, Role, violations};
@@ -183,6 +183,31 @@ fn spending_after_the_damage_counts() {
         assert_eq!(restored.totals.session.spent, cents(4).minus(lost), "line {}", index + 1);
         let again = sandbox.read(&id).totals.session.spent;
         assert_eq!(again, restored.totals.session.spent, "line {}", index + 1);
+    }
+}
+
+/// The money of a later prompt, of which nothing else is left, does not begin a prompt.
+#[test]
+fn an_answer_before_the_damage_stays_the_answer() {
+    let sandbox = Sandbox::new();
+    let first = recorded(&sandbox);
+    let index = lines(&first).len();
+    let id = sandbox.with_file(&first);
+    let fresh = ProcessOpening { carry: CarryOver::Fresh, ..starting() };
+    let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::Refuse).expect("free");
+    let (mut journal, _) = held.open(&sandbox.place, &fresh);
+    journal.message(&user("more"), &MessageMeta::default());
+    journal.transition(&steps(&[Event::Begin])[0]);
+    journal.spend(Some(cents(2)), &usage(10), MODEL);
+    drop(journal);
+    let [(_, damaged), ..] = damages(&lines(&sandbox.bytes(&id)), index);
+    let id = sandbox.with_file(&damaged);
+    let held = LockedSession::lock_and_read(&sandbox.place, &id, OnDamage::UseIntactPart);
+    let (journal, restored) = held.expect("it goes on").open(&sandbox.place, &starting());
+    drop(journal);
+    for restored in [restored, sandbox.read(&id)] {
+        assert_eq!(restored.conversation.recorded.answer(), "Let me see.\nDone.");
+        assert_eq!(restored.totals.session.spent, cents(6));
     }
 }
 
