@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use percent_encoding::percent_decode_str;
 
@@ -44,6 +45,8 @@ pub fn secret_values(
         let name = name.to_string_lossy();
         let is_like_secret = || looks_secret(&name, value) && !is_name_of_key(&name, value);
         let is_named = is_credential(&name, value) || is_like_secret();
+        // Messages name this file, which is not a secret itself.
+        let is_named = is_named && !is_credential_file(value);
         (is_named || is_passed(&name) && (!lists_all || is_telling(value))) && !is_essential(&name)
     };
     let (secret, open): (Vec<_>, Vec<_>) =
@@ -71,6 +74,13 @@ pub fn secret_values(
         values.extend(value.split([' ', ',', '\n', '\t']).flat_map(address_secrets));
     }
     values
+}
+
+/// True if a value is the path of a file of credentials, as that of Google. A key in base64 has no
+/// full stop.
+fn is_credential_file(value: &OsStr) -> bool {
+    let path = Path::new(value);
+    path.is_absolute() && path.extension().is_some_and(|kind| kind == "json" || kind == "pem")
 }
 
 /// True if a text in lower case is one of the words of a variable's name.
@@ -162,6 +172,8 @@ mod tests {
                 concat!("https://me:", "p%40ss-1", "@pypi.corp/simple"),
                 &["p@ss-1", "p%40ss-1"],
             ),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ci/gha-creds-1f2e.json", &[]),
+            ("SERVICE_CREDENTIALS", "/x4fKq7rT2mBv9zLw+3e", &["/x4fKq7rT2mBv9zLw+3e"]),
             ("GOPROXY", "https://a1b2c3d4e5f6g@proxy.corp,direct", &["a1b2c3d4e5f6g"]),
             ("MY_BASE_URL", "https://h.test/v1?key=Kq7-123&page=10", &["Kq7-123"]),
             ("DATABASE_URL", concat!("postgres://postgres:", "postgres", "@localhost/x"), &[]),
