@@ -326,197 +326,134 @@ fn split_pattern_path(fields: &mut Map<String, Value>, pattern: &str) {
 mod tests {
     use super::*;
 
-    fn assert_changed(table: impl IntoIterator<Item = (BuiltinTool, Value, Value)>) {
-        for (tool, given, wanted) in table {
+    /// Each row has the name of a tool, an input for it, and the input that it is changed to.
+    fn assert_changed(table: &Value) {
+        for row in table.as_array().expect("rows") {
+            let tool = BuiltinTool::named(row[0].as_str().expect("a name")).expect("a tool");
+            let (given, wanted) = (&row[1], &row[2]);
             let (mut input, schema) = (given.clone(), tool.schema());
             rename_fields(&mut input, schema);
             adapt_values(tool, &mut input, schema);
-            assert_eq!(input, wanted, "{given}");
+            assert_eq!(&input, wanted, "{given}");
         }
     }
 
     #[test]
     fn inputs_in_the_forms_of_other_programs_are_changed_to_those_of_the_schema() {
-        assert_changed([
-            (BuiltinTool::Read, json!({ "filePath": "a" }), json!({ "file_path": "a" })),
-            (
-                BuiltinTool::Read,
-                json!({ "file_path": "a", "path": "b" }),
-                json!({ "file_path": "a", "path": "b" }),
-            ),
-            (BuiltinTool::NotebookEdit, json!({ "path": "a" }), json!({ "notebook_path": "a" })),
-            (BuiltinTool::Glob, json!({ "path": "a" }), json!({ "path": "a" })),
-            (BuiltinTool::Glob, json!({ "path": "a/*.c" }), json!({ "pattern": "a/*.c" })),
-            (BuiltinTool::Read, json!({ "file_paths": ["a"] }), json!({ "file_path": "a" })),
-            (BuiltinTool::Grep, json!({ "paths": ["a", "b"] }), json!({ "path": ["a", "b"] })),
-            (BuiltinTool::Grep, json!({ "patterns": ["a|b"] }), json!({ "pattern": "a|b" })),
-            (BuiltinTool::Bash, json!({ "timeout": "90s" }), json!({ "timeout": 90_000 })),
-            (BuiltinTool::Bash, json!({ "timeout": "2 min" }), json!({ "timeout": 120_000 })),
-            (BuiltinTool::Bash, json!({ "timeout": "500ms" }), json!({ "timeout": 1_000 })),
-            (BuiltinTool::BashOutput, json!({ "timeout": "500ms" }), json!({ "timeout": 500 })),
-            (BuiltinTool::Bash, json!({ "timeout": "90" }), json!({ "timeout": "90" })),
-            (
-                BuiltinTool::Edit,
-                json!({ "old_str": "a", "newString": null }),
-                json!({ "old_string": "a", "new_string": "" }),
-            ),
-            (BuiltinTool::KillShell, json!({ "task_id": "b" }), json!({ "shell_id": "b" })),
-            (
-                BuiltinTool::Grep,
-                json!({ "context": 2, "i": true, "output_mode": "Files With Matches" }),
-                json!({ "-C": 2, "-i": true, "output_mode": "files_with_matches" }),
-            ),
-            (BuiltinTool::Grep, json!({ "type": ".tsx" }), json!({ "type": "tsx" })),
-            (BuiltinTool::Grep, json!({ "path": "src/*.c" }), json!({ "glob": "src/*.c" })),
-            (
-                BuiltinTool::Grep,
-                json!({ "path": "src/**", "glob": ["*.c", "*.h"] }),
-                json!({ "path": "src", "glob": "*.c,*.h" }),
-            ),
-            (
-                BuiltinTool::Glob,
-                json!({ "pattern": "**/*.@(c|h)\n", "path": "undefined" }),
-                json!({ "pattern": "**/*.{c,h}" }),
-            ),
-            (
-                BuiltinTool::Glob,
-                json!({ "pattern": "app/(auth)/!(a|b)/*.(c|h)" }),
-                json!({ "pattern": "app/(auth)/!(a|b)/*.{c,h}" }),
-            ),
-            (BuiltinTool::Bash, json!({ "cmd": ["sh", "-c", "a"] }), json!({ "command": "a" })),
-            (
-                BuiltinTool::Bash,
-                json!({ "command": ["echo", "it's", "-n"] }),
-                json!({ "command": r"echo 'it'\''s' -n" }),
-            ),
-            (
-                BuiltinTool::NotebookEdit,
-                json!({ "new_source": ["a\n", "b"] }),
-                json!({ "new_source": "a\nb" }),
-            ),
-            (
-                BuiltinTool::WebSearch,
-                json!({ "allowed_domains": "a.test, b.test" }),
-                json!({ "allowed_domains": ["a.test", "b.test"] }),
-            ),
-            (
-                BuiltinTool::TodoWrite,
-                json!({ "todos": [{ "status": "IN-PROGRESS", "active_form": "x" }] }),
-                json!({ "todos": [{ "status": "in_progress", "activeForm": "x" }] }),
-            ),
-        ]);
+        assert_changed(&json!([
+            ["Read", { "filePath": "a" }, { "file_path": "a" }],
+            ["Read", { "file_path": "a", "path": "b" }, { "file_path": "a", "path": "b" }],
+            ["NotebookEdit", { "path": "a" }, { "notebook_path": "a" }],
+            ["Glob", { "path": "a" }, { "path": "a" }],
+            ["Glob", { "path": "a/*.c" }, { "pattern": "a/*.c" }],
+            ["Read", { "file_paths": ["a"] }, { "file_path": "a" }],
+            ["Grep", { "paths": ["a", "b"] }, { "path": ["a", "b"] }],
+            ["Grep", { "patterns": ["a|b"] }, { "pattern": "a|b" }],
+            ["Bash", { "timeout": "90s" }, { "timeout": 90_000 }],
+            ["Bash", { "timeout": "2 min" }, { "timeout": 120_000 }],
+            ["Bash", { "timeout": "500ms" }, { "timeout": 1_000 }],
+            ["BashOutput", { "timeout": "500ms" }, { "timeout": 500 }],
+            ["Bash", { "timeout": "90" }, { "timeout": "90" }],
+            ["Edit", { "old_str": "a", "newString": null },
+                { "old_string": "a", "new_string": "" }],
+            ["KillShell", { "task_id": "b" }, { "shell_id": "b" }],
+            [
+                "Grep",
+                { "context": 2, "i": true, "output_mode": "Files With Matches" },
+                { "-C": 2, "-i": true, "output_mode": "files_with_matches" },
+            ],
+            ["Grep", { "type": ".tsx" }, { "type": "tsx" }],
+            ["Grep", { "path": "src/*.c" }, { "glob": "src/*.c" }],
+            ["Grep", { "path": "src/**", "glob": ["*.c", "*.h"] },
+                { "path": "src", "glob": "*.c,*.h" }],
+            ["Glob", { "pattern": "**/*.@(c|h)\n", "path": "undefined" },
+                { "pattern": "**/*.{c,h}" }],
+            ["Glob", { "pattern": "app/(auth)/!(a|b)/*.(c|h)" },
+                { "pattern": "app/(auth)/!(a|b)/*.{c,h}" }],
+            ["Bash", { "cmd": ["sh", "-c", "a"] }, { "command": "a" }],
+            ["Bash", { "command": ["echo", "it's", "-n"] }, { "command": r"echo 'it'\''s' -n" }],
+            ["NotebookEdit", { "new_source": ["a\n", "b"] }, { "new_source": "a\nb" }],
+            ["WebSearch", { "allowed_domains": "a.test, b.test" },
+                { "allowed_domains": ["a.test", "b.test"] }],
+            [
+                "TodoWrite",
+                { "todos": [{ "status": "IN-PROGRESS", "active_form": "x" }] },
+                { "todos": [{ "status": "in_progress", "activeForm": "x" }] },
+            ],
+        ]));
     }
 
     #[test]
     fn fields_of_the_tools_of_other_agents_are_known() {
-        assert_changed([
-            (
-                BuiltinTool::Grep,
-                json!({ "search": "a", "output_mode": "files" }),
-                json!({ "pattern": "a", "output_mode": "files_with_matches" }),
-            ),
-            (
-                BuiltinTool::Grep,
-                json!({ "query": "a", "include": "*.c", "directory": "d", "case_sensitive": false }),
-                json!({ "pattern": "a", "glob": "*.c", "path": "d", "-i": true }),
-            ),
-            (
-                BuiltinTool::Grep,
-                json!({ "regex": "a", "file_pattern": "*.c", "ignore_case": true, "type": "C++" }),
-                json!({ "pattern": "a", "glob": "*.c", "-i": true, "type": "cpp" }),
-            ),
-            (BuiltinTool::Glob, json!({ "glob": "*.c" }), json!({ "pattern": "*.c" })),
-            (
-                BuiltinTool::Read,
-                json!({ "target_file": "a", "start_line": 2, "end_line": "3" }),
-                json!({ "file_path": "a", "offset": 2, "limit": 2 }),
-            ),
-            (BuiltinTool::Read, json!({ "end_line": 3 }), json!({ "offset": 1, "limit": 3 })),
-            (
-                BuiltinTool::Read,
-                json!({ "view_range": [2, 3] }),
-                json!({ "offset": 2, "limit": 2 }),
-            ),
-            (BuiltinTool::Read, json!({ "view_range": [2, -1] }), json!({ "offset": 2 })),
-            (BuiltinTool::Read, json!({ "lines": "2-2" }), json!({ "offset": 2, "limit": 1 })),
-            (BuiltinTool::Read, json!({ "lines": 5 }), json!({ "lines": 5 })),
-            (BuiltinTool::Write, json!({ "file_text": "a" }), json!({ "content": "a" })),
-            (
-                BuiltinTool::TodoWrite,
-                json!({ "todo": [{ "title": "a" }, { "task": "b", "done": true }] }),
-                json!({ "todos": [
+        assert_changed(&json!([
+            ["Grep", { "search": "a", "output_mode": "files" },
+                { "pattern": "a", "output_mode": "files_with_matches" }],
+            [
+                "Grep",
+                { "query": "a", "include": "*.c", "directory": "d", "case_sensitive": false },
+                { "pattern": "a", "glob": "*.c", "path": "d", "-i": true },
+            ],
+            [
+                "Grep",
+                { "regex": "a", "file_pattern": "*.c", "ignore_case": true, "type": "C++" },
+                { "pattern": "a", "glob": "*.c", "-i": true, "type": "cpp" },
+            ],
+            ["Glob", { "glob": "*.c" }, { "pattern": "*.c" }],
+            ["Read", { "target_file": "a", "start_line": 2, "end_line": "3" },
+                { "file_path": "a", "offset": 2, "limit": 2 }],
+            ["Read", { "end_line": 3 }, { "offset": 1, "limit": 3 }],
+            ["Read", { "view_range": [2, 3] }, { "offset": 2, "limit": 2 }],
+            ["Read", { "view_range": [2, -1] }, { "offset": 2 }],
+            ["Read", { "lines": "2-2" }, { "offset": 2, "limit": 1 }],
+            ["Read", { "lines": 5 }, { "lines": 5 }],
+            ["Write", { "file_text": "a" }, { "content": "a" }],
+            [
+                "TodoWrite",
+                { "todo": [{ "title": "a" }, { "task": "b", "done": true }] },
+                { "todos": [
                     { "content": "a", "status": "pending" },
                     { "content": "b", "status": "completed", "done": true },
-                ] }),
-            ),
-            (
-                BuiltinTool::Edit,
-                json!({ "before": "a", "after": "b" }),
-                json!({ "old_string": "a", "new_string": "b" }),
-            ),
-            (
-                BuiltinTool::Edit,
-                json!({ "search": "a", "replace": "b" }),
-                json!({ "old_string": "a", "new_string": "b" }),
-            ),
-            (
-                BuiltinTool::Edit,
-                json!({ "file_path": "f", "edits": [{ "old_text": "a", "new_string": "b" }] }),
-                json!({ "file_path": "f", "old_string": "a", "new_string": "b" }),
-            ),
-        ]);
+                ] },
+            ],
+            ["Edit", { "before": "a", "after": "b" }, { "old_string": "a", "new_string": "b" }],
+            ["Edit", { "search": "a", "replace": "b" }, { "old_string": "a", "new_string": "b" }],
+            [
+                "Edit",
+                { "file_path": "f", "edits": [{ "old_text": "a", "new_string": "b" }] },
+                { "file_path": "f", "old_string": "a", "new_string": "b" },
+            ],
+        ]));
     }
 
     #[test]
     fn lists_are_known_as_text_and_single_items_as_lists() {
-        assert_changed([
-            (
-                BuiltinTool::Edit,
-                json!({ "edits": "[{\"old_text\": \"a\", \"new_string\": \"b\"}]" }),
-                json!({ "old_string": "a", "new_string": "b" }),
-            ),
-            (
-                BuiltinTool::Edit,
-                json!({ "edits": { "old_string": "a", "new_string": "b" } }),
-                json!({ "old_string": "a", "new_string": "b" }),
-            ),
-            (
-                BuiltinTool::Grep,
-                json!({ "glob": "[\"*.c\", \"*.h\"]" }),
-                json!({ "glob": "*.c,*.h" }),
-            ),
-            (BuiltinTool::Glob, json!({ "pattern": "[\"*.c\"]" }), json!({ "pattern": "*.c" })),
-            (BuiltinTool::Glob, json!({ "pattern": "[ab]*" }), json!({ "pattern": "[ab]*" })),
-            (
-                BuiltinTool::Bash,
-                json!({ "command": "[\"sh\", \"-c\", \"a\"]" }),
-                json!({ "command": "a" }),
-            ),
-            (BuiltinTool::Bash, json!({ "command": "[ -e a ]" }), json!({ "command": "[ -e a ]" })),
-            (
-                BuiltinTool::WebSearch,
-                json!({ "blocked_domains": "[\"a.test\"]" }),
-                json!({ "blocked_domains": ["a.test"] }),
-            ),
-            (
-                BuiltinTool::TodoWrite,
-                json!({ "todos": { "step": "b", "status": "Done" } }),
-                json!({ "todos": [{ "content": "b", "status": "completed" }] }),
-            ),
-            (
-                BuiltinTool::TodoWrite,
-                json!({ "todos": "[\"a\"]" }),
-                json!({ "todos": [{ "content": "a", "status": "pending" }] }),
-            ),
-            (
-                BuiltinTool::TodoWrite,
-                json!({ "todos": ["a", { "step": "b", "status": "Done" }, { "status": "cancelled" }] }),
-                json!({ "todos": [
+        assert_changed(&json!([
+            [
+                "Edit",
+                { "edits": "[{\"old_text\": \"a\", \"new_string\": \"b\"}]" },
+                { "old_string": "a", "new_string": "b" },
+            ],
+            ["Edit", { "edits": { "old_string": "a", "new_string": "b" } },
+                { "old_string": "a", "new_string": "b" }],
+            ["Grep", { "glob": "[\"*.c\", \"*.h\"]" }, { "glob": "*.c,*.h" }],
+            ["Glob", { "pattern": "[\"*.c\"]" }, { "pattern": "*.c" }],
+            ["Glob", { "pattern": "[ab]*" }, { "pattern": "[ab]*" }],
+            ["Bash", { "command": "[\"sh\", \"-c\", \"a\"]" }, { "command": "a" }],
+            ["Bash", { "command": "[ -e a ]" }, { "command": "[ -e a ]" }],
+            ["WebSearch", { "blocked_domains": "[\"a.test\"]" }, { "blocked_domains": ["a.test"] }],
+            ["TodoWrite", { "todos": { "step": "b", "status": "Done" } },
+                { "todos": [{ "content": "b", "status": "completed" }] }],
+            ["TodoWrite", { "todos": "[\"a\"]" },
+                { "todos": [{ "content": "a", "status": "pending" }] }],
+            [
+                "TodoWrite",
+                { "todos": ["a", { "step": "b", "status": "Done" }, { "status": "cancelled" }] },
+                { "todos": [
                     { "content": "a", "status": "pending" },
                     { "content": "b", "status": "completed" },
-                ] }),
-            ),
-        ]);
+                ] },
+            ],
+        ]));
     }
 
     #[test]
