@@ -91,7 +91,7 @@ impl Git {
         // Git runs hooks and credential helpers, which never get the model's credentials.
         let mut environment = hook_environment(&environment, &[], "");
         environment.push(("GIT_TERMINAL_PROMPT".into(), "0".into()));
-        let supervisor = Supervisor::with_own_binary();
+        let supervisor = Supervisor::default();
         Ok(Self { program, place: place.to_owned(), supervisor, environment })
     }
 

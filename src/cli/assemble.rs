@@ -68,7 +68,7 @@ pub(super) fn assemble(
     settings.config.limits = session.remaining_limits(&given.config.limits);
     let settings = &settings;
     let here = EnvironmentFacts::new(&settings.cwd, &settings.config, now);
-    let supervisor = Supervisor::with_own_binary();
+    let supervisor = Supervisor::default();
     let folder_and_id = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, folder_and_id, secrets, &supervisor, host);
     let toolbox = Toolbox::new(&tools).map_err(tool_settings_error)?;
@@ -222,7 +222,7 @@ fn toolbox_without_session(
     session_id: String,
     secrets: &KnownSecrets,
 ) -> Result<(Toolbox, Supervisor), UsageError> {
-    let supervisor = Supervisor::with_own_binary();
+    let supervisor = Supervisor::default();
     let folder_and_id = (std::env::temp_dir(), session_id);
     let tools = tool_settings(settings, folder_and_id, secrets, &supervisor, None);
     Ok((Toolbox::new(&tools).map_err(tool_settings_error)?, supervisor))

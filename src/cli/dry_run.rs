@@ -80,7 +80,6 @@ pub(super) fn resolve_tools(
     settings.add_secrets(secrets);
     let id = Uuid::new_v4().to_string();
     let folder_and_id = (temporary_folder(&id), id);
-    let tools =
-        tool_settings(&settings, folder_and_id, secrets, &Supervisor::with_own_binary(), None);
+    let tools = tool_settings(&settings, folder_and_id, secrets, &Supervisor::default(), None);
     Ok((settings, tools))
 }

@@ -46,7 +46,7 @@ impl ModelService {
             timers: RequestTimers::default(),
             connection: ConnectionTerms::default(),
             secrets: KnownSecrets::default(),
-            supervisor: Supervisor::with_own_binary(),
+            supervisor: Supervisor::default(),
         }
     }
 

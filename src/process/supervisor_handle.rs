@@ -113,12 +113,14 @@ impl From<io::Error> for SpawnFailure {
     }
 }
 
-impl Supervisor {
+impl Default for Supervisor {
     /// Uses this process's own binary as the supervisor. Starts no process yet.
-    pub fn with_own_binary() -> Self {
+    fn default() -> Self {
         Self::new(None)
     }
+}
 
+impl Supervisor {
     /// Uses this outlast binary as supervisor, for programs that use outlast as a library.
     pub fn with_binary(binary: &Path) -> Self {
         Self::new(Some(binary.to_path_buf()))

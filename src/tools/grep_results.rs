@@ -34,6 +34,7 @@ pub(super) enum BinaryFile {
 }
 
 /// The results so far, over all files.
+#[derive(Default)]
 pub(super) struct SearchResults {
     mode: GrepMode,
     line_numbers: bool,
@@ -62,17 +63,9 @@ impl SearchResults {
         Self {
             mode: input.output_mode,
             line_numbers: input.line_numbers.unwrap_or(true),
-            lines: Vec::new(),
-            files: 0,
-            matches: 0,
             room,
             entries,
-            left_out: 0,
-            more: false,
-            searched: 0,
-            skipped: 0,
-            cut_binaries: 0,
-            binaries: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -119,7 +119,7 @@ pub(super) struct RequirementState {
 }
 
 /// The checks of a run, for its result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RequirementReport {
     pub command: String,
     /// True if the last check passed. `false` if the command did not run.
@@ -142,15 +142,7 @@ pub struct RequirementReport {
 impl RequirementReport {
     /// The state of a command of which only this is known.
     pub fn new(command: String, attempts: u32, passed: bool) -> Self {
-        Self {
-            command,
-            passed,
-            attempts,
-            exit_code: passed.then_some(0),
-            how: None,
-            timed_out: false,
-            output: String::new(),
-        }
+        Self { command, passed, attempts, exit_code: passed.then_some(0), ..Self::default() }
     }
 }
 

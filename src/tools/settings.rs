@@ -140,7 +140,7 @@ impl Default for ResultLimits {
 }
 
 /// The configuration of the tools for one run and host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ToolSettings {
     /// The working directory. Absolute.
     pub cwd: PathBuf,
@@ -199,32 +199,9 @@ impl ToolSettings {
     pub fn new(cwd: &Path, scratch: &Path, session_id: &str) -> Self {
         Self {
             cwd: cwd.to_path_buf(),
-            home: None,
-            readable: Vec::new(),
-            offered: Offered::All,
-            aliases: BTreeMap::new(),
-            permissions: PermissionSettings::default(),
-            limits: Vec::new(),
-            live: LivePermissions::default(),
-            stops: TaskStops::default(),
-            kept_commands: None,
-            history: None,
-            files_read: FilesRead::default(),
-            prompt_tool: None,
-            commands: CommandSettings::default(),
-            results: ResultLimits::default(),
-            environment: Vec::new(),
-            credentials: Vec::new(),
-            secrets: KnownSecrets::default(),
             scratch: scratch.to_path_buf(),
             session_id: session_id.to_string(),
-            answer: None,
-            requirement: None,
-            supervisor: Supervisor::with_own_binary(),
-            sandbox: SandboxSettings::default(),
-            web: None,
-            web_search: false,
-            tool_search: ToolSearchMode::default(),
+            ..Self::default()
         }
     }
 

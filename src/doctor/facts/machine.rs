@@ -73,7 +73,7 @@ pub fn read_machine(home: Option<&Path>, variables: &Variables) -> MachineFacts 
     let support = LandlockSupport::probe();
     let filters_system_calls = filters_system_calls();
     let no_egress = (support.abi > 0 && filters_system_calls)
-        .then(|| Egress::missing(&Supervisor::with_own_binary()))
+        .then(|| Egress::missing(&Supervisor::default()))
         .flatten()
         .map(|gap| gap.to_string());
     MachineFacts {
@@ -129,7 +129,7 @@ fn temporary(variables: &Variables) -> TempFolder {
 
 /// Starts a trivial command in the same way as a run. Returns the reason if it failed.
 pub async fn start_test_command(context: &DoctorContext) -> Option<String> {
-    let supervisor = Supervisor::with_own_binary();
+    let supervisor = Supervisor::default();
     let job = Job::shell(":", &context.cwd, []);
     let mut running = match supervisor.start(&job).await {
         Ok(running) => running,
