@@ -76,12 +76,19 @@ pub(super) struct LeaseFence {
     lost: watch::Sender<Option<Interrupt>>,
 }
 
-/// The reason that a write is refused.
+/// The reason that a line was not appended.
 #[derive(Debug)]
-pub(super) enum FenceError {
+pub(super) enum AppendError {
+    /// The session belongs to another process now.
     TakenOver(String),
-    /// The lease could not be read.
-    Unreadable(io::Error),
+    /// The file could not be written, or the lease not be read.
+    Io(io::Error),
+}
+
+impl From<io::Error> for AppendError {
+    fn from(cause: io::Error) -> Self {
+        Self::Io(cause)
+    }
 }
 
 impl SessionLease {
@@ -185,22 +192,22 @@ impl LeaseFence {
     ///
     /// # Errors
     /// Another process has taken the lease over, or it cannot be read.
-    pub(super) fn check(&self) -> Result<(), FenceError> {
+    pub(super) fn check(&self) -> Result<(), AppendError> {
         if begins_with(&self.path, &self.content) {
             return Ok(());
         }
-        let published = read_lease(&self.path).map_err(FenceError::Unreadable)?;
+        let published = read_lease(&self.path).map_err(AppendError::Io)?;
         if published.as_ref() == Some(&self.content) {
             return Ok(());
         }
         if published.is_none() && !self.path.with_extension("jsonl").exists() {
             // A successor would have left the journal.
             let error = io::Error::new(io::ErrorKind::NotFound, "the session was deleted");
-            return Err(FenceError::Unreadable(error));
+            return Err(AppendError::Io(error));
         }
         self.lost.send_replace(Some(Interrupt::SessionTakenOver));
         let successor = published.as_deref().and_then(LeaseRecord::parse);
-        Err(FenceError::TakenOver(successor.map_or_else(
+        Err(AppendError::TakenOver(successor.map_or_else(
             || "another process took the session over, and has ended".to_owned(),
             |LeaseRecord { pid, host, since, epoch, .. }| {
                 format!(
@@ -221,9 +228,9 @@ impl LeaseFence {
     fn renew_until(&self, stopped: &mpsc::Receiver<()>) {
         while stopped.recv_timeout(RENEWAL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
             match self.check() {
-                Err(FenceError::TakenOver(_)) => return,
+                Err(AppendError::TakenOver(_)) => return,
                 // The next write fails for the same reason, and reports it.
-                Err(FenceError::Unreadable(_)) => {}
+                Err(AppendError::Io(_)) => {}
                 // By the descriptor, so that the lease of another process is never renewed. The
                 // file server sets the time.
                 Ok(()) => {
@@ -310,7 +317,7 @@ mod tests {
         let_expire(&journal);
         let (second, takeover) = acquire(&journal, "two").expect("expired");
         assert_eq!((second.epoch(), takeover), (2, Takeover::Presumed));
-        let Err(FenceError::TakenOver(why)) = first.fence().check() else { panic!("not fenced") };
+        let Err(AppendError::TakenOver(why)) = first.fence().check() else { panic!("not fenced") };
         assert!(why.contains("(epoch 2; this process had epoch 1)"), "{why}");
         assert_eq!(*first.fence().losses().borrow(), Some(Interrupt::SessionTakenOver));
         drop(first);
@@ -342,9 +349,9 @@ mod tests {
         let (first, _) = acquire(&journal, "one").expect("free");
         let_expire(&journal);
         drop(acquire(&journal, "two").expect("expired"));
-        assert!(matches!(first.fence().check(), Err(FenceError::TakenOver(_))));
+        assert!(matches!(first.fence().check(), Err(AppendError::TakenOver(_))));
         fs::remove_file(&journal).expect("removed");
-        assert!(matches!(first.fence().check(), Err(FenceError::Unreadable(_))), "all is deleted");
+        assert!(matches!(first.fence().check(), Err(AppendError::Io(_))), "all is deleted");
     }
 
     #[test]

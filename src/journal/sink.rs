@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::lease::AppendError;
 use super::lease::LeaseFence;
-use super::writer::{AppendError, JournalWriter, Sync};
+use super::writer::{JournalWriter, Sync};
 
 /// The pause after a failed attempt to write everything again, as a multiple of its duration.
 const RETRY_PAUSE_PER_COST: u32 = 50;

@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use crate::process::LockedFile;
 
-use super::lease::{FenceError, LeaseFence, SessionLease};
+use super::lease::{AppendError, LeaseFence, SessionLease};
 use super::lock::lock;
 use super::session_folder::sync_folders;
 
@@ -50,29 +50,6 @@ pub(super) struct JournalWriter {
     /// Held as long as the file is written.
     lease: Option<SessionLease>,
     fence: Option<Arc<LeaseFence>>,
-}
-
-/// The reason that a line was not appended.
-#[derive(Debug)]
-pub(super) enum AppendError {
-    /// The session belongs to another process now.
-    TakenOver(String),
-    Io(io::Error),
-}
-
-impl From<io::Error> for AppendError {
-    fn from(cause: io::Error) -> Self {
-        Self::Io(cause)
-    }
-}
-
-impl From<FenceError> for AppendError {
-    fn from(error: FenceError) -> Self {
-        match error {
-            FenceError::TakenOver(why) => Self::TakenOver(why),
-            FenceError::Unreadable(cause) => Self::Io(cause),
-        }
-    }
 }
 
 impl JournalWriter {
