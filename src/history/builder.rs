@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::journal::{
     BackgroundChanges, CarryOver, Contract, FailedCheck, JournalEntry, JournalLine, JournalRecord,
-    JournalView, MessageEntry, OpenRecord, PromptFold, RefusalReason, SpendRecord, ToolStarted,
+    JournalView, MessageEntry, OpenRecord, PromptFold, RefusalReason, SpendRecord, ToolDetail,
+    ToolStarted,
 };
 use crate::recovery::{
     Action, Event, Moment, Phase, RecoveryPlan, RecoveryRecord, ReplyDisposition, StopReason,
@@ -171,7 +171,12 @@ impl HistoryBuilder {
         index
     }
 
-    fn add_message(&mut self, entry: MessageEntry, detail: Option<Value>, usage: Option<Usage>) {
+    fn add_message(
+        &mut self,
+        entry: MessageEntry,
+        detail: Option<ToolDetail>,
+        usage: Option<Usage>,
+    ) {
         if self.history.project.is_none() {
             self.history.project = entry.cwd.as_ref().map(PathBuf::from);
         }
@@ -229,7 +234,7 @@ impl HistoryBuilder {
         self.turn_at(item)?.tools.get_mut(tool)
     }
 
-    fn user_message(&mut self, entry: MessageEntry, detail: Option<Value>) {
+    fn user_message(&mut self, entry: MessageEntry, detail: Option<ToolDetail>) {
         self.reply = None;
         let (mut rest, mut detail) = (Vec::new(), detail);
         for block in entry.message.content {
@@ -255,7 +260,13 @@ impl HistoryBuilder {
         self.push(HistoryEvent::Message(RecordedMessage { author, text, media }));
     }
 
-    fn result(&mut self, call: &str, output: Vec<Block>, is_error: bool, detail: Option<Value>) {
+    fn result(
+        &mut self,
+        call: &str,
+        output: Vec<Block>,
+        is_error: bool,
+        detail: Option<ToolDetail>,
+    ) {
         let (at, started) = (self.at, self.started.get(call).copied());
         // A later process recorded the result of a call that it did not run: the outcome is
         // unknown.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::journal::ToolDetail;
 use crate::recovery::Money;
 use crate::transcript::{Block, Usage};
 
@@ -50,7 +51,7 @@ pub struct ToolRun {
     /// The result as sent to the model.
     pub output: Vec<Block>,
     /// The structured result, for programs.
-    pub detail: Option<Value>,
+    pub detail: Option<ToolDetail>,
 }
 
 /// The outcome of a tool call.
@@ -94,13 +95,12 @@ impl ToolRun {
 
     /// Returns the exit code of a command. `None`: it has none, or the call is not a command.
     pub fn exit_code(&self) -> Option<i64> {
-        self.detail.as_ref()?.get("exit_code")?.as_i64()
+        self.detail.as_ref()?.exit_code.as_i64()
     }
 
     /// True if a command was ended at its time limit.
     pub fn is_timed_out(&self) -> bool {
-        let timed_out = self.detail.as_ref().and_then(|detail| detail.get("timed_out"));
-        timed_out.and_then(Value::as_bool).unwrap_or_default()
+        self.detail.as_ref().is_some_and(|detail| detail.timed_out == true)
     }
 
     /// Returns the text of the result, without images and documents.

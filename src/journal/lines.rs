@@ -6,12 +6,11 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::process::file_reads::open_regular;
 use crate::transcript::Usage;
 
-use super::parsed_line::{JournalEntry, LineFacts, ParsedLine};
+use super::parsed_line::{JournalEntry, LineFacts, ParsedLine, ToolDetail};
 use super::raw_lines::{RawLines, TooLong, buffered};
 use super::reader::{RefusalReason, parse};
 
@@ -24,7 +23,7 @@ pub struct JournalLine {
     pub at: Option<Timestamp>,
     pub entry: Result<JournalEntry, RefusalReason>,
     /// The members of a tool's structured result that reports read.
-    pub detail: Option<Value>,
+    pub detail: Option<ToolDetail>,
     /// The token counts of a reply.
     pub usage: Option<Usage>,
     /// True if the numbers of the records show that lines before it are missing.

@@ -68,7 +68,7 @@ pub use lines::{JournalLine, JournalLines};
 pub use log::Journal;
 pub use message_links::UserMessageIds;
 pub use mirror::JournalMirror;
-pub use parsed_line::{JournalEntry, MessageEntry};
+pub use parsed_line::{JournalEntry, MessageEntry, ToolDetail};
 pub use past_agents::{PastAgent, SubagentMeta, subagent_files};
 pub use past_background::PastBackground;
 pub use prompt_fold::PromptFold;

@@ -1,18 +1,35 @@
 //! A line of a journal after it was parsed: its entry, its numbers, and what else readers need.
 
-use std::mem;
-
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::transcript::{Message, Role, Usage};
 
 use super::entry::JournalRecord;
 
-/// The members of a tool's structured result that reports read. The others are for hosts, and
-/// repeat the whole output.
-pub(super) const REPORTED: [&str; 6] =
-    ["exit_code", "timed_out", "type", "filePath", "structuredPatch", "replacements"];
+/// The members of a tool's structured result that are read. The others are for hosts, and repeat
+/// the whole output.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ToolDetail {
+    pub exit_code: Value,
+    pub timed_out: Value,
+    /// `update` for a file that was there before.
+    #[serde(rename = "type")]
+    pub kind: Value,
+    #[serde(rename = "filePath")]
+    pub file_path: Value,
+    #[serde(rename = "structuredPatch")]
+    pub structured_patch: Value,
+    pub replacements: Value,
+    /// The accepted structured output, which may be `null`.
+    #[serde(deserialize_with = "some_value")]
+    pub(super) structured_output: Option<Value>,
+}
+
+fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
 
 /// The content of one line.
 #[derive(Debug)]
@@ -91,19 +108,17 @@ pub(super) struct LineFacts {
     pub(super) timestamp: Option<String>,
     /// The token counts of a reply.
     pub(super) usage: Option<Usage>,
-    /// The members of a tool's structured result that reports read.
-    pub(super) detail: Option<Value>,
+    pub(super) detail: Option<ToolDetail>,
 }
 
 impl LineFacts {
-    pub(super) fn of(mut value: Value) -> Self {
+    pub(super) fn of(value: &Value) -> Self {
+        // A struct can be deserialized from a list, too.
+        let detail = value.get("toolUseResult").filter(|detail| detail.is_object());
         Self {
             timestamp: value.get("timestamp").and_then(Value::as_str).map(str::to_owned),
             usage: value.pointer("/message/usage").and_then(|it| Usage::deserialize(it).ok()),
-            detail: value.get_mut("toolUseResult").and_then(Value::as_object_mut).map(|detail| {
-                detail.retain(|name, _| REPORTED.contains(&name.as_str()));
-                Value::Object(mem::take(detail))
-            }),
+            detail: detail.and_then(|detail| ToolDetail::deserialize(detail).ok()),
         }
     }
 }

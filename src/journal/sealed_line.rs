@@ -1,82 +1,20 @@
 //! Parses lines in the format that outlast writes, without building a tree of their JSON. Lines in
 //! any other format are left to the general parser.
 
-use std::fmt;
-
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
 use crate::recovery::Transition;
 use crate::transcript::{Block, Message, Role, Usage};
 
 use super::entry::{JournalRecord, VERSION};
 use super::line_head::record_kind;
-use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine, REPORTED};
-use super::recorded_prompt::STRUCTURED;
+use super::parsed_line::{JournalEntry, LineFacts, MessageEntry, ParsedLine, ToolDetail};
 
 /// The kind of a step of the state machine, as it is written.
 const STEP_KIND: &[u8] = br#""transition""#;
 
-/// The members of a tool's structured result that are read.
-#[derive(Default)]
-struct ToolDetail {
-    /// The accepted structured output.
-    structured: Option<Value>,
-    reported: Map<String, Value>,
-}
-
-impl<'de> Deserialize<'de> for ToolDetail {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = ToolDetail;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ToolDetail, A::Error> {
-                let mut detail = ToolDetail::default();
-                while let Some(MemberName(name)) = map.next_key()? {
-                    match name {
-                        None => drop(map.next_value::<IgnoredAny>()?),
-                        Some(STRUCTURED) => detail.structured = Some(map.next_value()?),
-                        Some(name) => {
-                            detail.reported.insert(name.to_owned(), map.next_value()?);
-                        }
-                    }
-                }
-                Ok(detail)
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
-}
-
-/// The name of a member that is read. `None` for other members.
-struct MemberName(Option<&'static str>);
-
-impl<'de> Deserialize<'de> for MemberName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl Visitor<'_> for Name {
-            type Value = MemberName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<MemberName, E> {
-                let mut read = REPORTED.into_iter().chain([STRUCTURED]);
-                Ok(MemberName(read.find(|known| *known == name)))
-            }
-        }
-        deserializer.deserialize_identifier(Name)
-    }
-}
-
-/// A message. The general parser reads the same members from a tree, leniently.
+/// A message whose content is blocks. The general parser reads the same members from a tree,
+/// leniently, and a content that is a text, which only prompts have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SealedMessage {
@@ -104,7 +42,6 @@ struct SealedMessage {
 
 #[derive(Deserialize)]
 struct SealedContent {
-    #[serde(deserialize_with = "blocks")]
     content: Vec<Block>,
     model: Option<String>,
     stop_reason: Option<String>,
@@ -145,10 +82,8 @@ impl SealedMessage {
         }
         let SealedContent { mut content, model, stop_reason, usage } = self.message;
         content.extend(self.added_content);
-        let (structured, detail) = match self.tool_use_result {
-            Some(detail) => (detail.structured, Some(Value::Object(detail.reported))),
-            None => (None, None),
-        };
+        let mut detail = self.tool_use_result;
+        let structured = detail.as_mut().and_then(|detail| detail.structured_output.take());
         let entry = JournalEntry::Message(Box::new(MessageEntry {
             uuid: self.uuid,
             parent: self.parent_uuid,
@@ -165,29 +100,4 @@ impl SealedMessage {
         let facts = LineFacts { timestamp: self.timestamp, usage, detail };
         Some(ParsedLine { entry, seq: Some(self.seq), step: self.step, facts })
     }
-}
-
-/// Deserializes the content of a message: blocks, or a text.
-fn blocks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Block>, D::Error> {
-    struct Content;
-    impl<'de> Visitor<'de> for Content {
-        type Value = Vec<Block>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text or content blocks")
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<Block>, E> {
-            Ok(vec![Block::text(text)])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Block>, A::Error> {
-            let mut blocks = Vec::new();
-            while let Some(block) = seq.next_element()? {
-                blocks.push(block);
-            }
-            Ok(blocks)
-        }
-    }
-    deserializer.deserialize_any(Content)
 }

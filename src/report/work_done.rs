@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::history::{
     FailedCheck, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun, ToolRunState,
 };
+use crate::journal::ToolDetail;
 use crate::text::{last_lines, words_joined};
 use crate::tools::{DiffHunk, diff_lines, parse_patch, refusal_reason};
 use crate::transcript::summarize_call;
@@ -162,15 +163,16 @@ fn add_change(files: &mut Vec<ChangedFile>, history: &SessionHistory, tool: &Too
 
 /// Returns the path of the file that a call changed, true if the file was new, and the changes.
 fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
-    let detail = tool.detail.as_ref().unwrap_or(&Value::Null);
+    let unknown = ToolDetail::default();
+    let detail = tool.detail.as_ref().unwrap_or(&unknown);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let input = &tool.input;
-    let path = detail["filePath"].as_str().map(str::to_owned);
+    let path = detail.file_path.as_str().map(str::to_owned);
     let path = path.unwrap_or_else(|| text(&input["file_path"]));
     match tool.name.as_str() {
         "Write" => {
-            let is_new = detail["type"] != "update";
-            let mut hunks = parse_patch(&detail["structuredPatch"]);
+            let is_new = detail.kind != "update";
+            let mut hunks = parse_patch(&detail.structured_patch);
             if hunks.is_empty() && is_new {
                 hunks = diff_lines("", &text(&input["content"]));
             }
@@ -178,9 +180,9 @@ fn change(tool: &ToolRun) -> Option<(String, bool, Vec<DiffHunk>)> {
         }
         "Edit" => {
             let (old, new) = (text(&input["old_string"]), text(&input["new_string"]));
-            let mut hunks = parse_patch(&detail["structuredPatch"]);
+            let mut hunks = parse_patch(&detail.structured_patch);
             if hunks.is_empty() {
-                let times = detail["replacements"].as_u64().unwrap_or(1).min(1000);
+                let times = detail.replacements.as_u64().unwrap_or(1).min(1000);
                 let times = usize::try_from(times).unwrap_or(1);
                 hunks = std::iter::repeat_n(diff_lines(&old, &new), times).flatten().collect();
             }
@@ -261,7 +263,7 @@ mod tests {
             ended: None,
             state,
             output: vec![Block::text(output)],
-            detail: Some(detail),
+            detail: serde_json::from_value(detail).ok(),
         }
     }
 
