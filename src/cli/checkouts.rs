@@ -2,7 +2,6 @@
 //! and ends with an interrupt.
 
 use std::env;
-use std::io::{self, Write};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::config::environment::Variables;
 
 use super::args::RunArgs;
 use super::error_report::mask_of;
-use super::output::{TerminalFilter, is_stderr_stdout, one_line};
+use super::output::{is_stderr_stdout, print_message};
 use super::run::{ProcessContext, panic_error, remove_older_results};
 use super::timestamps::{format_duration, format_elapsed};
 use super::usage::{UsageError, UsageErrorKind};
@@ -50,9 +49,7 @@ pub(super) async fn enter_worktree(
         });
         let list = path.join(WORKTREE_FILES).exists();
         let list = if list { format!("; {WORKTREE_FILES} has no effect") } else { String::new() };
-        let line = format!("working in {}{branch}{list}", path.display());
-        let _ =
-            writeln!(TerminalFilter::messages(io::stderr().lock()), "outlast: {}", one_line(&line));
+        print_message(&format!("working in {}{branch}{list}", path.display()));
     }
     context.set_folder(path);
     Ok(context)
@@ -151,9 +148,7 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
 }
 
 fn report(name: &str, began: Instant, variables: &Variables) {
-    let mut stderr = TerminalFilter::messages(io::stderr().lock());
     // An address may contain a password.
-    let line =
-        mask_of(variables).redact(&format!("{name}, {} so far", format_elapsed(began.elapsed())));
-    let _ = stderr.write_all(format!("outlast: {}\n", one_line(&line)).as_bytes());
+    let line = format!("{name}, {} so far", format_elapsed(began.elapsed()));
+    print_message(&mask_of(variables).redact(&line));
 }

@@ -11,7 +11,7 @@ use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{InspectArgs, InspectSubject, ServersAction, ServersArgs};
 use super::config::read_survey;
-use super::output::one_line;
+use super::output::{one_line, print_message};
 use super::plugins::Plugin;
 use super::run::ProcessContext;
 use super::server_login;
@@ -56,7 +56,7 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
     let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
     // They explain why servers in files are missing from the list.
     for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
-        server_login::say(&redactor.redact(&format!("warning: {warning}")));
+        print_message(&redactor.redact(&format!("warning: {warning}")));
     }
     let (text, code) = match action {
         None | Some(ServersAction::List(_)) => {

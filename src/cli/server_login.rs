@@ -1,7 +1,7 @@
 //! `outlast mcp login NAME` and `mcp logout NAME`: the logins of the user at MCP servers.
 
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use crate::mcp::{
 use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::ServerLoginArgs;
-use super::output::{TerminalFilter, one_line};
+use super::output::{one_line, print_message};
 use super::settings::SettingsSurvey;
 use super::signals::SignalState;
 use super::stdout;
@@ -69,7 +69,7 @@ pub(super) async fn login(
             Ok(0)
         }
         Err(error) => {
-            say(&redactor.redact(&format!("no login at {name:?}: {error}")));
+            print_message(&redactor.redact(&format!("no login at {name:?}: {error}")));
             Ok(1)
         }
     }
@@ -104,7 +104,7 @@ async fn log_in(
             () = sleep_until(next) => {
                 next += HEARTBEAT;
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
-                say(&format!("waiting for the login in the browser, for {left} s more"));
+                print_message(&format!("waiting for the login in the browser, for {left} s more"));
             }
         }
     }
@@ -214,10 +214,4 @@ fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey)
     {
         oauth.client_secret = secret.filter(|it| !it.is_empty()).map(ToOwned::to_owned);
     }
-}
-
-pub(super) fn say(text: &str) {
-    let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    // If the terminal is gone, nothing can be reported.
-    let _ = writeln!(stderr, "outlast: {}", one_line(text));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::calls::{self, CallNames, NamedCall};
 use super::heartbeat_line::{heartbeat, purpose, total_wait};
 use super::style::{Styling, Tone};
 use super::summary::{RunLimits, first_line};
-use super::terminal_filter::{break_lines, is_terminal_control};
+use super::terminal_filter::{TerminalFilter, break_lines, is_terminal_control};
 use super::{agents, recoveries};
 
 /// Prefix of every line.
@@ -324,6 +325,13 @@ impl Observer for ProgressLines {
             self.out.offer(&self.style.styling.paint(line.tone, &text));
         }
     }
+}
+
+/// Prints a message to standard error, in one line.
+pub fn print_message(text: &str) {
+    let mut stderr = TerminalFilter::messages(io::stderr().lock());
+    // If standard error is not read, nothing can be reported.
+    let _ = stderr.write_all(format!("outlast: {}\n", one_line(text)).as_bytes());
 }
 
 /// Sanitises untrusted text to a single line without terminal control sequences.

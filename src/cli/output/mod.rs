@@ -31,7 +31,7 @@ pub use capabilities::Capabilities;
 pub use debug_log::DebugLog;
 pub use heartbeat_file::HeartbeatFile;
 pub use library_log::log_libraries;
-pub use lines::{LineMedium, LineStyle, ProgressLines, one_line};
+pub use lines::{LineMedium, LineStyle, ProgressLines, one_line, print_message};
 pub use paragraph::{Paragraph, columns_of};
 pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
 pub use progress_snapshot::SnapshotRecorder;

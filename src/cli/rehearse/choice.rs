@@ -8,10 +8,10 @@ use anyhow::Context;
 use strsim::osa_distance;
 
 use super::super::args::RehearseArgs;
+use super::super::output::print_message;
 use super::super::run::ProcessContext;
 use super::super::sessions::{SessionsContext, unreadable, until_signal};
 use super::super::usage::{UsageError, UsageErrorKind};
-use super::print_message;
 use super::recorded::RecordedScenario;
 use crate::history::{HistoryContents, read_history};
 use crate::rehearsal::{Scenario, builtin_text, list};

@@ -19,7 +19,7 @@ use crate::rehearsal::{
 
 use super::args::{self, CliRequest, RehearseArgs, RunArgs};
 use super::host;
-use super::output::{TerminalFilter, one_line};
+use super::output::print_message;
 use super::run::ProcessContext;
 use super::stdout::{print, print_report};
 use super::usage::{UsageError, UsageErrorKind};
@@ -256,11 +256,4 @@ fn save(path: &Path, text: &str) -> Result<(), UsageError> {
             if is_there { "it exists, and would be overwritten" } else { &error.to_string() };
         UsageError::new(format!("--save {}: {what}; name another file", path.display()))
     })
-}
-
-/// Prints a line to standard error.
-fn print_message(line: &str) {
-    let mut stderr = TerminalFilter::messages(io::stderr().lock());
-    // Standard error may not be read.
-    let _ = stderr.write_all(format!("outlast: {}\n", one_line(line)).as_bytes());
 }
