@@ -79,15 +79,6 @@ pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
     is_closed.then(|| format!("{part} belongs to uid {owner}, and outlast runs as uid {us}; {fix}"))
 }
 
-/// Reads a whole text file.
-///
-/// # Errors
-/// Those of [`fs::read_to_string`].
-pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let _note = PendingRead::register(path);
-    fs::read_to_string(path)
-}
-
 /// Reads a file or a pipe of at most `most` bytes.
 ///
 /// # Errors

@@ -170,15 +170,11 @@ impl LandlockPolicy {
         kernel::build(self)
     }
 
-    /// Creates everything that is enforced: the part that cannot be done between fork and exec.
+    /// Creates everything that is enforced, with a ruleset that was opened before: the part that
+    /// cannot be done between fork and exec.
     ///
     /// # Errors
     /// The kernel refuses. The program must then not be started.
-    pub fn build(&self) -> io::Result<LandlockRuleset> {
-        self.with_ruleset(self.open_ruleset()?)
-    }
-
-    /// Like [`Self::build`], with a ruleset that was opened before.
     pub(super) fn with_ruleset(&self, files: OwnedFd) -> io::Result<LandlockRuleset> {
         let calls = SyscallFilter::build(self.calls, self.network)?;
         let is_listed = self.network == NetworkAccess::Listed;
