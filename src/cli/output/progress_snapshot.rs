@@ -34,11 +34,6 @@ struct RecordedSnapshot {
 }
 
 impl SnapshotRecorder {
-    /// Adds a warning that was not an event of the run.
-    pub fn warn(&self, warning: &str) {
-        self.0.lock().warnings.push(warning.to_owned());
-    }
-
     /// Returns every warning so far.
     pub fn warnings(&self) -> Vec<String> {
         self.0.lock().warnings.clone()
