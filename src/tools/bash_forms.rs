@@ -199,57 +199,41 @@ mod tests {
 
     #[test]
     fn where_a_command_runs_and_how_long_is_part_of_it() {
-        for (given, wanted) in [
-            (
-                json!({ "workdir": "sub" }),
-                json!({ "command": "cd /w/sub && a", "workdir": "/w/sub" }),
-            ),
-            (json!({ "cwd": "/b c" }), json!({ "command": "cd '/b c' && a", "workdir": "/b c" })),
-            (
-                json!({ "working_directory": "it's", "command": "a | b && c # d" }),
-                json!({ "command": r"cd '/w/it'\''s' && a | b && c # d", "workdir": "/w/it's" }),
-            ),
-            (
-                json!({ "directory": "sub", "command": "a & b" }),
-                json!({ "command": "cd /w/sub || exit; a & b", "workdir": "/w/sub" }),
-            ),
-            (
-                json!({ "dir": "s", "command": "a || b" }),
-                json!({ "command": "cd /w/s || exit; a || b", "workdir": "/w/s" }),
-            ),
-            (
-                json!({ "workdir": "s", "command": "(a)\nb" }),
-                json!({ "command": "cd /w/s || exit; (a)\nb", "workdir": "/w/s" }),
-            ),
-            (
-                json!({ "workdir": "/w/s", "command": "cd /w/s && a" }),
-                json!({ "command": "cd /w/s && a", "workdir": "/w/s" }),
-            ),
-            (json!({ "workdir": "s", "command": " " }), json!({ "command": " " })),
-            (json!({ "workdir": ".", "cwd": null, "dir": "" }), json!({ "command": "a" })),
-            (json!({ "timeout": 30 }), json!({ "command": "a", "timeout": 30_000 })),
-            (json!({ "timeout": 1_000 }), json!({ "command": "a", "timeout": 1_000 })),
-            (json!({ "timeout_ms": "500" }), json!({ "command": "a", "timeout": 1_000 })),
-            (json!({ "timeout_seconds": 1.5 }), json!({ "command": "a", "timeout": 1_500 })),
-            (
-                json!({ "env": {}, "is_input": "false" }),
-                json!({ "command": "a", "env": {}, "is_input": "false" }),
-            ),
-            (json!({ "command": "```bash\na\nb\n```\n" }), json!({ "command": "a\nb" })),
-            (json!({ "command": "```\na\n```" }), json!({ "command": "a" })),
-            (
-                json!({ "command": "```\na\n```\n```\nb\n```" }),
-                json!({ "command": "```\na\n```\n```\nb\n```" }),
-            ),
-        ] {
+        let rows = json!([
+            [{ "workdir": "sub" }, { "command": "cd /w/sub && a", "workdir": "/w/sub" }],
+            [{ "cwd": "/b c" }, { "command": "cd '/b c' && a", "workdir": "/b c" }],
+            [{ "working_directory": "it's", "command": "a | b && c # d" },
+                { "command": r"cd '/w/it'\''s' && a | b && c # d", "workdir": "/w/it's" }],
+            [{ "directory": "sub", "command": "a & b" },
+                { "command": "cd /w/sub || exit; a & b", "workdir": "/w/sub" }],
+            [{ "dir": "s", "command": "a || b" },
+                { "command": "cd /w/s || exit; a || b", "workdir": "/w/s" }],
+            [{ "workdir": "s", "command": "(a)\nb" },
+                { "command": "cd /w/s || exit; (a)\nb", "workdir": "/w/s" }],
+            [{ "workdir": "/w/s", "command": "cd /w/s && a" },
+                { "command": "cd /w/s && a", "workdir": "/w/s" }],
+            [{ "workdir": "s", "command": " " }, { "command": " " }],
+            [{ "workdir": ".", "cwd": null, "dir": "" }, { "command": "a" }],
+            [{ "timeout": 30 }, { "command": "a", "timeout": 30_000 }],
+            [{ "timeout": 1_000 }, { "command": "a", "timeout": 1_000 }],
+            [{ "timeout_ms": "500" }, { "command": "a", "timeout": 1_000 }],
+            [{ "timeout_seconds": 1.5 }, { "command": "a", "timeout": 1_500 }],
+            [{ "env": {}, "is_input": "false" },
+                { "command": "a", "env": {}, "is_input": "false" }],
+            [{ "command": "```bash\na\nb\n```\n" }, { "command": "a\nb" }],
+            [{ "command": "```\na\n```" }, { "command": "a" }],
+            [{ "command": "```\na\n```\n```\nb\n```" }, { "command": "```\na\n```\n```\nb\n```" }],
+        ]);
+        for row in rows.as_array().expect("rows") {
+            let (given, wanted) = (&row[0], &row[1]);
             let mut whole = json!({ "command": "a" });
             let fields = whole.as_object_mut().expect("an object");
             fields.extend(given.as_object().expect("an object").clone());
             let (input, notes) = adapted(&whole);
-            assert_eq!(input, wanted, "{given}");
+            assert_eq!(&input, wanted, "{given}");
             let has_note = given["timeout"] == 30;
             assert_eq!(notes.map(|notes| !notes.is_empty()), Ok(has_note), "{given}");
-            assert_eq!(adapted(&input).0, wanted, "{given}: read once more");
+            assert_eq!(&adapted(&input).0, wanted, "{given}: read once more");
         }
     }
 
