@@ -154,10 +154,6 @@ impl RequirementState {
         Ok(Self { requirement, verified: Mutex::new(report) })
     }
 
-    pub(super) fn requirement(&self) -> &Requirement {
-        &self.requirement
-    }
-
     pub(super) async fn check(
         &self,
         shell: &ShellSession,

@@ -17,7 +17,6 @@ use super::file_names;
 use super::permission::{PermissionUpdate, UpdateError};
 use super::requirement::{RequirementCheck, RequirementState};
 use super::sandbox::{CommandScope, SandboxGaps, SandboxState};
-use super::settings::Requirement;
 use super::structured::{Delivery, OtherCalls};
 use super::toolbox::{ToolSet, Toolbox};
 use super::withheld::{names, withheld_variable};
@@ -209,11 +208,6 @@ impl Toolbox {
     /// tools have finished.
     pub fn settle_answers(&self, others: OtherCalls) -> Delivery {
         self.tools.acceptance.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
-    }
-
-    /// The command that must pass, if there is one.
-    pub fn requirement(&self) -> Option<&Requirement> {
-        self.tools.acceptance.requirements.as_ref().map(RequirementState::requirement)
     }
 
     /// Runs the command that must pass; returns `None` if there is none. Takes no longer than the

@@ -33,16 +33,6 @@ pub enum Offered {
 }
 
 impl Offered {
-    /// Parses a `--tools` value: empty, `default`, or names separated by commas or spaces.
-    pub fn parse(value: &str) -> Self {
-        let names: Vec<String> = value
-            .split([',', ' '])
-            .filter(|name| !name.is_empty())
-            .map(ToString::to_string)
-            .collect();
-        if names.iter().any(|name| name == "default") { Self::All } else { Self::Only(names) }
-    }
-
     /// True if the tool that starts sub-agents is included.
     pub(super) fn names_agents(&self) -> bool {
         match self {

@@ -44,7 +44,7 @@ async fn an_unknown_tool_is_named() {
         let told = told(&bench, name, &json!({}));
         assert_eq!(told, format!("No such tool available: {name}. Use {tool}."));
     }
-    let reader = Bench::with(|settings| settings.offered = Offered::parse("Read"));
+    let reader = Bench::with(|settings| settings.offered = only(&["Read"]));
     assert_eq!(told(&reader, "shell", &json!({})), "No such tool available: shell");
     assert_eq!(bench.toolbox.effect("Teleport"), Effect::Changes);
     let outcome = bench.run("Teleport", json!({})).await;
@@ -400,21 +400,25 @@ async fn a_program_named_like_a_read_only_one_cannot_write() {
     }
 }
 
+fn only(names: &[&str]) -> Offered {
+    Offered::Only(names.iter().map(ToString::to_string).collect())
+}
+
 #[test]
 fn calls_of_tools_that_are_not_offered_are_rejected() {
     let table = [
-        ("", vec![]),
-        ("default", NAMES.to_vec()),
-        ("Grep,Bash", vec!["Bash", "BashOutput", "KillShell", "Grep"]),
-        ("Read Edit", vec!["Read", "Edit"]),
+        (only(&[]), vec![]),
+        (Offered::All, NAMES.to_vec()),
+        (only(&["Grep", "Bash"]), vec!["Bash", "BashOutput", "KillShell", "Grep"]),
+        (only(&["Read", "Edit"]), vec!["Read", "Edit"]),
     ];
-    for (value, expected) in table {
-        let bench = Bench::with(|settings| settings.offered = Offered::parse(value));
+    for (offered, expected) in table {
+        let bench = Bench::with(|settings| settings.offered = offered.clone());
         let names: Vec<&str> =
             bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!(names, expected, "--tools {value:?}");
+        assert_eq!(names, expected, "{offered:?}");
     }
-    let bench = Bench::with(|settings| settings.offered = Offered::parse("Read"));
+    let bench = Bench::with(|settings| settings.offered = only(&["Read"]));
     let told = told(&bench, "Bash", &json!({ "command": "ls" }));
     assert_eq!(told, "No such tool available: Bash");
 }
@@ -442,7 +446,7 @@ fn invalid_tool_settings_are_named() {
         assert!(told.starts_with(&format!("bad permission rule `{text}`")), "{told}");
         assert!(told.contains(part), "{told}");
     }
-    let bench = Bench::with(|settings| settings.offered = Offered::parse("Read,Fly"));
+    let bench = Bench::with(|settings| settings.offered = only(&["Read", "Fly"]));
     assert_eq!(told(&bench, "Fly", &json!({})), "No such tool available: Fly");
     let error = BadSettings::NoFolder { path: "/x".into() };
     assert_eq!(error.to_string(), "no such folder: /x");

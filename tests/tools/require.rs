@@ -184,7 +184,6 @@ fn an_invalid_requirement_command_is_rejected_before_it_starts() {
 #[tokio::test]
 async fn without_a_requirement_no_command_runs() {
     let bench = Bench::open();
-    assert_eq!(bench.toolbox.requirement(), None);
     assert_eq!(bench.toolbox.run_requirement(CancellationToken::new()).await, None);
 }
 
