@@ -17,11 +17,15 @@ use super::output::{HookOutput, parse_output, truncate};
 const MISSES_MAX: usize = 100;
 
 /// The keys of decisions, and their values that deny.
-const KEYS: [&str; 4] = ["permissionDecision", "permission", "decision", "behavior"];
+const KEYS: [&str; 5] =
+    ["permissionDecision", "permission_decision", "permission", "decision", "behavior"];
 const DENIALS: [&str; 2] = ["deny", "block"];
 
 /// The keys of objects with decisions.
 const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decision"];
+
+/// The quotes around keys and values: Python prints a dictionary with single ones.
+const QUOTES: [char; 2] = ['"', '\''];
 
 /// Characters that no display shows.
 const INVISIBLE: [char; 6] = ['\0', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}'];
@@ -31,6 +35,8 @@ const LIST: [char; 3] = ['[', ',', ']'];
 
 /// Returns the prohibitions in the output of a hook. `None` if there are none.
 pub(super) fn find_denial(event: HookEvent, out: &str, redactor: &Redactor) -> Option<HookOutput> {
+    let encoded = json::read_str::<String>(out).ok();
+    let out = encoded.as_deref().unwrap_or(out);
     denial_in(event, out, redactor).or_else(|| denial_in(event, &as_displayed(out), redactor))
 }
 
@@ -101,16 +107,18 @@ fn denies(text: &str) -> bool {
 
 /// Returns true if a text begins with this word in quotes, in any case and with blanks around it.
 fn is_quoted(text: &str, word: &str) -> bool {
-    let end = text.strip_prefix('"').and_then(|rest| rest.find('"'));
-    let quoted = end.and_then(|end| text.get(..end + 2));
-    let value = quoted.and_then(|quoted| json::read_str::<String>(quoted).ok());
+    let Some(quote) = text.chars().next().filter(|first| QUOTES.contains(first)) else {
+        return false;
+    };
+    let quoted = text[1..].split_once(quote).map(|(quoted, _)| format!("\"{quoted}\""));
+    let value = quoted.and_then(|quoted| json::read_str::<String>(&quoted).ok());
     value.is_some_and(|value| value.trim().eq_ignore_ascii_case(word))
 }
 
 /// The text after each occurrence of a key with its colon, anywhere in a text.
 fn values_of<'a>(text: &'a str, key: &'static str) -> impl Iterator<Item = &'a str> {
     text.match_indices(key).filter_map(move |(index, _)| {
-        let rest = text[index + key.len()..].trim_start().strip_prefix('"')?;
+        let rest = text[index + key.len()..].trim_start().strip_prefix(QUOTES)?;
         Some(rest.trim_start().strip_prefix(':')?.trim_start())
     })
 }
@@ -172,6 +180,12 @@ mod tests {
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
                 "decision": {"behavior": "deny", "message": "no"}}}"#
                 .to_owned(),
+            r#"{"hook_specific_output": {"hook_event_name": "PreToolUse",
+                "permission_decision": "deny", "permission_decision_reason": "no"}}"#
+                .to_owned(),
+            // JSON in the text of JSON.
+            serde_json::json!(block).to_string(),
+            serde_json::json!(deny).to_string(),
         ] {
             let output = found(HookEvent::PreToolUse, &out).expect(&out);
             let denied = output.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
@@ -245,6 +259,9 @@ mod tests {
             "{\"decision\": \"BLOCK\", \"reason\": \"cut \\x\"}",
             "{\"decision\": \" block \", \"reason\": \"cut \\x\"}",
             "{\"permission\": \"deny\", \"reason\": \"cut \\x\"}",
+            // A dictionary that Python prints.
+            "{'hookSpecificOutput': {'hookEventName': 'PreToolUse', 'permissionDecision': 'deny'}}",
+            "{'decision': 'block', 'reason': \"don't\"}",
         ] {
             let output = found(HookEvent::PreToolUse, &format!("one\n{out}\ntwo")).expect(out);
             let why = output.objection.expect(out);

@@ -113,7 +113,7 @@ pub enum HookPermission {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HookJson {
-    #[serde(default, rename = "continue", deserialize_with = "flag")]
+    #[serde(default, rename = "continue", alias = "continue_", deserialize_with = "flag")]
     continues: Option<bool>,
     stop_reason: Option<String>,
     system_message: Option<String>,
@@ -123,6 +123,10 @@ struct HookJson {
     suppress_original_prompt: bool,
     #[serde(rename = "hookSpecificOutput")]
     specific: Option<HookSpecificOutput>,
+    // As scripts in Python write it. It can only restrict: an echo of the input is recognized by
+    // the exact words of grants.
+    #[serde(rename = "hook_specific_output")]
+    snake_case: Option<Value>,
     // These belong in `hookSpecificOutput`. Here they can only restrict.
     permission_decision: Option<Value>,
     permission_decision_reason: Option<Value>,
@@ -290,10 +294,12 @@ impl HookJson {
         }
         let text = |value: &Option<Value>| value.as_ref()?.as_str().map(ToOwned::to_owned);
         let nested = self.specific.as_ref().and_then(|specific| specific.decision.as_ref());
+        let in_snake_case = |key: &str| text(&self.snake_case.as_ref()?.get(key).cloned());
         let places = [
             (text(&self.permission_decision), text(&self.permission_decision_reason)),
             (text(&self.permission), None),
             (text(&self.behavior), text(&self.message)),
+            (in_snake_case("permission_decision"), in_snake_case("permission_decision_reason")),
             nested.map_or((None, None), |it| (Some(it.behavior.clone()), it.message.clone())),
         ];
         let restrictions = places.into_iter().filter_map(|(written, why)| {
