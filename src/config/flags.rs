@@ -173,7 +173,7 @@ impl SettingFlags {
 /// Returns the budget that a mode of `--thinking` sets. `has_budget` is true if another source sets
 /// a budget.
 pub fn thinking_budget(mode: &str, has_budget: bool) -> Option<FlagValue> {
-    let tokens = match mode {
+    let tokens = match &*mode.to_ascii_lowercase() {
         "disabled" => 0,
         "adaptive" => return None,
         _ if has_budget => return None,
@@ -199,6 +199,7 @@ impl Args for SettingFlags {
             .long(THINKING)
             .value_name("MODE")
             .value_parser(["enabled", "adaptive", "disabled"])
+            .ignore_case(true)
             .hide_possible_values(true)
             .help("The mode of thinking: enabled, adaptive or disabled")
             .help_heading(MODEL);
@@ -239,7 +240,7 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
         let read = |text: &str| setting.from_texts(&[text.to_owned()]).map(|_| text.to_owned());
         flag.value_parser(ValueParser::new(read)).allow_negative_numbers(true)
     } else {
-        flag.value_parser(PossibleValuesParser::new(choices))
+        flag.value_parser(PossibleValuesParser::new(choices)).ignore_case(true)
     })
 }
 

@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Unex
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::schema_parts::{list, names, servers, whole};
+use super::schema_parts::{names, servers, texts_or_one, whole};
 use super::tool_search::ToolSearch;
 use super::values::{self, InvalidValue};
 use crate::model::SHORTEST_PROBING;
@@ -198,10 +198,10 @@ kinds! {
 kinds! {
     repeated:
     NameList: "a name, or a list of names", |texts| Ok(Self(values::list(texts))),
-        json!({ "type": ["string", "array"], "items": String::json_schema() });
-    Vec<String>: "a list of texts", |texts| Ok(values::list(texts)), list(&String::json_schema());
+        texts_or_one();
+    Vec<String>: "a list of texts", |texts| Ok(values::list(texts)), texts_or_one();
     Vec<PathBuf>: "a list of folders", |texts| Ok(texts.iter().map(PathBuf::from).collect()),
-        list(&String::json_schema());
+        texts_or_one();
 }
 
 /// Kinds whose value is one of some names.
@@ -218,11 +218,11 @@ macro_rules! choices {
             }
 
             fn json_schema() -> Value {
-                names(&Self::choices(), |name| Self::deserialize(name).is_ok())
+                names(&Self::choices())
             }
 
             fn from_texts(texts: &[String]) -> Result<Self, InvalidValue> {
-                last(texts, |text| Self::from_str(text, false).map_err(InvalidValue::from))
+                last(texts, |text| Self::from_str(text, true).map_err(InvalidValue::from))
             }
 
             fn choices() -> Vec<PossibleValue> {

@@ -23,12 +23,17 @@ pub(super) fn nullable(mut schema: Value) -> Value {
     schema
 }
 
-/// Returns the schema of the names and aliases of these choices that `is_read` accepts: some
-/// aliases are for flags only.
-pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> Value {
+/// Returns the schema of a list of texts, or of its only one.
+pub(super) fn texts_or_one() -> Value {
+    json!({ "type": ["string", "array"], "items": { "type": "string" } })
+}
+
+/// Returns the schema of the names and aliases of these choices. `true` also stands for the only
+/// name.
+pub(super) fn names(choices: &[PossibleValue]) -> Value {
     let mut named = Vec::new();
     for choice in choices {
-        for name in choice.get_name_and_aliases().map(Value::from).filter(is_read) {
+        for name in choice.get_name_and_aliases() {
             let mut schema = json!({ "const": name });
             if let Some(help) = choice.get_help() {
                 schema["description"] = help.to_string().into();
@@ -36,6 +41,7 @@ pub(super) fn names(choices: &[PossibleValue], is_read: fn(&Value) -> bool) -> V
             named.push(schema);
         }
     }
+    named.extend((choices.len() == 1).then(|| json!({ "const": true })));
     json!({ "oneOf": named })
 }
 

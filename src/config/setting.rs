@@ -287,7 +287,8 @@ impl Setting {
         (self.from_texts)(texts)
     }
 
-    /// Reads JSON, and returns it in its one canonical form.
+    /// Reads JSON, and returns it in its one canonical form. A text is also a list of one. One of
+    /// some names may have any spelling of its flag, and may be `true` if it is the only one.
     ///
     /// # Errors
     /// The setting does not accept the value.
@@ -295,8 +296,20 @@ impl Setting {
         let whole = || json::whole(&serde_json::from_str(text).ok()?);
         (self.from_json)(text).or_else(|error| {
             let of_whole = whole().and_then(|number| (self.from_json)(&number.to_string()).ok());
-            of_whole.ok_or(error)
+            of_whole.or_else(|| self.from_scalar(&serde_json::from_str(text).ok()?)).ok_or(error)
         })
+    }
+
+    /// Reads a text for a list, a name in another spelling, or `true` for the only name.
+    fn from_scalar(&self, written: &Value) -> Option<Value> {
+        let choices = self.choices();
+        let meant = match (written.as_str(), choices.as_slice()) {
+            (Some(_), []) if self.form == FlagForm::Repeated => json!([written]),
+            (Some(name), all) => all.iter().find(|it| it.matches(name, true))?.get_name().into(),
+            (None, [only]) if *written == true => only.get_name().into(),
+            (None, _) => return None,
+        };
+        (self.from_json)(&meant.to_string()).ok()
     }
 
     /// Returns the JSON Schema of its value, without `null` and the description.

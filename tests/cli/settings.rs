@@ -390,7 +390,7 @@ fn a_mistake_of_another_program_in_what_restricts_a_run_is_not_left_out() {
         (r#"{"sandbox": {"enabled": "true"}}"#, "sandbox.enabled"),
         (r#"{"onDenied": true}"#, "onDenied"),
         (r#"{"maxAgentDepth": "1"}"#, "maxAgentDepth"),
-        (r#"{"disabledMcpjsonServers": "web"}"#, "disabledMcpjsonServers"),
+        (r#"{"disabledMcpjsonServers": 7}"#, "disabledMcpjsonServers"),
         (r#"{"enableAllProjectMcpServers": "no"}"#, "enableAllProjectMcpServers"),
     ] {
         let world = BinaryFixture::new().file("home/.claude/settings.json", part);

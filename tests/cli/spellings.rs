@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use outlast::cli::args::{self, CliRequest, OutputFormat, RunArgs};
 use outlast::cli::version;
+use outlast::model::ThinkingMode;
+use outlast::types::{Effort, PermissionMode};
 
 use super::binary_fixture::BinaryFixture;
+use super::settings::resolve;
 
 use crate::support::stopwatch::Stopwatch;
 
@@ -66,6 +69,29 @@ fn text_that_begins_like_a_flag_is_the_prompt_or_the_value_of_the_flag_before_it
     }
     let two: Vec<String> = ["- one", "- two"].iter().map(ToString::to_string).collect();
     assert!(args::parse(&two).is_err());
+}
+
+#[test]
+fn values_are_read_in_the_spellings_of_other_programs() {
+    let flags = ["hi", "--permission-mode", "accept-edits", "--effort", "HIGH", "--tools", "*"];
+    let flags =
+        [&flags[..], &["--output-format", "Stream_JSON", "--thinking", "Disabled"]].concat();
+    let user = r#"{"permissions": {"deny": "Read(./a b)", "disableBypassPermissionsMode": true,
+        "allow": ["Edit"]}, "onDenied": "FAIL", "sandbox": {"filesystem": {"denyWrite": "/a b"}}}"#;
+    let settings = resolve(&flags, &[], user).expect("settings");
+    let config = &settings.config;
+    assert_eq!(config.permissions.mode, PermissionMode::AcceptEdits);
+    assert_eq!(config.reasoning.effort, Some(Effort::High));
+    assert_eq!(settings.tools.only, None, "all tools");
+    assert_eq!(settings.output.format, OutputFormat::StreamJson);
+    assert_eq!(config.reasoning.thinking, ThinkingMode::Off);
+    assert_eq!(config.permissions.deny, ["Read(./a b)"]);
+    assert_eq!(config.sandbox.deny_write, ["/a b"]);
+    let why = resolve(&["hi", "--dangerously-skip-permissions"], &[], user).expect_err("forbidden");
+    assert!(why.contains("disableBypassPermissionsMode"), "{why}");
+    for user in [r#"{"onDenied": "failed"}"#, r#"{"permissions": {"deny": 7}}"#] {
+        resolve(&["hi"], &[], user).expect_err(user);
+    }
 }
 
 #[test]

@@ -237,13 +237,13 @@ impl RequestedOutput {
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
                 ("--output-format", Some(value)) => {
-                    format = OutputFormat::from_str(&value, false).ok().or(format);
+                    format = OutputFormat::from_str(&value, true).ok().or(format);
                 }
                 ("--print" | "--unattended", _) => print = true,
                 _ if is_print_switch(&word) => print = true,
                 ("--verbose", _) => wanted.verbose = true,
                 ("--input-format", Some(value)) => {
-                    let input = InputFormat::from_str(&value, false);
+                    let input = InputFormat::from_str(&value, true);
                     wanted.is_for_host = input == Ok(InputFormat::StreamJson);
                 }
                 ("--result-file", Some(value)) if !value.is_empty() => {

@@ -19,6 +19,7 @@ pub enum OutputFormat {
     #[default]
     Json,
     /// One message per line, the result last.
+    #[value(alias = "stream_json")]
     StreamJson,
 }
 
@@ -48,6 +49,7 @@ pub enum InputFormat {
     #[default]
     Text,
     /// A host writes prompts and control requests, one JSON object on each line.
+    #[value(alias = "stream_json")]
     StreamJson,
 }
 
@@ -58,10 +60,10 @@ pub struct OutputArgs {
     #[arg(short = 'p', long)]
     pub print: bool,
     /// Format of standard output; text with -p and on a terminal, json elsewhere
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
     pub output_format: Option<OutputFormat>,
     /// Format of the prompt
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
     pub input_format: Option<InputFormat>,
     /// With text: like --log-detail. With json: an array of all messages, the result last
     #[arg(long)]

@@ -137,6 +137,8 @@ pub(super) fn offered_tools(given: &[String]) -> (Vec<String>, Vec<String>) {
         if rule.is_some() {
             warnings.push(format!("--tools: \"{item}\" offers {name} whole; restrict it by --allowedTools and --disallowedTools"));
         }
+        // Definitions of agents write all tools so.
+        let name = if ["*", "all"].contains(&name) { "default" } else { name };
         match classify_tool_name(name) {
             ToolName::Misspelled(meant) => names.push(meant),
             ToolName::Known if !(is_agent_tool(name) || built_in_names().contains(&name)) => {

@@ -19,21 +19,23 @@ pub enum PermissionMode {
     Default,
     // Also changing files inside the working directories. Without a classifier of risks, `auto` is
     // this mode.
-    #[value(alias = "auto")]
+    #[value(aliases = ["auto", "accept-edits"])]
     #[serde(alias = "auto")]
     AcceptEdits,
     // Like `Default`; calls that change something are denied even if a rule allows them.
     Plan,
     // Like `Default`, but calls that match an ask rule are denied even if the run can ask the user.
+    #[value(alias = "dont-ask")]
     DontAsk,
     // All calls that match no deny or ask rule.
+    #[value(alias = "bypass-permissions")]
     BypassPermissions,
 }
 
 impl PermissionMode {
     /// Returns the mode of this name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::from_str(name, false).ok()
+        Self::from_str(name, true).ok()
     }
 
     /// The name on the command line, in settings files and in results.
