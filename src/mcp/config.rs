@@ -28,7 +28,25 @@ pub struct ServerConfig {
     pub policies: Vec<(String, ToolPolicy)>,
 }
 
-/// Reads the `tools` of an entry. An unknown policy asks.
+/// Keys of other programs for the names of tools that a server may not offer.
+const EXCLUDING: [&str; 4] = ["disabledTools", "disabled_tools", "excludeTools", "exclude_tools"];
+
+/// Keys for the names of the only tools that a server may offer. They have no effect.
+const INCLUDING: [&str; 5] =
+    ["enabledTools", "enabled_tools", "includeTools", "include_tools", "tools"];
+
+/// Keys of other programs for what `env` and `headers` have here. They have no effect.
+const INEFFECTIVE: [&str; 7] = [
+    "authorization_token",
+    "bearer_token_env_var",
+    "envFile",
+    "env_http_headers",
+    "env_vars",
+    "http_headers",
+    "requestInit",
+];
+
+/// Reads the `tools` of an entry, and the tools that it excludes. An unknown policy asks.
 fn tool_policies(entry: &Map<String, Value>) -> Vec<(String, ToolPolicy)> {
     let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
     let policy = |tool: &Value| {
@@ -37,7 +55,9 @@ fn tool_policies(entry: &Map<String, Value>) -> Vec<(String, ToolPolicy)> {
         let is_denied = policy == "always_deny";
         Some((name.to_owned(), if is_denied { ToolPolicy::Deny } else { ToolPolicy::Ask }))
     };
-    tools.filter_map(policy).collect()
+    let excluded = EXCLUDING.iter().filter_map(|key| entry.get(*key)?.as_array()).flatten();
+    let excluded = excluded.filter_map(|name| Some((name.as_str()?.to_owned(), ToolPolicy::Deny)));
+    tools.filter_map(policy).chain(excluded).collect()
 }
 
 /// The transport of a server. Arguments, variables and headers may hold secrets, and are not shown.
@@ -223,10 +243,18 @@ impl ServerConfig {
     }
 }
 
-/// Returns true if `tools` lists names, as other programs do for the only tools that they offer.
-pub fn lists_tool_names(entry: &Map<String, Value>) -> bool {
-    let tools = entry.get("tools").and_then(Value::as_array).into_iter().flatten();
-    tools.filter_map(Value::as_str).any(|name| name != "*")
+/// Returns the key that lists the names of the only tools to offer.
+pub fn tool_names_key(entry: &Map<String, Value>) -> Option<&'static str> {
+    let lists_names = |key: &&str| {
+        let tools = entry.get(*key).and_then(Value::as_array).into_iter().flatten();
+        tools.filter_map(Value::as_str).any(|name| name != "*")
+    };
+    INCLUDING.into_iter().find(lists_names)
+}
+
+/// Returns the keys of other programs whose values the server does not get.
+pub fn ineffective_keys(entry: &Map<String, Value>) -> impl Iterator<Item = &'static str> {
+    INEFFECTIVE.into_iter().filter(|key| entry.get(*key).is_some_and(|value| !value.is_null()))
 }
 
 /// Returns true if an entry disables its server.

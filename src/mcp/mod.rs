@@ -43,8 +43,8 @@ mod stdio;
 mod transport;
 
 pub use config::{
-    HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand, is_disabled,
-    lists_tool_names, mistyped_keys, server_list,
+    HttpAddress, HttpKind, ServerAddress, ServerConfig, ServerConfigError, expand,
+    ineffective_keys, is_disabled, mistyped_keys, server_list, tool_names_key,
 };
 pub use content::{CallReply, ContentPart};
 pub use environment::{

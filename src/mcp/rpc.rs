@@ -120,7 +120,8 @@ impl ServerMessage {
             return None;
         }
         let mut take = |name: &str| fields.remove(name);
-        if let Some(method) = take("method") {
+        // Some libraries also write the fields that a message does not have.
+        if let Some(method) = take("method").filter(|method| !method.is_null()) {
             let Value::String(method) = method else { return None };
             let id = take("id").filter(|id| !id.is_null());
             let params = take("params").unwrap_or_default();
@@ -290,7 +291,10 @@ mod tests {
         let notice = ServerMessage::Notification { method, params: json!([1]) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"ping","params":[1]}"#), Some(notice));
         let result = ServerMessage::Response { id: json!(1), outcome: Ok(Value::Null) };
-        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#), Some(result));
+        for others in ["", r#","method":null,"params":null"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":null,"error":null{others}}}"#);
+            assert_eq!(parse(&text).as_ref(), Some(&result), "{text}");
+        }
         let error = RpcError::new(-1, "no".to_owned());
         let error = ServerMessage::Response { id: Value::Null, outcome: Err(error) };
         let text = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}"#;

@@ -71,6 +71,7 @@ fn convert_keywords(schema: &mut Value) {
         }
     }
     convert_required(members);
+    convert_type(members);
     for (name, value) in members.iter_mut() {
         if BY_NAME.contains(&name.as_str()) {
             match value {
@@ -90,6 +91,15 @@ fn convert_keywords(schema: &mut Value) {
                 convert_keywords(value);
             }
         }
+    }
+}
+
+/// Writes the type in lower case, and removes `any` of draft 3.
+fn convert_type(members: &mut Map<String, Value>) {
+    let Some(Value::String(kind)) = members.get_mut("type") else { return };
+    kind.make_ascii_lowercase();
+    if kind == "any" {
+        members.remove("type");
     }
 }
 
@@ -291,6 +301,10 @@ mod tests {
                 json!({ "required": ["b", "a"], "properties": { "a": {}, "b": {}, "required": {} } }),
             ),
             (json!({ "type": ["object", "null"] }), json!({ "type": "object" })),
+            (
+                json!({ "type": "OBJECT", "properties": { "type": { "type": "any" } } }),
+                json!({ "type": "object", "properties": { "type": {} } }),
+            ),
             (json!({ "enum": [{ "items": [null] }] }), json!({ "enum": [{ "items": [null] }] })),
         ] {
             assert_eq!(converted(given.clone()), wanted, "{given}");

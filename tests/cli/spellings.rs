@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use outlast::cli::args::{self, CliRequest, OutputFormat, RunArgs};
 use outlast::cli::version;
+use outlast::mcp::ServerAddress;
 use outlast::model::ThinkingMode;
 use outlast::types::{Effort, PermissionMode};
 
@@ -92,6 +93,27 @@ fn values_are_read_in_the_spellings_of_other_programs() {
     for user in [r#"{"onDenied": "failed"}"#, r#"{"permissions": {"deny": 7}}"#] {
         resolve(&["hi"], &[], user).expect_err(user);
     }
+}
+
+#[test]
+fn an_entry_of_a_server_may_name_the_folder_of_the_run() {
+    let servers = r#"{"mcpServers": {"s": {"command": "x", "args": ["${CLAUDE_PROJECT_DIR}/a"],
+        "envFile": ".env", "includeTools": ["a"]}}}"#;
+    let args = |variables: &[(&str, &str)]| {
+        let settings =
+            resolve(&["hi", "--mcp-config", servers], variables, "{}").expect("settings");
+        let warnings = settings.warnings.join("\n") + &settings.mcp.warnings.join("\n");
+        for key in ["envFile", "includeTools"] {
+            assert!(warnings.contains(&format!("{key:?} of the MCP server")), "{warnings}");
+        }
+        let ServerAddress::Program { arguments, .. } = &settings.mcp.servers[0].place else {
+            panic!("no program")
+        };
+        (arguments.clone(), settings.cwd.join("a").display().to_string())
+    };
+    let (arguments, wanted) = args(&[]);
+    assert_eq!(arguments, [wanted]);
+    assert_eq!(args(&[("CLAUDE_PROJECT_DIR", "/b")]).0, ["/b/a"]);
 }
 
 #[test]

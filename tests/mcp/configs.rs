@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{HttpKind, ServerAddress, expand, mistyped_keys};
+use outlast::mcp::{
+    HttpKind, ServerAddress, expand, ineffective_keys, mistyped_keys, tool_names_key,
+};
+use outlast::types::ToolPolicy;
 use serde_json::{Value, json};
 
 use super::entry;
@@ -73,6 +76,21 @@ fn a_mistyped_key_is_named_with_the_one_that_is_meant() {
     };
     assert_eq!(mistyped(json!({ "arg": [], "header": {} })), ["arg args", "header headers"]);
     assert!(mistyped(json!({ "description": "", "autoApprove": [], "trust": true })).is_empty());
+}
+
+#[test]
+fn keys_of_other_programs_that_restrict_or_reach_a_server_are_obeyed_or_named() {
+    for key in ["disabledTools", "disabled_tools", "excludeTools", "exclude_tools"] {
+        let (config, _) = entry(&json!({ "command": "x", key: ["drop", 3] })).expect("good");
+        assert_eq!(config.policies, [("drop".to_owned(), ToolPolicy::Deny)], "{key}");
+    }
+    let object = |value: Value| value.as_object().expect("an object").clone();
+    for key in ["enabledTools", "includeTools", "tools"] {
+        assert_eq!(tool_names_key(&object(json!({ key: ["x"] }))), Some(key));
+        assert_eq!(tool_names_key(&object(json!({ key: ["*"], "trust": true }))), None);
+    }
+    let given = object(json!({ "envFile": ".env", "http_headers": null, "requestInit": {} }));
+    assert_eq!(ineffective_keys(&given).collect::<Vec<_>>(), ["envFile", "requestInit"]);
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub fn resolve_resumed(
     warnings.extend(rule_names::check_agent_tools(&inputs.sources.library.definitions()));
     warnings.extend(credential::warnings(&endpoint.credential, variables));
     warnings.extend(certificate_warnings(env));
-    let mcp = servers::resolve(args, env, config, named, variables).with_named(args)?;
+    let mcp = servers::resolve(args, env, config, named, variables, &cwd).with_named(args)?;
     let mut tools = tools(&inputs)?;
     let home = environment::home(variables);
     let paths = RulePaths { cwd: &cwd, home: home.as_deref() };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 use strsim::osa_distance;
@@ -258,13 +259,17 @@ pub(super) fn resolve(
     config: &Config,
     mut named: Vec<NamedServer>,
     variables: &Variables,
+    cwd: &Path,
 ) -> McpServers {
     let approval = ServerApproval::of(config);
     named.sort_by_key(|server| server.author);
     let managed = named.iter().filter(|server| server.author == ServerAuthor::Managed);
     let managed: BTreeSet<String> = managed.map(|server| server.name.clone()).collect();
     let lookup = |name: &str| {
-        variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
+        let value = variables.get(OsStr::new(name)).and_then(|value| value.to_str());
+        // Servers get it in their environment.
+        let value = value.or_else(|| cwd.to_str().filter(|_| name == "CLAUDE_PROJECT_DIR"));
+        value.map(ToOwned::to_owned)
     };
     let mut found: BTreeMap<String, ServerConfig> = BTreeMap::new();
     let (mut places, mut shown) = (BTreeMap::new(), BTreeMap::new());
@@ -319,19 +324,25 @@ pub(super) fn resolve(
     McpServers { servers, required, skipped, timers, may_ask, places, warnings, shown }
 }
 
-/// Returns warnings about mistyped keys, and about a list of tools that has no effect.
+/// Returns warnings about mistyped keys, and about keys of other programs that have no effect.
 fn key_warnings(at: &str, name: &str, entry: &Value) -> Vec<String> {
     let Some(entry) = entry.as_object() else { return Vec::new() };
     let mistyped = mcp::mistyped_keys(entry).into_iter().map(|(key, meant)| {
         format!("{at}: {key:?} of the MCP server {name:?} is not known; did you mean {meant:?}?")
     });
-    let list = mcp::lists_tool_names(entry).then(|| {
+    let list = mcp::tool_names_key(entry).map(|key| {
         format!(
-            "{at}: the names in \"tools\" of the MCP server {name:?} have no effect: all its tools \
+            "{at}: the names in {key:?} of the MCP server {name:?} have no effect: all its tools \
              are offered; deny the others by rules"
         )
     });
-    mistyped.chain(list).collect()
+    let ineffective = mcp::ineffective_keys(entry).map(|key| {
+        format!(
+            "{at}: {key:?} of the MCP server {name:?} has no effect; write the values, or \
+             ${{VARIABLE}}, into its \"env\" or \"headers\""
+        )
+    });
+    mistyped.chain(list).chain(ineffective).collect()
 }
 
 /// Returns the warning about an invalid `timeout` of a server that is used nevertheless.

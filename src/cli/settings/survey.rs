@@ -92,7 +92,7 @@ pub fn survey_with_managed(
     let named = std::mem::take(&mut inputs.sources.servers);
     let Inputs { args, config, env, .. } = &inputs;
     warnings.extend(certificate_warnings(env));
-    let mcp = servers::resolve(args, env, config, named, &inputs.variables);
+    let mcp = servers::resolve(args, env, config, named, &inputs.variables, cwd);
     let limits = run_limits::limits(config, env, 0, endpoint.credential.account(), None);
     let alias = config.model.trim().to_ascii_lowercase();
     let model = env.aliases.get(&alias).unwrap_or(&config.model).clone();
