@@ -203,13 +203,16 @@ async fn proxy_and_certificate_mistakes_are_reported_before_any_request() {
         assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
     }
     // Node.js only warns.
-    let ended = RunBuilder::bare(&format!("https://{HOST}"))
-        .env("NODE_EXTRA_CA_CERTS", "/nonesuch.pem")
-        .args(["config", "--json"])
-        .run()
-        .await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.contains("NODE_EXTRA_CA_CERTS: /nonesuch.pem"), "{ended:?}");
+    for unreadable in ["/nonesuch.pem", "/tmp"] {
+        let ended = RunBuilder::bare(&format!("https://{HOST}"))
+            .env("NODE_EXTRA_CA_CERTS", unreadable)
+            .args(["config", "--json"])
+            .run()
+            .await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let warning = format!("NODE_EXTRA_CA_CERTS: {unreadable} cannot be read");
+        assert!(ended.stdout.contains(&warning), "{ended:?}");
+    }
     let ended = trial(&proxy, "").args(["--ca-file=gone.pem", "Say hello."]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("gone.pem"), "{ended:?}");

@@ -131,7 +131,7 @@ fn unreadable_certificate(env: &ProcessEnv) -> Option<&(&'static str, PathBuf)> 
 }
 
 fn is_unreadable(path: &Path) -> bool {
-    access(path, AccessFlags::R_OK).is_err()
+    access(path, AccessFlags::R_OK).is_err() || path.is_dir()
 }
 
 /// Returns the variable of Node.js and its file, if the file cannot be read. The file may be a
