@@ -27,10 +27,13 @@ pub(super) const RUNNERS: &[&str] = &[
 /// Programs that run their operands as a command.
 #[rustfmt::skip]
 pub const WRAPPERS: &[&str] = &[
-    "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "eval", "exec", "fakeroot",
-    "ionice", "ltrace", "nice", "nohup", "nsenter", "pkexec", "prlimit", "runuser", "setarch",
-    "setpriv", "setsid", "stdbuf", "strace", "sudo", "systemd-run", "taskset", "time", "timeout",
-    "unshare", "xargs", "xvfb-run",
+    "builtin", "busybox", "catchsegv", "choom", "chpst", "chroot", "chrt", "command", "cpulimit",
+    "dbus-run-session", "doas", "dumb-init", "env", "eval", "exec", "fakeroot", "faketime", "gosu",
+    "ionice", "linux32", "linux64", "ltrace", "nice", "nohup", "nsenter", "numactl", "pkexec",
+    "prlimit", "proxychains", "proxychains4", "rlwrap", "runuser", "s6-setuidgid", "setarch",
+    "setpriv", "setsid", "stdbuf", "strace", "su-exec", "sudo", "systemd-run", "taskset", "time",
+    "timeout", "tini", "torify", "torsocks", "unbuffer", "unshare", "valgrind", "with-contenv",
+    "xargs", "xvfb-run",
 ];
 
 /// Words that pass words of an input to the command after them.

@@ -43,7 +43,8 @@ fn bench(mode: &str, rules: &str) -> Bench {
 fn is_allowed(bench: &Bench, row: &[&str]) -> bool {
     let [_, _, tool, argument, _] = row else { panic!("five columns: {row:?}") };
     let long = "x".repeat(10_000);
-    let command = argument.replace("@LONG", &long).replace("\\n", "\n").replace("\\\\", "\\");
+    let command = argument.replace("@LONG", &long).replace("\\\\", "\0");
+    let command = command.replace("\\n", "\n").replace('\0', "\\");
     let (name, input) = match *tool {
         "Bash" => ("Bash", json!({ "command": command })),
         "Bash&" => ("Bash", json!({ "command": command, "run_in_background": true })),

@@ -13,7 +13,7 @@ use super::call_check::{CriticalPaths, Permissions};
 use super::confinement::Resolve;
 use super::denial::Denial;
 use super::kept_documents::keeps_documents;
-use super::nested_commands::{is_wrapper, nested_starts};
+use super::nested_commands::{is_wrapper, nested_starts, runs_input};
 use super::rule::PermissionRule;
 use crate::transcript::excerpt_line;
 
@@ -122,13 +122,17 @@ impl Permissions {
         cwd: &Path,
         resolve: Resolve<'_>,
     ) -> Result<(), Denial> {
-        // A program may run the text of a here-document.
+        // A program may run the text of a here-document, and a shell what another one prints.
         let may_run = |parts: &[SimpleCommand]| {
-            parts.iter().any(|part| part.has_document) && !keeps_documents(parts)
+            let has_document = parts.iter().any(|part| part.has_document);
+            has_document && !keeps_documents(parts)
+                || parts.iter().any(|part| runs_input(without_assignments(&part.words)))
         };
         if parts.is_some_and(may_run) {
-            self.check_denied_commands(command, None)?;
-            self.check_pieces(&unquoted(command), cwd, resolve)?;
+            // As `printf` prints it.
+            let printed = command.replace("\\n", "\n");
+            self.check_denied_commands(&printed, None)?;
+            self.check_pieces(&unquoted(&printed), cwd, resolve)?;
         }
         self.check_denied_commands(command, parts)?;
         let Some(parts) = parts else { return self.check_pieces(&unquoted(command), cwd, resolve) };

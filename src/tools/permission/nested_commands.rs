@@ -6,8 +6,11 @@ use super::super::shell_lexer::{ShellWord, base_name};
 use crate::process::{SHELLS, WRAPPERS};
 
 /// Programs whose arguments contain a command, besides [`WRAPPERS`] and [`SHELLS`].
-const CONTAINERS: [&str; 10] =
-    ["entr", "find", "fish", "flock", "parallel", "script", "ssh", "su", "trap", "watch"];
+#[rustfmt::skip]
+const CONTAINERS: [&str; 20] = [
+    "capsh", "concurrently", "entr", "find", "fish", "flock", "gdb", "hyperfine", "nix-shell",
+    "nodemon", "parallel", "perf", "screen", "script", "sg", "ssh", "su", "tmux", "trap", "watch",
+];
 
 /// Programs that run a command of a project, in a container or with secrets; the verbs behind which
 /// they do, if they have any; and the number of operands before the command.
@@ -26,6 +29,13 @@ const RUNNERS: &[Runner] = &[
 
 /// The maximum number of words of a runner in which its verb and its command are looked for.
 const WORDS_MAX: usize = 128;
+
+/// True for a shell that runs the commands of its input.
+pub(super) fn runs_input(words: &[ShellWord]) -> bool {
+    let Some((shell, flags)) = words.split_first() else { return false };
+    let is_flag = |word: &ShellWord| word.plain.starts_with('-') && !word.plain.ends_with('c');
+    SHELLS.contains(&base_name(&shell.plain)) && flags.iter().all(is_flag)
+}
 
 /// True if the arguments of a program are, or contain, a command.
 pub(super) fn is_wrapper(program: &str) -> bool {

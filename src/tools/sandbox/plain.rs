@@ -59,13 +59,14 @@ pub(super) const PROGRAM_FOLDERS: &[&str] = &[
     "/sys/devices/system/cpu",
 ];
 
-/// Files that programs read when they start: libraries, users and groups, time zone.
+/// Files that programs read when they start: libraries, users, groups, time zone, kinds of files.
 const PROGRAM_FILES: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
     "/etc/ld.so.conf",
     "/etc/locale.alias",
     "/etc/localtime",
+    "/etc/magic",
     "/etc/passwd",
     "/etc/group",
     "/etc/nsswitch.conf",
