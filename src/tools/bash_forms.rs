@@ -54,6 +54,8 @@ pub(super) fn adapt(
     absolute: impl Fn(&str) -> String,
 ) -> Result<Vec<String>, String> {
     refuse(fields)?;
+    // It has no effect, so that its type does not matter.
+    fields.retain(|name, value| name != "description" || value.is_string());
     let notes = Vec::from_iter(adapt_timeout(fields));
     let folder = take_folder(fields)?;
     let Some(Value::String(command)) = fields.get_mut("command") else { return Ok(notes) };
@@ -204,7 +206,7 @@ mod tests {
             [{ "cwd": "/b c" }, { "command": "cd '/b c' && a", "workdir": "/b c" }],
             [{ "working_directory": "it's", "command": "a | b && c # d" },
                 { "command": r"cd '/w/it'\''s' && a | b && c # d", "workdir": "/w/it's" }],
-            [{ "directory": "sub", "command": "a & b" },
+            [{ "directory": "sub", "command": "a & b", "description": ["x"] },
                 { "command": "cd /w/sub || exit; a & b", "workdir": "/w/sub" }],
             [{ "dir": "s", "command": "a || b" },
                 { "command": "cd /w/s || exit; a || b", "workdir": "/w/s" }],

@@ -222,6 +222,11 @@ fn as_in_file(input: &EditInput, file: &TextFile) -> (String, String) {
     if converted != old && text.contains(&converted) && (!text.contains(&old) || is_half()) {
         return (converted, with_other(&new));
     }
+    // A model may write CRLF for a file that has none.
+    let bare = old.replace("\r\n", "\n");
+    if bare != old && !text.contains('\r') && text.contains(&bare) {
+        return (bare, new.replace("\r\n", "\n"));
+    }
     match ends {
         // New lines get the line ends of the file, unless the call shows which it means.
         Some(ends) if !old.contains('\n') && !new.contains('\r') => {

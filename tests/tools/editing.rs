@@ -230,6 +230,7 @@ async fn edits_preserve_line_endings() {
         ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
         ("a\r\nb\r\n", "a", "x\ny", "x\r\ny\r\nb\r\n"),
         ("a\r\nb\r\n", "a\r\nb", "x\r\ny", "x\r\ny\r\n"),
+        ("a\nb\nc\n", "a\r\nb", "x\r\ny\r\nz", "x\ny\nz\nc\n"),
         ("a\r\nb\nc\n", "b", "x\ny", "a\r\nx\ny\nc\n"),
         ("a\r\nb\nc\n", "a\nb", "x\nb", "x\r\nb\nc\n"),
         ("a\r\nb\nc\r\n", "c", "x\ny", "a\r\nb\nx\r\ny\r\n"),
